@@ -1,0 +1,34 @@
+# The commands of a working day. `make test` is what has to pass.
+
+.PHONY: help setup fmt lint check-rules test bench
+
+help:
+	@echo 'make setup        install what the tests need and is missing: PostgreSQL, a C compiler'
+	@echo 'make fmt          format the code'
+	@echo 'make lint         check the format, clippy and the documentation'
+	@echo 'make check-rules  check that every rule has a test and that the walls stand'
+	@echo 'make test         all of it: setup, lint, every test'
+	@echo 'make bench        measure, optimised'
+
+setup:
+	@sh .ci/setup
+
+fmt:
+	cargo fmt --all
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --all-features
+
+check-rules:
+	cargo test -p abide-tidy
+
+# One after the other, also under `make -j`: the linter and the tests would fight over the same build directory.
+test:
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory lint
+	cargo test --workspace --all-features
+
+bench:
+	cargo run --release -p abide-bench

@@ -1,0 +1,167 @@
+//! A worker's hold on an instance, and all that it needs to run the step.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BarrierNumber, Child, Epoch, InstanceId, Json, Key, Kind, Name, Priority, Timestamp, WorkerId};
+
+/// A worker's hold on an instance, fenced by its epoch.
+///
+/// Only claiming grants one, and committing takes it by value, so that one hold cannot be committed twice. It is a
+/// proof, not a lock: the database decides at the commit whether it still stands.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    id: InstanceId,
+    epoch: Epoch,
+    worker: WorkerId,
+    partition: Option<Key>,
+    parent: Option<ParentRef>,
+}
+
+/// What a child knows of its parent, so that both can be locked together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentRef {
+    /// The parent.
+    pub id: InstanceId,
+    /// The parent's partition.
+    pub partition: Option<Key>,
+}
+
+impl Claim {
+    /// What a store grants when it has marked the row; nobody else has a reason to call this.
+    pub const fn granted(
+        id: InstanceId,
+        epoch: Epoch,
+        worker: WorkerId,
+        partition: Option<Key>,
+        parent: Option<ParentRef>,
+    ) -> Self {
+        Self { id, epoch, worker, partition, parent }
+    }
+
+    /// The instance held.
+    pub const fn id(&self) -> InstanceId {
+        self.id
+    }
+
+    /// The epoch it is held under.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Who holds it.
+    pub const fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// The instance's partition.
+    pub const fn partition(&self) -> Option<&Key> {
+        self.partition.as_ref()
+    }
+
+    /// The instance's parent.
+    pub const fn parent(&self) -> Option<&ParentRef> {
+        self.parent.as_ref()
+    }
+
+    /// The same hold under the epoch that a commit which kept it has answered.
+    #[must_use]
+    pub fn renewed(self, epoch: Epoch) -> Self {
+        Self { epoch, ..self }
+    }
+}
+
+/// A claimed instance: the hold, and what its step runs on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The hold.
+    pub claim: Claim,
+    /// The instance's key.
+    pub key: Option<Key>,
+    /// Which front runs it.
+    pub kind: Kind,
+    /// The machine.
+    pub machine: Name,
+    /// Its version.
+    pub version: u32,
+    /// The step to run.
+    pub step: Name,
+    /// The number of this step in the run: the same when it is run again.
+    pub step_seq: u32,
+    /// How often this step was begun before.
+    pub attempt: u32,
+    /// The state.
+    pub state: Json,
+    /// The queue it came from.
+    pub queue: Name,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// When it was due.
+    pub due_at: Timestamp,
+    /// What woke it.
+    pub cause: Cause,
+    /// Whether its wait ran into its deadline.
+    pub timed_out: bool,
+    /// The barrier that it joins, when it does.
+    pub joins: Option<BarrierNumber>,
+    /// The children of that barrier.
+    pub children: Vec<Child>,
+}
+
+/// What made an instance run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Cause {
+    /// It was started.
+    #[default]
+    Start = 0,
+    /// The step before it went on to this one.
+    Next = 1,
+    /// The step asked to be run again.
+    Retry = 2,
+    /// A signal came.
+    Signal = 3,
+    /// An event matched.
+    Event = 4,
+    /// The time was up.
+    Timeout = 5,
+    /// Its children have ended.
+    Children = 6,
+    /// An update came.
+    Update = 7,
+    /// The worker that held it died, or gave it back.
+    Reclaim = 8,
+}
+
+impl Cause {
+    const ALL: [Self; 9] = [
+        Self::Start,
+        Self::Next,
+        Self::Retry,
+        Self::Signal,
+        Self::Event,
+        Self::Timeout,
+        Self::Children,
+        Self::Update,
+        Self::Reclaim,
+    ];
+
+    /// The number that stands for it in the databases.
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    /// Reads the number back; what a newer release wrote reads as `start`.
+    pub fn from_code(code: i16) -> Self {
+        usize::try_from(code).ok().and_then(|at| Self::ALL.get(at).copied()).unwrap_or_default()
+    }
+}
+
+/// The instances that a worker has code for: one machine in one version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Lane {
+    /// The machine.
+    pub machine: Name,
+    /// Its version.
+    pub version: u32,
+}

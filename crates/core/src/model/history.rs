@@ -1,0 +1,215 @@
+//! What is remembered of an instance: events in order, a row for each commit.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BarrierNumber, InstanceId, Key, Name, NotJson, Status, Timestamp, WaitKind};
+
+/// One event of an instance's history, as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place: 1, 2, 3 …
+    pub seq: u32,
+    /// When it was committed.
+    pub at: Timestamp,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: Happening,
+}
+
+/// What happened to an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "data", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Happening {
+    /// It was started.
+    Started {
+        /// The machine.
+        machine: Name,
+        /// Its version.
+        version: u32,
+        /// The step it began at.
+        step: Name,
+        /// Its key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<Key>,
+        /// Whose child it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<InstanceId>,
+    },
+    /// A step answered, and its outcome was committed.
+    StepCompleted {
+        /// The step.
+        step: Name,
+        /// Its number in the run.
+        step_sequence: u32,
+        /// What it answered.
+        outcome: String,
+        /// Where to, when it went on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Name>,
+        /// How often it was begun before.
+        attempt: u32,
+        /// How long it ran.
+        duration_us: u64,
+    },
+    /// A step failed or panicked; what its error handler answered follows.
+    StepFailed {
+        /// The step.
+        step: Name,
+        /// Its number in the run.
+        step_sequence: u32,
+        /// The error.
+        error: String,
+        /// How often it was begun before.
+        attempt: u32,
+        /// How long it ran.
+        duration_us: u64,
+    },
+    /// The step runs again.
+    Retried {
+        /// The step.
+        step: Name,
+        /// The attempt that is next.
+        attempt: u32,
+        /// When it is due.
+        due_at: Timestamp,
+    },
+    /// It began to wait.
+    WaitOpened {
+        /// For what kind of thing.
+        wait_kind: WaitKind,
+        /// The signals that would wake it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<Name>,
+        /// Until when.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Timestamp>,
+    },
+    /// Its wait's time was up.
+    TimedOut {
+        /// What it had waited for.
+        wait_kind: WaitKind,
+        /// Until when it was to wait.
+        deadline: Timestamp,
+    },
+    /// It started children.
+    ChildrenSpawned {
+        /// The barrier's number.
+        barrier: BarrierNumber,
+        /// How many were really started.
+        count: u32,
+        /// How many were not, their key being taken.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        duplicates: u32,
+    },
+    /// A child ended.
+    ChildEnded {
+        /// The child.
+        child: InstanceId,
+        /// The barrier it belongs to.
+        barrier: BarrierNumber,
+        /// How it ended.
+        status: Status,
+    },
+    /// Enough of its children have ended.
+    ChildrenJoined {
+        /// The barrier's number.
+        barrier: BarrierNumber,
+        /// How many children have not ended.
+        missing: u32,
+    },
+    /// Its worker died, or was started again, and the step runs once more.
+    Reclaimed {
+        /// The step.
+        step: Name,
+        /// The attempt that is next.
+        attempt: u32,
+        /// The worker that had it.
+        worker: Name,
+    },
+    /// It ended well.
+    Done,
+    /// It ended badly.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Happening {
+    /// Its name, as readers see it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::StepCompleted { .. } => "step_completed",
+            Self::StepFailed { .. } => "step_failed",
+            Self::Retried { .. } => "retried",
+            Self::WaitOpened { .. } => "wait_opened",
+            Self::TimedOut { .. } => "timed_out",
+            Self::ChildrenSpawned { .. } => "children_spawned",
+            Self::ChildEnded { .. } => "child_ended",
+            Self::ChildrenJoined { .. } => "children_joined",
+            Self::Reclaimed { .. } => "reclaimed",
+            Self::Done => "done",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// What one commit adds to one instance's history: a row that holds its events in order.
+///
+/// A commit tells of two events as a rule (`step_completed`, then what followed), and one row for both costs the
+/// databases half of two rows. `started` is not among them: it is told by the instance's own row, which is written in
+/// the same commit as what it tells of, and is always event 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryRow {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The first event's number.
+    pub seq: u32,
+    /// When it was committed.
+    pub at: Timestamp,
+    /// The events, as a JSON array.
+    pub events: String,
+}
+
+impl HistoryRow {
+    /// Packs the events of one commit.
+    pub fn pack(instance: InstanceId, seq: u32, at: Timestamp, events: &[Happening]) -> Result<Self, NotJson> {
+        Ok(Self { instance, seq, at, events: serde_json::to_string(events)? })
+    }
+
+    /// The events, one by one.
+    pub fn unpack(&self) -> Result<Vec<Entry>, NotJson> {
+        let events: Vec<Happening> = serde_json::from_str(&self.events)?;
+        Ok((self.seq..).zip(events).map(|(seq, what)| Entry { seq, at: self.at, what }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_packed_and_read_back_in_order() {
+        // rule 16.1
+        let events = vec![Happening::ChildEnded { child: InstanceId(7), barrier: BarrierNumber(1), status: Status::Failed }, Happening::Done];
+        let row = HistoryRow::pack(InstanceId(1), 5, Timestamp::from_micros(9), &events).unwrap();
+        let read = row.unpack().unwrap();
+        assert_eq!(read.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [5, 6]);
+        assert_eq!(read.into_iter().map(|entry| entry.what).collect::<Vec<_>>(), events);
+    }
+
+    #[test]
+    fn an_entry_reads_as_seq_kind_at_data() {
+        let entry = Entry { seq: 2, at: Timestamp::from_micros(0), what: Happening::Failed { error: "no".into() } };
+        assert_eq!(
+            serde_json::to_string(&entry).unwrap(),
+            r#"{"seq":2,"at":"1970-01-01T00:00:00Z","kind":"failed","data":{"error":"no"}}"#
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! Names, keys and numbers that tell one thing from another, each checked when it is made.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Refusal;
+
+/// The longest name or key, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// One run of an instance: its row.
+    InstanceId(i64)
+}
+number! {
+    /// One worker process, as the database knows it.
+    WorkerId(i64)
+}
+number! {
+    /// Counts whatever ended somebody's hold on an instance: claims, commits, reclaims. Who holds an older one is stale.
+    Epoch(i64)
+}
+number! {
+    /// The how-manieth `spawn` of its parent a child belongs to.
+    BarrierNumber(i32)
+}
+number! {
+    /// How urgent: lower goes first.
+    Priority(i16)
+}
+
+macro_rules! text {
+    ($(#[$doc:meta])* $name:ident, $check:path) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes a text that must be fit to be one.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Refusal> {
+                let text = text.as_ref();
+                $check(text)?;
+                Ok(Self(text.into()))
+            }
+
+            /// Takes a text that was checked when it was stored.
+            pub fn stored(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Refusal;
+
+            fn try_from(text: String) -> Result<Self, Refusal> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0.as_ref().into()
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+text! {
+    /// The name of a machine, a step, a queue, a worker or a signal: 1 to 255 bytes without control characters.
+    Name, check_name
+}
+text! {
+    /// The business identity of an instance, or the key of a partition: like a name, and not digits only, so that it
+    /// can never be taken for an id.
+    ///
+    /// ```
+    /// use abide_core::model::Key;
+    ///
+    /// assert!(Key::new("order:42").is_ok());
+    /// assert!(Key::new("42").is_err());
+    /// ```
+    Key, check_key
+}
+
+fn check_name(text: &str) -> Result<(), Refusal> {
+    let problem = if text.is_empty() {
+        "it is empty"
+    } else if text.len() > NAME_BYTES_MAX {
+        "it is longer than 255 bytes"
+    } else if text.chars().any(char::is_control) {
+        "it has a control character in it"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::BadName { text: shown(text), problem })
+}
+
+fn check_key(text: &str) -> Result<(), Refusal> {
+    check_name(text)?;
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let problem = "it is digits only, which would read as an id: give it a prefix, like order:42";
+        return Err(Refusal::BadName { text: shown(text), problem });
+    }
+    Ok(())
+}
+
+/// As much of a refused text as an error message should carry.
+fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// A second business identity that addresses nothing: any bytes, 1 to 255 of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UniqueKey(Vec<u8>);
+
+impl UniqueKey {
+    /// Takes bytes that must be 1 to 255 in number.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, Refusal> {
+        let bytes = bytes.into();
+        let problem = match bytes.len() {
+            0 => "it is empty",
+            1..=NAME_BYTES_MAX => return Ok(Self(bytes)),
+            _ => "it is longer than 255 bytes: hash it first",
+        };
+        Err(Refusal::BadName { text: shown(&String::from_utf8_lossy(&bytes)), problem })
+    }
+
+    /// Takes bytes that were checked when they were stored.
+    pub fn stored(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_short_clean_and_no_number() {
+        // rule 2.2
+        for good in ["order:42", "ключ", "a", "42a", &"x".repeat(255), "٣٤"] {
+            assert!(Key::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "42", "0", "a\nb", "a\u{0}", "\u{7f}", &"x".repeat(256)] {
+            assert!(Key::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_be_a_number() {
+        assert!(Name::new("42").is_ok());
+        assert!(serde_json::from_str::<Name>("\"\"").is_err());
+    }
+
+    #[test]
+    fn the_refusal_shows_the_text_and_the_cure() {
+        let error = Key::new("42").unwrap_err().to_string();
+        assert!(error.contains("42") && error.contains("order:42"), "{error}");
+        let error = Key::new("é".repeat(200)).unwrap_err().to_string();
+        assert!(error.len() < 300, "{error}");
+    }
+
+    #[test]
+    fn a_unique_key_is_any_bytes_but_not_none() {
+        assert!(UniqueKey::new([0u8, 255]).is_ok());
+        assert!(UniqueKey::new([]).is_err() && UniqueKey::new([1; 256]).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! JSON as text: checked once when it comes in, then carried and stored as it is.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A JSON document, kept as the text it was written as.
+///
+/// States and results pass through the engine unread, so nothing here is parsed before somebody asks for it.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Json(Box<RawValue>);
+
+/// A text or a value that is not JSON, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("not JSON: {0}")]
+pub struct NotJson(#[from] serde_json::Error);
+
+impl Json {
+    /// The JSON `null`.
+    pub fn null() -> Self {
+        Self(RawValue::NULL.to_owned())
+    }
+
+    /// Writes a value as JSON.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, NotJson> {
+        Ok(Self(serde_json::value::to_raw_value(value)?))
+    }
+
+    /// Takes a text that must be JSON.
+    pub fn parse(text: String) -> Result<Self, NotJson> {
+        Ok(Self(RawValue::from_string(text)?))
+    }
+
+    /// Reads it as a value of the type asked for.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T, NotJson> {
+        Ok(serde_json::from_str(self.0.get())?)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    /// The text, given away.
+    pub fn into_string(self) -> String {
+        String::from(Box::<str>::from(self.0))
+    }
+
+    /// Its size in bytes, as limits count it.
+    pub fn size(&self) -> usize {
+        self.0.get().len()
+    }
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        Self::null()
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_checked_and_kept_as_written() {
+        let json = Json::parse("{\"b\":1,  \"a\":\"\\u0000é\"}".into()).unwrap();
+        assert_eq!(json.as_str(), "{\"b\":1,  \"a\":\"\\u0000é\"}");
+        assert!(Json::parse("{".into()).is_err());
+        assert_eq!(Json::of(&[1, 2]).unwrap().to::<Vec<u8>>().unwrap(), [1, 2]);
+    }
+}

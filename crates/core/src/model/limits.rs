@@ -1,0 +1,102 @@
+//! How large things may get.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Json, Refusal};
+
+/// How large things may get; every limit has a default and an error that names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The largest state, in bytes of JSON.
+    pub state_bytes: usize,
+    /// The largest result, in bytes of JSON.
+    pub result_bytes: usize,
+    /// The longest error text that is kept, in bytes; a longer one is cut.
+    pub error_bytes: usize,
+    /// The most children of one `spawn`.
+    pub children_per_barrier: usize,
+    /// The most signals that one `wait` names.
+    pub names_per_wait: usize,
+    /// The most entries of one batch.
+    pub batch_entries: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            state_bytes: 1 << 20,
+            result_bytes: 1 << 20,
+            error_bytes: 16 << 10,
+            children_per_barrier: 10_000,
+            names_per_wait: 100,
+            batch_entries: 100_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Refuses a state that is too large.
+    pub fn check_state(&self, state: &Json) -> Result<(), Refusal> {
+        at_most("state_bytes", self.state_bytes, state.size())
+    }
+
+    /// Refuses a result that is too large.
+    pub fn check_result(&self, result: &Json) -> Result<(), Refusal> {
+        at_most("result_bytes", self.result_bytes, result.size())
+    }
+
+    /// Refuses too many children at once.
+    pub fn check_children(&self, count: usize) -> Result<(), Refusal> {
+        at_most("children_per_barrier", self.children_per_barrier, count)
+    }
+
+    /// Refuses a wait for too many names.
+    pub fn check_names(&self, count: usize) -> Result<(), Refusal> {
+        at_most("names_per_wait", self.names_per_wait, count)
+    }
+
+    /// Refuses a batch that is too long.
+    pub fn check_batch(&self, count: usize) -> Result<(), Refusal> {
+        at_most("batch_entries", self.batch_entries, count)
+    }
+
+    /// An error text, cut at a character's edge when it is too long.
+    pub fn cut_error(&self, text: &str) -> String {
+        let mut end = self.error_bytes.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        match text.get(..end) {
+            Some(head) if end < text.len() => format!("{head}… ({} bytes in all)", text.len()),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+fn at_most(limit: &'static str, most: usize, met: usize) -> Result<(), Refusal> {
+    if met <= most { Ok(()) } else { Err(Refusal::LimitExceeded { limit, most, met }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_over_the_limit_names_it_and_the_size_met() {
+        // rule 16.3
+        let limits = Limits { state_bytes: 4, ..Limits::default() };
+        let error = limits.check_state(&Json::of("hello").unwrap()).unwrap_err().to_string();
+        assert!(error.contains("state_bytes") && error.contains('4') && error.contains('7'), "{error}");
+        assert!(limits.check_state(&Json::null()).is_ok());
+    }
+
+    #[test]
+    fn a_long_error_text_is_cut_at_a_character() {
+        let limits = Limits { error_bytes: 4, ..Limits::default() };
+        assert_eq!(limits.cut_error("ééé"), "éé… (6 bytes in all)");
+        assert_eq!(limits.cut_error("éa"), "éa");
+        let odd = Limits { error_bytes: 3, ..Limits::default() };
+        assert_eq!(odd.cut_error("ééé"), "é… (6 bytes in all)");
+    }
+}

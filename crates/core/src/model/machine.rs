@@ -1,0 +1,42 @@
+//! What is known of a machine to those who have no code for it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Name;
+
+/// Which of the fronts runs an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Kind {
+    /// Steps that answer with an outcome.
+    #[default]
+    Machine = 0,
+}
+
+impl Kind {
+    /// The number that stands for it in the databases.
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    /// Reads the number back; what a newer release wrote reads as a machine.
+    pub const fn from_code(_code: i16) -> Self {
+        Self::Machine
+    }
+}
+
+/// A machine as its workers declare it: what a start by its name alone needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    /// Its name.
+    pub machine: Name,
+    /// Its version.
+    pub version: u32,
+    /// The step an instance begins at.
+    pub first_step: Name,
+    /// The queue an instance waits in unless the start says otherwise.
+    pub queue: Name,
+    /// Whether its instances keep a history.
+    pub history: bool,
+}

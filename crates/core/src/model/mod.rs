@@ -1,0 +1,31 @@
+//! The nouns: what an instance is, what a step may answer, what is remembered of it.
+
+mod claim;
+mod history;
+mod ids;
+mod instance;
+mod json;
+mod limits;
+mod machine;
+mod outcome;
+mod refusal;
+mod row;
+mod start;
+mod status;
+mod time;
+mod worker;
+
+pub use claim::{Cause, Claim, Claimed, Lane, ParentRef};
+pub use history::{Entry, Happening, HistoryRow};
+pub use ids::{BarrierNumber, Epoch, InstanceId, Key, Name, Priority, UniqueKey, WorkerId};
+pub use instance::{Child, Instance, WaitKind};
+pub use json::{Json, NotJson};
+pub use limits::Limits;
+pub use machine::{Declared, Kind};
+pub use outcome::{Commit, Committed, Join, Outcome, Wait};
+pub use refusal::Refusal;
+pub use row::{Awaits, Family, Row};
+pub use start::{NewRow, Start, Started, When};
+pub use status::{Scope, Status, UnknownStatus};
+pub use time::Timestamp;
+pub use worker::{Heartbeat, Worker};

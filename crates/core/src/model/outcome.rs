@@ -1,0 +1,138 @@
+//! What a step answers, and what becomes of the answer.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Claim, Epoch, Json, Name, Refusal, Start, Status};
+
+/// What a step answers. Committing it is what moves an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Outcome {
+    /// Go to another step, now or after a delay.
+    Next {
+        /// The step to run.
+        step: Name,
+        /// The state to run it with.
+        state: Json,
+        /// How long to wait first.
+        #[serde(default)]
+        delay_ms: u64,
+    },
+    /// The same step again after a delay, one attempt on.
+    Retry {
+        /// The state to run it with.
+        state: Json,
+        /// How long to wait first.
+        delay_ms: u64,
+    },
+    /// Park until a signal comes or the time is up.
+    Wait(Wait),
+    /// Start children and park until they have ended.
+    Spawn {
+        /// The children.
+        children: Vec<Start>,
+        /// The step to run when they have ended.
+        next: Name,
+        /// The state to run it with.
+        state: Json,
+        /// How many ends to wait for; all of them when left out.
+        #[serde(default)]
+        join: Join,
+        /// How long to wait for them at most.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+    },
+    /// End well.
+    Done {
+        /// What it came to.
+        result: Json,
+    },
+    /// End badly.
+    Stop {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a parked instance waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// The signals, any of which wakes it. None: it waits for nothing but time.
+    #[serde(default)]
+    pub signals: Vec<Name>,
+    /// How long to wait at most.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// The step to run then.
+    pub next: Name,
+    /// The state to run it with.
+    pub state: Json,
+}
+
+/// How many of a barrier's children must have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// That many, or as many as there are; all of them when left out.
+    #[serde(default)]
+    pub at_least: Option<u32>,
+}
+
+impl Outcome {
+    /// Its name in the history.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Next { .. } => "next",
+            Self::Retry { .. } => "retry",
+            Self::Wait(_) => "wait",
+            Self::Spawn { .. } => "spawn",
+            Self::Done { .. } => "done",
+            Self::Stop { .. } => "stop",
+        }
+    }
+
+    /// Whether it ends the instance.
+    pub const fn is_terminal(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Stop { .. })
+    }
+
+    /// The state it carries, which terminal ones do not.
+    pub const fn state(&self) -> Option<&Json> {
+        match self {
+            Self::Next { state, .. } | Self::Retry { state, .. } | Self::Spawn { state, .. } => Some(state),
+            Self::Wait(wait) => Some(&wait.state),
+            Self::Done { .. } | Self::Stop { .. } => None,
+        }
+    }
+}
+
+/// A request to commit what a step answered.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The hold on the instance, given up by this commit unless it is kept.
+    pub claim: Claim,
+    /// The answer.
+    pub outcome: Outcome,
+    /// Go on holding the instance when the answer is a `next` that is due at once.
+    pub keep: bool,
+    /// How long the step ran.
+    pub took: Duration,
+    /// The error that the error handler answered for, if it was one.
+    pub error: Option<String>,
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// It is durable, and the instance now stands there.
+    Moved(Status),
+    /// It is durable, and the hold goes on under a new epoch: run the next step.
+    Kept(Epoch),
+    /// The claim was lost before: nothing of the outcome was committed.
+    Stale,
+    /// The outcome broke a rule: nothing was committed and the claim is as it was.
+    Refused(Refusal),
+}

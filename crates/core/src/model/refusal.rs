@@ -1,0 +1,59 @@
+//! Why a request was refused: the caller's mistake, named, with what to do about it.
+
+use serde::Serialize;
+
+/// Why a request was refused. Nothing of it was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A text is not fit to be a name or a key.
+    #[error("{text:?} cannot be a name or a key: {problem}")]
+    BadName {
+        /// The text, or its beginning.
+        text: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Something is larger than its limit.
+    #[error("{met} is over the limit {limit} of {most}: make it smaller or raise that limit")]
+    LimitExceeded {
+        /// The limit's name in the configuration.
+        limit: &'static str,
+        /// What it allows.
+        most: usize,
+        /// What was met.
+        met: usize,
+    },
+    /// An outcome contradicts itself.
+    #[error("the outcome cannot be taken: {problem}")]
+    BadOutcome {
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// A version that no machine can have.
+    #[error("{version} is no version of a machine: versions are whole numbers from 1 to 2147483647")]
+    BadVersion {
+        /// The number.
+        version: u32,
+    },
+    /// The feature belongs to a later release.
+    #[error("{what} is not in this release")]
+    NotYet {
+        /// What was asked for.
+        what: &'static str,
+    },
+}
+
+impl Refusal {
+    /// A stable word for programs.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::BadName { .. } => "bad_name",
+            Self::LimitExceeded { .. } => "limit_exceeded",
+            Self::BadOutcome { .. } => "bad_outcome",
+            Self::BadVersion { .. } => "bad_version",
+            Self::NotYet { .. } => "not_yet",
+        }
+    }
+}

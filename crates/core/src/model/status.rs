@@ -1,0 +1,192 @@
+//! Where an instance stands, and in which of these places its key is taken.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where an instance stands. There is nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Status {
+    /// It has an id and a key, and no run yet.
+    Reserved = 0,
+    /// It is due later.
+    Scheduled = 1,
+    /// It waits for a worker.
+    Runnable = 2,
+    /// A worker holds it.
+    Executing = 3,
+    /// It waits for a signal, an event or a condition.
+    AwaitingSignal = 4,
+    /// It waits for its children.
+    AwaitingChildren = 5,
+    /// It ended with a result.
+    Done = 6,
+    /// It ended with an error.
+    Failed = 7,
+    /// It was cancelled.
+    Cancelled = 8,
+    /// Its chain goes on in a newer run.
+    Continued = 9,
+}
+
+/// A number or a word that names no status.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is no status; they are reserved, scheduled, runnable, executing, awaiting_signal, awaiting_children, done, failed, cancelled and continued")]
+pub struct UnknownStatus(String);
+
+impl Status {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Self; 10] = [
+        Self::Reserved,
+        Self::Scheduled,
+        Self::Runnable,
+        Self::Executing,
+        Self::AwaitingSignal,
+        Self::AwaitingChildren,
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Continued,
+    ];
+
+    /// The number that stands for it in the databases.
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    /// Reads the number back.
+    pub fn from_code(code: i16) -> Result<Self, UnknownStatus> {
+        let found = usize::try_from(code).ok().and_then(|at| Self::ALL.get(at).copied());
+        found.ok_or_else(|| UnknownStatus(code.to_string()))
+    }
+
+    /// Whether nothing can happen to it any more.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled | Self::Continued)
+    }
+
+    /// Its name, as everybody writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Scheduled => "scheduled",
+            Self::Runnable => "runnable",
+            Self::Executing => "executing",
+            Self::AwaitingSignal => "awaiting_signal",
+            Self::AwaitingChildren => "awaiting_children",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Continued => "continued",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Status {
+    type Err = UnknownStatus;
+
+    fn from_str(name: &str) -> Result<Self, UnknownStatus> {
+        let found = Self::ALL.into_iter().find(|status| status.name() == name);
+        found.ok_or_else(|| UnknownStatus(format!("{name:?}")))
+    }
+}
+
+/// The statuses in which an instance holds its key.
+///
+/// ```
+/// use abide_core::model::{Scope, Status};
+///
+/// assert!(Scope::LIVE.holds(Status::Scheduled) && !Scope::LIVE.holds(Status::Done));
+/// let once = Scope::LIVE.and(Status::Done);          // free again only when it failed or was cancelled
+/// assert!(once.holds(Status::Done) && !once.holds(Status::Failed));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Vec<Status>", into = "Vec<Status>")]
+pub struct Scope(u16);
+
+impl Scope {
+    /// Every status that is not terminal: the default.
+    pub const LIVE: Self = Self(0b00_0011_1111);
+    /// As long as the row exists.
+    pub const ALWAYS: Self = Self(0b11_1111_1111);
+    /// In no status: the key is an address and nothing more.
+    pub const NEVER: Self = Self(0);
+
+    /// This scope and one more status.
+    #[must_use]
+    pub const fn and(self, status: Status) -> Self {
+        Self(self.0 | 1 << status as u8)
+    }
+
+    /// Whether an instance with that status holds its key.
+    pub const fn holds(self, status: Status) -> bool {
+        self.0 >> (status as u8) & 1 == 1
+    }
+
+    /// The bits, one for each status code, as the databases keep them.
+    pub const fn bits(self) -> i32 {
+        self.0 as i32
+    }
+
+    /// Reads the bits back; what stands for no status is dropped.
+    pub const fn from_bits(bits: i32) -> Self {
+        Self((bits & Self::ALWAYS.0 as i32) as u16)
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::LIVE
+    }
+}
+
+impl FromIterator<Status> for Scope {
+    fn from_iter<I: IntoIterator<Item = Status>>(statuses: I) -> Self {
+        statuses.into_iter().fold(Self::NEVER, Self::and)
+    }
+}
+
+impl From<Vec<Status>> for Scope {
+    fn from(statuses: Vec<Status>) -> Self {
+        statuses.into_iter().collect()
+    }
+}
+
+impl From<Scope> for Vec<Status> {
+    fn from(scope: Scope) -> Self {
+        Status::ALL.into_iter().filter(|status| scope.holds(*status)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names_are_read_back() {
+        // rule 3.1: ten statuses and nothing else.
+        for status in Status::ALL {
+            assert_eq!(Status::from_code(status.code()).unwrap(), status);
+            assert_eq!(status.name().parse::<Status>().unwrap(), status);
+            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{status}\""));
+        }
+        assert!(Status::from_code(10).is_err() && Status::from_code(-1).is_err());
+        assert!("sleeping".parse::<Status>().is_err());
+    }
+
+    #[test]
+    fn a_scope_is_the_statuses_it_was_made_of() {
+        let scope: Scope = serde_json::from_str("[\"runnable\",\"done\"]").unwrap();
+        assert_eq!(Vec::from(scope), [Status::Runnable, Status::Done]);
+        assert_eq!(Scope::from_bits(scope.bits()), scope);
+        assert_eq!(Scope::LIVE, Status::ALL.into_iter().filter(|s| !s.is_terminal()).collect());
+    }
+}

@@ -1,0 +1,71 @@
+//! The join barrier: a parent parks when it spawns, and goes on when enough of its children have ended.
+
+use super::claims::queue_up;
+use crate::model::{
+    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Row, Status, Timestamp, WaitKind,
+};
+
+/// The number that the next barrier of a parent will have.
+pub fn next_barrier(parent: &Row) -> BarrierNumber {
+    BarrierNumber(parent.family.barrier.0 + 1)
+}
+
+/// Parks a parent on its new barrier, counting the children that were really inserted; with none to wait for it goes
+/// straight on (rule 10.1).
+pub fn park(
+    parent: &mut Row,
+    inserted: u32,
+    duplicates: u32,
+    join: Join,
+    deadline: Option<Timestamp>,
+    now: Timestamp,
+) -> Vec<Happening> {
+    let barrier = next_barrier(parent);
+    let needed = join.at_least.unwrap_or(inserted).min(inserted);
+    parent.family = Family { barrier, pending: inserted, needed };
+    parent.awaits = Some(Awaits { kind: WaitKind::Children, names: Vec::new(), since: now });
+    let mut told = vec![Happening::ChildrenSpawned { barrier, count: inserted, duplicates }];
+    if needed == 0 {
+        told.push(open(parent, now));
+    } else {
+        parent.status = Status::AwaitingChildren;
+        parent.due_at = deadline;
+    }
+    told
+}
+
+/// A child that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The child.
+    pub child: InstanceId,
+    /// The barrier it belongs to.
+    pub barrier: BarrierNumber,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// Counts children that have ended, all of one commit at once, and opens the barrier when enough have (rules 10.2,
+/// 10.3). Children of an earlier barrier are told of and count for nothing.
+pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening> {
+    if parent.status.is_terminal() {
+        return Vec::new();
+    }
+    let mut told = Vec::with_capacity(ended.len() + 1);
+    for Ended { child, barrier, status } in ended.iter().copied() {
+        told.push(Happening::ChildEnded { child, barrier, status });
+        if barrier == parent.family.barrier {
+            parent.family.pending = parent.family.pending.saturating_sub(1);
+            parent.family.needed = parent.family.needed.saturating_sub(1);
+        }
+    }
+    if parent.status == Status::AwaitingChildren && parent.family.needed == 0 {
+        told.push(open(parent, now));
+    }
+    told
+}
+
+fn open(parent: &mut Row, now: Timestamp) -> Happening {
+    queue_up(parent, now, Cause::Children);
+    Happening::ChildrenJoined { barrier: parent.family.barrier, missing: parent.family.pending }
+}

@@ -1,0 +1,62 @@
+//! Who holds an instance: the fence at the commit, and what happens when a hold ends without one.
+
+use crate::model::{Cause, Claim, Epoch, Happening, Name, Row, Status, Timestamp};
+
+/// What a claim is worth when its outcome arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The claim holds.
+    Holds,
+    /// This very outcome was committed already: the answer got lost and it was sent again.
+    Repeated,
+    /// The claim was lost.
+    Lost,
+}
+
+/// What a claim is worth now (rule 1.3). A commit whose answer got lost is settled here: the epoch it was made under is
+/// in the row.
+pub fn standing(row: &Row, claim: &Claim) -> Standing {
+    if row.status == Status::Executing && row.epoch == claim.epoch() && row.worker == Some(claim.worker()) {
+        Standing::Holds
+    } else if row.settled == claim.epoch() {
+        Standing::Repeated
+    } else {
+        Standing::Lost
+    }
+}
+
+/// Ends the hold on a row, whoever has it: its holder is stale from now on.
+pub(super) fn end_hold(row: &mut Row) {
+    row.epoch = Epoch(row.epoch.0 + 1);
+    row.worker = None;
+}
+
+/// Puts a row in its queue.
+pub(super) fn queue_up(row: &mut Row, due_at: Timestamp, cause: Cause) {
+    row.status = Status::Runnable;
+    row.due_at = Some(due_at);
+    row.cause = cause;
+    // rule 6.3: it stands behind until its partition is settled, in the same commit.
+    row.behind = row.partition_key.is_some();
+}
+
+/// Takes a row from a worker that died: the step runs again, one attempt on, and no error handler is asked (rule 5.3).
+/// `None` when that worker does not hold it any more.
+pub fn reclaim(row: &mut Row, worker: &Name, now: Timestamp) -> Option<Happening> {
+    let attempt = row.attempt.saturating_add(1);
+    give_back(row, now)?;
+    row.attempt = attempt;
+    row.cause = Cause::Reclaim;
+    Some(Happening::Reclaimed { step: row.step.clone(), attempt, worker: worker.clone() })
+}
+
+/// Puts a row that a worker gives back into its queue, at its old place; `attempt` stays (rule 5.4). `None` when it is
+/// not executing.
+pub fn give_back(row: &mut Row, now: Timestamp) -> Option<()> {
+    if row.status != Status::Executing {
+        return None;
+    }
+    end_hold(row);
+    queue_up(row, row.due_at.unwrap_or(now), row.cause);
+    Some(())
+}

@@ -1,0 +1,119 @@
+//! Ready policies for running a failed step again.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// When a failed step runs again: delays that grow up to a cap, and an end to the attempts.
+///
+/// The engine itself sets no cap and computes no delay (rule 5.1); a machine that names a policy has its errors handled
+/// by it.
+///
+/// ```
+/// use abide_core::rules::retry::Retry;
+/// use std::time::Duration;
+///
+/// let policy = Retry::exponential(Duration::from_secs(1)).cap(Duration::from_secs(60)).attempts(4).steady();
+/// assert_eq!(policy.delay(0, 0.5), Some(Duration::from_secs(1)));
+/// assert_eq!(policy.delay(2, 0.5), Some(Duration::from_secs(4)));
+/// assert_eq!(policy.delay(3, 0.5), None);            // the fourth attempt was the last
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Retry {
+    first: Duration,
+    factor: f64,
+    cap: Duration,
+    attempts: Option<u32>,
+    jitter: bool,
+}
+
+impl Retry {
+    /// The longest delay unless a policy says otherwise.
+    const CAP: Duration = Duration::from_secs(3600);
+
+    /// Delays that double from `first` on, spread by jitter, capped at an hour, with no end to the attempts.
+    pub const fn exponential(first: Duration) -> Self {
+        Self { first, factor: 2.0, cap: Self::CAP, attempts: None, jitter: true }
+    }
+
+    /// The same delay each time, without jitter and without an end to the attempts.
+    pub const fn every(delay: Duration) -> Self {
+        Self { first: delay, factor: 1.0, cap: delay, attempts: None, jitter: false }
+    }
+
+    /// No second attempt.
+    pub const fn never() -> Self {
+        Self { attempts: Some(1), ..Self::every(Duration::ZERO) }
+    }
+
+    /// How many attempts there are in all; the first counts.
+    #[must_use]
+    pub const fn attempts(self, attempts: u32) -> Self {
+        Self { attempts: Some(attempts), ..self }
+    }
+
+    /// The longest delay.
+    #[must_use]
+    pub const fn cap(self, cap: Duration) -> Self {
+        Self { cap, ..self }
+    }
+
+    /// By how much each delay is longer than the one before.
+    #[must_use]
+    pub const fn factor(self, factor: f64) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// No jitter: each delay exactly as computed.
+    #[must_use]
+    pub const fn steady(self) -> Self {
+        Self { jitter: false, ..self }
+    }
+
+    /// How long to wait after an attempt failed that was begun `attempt` times before; `None` when the attempts are
+    /// spent. `dice` is from 0 to 1 and spreads the delay over its upper half.
+    pub fn delay(&self, attempt: u32, dice: f64) -> Option<Duration> {
+        if self.attempts.is_some_and(|most| attempt.saturating_add(1) >= most) {
+            return None;
+        }
+        let exponent = i32::try_from(attempt).unwrap_or(i32::MAX);
+        let grown = self.first.as_secs_f64() * self.factor.max(0.0).powi(exponent);
+        let capped = if grown.is_finite() { grown.min(self.cap.as_secs_f64()) } else { self.cap.as_secs_f64() };
+        let spread = if self.jitter { 0.5 + dice.clamp(0.0, 1.0) / 2.0 } else { 1.0 };
+        Some(Duration::try_from_secs_f64(capped * spread).unwrap_or(self.cap))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_delay_never_passes_the_cap(first in 0u64..10_000_000, factor in -1.0f64..1e9, cap in 0u64..10_000_000,
+                                        attempt: u32, dice in -1.0f64..2.0) {
+            // rule 5.1
+            let policy = Retry::exponential(Duration::from_millis(first)).factor(factor).cap(Duration::from_millis(cap));
+            let delay = policy.delay(attempt, dice).unwrap();
+            prop_assert!(delay <= Duration::from_millis(cap));
+        }
+
+        #[test]
+        fn jitter_keeps_to_the_upper_half(attempt in 0u32..10, dice in 0.0f64..=1.0) {
+            let policy = Retry::exponential(Duration::from_secs(1));
+            let whole = policy.clone().steady().delay(attempt, 0.0).unwrap();
+            let delay = policy.delay(attempt, dice).unwrap();
+            prop_assert!(delay <= whole && delay >= whole / 2);
+        }
+    }
+
+    #[test]
+    fn the_first_attempt_counts() {
+        // rule 5.1
+        assert_eq!(Retry::never().delay(0, 0.0), None);
+        let thrice = Retry::every(Duration::from_secs(2)).attempts(3);
+        assert_eq!(thrice.delay(1, 0.0), Some(Duration::from_secs(2)));
+        assert_eq!(thrice.delay(2, 0.0), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! What row a start becomes.
+
+use crate::model::{
+    BarrierNumber, Cause, Declared, InstanceId, Kind, Limits, Name, NewRow, Refusal, Start, Status, Timestamp,
+};
+
+/// The step an instance begins at when neither the start nor a declaration says.
+const FIRST_STEP: &str = "start";
+/// The queue it waits in then.
+const QUEUE: &str = "default";
+
+/// The row that a start becomes. What it leaves out is taken from the newest declaration of the machine that fits, else
+/// version 1, step `start`, queue `default`, history on (rule 2.6: a machine that nobody has declared may be started).
+pub fn row(
+    start: &Start,
+    declared: &[Declared],
+    parent: Option<(InstanceId, BarrierNumber)>,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<NewRow, Refusal> {
+    limits.check_state(&start.state)?;
+    let declared = newest(start, declared);
+    let version = start.version.or(declared.map(|found| found.version)).unwrap_or(1);
+    if version == 0 || i32::try_from(version).is_err() {
+        return Err(Refusal::BadVersion { version });
+    }
+    let due_at = start.when.due(now);
+    Ok(NewRow {
+        kind: Kind::Machine,
+        machine: start.machine.clone(),
+        version,
+        step: given_or(&start.step, declared.map(|found| &found.first_step), FIRST_STEP),
+        state: start.state.clone(),
+        status: if due_at > now { Status::Scheduled } else { Status::Runnable },
+        cause: Cause::Start,
+        key: start.key.clone(),
+        scope: start.scope,
+        unique_key: start.unique_key.clone(),
+        unique_scope: start.unique_scope,
+        queue: given_or(&start.queue, declared.map(|found| &found.queue), QUEUE),
+        priority: start.priority,
+        due_at,
+        partition_key: start.partition_key.clone(),
+        // rule 6.3: it stands behind until the partition is settled, in the same commit.
+        behind: start.partition_key.is_some(),
+        parent: parent.map(|(id, _)| id),
+        parent_barrier: parent.map(|(_, barrier)| barrier).unwrap_or_default(),
+        history: start.history.or(declared.map(|found| found.history)).unwrap_or(true),
+        created_at: now,
+    })
+}
+
+/// The declaration that speaks for a start: of its version when it names one, else the newest.
+fn newest<'a>(start: &Start, declared: &'a [Declared]) -> Option<&'a Declared> {
+    let of_machine = declared.iter().filter(|found| found.machine == start.machine);
+    of_machine.filter(|found| start.version.is_none_or(|wanted| wanted == found.version)).max_by_key(|found| found.version)
+}
+
+fn given_or(given: &Option<Name>, declared: Option<&Name>, plain: &'static str) -> Name {
+    given.as_ref().or(declared).cloned().unwrap_or_else(|| Name::stored(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Json, When};
+    use std::time::Duration;
+
+    fn declared(version: u32, step: &str) -> Declared {
+        Declared {
+            machine: Name::stored("m"),
+            version,
+            first_step: Name::stored(step),
+            queue: Name::stored("slow"),
+            history: false,
+        }
+    }
+
+    fn resolved(start: &Start, declared: &[Declared]) -> NewRow {
+        row(start, declared, None, &Limits::default(), Timestamp::from_micros(10)).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_out_comes_from_the_newest_declaration() {
+        // rule 2.6
+        let start = Start::of(Name::stored("m"), Json::null());
+        let row = resolved(&start, &[declared(1, "old"), declared(3, "new"), declared(2, "mid")]);
+        assert_eq!((row.version, row.step.as_str(), row.queue.as_str(), row.history), (3, "new", "slow", false));
+        let pinned = Start { version: Some(1), ..start };
+        assert_eq!(resolved(&pinned, &[declared(1, "old"), declared(3, "new")]).step.as_str(), "old");
+    }
+
+    #[test]
+    fn what_nobody_declared_starts_all_the_same() {
+        // rule 2.6
+        let row = resolved(&Start::of(Name::stored("m"), Json::null()), &[]);
+        assert_eq!((row.version, row.step.as_str(), row.queue.as_str(), row.history), (1, "start", "default", true));
+    }
+
+    #[test]
+    fn what_is_due_later_is_scheduled_and_what_was_due_before_is_not() {
+        let start = |when| Start { when, ..Start::of(Name::stored("m"), Json::null()) };
+        assert_eq!(resolved(&start(When::After(Duration::from_secs(1))), &[]).status, Status::Scheduled);
+        assert_eq!(resolved(&start(When::At(Timestamp::from_micros(3))), &[]).status, Status::Runnable);
+        assert_eq!(resolved(&start(When::After(Duration::MAX)), &[]).due_at, Timestamp::MAX);
+    }
+
+    #[test]
+    fn version_zero_is_refused() {
+        let start = Start { version: Some(0), ..Start::of(Name::stored("m"), Json::null()) };
+        let refusal = row(&start, &[], None, &Limits::default(), Timestamp::default()).unwrap_err();
+        assert_eq!(refusal.reason(), "bad_version");
+    }
+}

@@ -1,0 +1,38 @@
+//! What can go wrong, classed by what the caller must do about it.
+
+use abide_core::model::Refusal;
+
+/// A result of the kernel or of a store.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong, classed by what the caller must do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller's mistake; nothing was written.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The database would not take the transaction now, though it is there: a deadlock, a busy file. Nothing was
+    /// written; try again at once.
+    #[error("the database could not take the transaction this time: {0}")]
+    Conflict(String),
+    /// The database cannot be reached. Nothing was written; try again later.
+    #[error("the database cannot be reached: {0}")]
+    Unavailable(String),
+    /// The answer to a commit got lost: it may have been written or not. A claim's epoch or a key settles which.
+    #[error("the connection broke while the transaction was being committed, so it is unknown whether it was: {0}")]
+    Unknown(String),
+    /// The database is not what it should be. Stop, and keep the evidence.
+    #[error("the store is broken: {0}")]
+    Broken(String),
+    /// The store was closed.
+    #[error("the store was closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether nothing was written and the same request may succeed later.
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Conflict(_) | Self::Unavailable(_))
+    }
+}

@@ -1,0 +1,125 @@
+//! The rows of one operation: as they were loaded, as they are to be, and what is to be told of them.
+
+use std::collections::BTreeMap;
+
+use abide_core::model::{Happening, HistoryRow, InstanceId, Json, Key, Row, Status, Timestamp};
+
+use crate::{Advance, Changes, Effects, Error, Finish, Move, Result, Txn};
+
+/// The rows of one operation, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger<'a>(BTreeMap<InstanceId, Account<'a>>);
+
+/// One row as it was and as it is to be.
+#[derive(Debug)]
+pub(crate) struct Account<'a> {
+    was: Row,
+    /// The row as it is to be.
+    pub row: Row,
+    /// The new state.
+    pub state: Option<&'a Json>,
+    /// The result.
+    pub result: Option<&'a Json>,
+    /// What is to be told.
+    pub told: Vec<Happening>,
+}
+
+impl<'a> Ledger<'a> {
+    /// Locks and loads rows.
+    pub async fn load<T: Txn>(txn: &mut T, mut ids: Vec<InstanceId>) -> Result<Self> {
+        let mut ledger = Self::default();
+        ids.sort_unstable();
+        ids.dedup();
+        ledger.add(txn, &ids).await?;
+        Ok(ledger)
+    }
+
+    /// Locks and loads more rows.
+    pub async fn add<T: Txn>(&mut self, txn: &mut T, ids: &[InstanceId]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for row in txn.lock(ids).await? {
+            let account = Account { was: row.clone(), row, state: None, result: None, told: Vec::new() };
+            self.0.insert(account.was.id, account);
+        }
+        Ok(())
+    }
+
+    pub fn get(&mut self, id: InstanceId) -> Option<&mut Account<'a>> {
+        self.0.get_mut(&id)
+    }
+
+    /// Writes what has changed, and notes what there is to tell and which partitions have to be settled.
+    pub async fn write<T: Txn>(
+        mut self,
+        txn: &mut T,
+        now: Timestamp,
+        effects: &mut Effects,
+        partitions: &mut Vec<Key>,
+    ) -> Result<()> {
+        let mut history = Vec::new();
+        for account in self.0.values_mut() {
+            history.extend(account.close(now)?);
+        }
+        let mut changes = Changes::default();
+        for account in self.0.values() {
+            account.note(effects, partitions);
+            account.sort_into(&mut changes);
+        }
+        txn.update(&changes, now).await?;
+        txn.append(&history).await
+    }
+}
+
+impl Account<'_> {
+    /// Numbers and packs what is to be told.
+    fn close(&mut self, now: Timestamp) -> Result<Option<HistoryRow>> {
+        if self.told.is_empty() || !self.row.history {
+            return Ok(None);
+        }
+        let first = self.row.history_seq + 1;
+        let row = HistoryRow::pack(self.row.id, first, now, &self.told)
+            .map_err(|error| Error::Broken(format!("history of instance {} cannot be written: {error}", self.row.id)))?;
+        self.row.history_seq += u32::try_from(self.told.len()).unwrap_or(u32::MAX);
+        Ok(Some(row))
+    }
+
+    fn note(&self, effects: &mut Effects, partitions: &mut Vec<Key>) {
+        let (was, row) = (&self.was, &self.row);
+        match row.status {
+            Status::Runnable if was.status != Status::Runnable && !row.behind => {
+                effects.ready.insert(row.queue.clone());
+            }
+            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren => {
+                if let Some(due_at) = row.due_at {
+                    effects.due_at(due_at);
+                }
+            }
+            status if status.is_terminal() && !was.status.is_terminal() => effects.ended.push(row.id),
+            _ => {}
+        }
+        let contends = |status| matches!(status, Status::Runnable | Status::Executing);
+        if was.status != row.status && (contends(was.status) || contends(row.status)) {
+            partitions.extend(row.partition_key.clone());
+        }
+    }
+
+    fn sort_into<'b>(&'b self, changes: &mut Changes<'b>) {
+        let (was, row) = (&self.was, &self.row);
+        if was == row && self.state.is_none() {
+            return;
+        }
+        let executing = was.status == Status::Executing;
+        let plain = |row: &Row| row.awaits.is_none() && !row.timed_out && row.last_error.is_none();
+        match self.state {
+            Some(state) if executing && row.status == Status::Executing && plain(was) && plain(row) => {
+                changes.advances.push(Advance { row, state });
+            }
+            None if executing && row.status.is_terminal() => {
+                changes.finishes.push(Finish { row, result: self.result });
+            }
+            state => changes.moves.push(Move { row, state }),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The kernel of abide: every operation that changes an instance, each of them one transaction, over any store.
+//!
+//! An operation loads under lock the rows it concerns, asks [`abide_core::rules`] what must change, and writes the
+//! change. A store knows how to load and write rows ([`Txn`]) and how to make a transaction of a list of [`Op`]s
+//! ([`Store`]); it knows nothing of what a status means. [`memory::Memory`] is one, in this crate; the databases have
+//! crates of their own, and all of them pass the same conformance suite (feature `conformance`).
+
+mod clock;
+mod error;
+mod ledger;
+pub mod memory;
+mod op;
+mod ops;
+mod query;
+mod run;
+mod store;
+mod txn;
+mod wake;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+pub use abide_core::model;
+pub use abide_core::rules;
+pub use clock::{Clock, SystemClock};
+pub use error::{Error, Result};
+pub use op::{Answer, ClaimRequest, Cursor, NewWorker, Op, SweepRequest};
+pub use query::{Ending, Filter, Page, QueueDepth, Target};
+pub use run::{run, run_now};
+pub use store::Store;
+pub use txn::{Advance, Changes, Expiring, Finish, Move, Partition, Touched, Txn};
+pub use wake::{Bus, Effects, Listener};

@@ -1,0 +1,166 @@
+//! Commits what steps have answered.
+
+use std::collections::BTreeMap;
+
+use abide_core::model::{
+    Commit, Committed, Declared, InstanceId, Lane, Name, NewRow, Outcome, Priority, Started, Status,
+};
+use abide_core::rules::children::{self, Ended};
+use abide_core::rules::claims::{Standing, standing};
+use abide_core::rules::commit::{Facts, apply, check};
+
+use super::start;
+use crate::ledger::Ledger;
+use crate::run::Turn;
+use crate::{Result, Txn};
+
+/// Commits what steps have answered: the outcomes, the children they spawn, the parents they wake, all at once
+/// (rules 1.1, 1.3, 4, 10). Each entry is answered for itself; a stale or refused one changes nothing.
+pub(crate) async fn commit<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+    serves: &[(Name, Vec<Lane>)],
+) -> Result<Vec<Committed>> {
+    // rule 10.2: whoever ends locks its parent together with itself, or two siblings deadlock.
+    let own = commits.iter().map(|commit| commit.claim.id());
+    let parents = commits.iter().filter(|commit| commit.outcome.is_terminal()).filter_map(|c| c.claim.parent());
+    let mut ledger = Ledger::load(turn.txn, own.chain(parents.map(|parent| parent.id)).collect()).await?;
+    let waiting = waiting_by_queue(turn, commits, serves).await?;
+    let declared = start::declarations(turn, commits.iter().flat_map(spawned)).await?;
+
+    let mut answers = Vec::with_capacity(commits.len());
+    let mut births = Vec::new();
+    let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
+    for commit in commits {
+        answers.push(one(turn, commit, &mut ledger, &waiting, &declared, &mut births, &mut ends));
+    }
+    bear(turn, &mut ledger, births).await?;
+    tell_parents(turn, &mut ledger, ends).await?;
+    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    for (commit, answer) in commits.iter().zip(&mut answers) {
+        if let (Committed::Moved(status), Outcome::Spawn { .. }) = (answer, &commit.outcome) {
+            // Whether it parked or went straight on is known only now; nobody holds it either way.
+            *status = Status::AwaitingChildren;
+        }
+    }
+    Ok(answers)
+}
+
+/// The children to insert for one parent.
+struct Birth<'a> {
+    commit: &'a Commit,
+    rows: Vec<NewRow>,
+}
+
+fn one<'a, T: Txn>(
+    turn: &Turn<'_, T>,
+    commit: &'a Commit,
+    ledger: &mut Ledger<'a>,
+    waiting: &BTreeMap<Name, Priority>,
+    declared: &[Declared],
+    births: &mut Vec<Birth<'a>>,
+    ends: &mut BTreeMap<InstanceId, Vec<Ended>>,
+) -> Committed {
+    let Some(account) = ledger.get(commit.claim.id()) else { return Committed::Stale };
+    match standing(&account.row, &commit.claim) {
+        Standing::Holds => {}
+        Standing::Lost => return Committed::Stale,
+        Standing::Repeated if account.row.worker == Some(commit.claim.worker()) => {
+            return Committed::Kept(account.row.epoch);
+        }
+        Standing::Repeated => return Committed::Moved(account.row.status),
+    }
+    if let Err(refusal) = check(&commit.outcome, turn.limits) {
+        return Committed::Refused(refusal);
+    }
+    if let Outcome::Spawn { children, .. } = &commit.outcome {
+        let barrier = children::next_barrier(&account.row);
+        match start::children(children, declared, (account.row.id, barrier), turn) {
+            Ok(rows) => births.push(Birth { commit, rows }),
+            Err(refusal) => return Committed::Refused(refusal),
+        }
+    }
+    let facts = Facts { now: turn.now, limits: turn.limits, waiting: waiting.get(&account.row.queue).copied() };
+    let moved = apply(&mut account.row, commit, facts);
+    (account.state, account.result) = (moved.state, moved.result);
+    account.told.extend(moved.told);
+    let row = &account.row;
+    if let (true, Some(parent)) = (row.status.is_terminal(), row.parent) {
+        let ended = Ended { child: row.id, barrier: row.parent_barrier, status: row.status };
+        ends.entry(parent).or_default().push(ended);
+    }
+    if moved.kept { Committed::Kept(row.epoch) } else { Committed::Moved(row.status) }
+}
+
+/// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own.
+async fn bear<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'_>, births: Vec<Birth<'_>>) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut families = Vec::with_capacity(births.len());
+    for birth in births {
+        families.push((birth.commit, birth.rows.len()));
+        rows.extend(birth.rows);
+    }
+    let mut started = start::insert(turn, &rows).await?.into_iter();
+    for (commit, count) in families {
+        let inserted = started.by_ref().take(count).filter(|one| matches!(one, Started::New(_))).count();
+        let (Some(account), Outcome::Spawn { join, timeout_ms, .. }) = (ledger.get(commit.claim.id()), &commit.outcome)
+        else {
+            continue;
+        };
+        let count_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let deadline = timeout_ms.map(|ms| turn.now + std::time::Duration::from_millis(ms));
+        let told = children::park(
+            &mut account.row,
+            count_of(inserted),
+            count_of(count - inserted),
+            *join,
+            deadline,
+            turn.now,
+        );
+        account.told.extend(told);
+    }
+    Ok(())
+}
+
+/// Folds the ends of siblings into one change of their parent (rule 10.2).
+async fn tell_parents<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    ends: BTreeMap<InstanceId, Vec<Ended>>,
+) -> Result<()> {
+    // A claim that came without word of its parent: lock it now. Out of order, so this may meet a deadlock, which the
+    // database resolves and the caller tries again.
+    let missing: Vec<InstanceId> = ends.keys().copied().filter(|parent| ledger.get(*parent).is_none()).collect();
+    ledger.add(turn.txn, &missing).await?;
+    for (parent, ended) in ends {
+        if let Some(account) = ledger.get(parent) {
+            let told = children::ended(&mut account.row, &ended, turn.now);
+            account.told.extend(told);
+        }
+    }
+    Ok(())
+}
+
+/// How urgent the work is that waits in the queues of those who would like to keep their claim (rule 4.3).
+async fn waiting_by_queue<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+    serves: &[(Name, Vec<Lane>)],
+) -> Result<BTreeMap<Name, Priority>> {
+    let mut waiting = BTreeMap::new();
+    if commits.iter().any(|commit| commit.keep) {
+        for (queue, lanes) in serves {
+            if let Some(priority) = turn.txn.waiting(queue, lanes).await? {
+                waiting.insert(queue.clone(), priority);
+            }
+        }
+    }
+    Ok(waiting)
+}
+
+fn spawned(commit: &Commit) -> &[abide_core::model::Start] {
+    match &commit.outcome {
+        Outcome::Spawn { children, .. } => children,
+        _ => &[],
+    }
+}

@@ -1,0 +1,131 @@
+//! Workers come, live, die and sign off, and what they held goes back to its queue.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use abide_core::model::{Claim, Heartbeat, InstanceId, Worker, WorkerId};
+use abide_core::rules::claims::{Standing, give_back as put_back, reclaim as take_back, standing};
+
+use crate::ledger::Ledger;
+use crate::run::Turn;
+use crate::{Answer, NewWorker, Result, Touched, Txn};
+
+/// How long a dead worker is remembered. A process that slept through its lease may still send a claim that it had
+/// prepared; what that takes is taken back as long as its worker is known to be dead.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+/// Registers a worker. What an earlier process of its name held is taken back at once: its lease is ended here, and
+/// [`reclaim`] finds it (rule 5.3).
+pub(crate) async fn register<T: Txn>(turn: &mut Turn<'_, T>, worker: &NewWorker) -> Result<Worker> {
+    let earlier = turn.txn.workers_named(&worker.name).await?;
+    let living: Vec<WorkerId> = earlier.iter().filter(|w| w.lease_until > turn.now).map(|w| w.id).collect();
+    if !living.is_empty() {
+        turn.txn.expire_workers(&living, turn.now).await?;
+    }
+    turn.txn.insert_worker(worker, turn.now).await
+}
+
+/// Renews a worker's lease: one statement, however many steps it runs (rule 6.4).
+pub(crate) async fn renew<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, lease: Duration) -> Result<Heartbeat> {
+    let renewed = turn.txn.renew(worker, turn.now, turn.now + lease).await?;
+    Ok(if renewed { Heartbeat::Renewed } else { Heartbeat::Lost })
+}
+
+/// Takes from dead workers what they held (rule 5.3), and forgets those that have been dead for long.
+pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result<Answer> {
+    let mut count = 0;
+    let mut forgotten = Vec::new();
+    for worker in turn.txn.dead_workers(turn.now).await? {
+        let held = turn.txn.held(worker.id, InstanceId(0), limit.saturating_sub(count)).await?;
+        let mut ledger = locked(turn, &held).await?;
+        for touched in &held {
+            let Some(account) = ledger.get(touched.id) else { continue };
+            if account.row.worker == Some(worker.id)
+                && let Some(told) = take_back(&mut account.row, &worker.name, turn.now)
+            {
+                account.told.push(told);
+                count += 1;
+            }
+        }
+        ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+        if held.is_empty() && worker.lease_until + REMEMBERED < turn.now {
+            forgotten.push(worker.id);
+        }
+        if count >= limit {
+            return Ok(Answer::Touched { count, more: true });
+        }
+    }
+    if !forgotten.is_empty() {
+        turn.txn.delete_workers(&forgotten).await?;
+    }
+    Ok(Answer::Touched { count, more: false })
+}
+
+/// Gives claims back; `attempt` does not grow (rule 5.4).
+pub(crate) async fn give_back<T: Txn>(turn: &mut Turn<'_, T>, claims: &[Claim]) -> Result<Answer> {
+    let mut ledger = Ledger::load(turn.txn, claims.iter().map(Claim::id).collect()).await?;
+    let mut count = 0;
+    for claim in claims {
+        let Some(account) = ledger.get(claim.id()) else { continue };
+        if standing(&account.row, claim) == Standing::Holds && put_back(&mut account.row, turn.now).is_some() {
+            count += 1;
+        }
+    }
+    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    Ok(Answer::Touched { count, more: false })
+}
+
+/// Gives back what a worker holds and does not know of.
+pub(crate) async fn give_back_except<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    worker: WorkerId,
+    known: &[InstanceId],
+    limit: usize,
+) -> Result<Answer> {
+    let known: BTreeSet<InstanceId> = known.iter().copied().collect();
+    let mut unknown = Vec::new();
+    let mut after = InstanceId(0);
+    loop {
+        let held = turn.txn.held(worker, after, limit).await?;
+        let Some(last) = held.last() else { break };
+        after = last.id;
+        let full = held.len() >= limit;
+        unknown.extend(held.into_iter().filter(|touched| !known.contains(&touched.id)));
+        if !full || unknown.len() >= limit {
+            break;
+        }
+    }
+    let more = unknown.len() >= limit;
+    let count = put_all_back(turn, worker, &unknown).await?;
+    Ok(Answer::Touched { count, more })
+}
+
+/// Gives back all that a worker holds, and when nothing is left, forgets it (rule 6.7).
+pub(crate) async fn sign_off<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, limit: usize) -> Result<Answer> {
+    let held = turn.txn.held(worker, InstanceId(0), limit).await?;
+    let more = held.len() >= limit;
+    let count = put_all_back(turn, worker, &held).await?;
+    if !more {
+        turn.txn.expire_workers(&[worker], turn.now).await?;
+    }
+    Ok(Answer::Touched { count, more })
+}
+
+async fn put_all_back<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, held: &[Touched]) -> Result<usize> {
+    let mut ledger = locked(turn, held).await?;
+    let mut count = 0;
+    for touched in held {
+        let Some(account) = ledger.get(touched.id) else { continue };
+        if account.row.worker == Some(worker) && put_back(&mut account.row, turn.now).is_some() {
+            count += 1;
+        }
+    }
+    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    Ok(count)
+}
+
+/// Locks rows that were found without a lock: their partitions first.
+pub(super) async fn locked<'a, T: Txn>(turn: &mut Turn<'_, T>, touched: &[Touched]) -> Result<Ledger<'a>> {
+    turn.lock_partitions(touched.iter().filter_map(|one| one.partition.as_ref()).collect()).await?;
+    Ledger::load(turn.txn, touched.iter().map(|one| one.id).collect()).await
+}

@@ -1,0 +1,83 @@
+//! Runs a list of operations in one transaction.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use abide_core::model::{Key, Limits, Timestamp};
+
+use crate::ops;
+use crate::{Answer, Effects, Error, Op, Result, Txn};
+
+/// What every operation is given: the transaction, the time, the limits, and where to note what it has done.
+pub(crate) struct Turn<'t, T> {
+    pub txn: &'t mut T,
+    pub now: Timestamp,
+    pub limits: &'t Limits,
+    pub effects: Effects,
+    /// Partitions in which somebody came or went.
+    pub partitions: Vec<Key>,
+}
+
+/// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
+/// when it has.
+pub async fn run<T: Txn>(txn: &mut T, ops: &[Op], now: Timestamp, limits: &Limits) -> Result<(Vec<Answer>, Effects)> {
+    let mut turn = Turn { txn, now, limits, effects: Effects::default(), partitions: Vec::new() };
+    // One lock order everywhere: partitions, then instances by id.
+    let keys: BTreeSet<&Key> = ops.iter().flat_map(ops::partitions_of).collect();
+    turn.lock_partitions(keys).await?;
+    let mut answers = Vec::with_capacity(ops.len());
+    for op in ops {
+        answers.push(turn.answer(op).await?);
+    }
+    Ok((answers, turn.effects))
+}
+
+/// Runs operations on a store whose transactions never wait: to the end, in one go.
+pub fn run_now<T: Txn>(txn: &mut T, ops: &[Op], now: Timestamp, limits: &Limits) -> Result<(Vec<Answer>, Effects)> {
+    let future = pin!(run(txn, ops, now, limits));
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answers) => answers,
+        Poll::Pending => Err(Error::Broken("a transaction that never waits has waited".into())),
+    }
+}
+
+impl<T: Txn> Turn<'_, T> {
+    async fn answer(&mut self, op: &Op) -> Result<Answer> {
+        let answer = match op {
+            Op::Start(starts) => Answer::Started(ops::start::start(self, starts).await?),
+            Op::Declare(declared) => {
+                self.txn.declare(declared).await?;
+                Answer::Done
+            }
+            Op::Claim(request) => {
+                // What this transaction has made runnable in a partition must be in its place before it is claimed.
+                ops::partition::settle(self).await?;
+                Answer::Claimed(ops::claim::claim(self, request).await?)
+            }
+            Op::Commit { commits, serves } => Answer::Committed(ops::commit::commit(self, commits, serves).await?),
+            Op::GiveBack(claims) => ops::workers::give_back(self, claims).await?,
+            Op::GiveBackExcept { worker, known, limit } => {
+                ops::workers::give_back_except(self, *worker, known, *limit).await?
+            }
+            Op::Fire { limit } => ops::timers::fire(self, *limit).await?,
+            Op::Register(worker) => Answer::Registered(ops::workers::register(self, worker).await?),
+            Op::Renew { worker, lease } => Answer::Heartbeat(ops::workers::renew(self, *worker, *lease).await?),
+            Op::Reclaim { limit } => ops::workers::reclaim(self, *limit).await?,
+            Op::SignOff { worker, limit } => ops::workers::sign_off(self, *worker, *limit).await?,
+            Op::Sweep(request) => ops::sweep::sweep(self, request).await?,
+        };
+        ops::partition::settle(self).await?;
+        Ok(answer)
+    }
+
+    /// Locks partitions, in one order everywhere.
+    pub async fn lock_partitions(&mut self, keys: BTreeSet<&Key>) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Key> = keys.into_iter().cloned().collect();
+        self.txn.lock_partitions(&keys).await
+    }
+}

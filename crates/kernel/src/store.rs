@@ -1,0 +1,62 @@
+//! What a store is to those who use it.
+
+use std::sync::Arc;
+
+use abide_core::model::{BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker};
+use futures_util::future::BoxFuture;
+
+use crate::{Answer, Clock, Ending, Filter, Listener, Op, Page, QueueDepth, Result, Target};
+
+/// A place where instances live. The whole write side is [`run`](Store::run); the read side is a handful of queries.
+///
+/// Reads see what was committed, outside of any transaction of the writers.
+pub trait Store: Send + Sync + 'static {
+    /// Runs the operations in order in one transaction, and answers each.
+    ///
+    /// Atomic: all of them are durable when the answer comes, or none. A crash leaves all or nothing. Errors:
+    /// [`Conflict`](crate::Error::Conflict) and [`Unavailable`](crate::Error::Unavailable) say that nothing was
+    /// written, [`Unknown`](crate::Error::Unknown) that it may have been. That one entry is refused is an answer, not
+    /// an error, and touches no other.
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>>;
+
+    /// The time, as this store's workers agree on it.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Listens to what commits have to tell, in this process and, where the database can carry it, in others.
+    fn listen(&self) -> Listener;
+
+    /// How many transactions may run side by side with profit.
+    fn writers(&self) -> usize;
+
+    /// One instance.
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>>;
+
+    /// A page of instances, newest first, beginning below `before`.
+    fn list<'a>(
+        &'a self,
+        filter: &'a Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page<Instance>>>;
+
+    /// The rows of an instance's history whose last event is after `after`, oldest first, at most `limit` rows.
+    fn history(&self, id: InstanceId, after: u32, limit: usize) -> BoxFuture<'_, Result<Vec<HistoryRow>>>;
+
+    /// The children of one barrier, by id.
+    fn children(&self, parent: InstanceId, barrier: BarrierNumber) -> BoxFuture<'_, Result<Vec<Child>>>;
+
+    /// How those of the instances named ended that have; an instance that is not there is named in the second list.
+    fn endings<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>>;
+
+    /// The earliest moment at which anything is due.
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
+
+    /// The workers that are believed to live.
+    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>>;
+
+    /// How many instances stand where, queue by queue; finished ones are not counted.
+    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>>;
+
+    /// Finishes what was begun and lets go of files, threads and connections.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}

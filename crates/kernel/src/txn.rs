@@ -1,0 +1,177 @@
+//! What a store must be able to do inside a transaction: load rows under lock, and write them.
+
+use std::future::Future;
+
+use abide_core::model::{
+    BarrierNumber, Child, Claimed, Declared, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Priority, Row,
+    Started, Timestamp, Worker, WorkerId,
+};
+use abide_core::rules::partition::Contender;
+use abide_core::rules::retention::Expired;
+
+use crate::{ClaimRequest, Cursor, NewWorker, Result};
+
+/// A transaction of a store. Nothing here decides anything: what follows from what is the kernel's business.
+///
+/// Two matters are left to the database, which must be the referee between machines: claiming ([`claim`](Self::claim))
+/// and uniqueness ([`insert`](Self::insert)). Locks are held to the end of the transaction. A store with several
+/// connections may send writes without waiting for their answers, and must then check every answer before it says that
+/// the transaction is committed; reads see the writes before them.
+pub trait Txn: Send {
+    /// Inserts rows; one whose key or unique key is taken is dropped and answered with the holder's id. In order;
+    /// the first of two equals in one batch wins.
+    fn insert(&mut self, rows: &[NewRow]) -> impl Future<Output = Result<Vec<Started>>> + Send;
+
+    /// The declarations of the machines named.
+    fn declared(&mut self, machines: &[Name]) -> impl Future<Output = Result<Vec<Declared>>> + Send;
+
+    /// Writes declarations, over those of the same machine and version.
+    fn declare(&mut self, declared: &[Declared]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Locks the rows with these ids, which come sorted and distinct, in that order, and loads them; those that are not
+    /// there are left out.
+    fn lock(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Row>>> + Send;
+
+    /// Writes rows that were locked, and marks them as updated `now`.
+    fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> impl Future<Output = Result<()>> + Send;
+
+    /// Appends to histories.
+    fn append(&mut self, rows: &[HistoryRow]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, by priority, due time
+    /// and id, passing over those that another transaction has locked. They become executing under the worker, their
+    /// epoch one higher. Answered in that order; without children.
+    fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
+
+    /// The priority of the row that [`claim`](Self::claim) would take first.
+    fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> impl Future<Output = Result<Option<Priority>>> + Send;
+
+    /// The children of each of these barriers, by id.
+    fn children(
+        &mut self,
+        barriers: &[(InstanceId, BarrierNumber)],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, Child)>>> + Send;
+
+    /// The first rows, scheduled or awaiting, that are due; not locked.
+    fn due(&mut self, now: Timestamp, limit: usize) -> impl Future<Output = Result<Vec<Touched>>> + Send;
+
+    /// Serialises whoever changes who stands where in these partitions, which come sorted and distinct. Taken before
+    /// any row is locked.
+    fn lock_partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Who is at the front of each partition (runnable or executing, and not behind), and who is the first of its
+    /// runnable rows; both locked.
+    fn partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Partition>>> + Send;
+
+    /// Puts the first ones behind, then the second ones in front.
+    fn reorder(&mut self, back: &[InstanceId], front: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Inserts a worker.
+    fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> impl Future<Output = Result<Worker>> + Send;
+
+    /// The workers of that name, living or not.
+    fn workers_named(&mut self, name: &Name) -> impl Future<Output = Result<Vec<Worker>>> + Send;
+
+    /// The workers whose lease has run out.
+    fn dead_workers(&mut self, now: Timestamp) -> impl Future<Output = Result<Vec<Worker>>> + Send;
+
+    /// Lets a worker's lease run until that moment if it has not run out; whether it had not.
+    fn renew(
+        &mut self,
+        worker: WorkerId,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Ends the leases of these workers.
+    fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> impl Future<Output = Result<()>> + Send;
+
+    /// Deletes workers.
+    fn delete_workers(&mut self, workers: &[WorkerId]) -> impl Future<Output = Result<()>> + Send;
+
+    /// What a worker holds, by id, above `after`; not locked.
+    fn held(
+        &mut self,
+        worker: WorkerId,
+        after: InstanceId,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
+
+    /// The first rows that finished before that moment, after the cursor, in the order in which they did.
+    fn expiring(
+        &mut self,
+        before: Timestamp,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
+
+    /// Deletes instances with all that belongs to them.
+    fn delete(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// A row that an operation is about to touch, with the partition that has to be locked before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// The instance.
+    pub id: InstanceId,
+    /// Its partition.
+    pub partition: Option<Key>,
+}
+
+/// Who stands where in a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// The one at the front.
+    pub front: Option<Contender>,
+    /// The first in order of those that are runnable, with its queue.
+    pub first: Option<(Contender, Name)>,
+}
+
+/// A finished instance whose retention is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiring {
+    /// When it finished, and which it is.
+    pub cursor: Cursor,
+    /// What the rule wants to know of it.
+    pub expired: Expired,
+}
+
+/// Rows to write, by shape: the two that are hot have statements of their own, which touch as little as they can.
+#[derive(Debug, Default)]
+pub struct Changes<'a> {
+    /// Steps that went on under the same worker.
+    pub advances: Vec<Advance<'a>>,
+    /// Instances that ended.
+    pub finishes: Vec<Finish<'a>>,
+    /// All others: every column that can change.
+    pub moves: Vec<Move<'a>>,
+}
+
+/// A step that went on under the same worker. Only `step`, `step_seq`, `attempt`, `epoch`, `settled`, `cause`,
+/// `history_seq` and the state differ, none of which is in any index.
+#[derive(Debug)]
+pub struct Advance<'a> {
+    /// The row as it is to be.
+    pub row: &'a Row,
+    /// The new state.
+    pub state: &'a Json,
+}
+
+/// An instance that was executing and has ended. Only `status`, `epoch`, `settled`, `history_seq`, `last_error`,
+/// `finished_at` and the result differ; `worker`, `due_at` and what it waited for become null, `behind` false.
+#[derive(Debug)]
+pub struct Finish<'a> {
+    /// The row as it is to be.
+    pub row: &'a Row,
+    /// What it came to.
+    pub result: Option<&'a Json>,
+}
+
+/// Any other change.
+#[derive(Debug)]
+pub struct Move<'a> {
+    /// The row as it is to be.
+    pub row: &'a Row,
+    /// The new state; the old one stays when there is none.
+    pub state: Option<&'a Json>,
+}

@@ -1,0 +1,113 @@
+//! What cargo knows of the workspace: its packages and what they depend on.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::files::root;
+
+/// A package that cargo knows.
+#[derive(Debug)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its licence expression, if it states one.
+    pub licence: Option<String>,
+    /// Where it comes from; `None` is a path in the workspace.
+    pub source: Option<String>,
+    /// What its manifest depends on.
+    pub dependencies: Vec<Dependency>,
+}
+
+/// A dependency as a manifest states it.
+#[derive(Debug)]
+pub struct Dependency {
+    /// The name of the package, not what it may be renamed to.
+    pub name: String,
+    /// Whether only tests, examples and benches have it.
+    pub is_dev: bool,
+}
+
+/// The workspace's own packages.
+///
+/// # Panics
+/// When cargo fails.
+#[must_use]
+pub fn members() -> Vec<Package> {
+    match metadata(&["--no-deps"]) {
+        Ok(packages) => packages,
+        Err(error) => panic!("cargo metadata failed:\n{error}"),
+    }
+}
+
+/// Every package that the workspace can be built from, with all features: for all platforms if
+/// cargo has them at hand, else for this one.
+///
+/// # Panics
+/// When cargo fails for this platform too.
+#[must_use]
+pub fn everything() -> Vec<Package> {
+    if let Ok(packages) = metadata(&["--all-features"]) {
+        return packages;
+    }
+    let host = host();
+    println!("note: not all platforms' packages are at hand; looking at those for {host} only");
+    match metadata(&["--all-features", "--filter-platform", &host]) {
+        Ok(packages) => packages,
+        Err(error) => panic!("cargo metadata failed (run `cargo fetch` once?):\n{error}"),
+    }
+}
+
+fn metadata(options: &[&str]) -> Result<Vec<Package>, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args(["metadata", "--offline", "--format-version", "1"])
+        .args(options)
+        .current_dir(root())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    Ok(list(&metadata, "packages").map(package).collect())
+}
+
+fn package(value: &Value) -> Package {
+    Package {
+        name: text(value, "name").unwrap_or_default(),
+        version: text(value, "version").unwrap_or_default(),
+        licence: text(value, "license"),
+        source: text(value, "source"),
+        dependencies: list(value, "dependencies")
+            .map(|dependency| Dependency {
+                name: text(dependency, "name").unwrap_or_default(),
+                is_dev: text(dependency, "kind").as_deref() == Some("dev"),
+            })
+            .collect(),
+    }
+}
+
+fn text(value: &Value, field: &str) -> Option<String> {
+    value.get(field)?.as_str().map(str::to_owned)
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    value
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+fn host() -> String {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let output = Command::new(rustc).arg("-vV").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
+    line.unwrap_or("x86_64-unknown-linux-gnu").to_owned()
+}

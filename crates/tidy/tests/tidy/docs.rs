@@ -1,0 +1,115 @@
+//! What is written about the project: links lead somewhere, the changelog keeps up, and no file
+//! speaks of the place where it was made.
+
+use std::path::{Component, Path, PathBuf};
+
+use abide_tidy::markdown::{anchors, links};
+use abide_tidy::{files, report};
+
+/// Words that no file may contain, in halves, so that this file does not contain them either.
+const FORBIDDEN: &[(&str, &str)] = &[
+    ("/wo", "rk/"),
+    ("SEMAN", "TICS.md"),
+    ("DES", "IGN.md"),
+    ("DEVEL", "OPERS.md"),
+    ("artif", "actory"),
+    ("Artif", "actory"),
+];
+
+#[test]
+fn the_project_speaks_of_itself_alone() {
+    let words: Vec<String> = FORBIDDEN.iter().map(|(a, b)| format!("{a}{b}")).collect();
+    let mut problems = Vec::new();
+    for file in files::all() {
+        // What is not text has no words.
+        let Ok(text) = std::fs::read_to_string(files::root().join(&file)) else {
+            continue;
+        };
+        for (index, line) in text.lines().enumerate() {
+            for word in words.iter().filter(|word| line.contains(word.as_str())) {
+                problems.push(format!("{file}:{} says {word}", index + 1));
+            }
+        }
+    }
+    report(
+        &problems,
+        "say it without that word: a reader of the project has only the project. The table is \
+         FORBIDDEN in crates/tidy/tests/tidy/docs.rs.",
+    );
+}
+
+#[test]
+fn docs_links_resolve() {
+    let all = files::all();
+    let mut problems = Vec::new();
+    for page in all.iter().filter(|file| file.ends_with(".md")) {
+        for link in links(&files::read(page)) {
+            if let Some(trouble) = trouble(page, &link.target) {
+                problems.push(format!(
+                    "{page}:{} links to {}: {trouble}",
+                    link.line, link.target
+                ));
+            }
+        }
+    }
+    report(
+        &problems,
+        "correct the link (it is relative to the page it stands on), or make what it leads to.",
+    );
+}
+
+/// What is wrong with a link on a page; `None` when it leads somewhere or out of the project.
+fn trouble(page: &str, target: &str) -> Option<&'static str> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file = match path {
+        "" => PathBuf::from(page),
+        path => match path.strip_prefix('/') {
+            Some(from_root) => PathBuf::from(from_root),
+            None => normal(&Path::new(page).parent().unwrap_or(Path::new("")).join(path)),
+        },
+    };
+    if !files::root().join(&file).exists() {
+        return Some("there is no such file");
+    }
+    let name = file.to_string_lossy();
+    let has_anchor = anchor.is_empty()
+        || !name.ends_with(".md")
+        || anchors(&files::read(&name)).contains(anchor);
+    (!has_anchor).then_some("that page has no such heading")
+}
+
+/// A path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+#[test]
+fn changelog_has_this_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let page = std::fs::read_to_string(files::root().join("CHANGELOG.md")).unwrap_or_default();
+    let has_entry = page.lines().any(|line| {
+        let heading = line.strip_prefix("## ").unwrap_or_default();
+        let name = heading.split_whitespace().next().unwrap_or_default();
+        let name = name.trim_matches(['[', ']']).trim_start_matches('v');
+        name == version || name.eq_ignore_ascii_case("unreleased")
+    });
+    let problem = format!("CHANGELOG.md has neither `## {version}` nor `## Unreleased`");
+    let problems = if has_entry { vec![] } else { vec![problem] };
+    report(
+        &problems,
+        "write down what changed for the user, under one of these headings.",
+    );
+}

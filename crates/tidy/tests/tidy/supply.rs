@@ -1,0 +1,71 @@
+//! What we are built from: every dependency has a licence we allow and comes from the registry.
+
+use abide_tidy::licence::is_met;
+use abide_tidy::{cargo, files, report};
+
+/// The licences we allow, each as an SPDX name.
+const ALLOWED: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// The one place packages come from, as cargo names it in `Cargo.lock`.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+#[test]
+fn licences_are_allowed() {
+    let mut problems = Vec::new();
+    for package in cargo::everything() {
+        let who = format!("{} {}", package.name, package.version);
+        let Some(licence) = package.licence else {
+            problems.push(format!("{who} states no licence"));
+            continue;
+        };
+        match is_met(&licence, &|one| ALLOWED.contains(&one)) {
+            Ok(true) => {}
+            Ok(false) => problems.push(format!("{who} is under `{licence}`")),
+            Err(error) => problems.push(format!("{who} states `{licence}`: {error}")),
+        }
+    }
+    report(
+        &problems,
+        "find another dependency, or, if the licence is as free as those we have, add it to ALLOWED \
+         in crates/tidy/tests/tidy/supply.rs (`cargo tree -i <name>` says who brings it in).",
+    );
+}
+
+#[test]
+fn dependencies_come_from_the_registry() {
+    let mut problems = Vec::new();
+    for package in cargo::everything() {
+        if let Some(source) = package.source.filter(|source| source != REGISTRY) {
+            problems.push(format!(
+                "{} {} comes from {source}",
+                package.name, package.version
+            ));
+        }
+    }
+    // The lock file also has what other platforms need.
+    for line in files::read("Cargo.lock").lines() {
+        if let Some(source) = line.strip_prefix("source = ")
+            && source.trim_matches('"') != REGISTRY
+        {
+            problems.push(format!("Cargo.lock has a package from {source}"));
+        }
+    }
+    report(
+        &problems,
+        "depend on a released version from crates.io instead of a git or other source.",
+    );
+}
