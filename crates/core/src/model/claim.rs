@@ -63,10 +63,10 @@ impl Claim {
         self.parent.as_ref()
     }
 
-    /// The same hold under the epoch that a commit which kept it has answered.
+    /// The hold that follows a commit which kept it; only the kernel has a reason to call this.
     #[must_use]
-    pub fn renewed(self, epoch: Epoch) -> Self {
-        Self { epoch, ..self }
+    pub fn renewed(&self, epoch: Epoch) -> Self {
+        Self { epoch, worker: self.worker, id: self.id, partition: self.partition.clone(), parent: self.parent.clone() }
     }
 }
 

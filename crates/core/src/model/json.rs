@@ -1,6 +1,7 @@
 //! JSON as text: checked once when it comes in, then carried and stored as it is.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,10 +9,10 @@ use serde_json::value::RawValue;
 
 /// A JSON document, kept as the text it was written as.
 ///
-/// States and results pass through the engine unread, so nothing here is parsed before somebody asks for it.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Json(Box<RawValue>);
+/// States and results pass through the engine unread, so nothing here is parsed before somebody asks for it, and a copy
+/// costs nothing.
+#[derive(Clone)]
+pub struct Json(Arc<RawValue>);
 
 /// A text or a value that is not JSON, and why.
 #[derive(Debug, thiserror::Error)]
@@ -21,17 +22,17 @@ pub struct NotJson(#[from] serde_json::Error);
 impl Json {
     /// The JSON `null`.
     pub fn null() -> Self {
-        Self(RawValue::NULL.to_owned())
+        Self(RawValue::NULL.to_owned().into())
     }
 
     /// Writes a value as JSON.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, NotJson> {
-        Ok(Self(serde_json::value::to_raw_value(value)?))
+        Ok(Self(serde_json::value::to_raw_value(value)?.into()))
     }
 
     /// Takes a text that must be JSON.
     pub fn parse(text: String) -> Result<Self, NotJson> {
-        Ok(Self(RawValue::from_string(text)?))
+        Ok(Self(RawValue::from_string(text)?.into()))
     }
 
     /// Reads it as a value of the type asked for.
@@ -44,14 +45,21 @@ impl Json {
         self.0.get()
     }
 
-    /// The text, given away.
-    pub fn into_string(self) -> String {
-        String::from(Box::<str>::from(self.0))
-    }
-
     /// Its size in bytes, as limits count it.
     pub fn size(&self) -> usize {
         self.0.get().len()
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<RawValue>::deserialize(from)?.into()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, Epoch, Json, Name, Refusal, Start, Status};
+use super::{Claim, Json, Name, Refusal, Start, Status};
 
 /// What a step answers. Committing it is what moves an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,12 +125,12 @@ pub struct Commit {
 }
 
 /// What became of a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Committed {
     /// It is durable, and the instance now stands there.
     Moved(Status),
-    /// It is durable, and the hold goes on under a new epoch: run the next step.
-    Kept(Epoch),
+    /// It is durable, and the hold goes on under this new claim: run the next step.
+    Kept(Claim),
     /// The claim was lost before: nothing of the outcome was committed.
     Stale,
     /// The outcome broke a rule: nothing was committed and the claim is as it was.

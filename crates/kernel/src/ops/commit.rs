@@ -66,7 +66,7 @@ fn one<'a, T: Txn>(
         Standing::Holds => {}
         Standing::Lost => return Committed::Stale,
         Standing::Repeated if account.row.worker == Some(commit.claim.worker()) => {
-            return Committed::Kept(account.row.epoch);
+            return Committed::Kept(commit.claim.renewed(account.row.epoch));
         }
         Standing::Repeated => return Committed::Moved(account.row.status),
     }
@@ -89,7 +89,7 @@ fn one<'a, T: Txn>(
         let ended = Ended { child: row.id, barrier: row.parent_barrier, status: row.status };
         ends.entry(parent).or_default().push(ended);
     }
-    if moved.kept { Committed::Kept(row.epoch) } else { Committed::Moved(row.status) }
+    if moved.kept { Committed::Kept(commit.claim.renewed(row.epoch)) } else { Committed::Moved(row.status) }
 }
 
 /// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own.
