@@ -1,1 +1,79 @@
-//! abide
+//! Durable execution: programs that wait, and go on after any crash.
+//!
+//! You write a [`Machine`]: steps that answer what comes next. Every answer is committed to a database before the next
+//! step runs; what waits is a row, not a process. SQLite is inside for a start with nothing to set up; PostgreSQL
+//! carries many workers on many machines.
+//!
+//! ```
+//! use abide::{Abide, Context, Machine, Outcome, Step, done, next};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Order { item: String, paid: u32 }
+//!
+//! #[derive(Step)]
+//! enum At { Charge, Ship }
+//!
+//! struct Checkout;
+//!
+//! impl Machine for Checkout {
+//!     const NAME: &'static str = "checkout";
+//!     type Step = At;
+//!     type State = Order;
+//!     type Output = String;
+//!
+//!     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+//!         match at {
+//!             At::Charge => {
+//!                 ctx.state_mut().paid = 100;         // committed before `Ship` runs
+//!                 next(At::Ship)
+//!             }
+//!             At::Ship => done(format!("{} shipped, {} paid", ctx.state().item, ctx.state().paid)),
+//!         }
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let abide = Abide::open("memory:").await?;          // or "sqlite:orders.db", "postgres://…"
+//! let engine = abide.engine().machine(Checkout).start().await?;
+//! let order = abide.start(Checkout, Order { item: "kettle".into(), paid: 0 }).key("order:42").await?;
+//! assert_eq!(order.result().await?, "kettle shipped, 100 paid");
+//! engine.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+
+// The Step derive speaks of `::abide`, in this crate's own tests and examples too.
+extern crate self as abide;
+
+mod client;
+mod engine;
+mod error;
+mod machine;
+mod open;
+pub mod testing;
+mod time;
+
+pub use abide_core::model::{
+    BarrierNumber, Cause, Child, Entry, Happening, Instance, InstanceId, Json, Key, Kind, Limits,
+    Name, Priority, Refusal, Scope, Start, Started, Status, Timestamp, UniqueKey, WaitKind, When,
+    Worker, WorkerId,
+};
+pub use abide_core::rules::retry::Retry;
+pub use abide_kernel::{Filter, Page, QueueDepth, Target};
+pub use abide_macros::Step;
+pub use client::{Handle, NotDone, Spec, StartError, spec};
+pub use engine::{Engine, EngineBuilder, Retention, Stats};
+pub use error::{BoxError, Error};
+pub use machine::{
+    Context, Definition, Fault, FaultKind, Job, Machine, Move, Outcome, Sleep, Spawn, Step, done,
+    next, next_in, retry_in, stop,
+};
+pub use open::{Abide, OpenError, OpenOptions};
+pub use time::{days, hours, millis, minutes, secs};
+
+#[cfg(feature = "postgres")]
+pub use abide_postgres as postgres;
+#[cfg(feature = "sqlite")]
+pub use abide_sqlite as sqlite;

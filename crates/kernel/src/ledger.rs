@@ -112,8 +112,10 @@ impl Account<'_> {
         }
         let executing = was.status == Status::Executing;
         let plain = |row: &Row| row.awaits.is_none() && !row.timed_out && row.last_error.is_none();
+        // A child of an earlier barrier may end in the same commit, which changes the family.
+        let advances = executing && row.status == Status::Executing && was.family == row.family;
         match self.state {
-            Some(state) if executing && row.status == Status::Executing && plain(was) && plain(row) => {
+            Some(state) if advances && plain(was) && plain(row) => {
                 changes.advances.push(Advance { row, state });
             }
             None if executing && row.status.is_terminal() => {

@@ -8,6 +8,7 @@
 mod clock;
 mod error;
 mod ledger;
+mod manual_clock;
 pub mod memory;
 mod op;
 mod ops;
@@ -24,6 +25,7 @@ pub use abide_core::model;
 pub use abide_core::rules;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
+pub use manual_clock::ManualClock;
 pub use op::{Answer, ClaimRequest, Cursor, NewWorker, Op, SweepRequest};
 pub use query::{Ending, Filter, Page, QueueDepth, Target};
 pub use run::{run, run_now};

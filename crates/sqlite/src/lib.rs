@@ -1,1 +1,46 @@
-//! sqlite
+//! The SQLite store of abide: one file, one thread that writes, and as many instances as the disk holds.
+//!
+//! ```
+//! use abide_core::model::{Json, Name, Start};
+//! use abide_kernel::{Op, Store};
+//! use abide_sqlite::{Options, Sqlite};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("app.db");
+//! # runtime.block_on(async {
+//! let store = Sqlite::open(&path, Options::default())?;
+//! let start = Op::Start(vec![Start::of(Name::new("checkout")?, Json::null())]);
+//! store.run([start].into()).await?;                  // on the disk
+//! store.close().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - Writing: [`Sqlite`] hands the operations to a thread that owns the only connection which writes. It folds what is
+//!   waiting into one transaction, so that many callers share one sync of the disk, and answers when that is durable.
+//! - Reading: a few threads with connections of their own, which see what was committed and hinder no writer.
+//! - Waking: commits of this process tell who waits for them; commits of others, of another process or of your own
+//!   connection ([`run_within`]), are noticed by looking at the log file fifty times a second.
+//!
+//! The tables are named `abide_…` and may lie in a file with your own. Any number of processes may open one file.
+
+mod cells;
+mod error;
+mod open;
+mod options;
+mod read;
+mod schema;
+mod session;
+mod sql;
+mod store;
+mod watch;
+mod within;
+mod writer;
+
+pub use options::{Options, Synchronous};
+pub use rusqlite;
+pub use schema::{Migration, migrations};
+pub use store::Sqlite;
+pub use within::run_within;

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BarrierNumber, Child, Epoch, InstanceId, Json, Key, Kind, Name, Priority, Timestamp, WorkerId};
+use super::{
+    BarrierNumber, Child, Epoch, InstanceId, Json, Key, Kind, Name, Priority, Timestamp, WorkerId,
+};
 
 /// A worker's hold on an instance, fenced by its epoch.
 ///
@@ -35,7 +37,13 @@ impl Claim {
         partition: Option<Key>,
         parent: Option<ParentRef>,
     ) -> Self {
-        Self { id, epoch, worker, partition, parent }
+        Self {
+            id,
+            epoch,
+            worker,
+            partition,
+            parent,
+        }
     }
 
     /// The instance held.
@@ -66,7 +74,13 @@ impl Claim {
     /// The hold that follows a commit which kept it; only the kernel has a reason to call this.
     #[must_use]
     pub fn renewed(&self, epoch: Epoch) -> Self {
-        Self { epoch, worker: self.worker, id: self.id, partition: self.partition.clone(), parent: self.parent.clone() }
+        Self {
+            epoch,
+            worker: self.worker,
+            id: self.id,
+            partition: self.partition.clone(),
+            parent: self.parent.clone(),
+        }
     }
 }
 
@@ -153,7 +167,10 @@ impl Cause {
 
     /// Reads the number back; what a newer release wrote reads as `start`.
     pub fn from_code(code: i16) -> Self {
-        usize::try_from(code).ok().and_then(|at| Self::ALL.get(at).copied()).unwrap_or_default()
+        usize::try_from(code)
+            .ok()
+            .and_then(|at| Self::ALL.get(at).copied())
+            .unwrap_or_default()
     }
 }
 

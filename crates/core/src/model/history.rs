@@ -179,14 +179,31 @@ pub struct HistoryRow {
 
 impl HistoryRow {
     /// Packs the events of one commit.
-    pub fn pack(instance: InstanceId, seq: u32, at: Timestamp, events: &[Happening]) -> Result<Self, NotJson> {
-        Ok(Self { instance, seq, at, events: serde_json::to_string(events)? })
+    pub fn pack(
+        instance: InstanceId,
+        seq: u32,
+        at: Timestamp,
+        events: &[Happening],
+    ) -> Result<Self, NotJson> {
+        Ok(Self {
+            instance,
+            seq,
+            at,
+            events: serde_json::to_string(events)?,
+        })
     }
 
     /// The events, one by one.
     pub fn unpack(&self) -> Result<Vec<Entry>, NotJson> {
         let events: Vec<Happening> = serde_json::from_str(&self.events)?;
-        Ok((self.seq..).zip(events).map(|(seq, what)| Entry { seq, at: self.at, what }).collect())
+        Ok((self.seq..)
+            .zip(events)
+            .map(|(seq, what)| Entry {
+                seq,
+                at: self.at,
+                what,
+            })
+            .collect())
     }
 }
 
@@ -197,16 +214,33 @@ mod tests {
     #[test]
     fn events_are_packed_and_read_back_in_order() {
         // rule 16.1
-        let events = vec![Happening::ChildEnded { child: InstanceId(7), barrier: BarrierNumber(1), status: Status::Failed }, Happening::Done];
+        let events = vec![
+            Happening::ChildEnded {
+                child: InstanceId(7),
+                barrier: BarrierNumber(1),
+                status: Status::Failed,
+            },
+            Happening::Done,
+        ];
         let row = HistoryRow::pack(InstanceId(1), 5, Timestamp::from_micros(9), &events).unwrap();
         let read = row.unpack().unwrap();
-        assert_eq!(read.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [5, 6]);
-        assert_eq!(read.into_iter().map(|entry| entry.what).collect::<Vec<_>>(), events);
+        assert_eq!(
+            read.iter().map(|entry| entry.seq).collect::<Vec<_>>(),
+            [5, 6]
+        );
+        assert_eq!(
+            read.into_iter().map(|entry| entry.what).collect::<Vec<_>>(),
+            events
+        );
     }
 
     #[test]
     fn an_entry_reads_as_seq_kind_at_data() {
-        let entry = Entry { seq: 2, at: Timestamp::from_micros(0), what: Happening::Failed { error: "no".into() } };
+        let entry = Entry {
+            seq: 2,
+            at: Timestamp::from_micros(0),
+            what: Happening::Failed { error: "no".into() },
+        };
         assert_eq!(
             serde_json::to_string(&entry).unwrap(),
             r#"{"seq":2,"at":"1970-01-01T00:00:00Z","kind":"failed","data":{"error":"no"}}"#

@@ -133,14 +133,21 @@ fn check_name(text: &str) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal::BadName { text: shown(text), problem })
+    Err(Refusal::BadName {
+        text: shown(text),
+        problem,
+    })
 }
 
 fn check_key(text: &str) -> Result<(), Refusal> {
     check_name(text)?;
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let problem = "it is digits only, which would read as an id: give it a prefix, like order:42";
-        return Err(Refusal::BadName { text: shown(text), problem });
+        let problem =
+            "it is digits only, which would read as an id: give it a prefix, like order:42";
+        return Err(Refusal::BadName {
+            text: shown(text),
+            problem,
+        });
     }
     Ok(())
 }
@@ -168,7 +175,10 @@ impl UniqueKey {
             1..=NAME_BYTES_MAX => return Ok(Self(bytes)),
             _ => "it is longer than 255 bytes: hash it first",
         };
-        Err(Refusal::BadName { text: shown(&String::from_utf8_lossy(&bytes)), problem })
+        Err(Refusal::BadName {
+            text: shown(&String::from_utf8_lossy(&bytes)),
+            problem,
+        })
     }
 
     /// Takes bytes that were checked when they were stored.
@@ -206,7 +216,10 @@ mod tests {
     #[test]
     fn the_refusal_shows_the_text_and_the_cure() {
         let error = Key::new("42").unwrap_err().to_string();
-        assert!(error.contains("42") && error.contains("order:42"), "{error}");
+        assert!(
+            error.contains("42") && error.contains("order:42"),
+            "{error}"
+        );
         let error = Key::new("é".repeat(200)).unwrap_err().to_string();
         assert!(error.len() < 300, "{error}");
     }

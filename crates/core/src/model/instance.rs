@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Cause, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status, Timestamp, UniqueKey, WorkerId,
+    BarrierNumber, Cause, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status, Timestamp,
+    UniqueKey, WorkerId,
 };
 
 /// An instance as readers see it: the whole row.

@@ -61,8 +61,10 @@ impl Limits {
         at_most("batch_entries", self.batch_entries, count)
     }
 
-    /// An error text, cut at a character's edge when it is too long.
+    /// An error text as it can be stored: cut at a character's edge when it is too long, and without NUL characters,
+    /// which PostgreSQL takes in no text.
     pub fn cut_error(&self, text: &str) -> String {
+        let text = &text.replace('\0', "\u{fffd}");
         let mut end = self.error_bytes.min(text.len());
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -75,7 +77,11 @@ impl Limits {
 }
 
 fn at_most(limit: &'static str, most: usize, met: usize) -> Result<(), Refusal> {
-    if met <= most { Ok(()) } else { Err(Refusal::LimitExceeded { limit, most, met }) }
+    if met <= most {
+        Ok(())
+    } else {
+        Err(Refusal::LimitExceeded { limit, most, met })
+    }
 }
 
 #[cfg(test)]
@@ -85,18 +91,34 @@ mod tests {
     #[test]
     fn an_error_over_the_limit_names_it_and_the_size_met() {
         // rule 16.3
-        let limits = Limits { state_bytes: 4, ..Limits::default() };
-        let error = limits.check_state(&Json::of("hello").unwrap()).unwrap_err().to_string();
-        assert!(error.contains("state_bytes") && error.contains('4') && error.contains('7'), "{error}");
+        let limits = Limits {
+            state_bytes: 4,
+            ..Limits::default()
+        };
+        let error = limits
+            .check_state(&Json::of("hello").unwrap())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("state_bytes") && error.contains('4') && error.contains('7'),
+            "{error}"
+        );
         assert!(limits.check_state(&Json::null()).is_ok());
     }
 
     #[test]
     fn a_long_error_text_is_cut_at_a_character() {
-        let limits = Limits { error_bytes: 4, ..Limits::default() };
+        let limits = Limits {
+            error_bytes: 4,
+            ..Limits::default()
+        };
         assert_eq!(limits.cut_error("ééé"), "éé… (6 bytes in all)");
         assert_eq!(limits.cut_error("éa"), "éa");
-        let odd = Limits { error_bytes: 3, ..Limits::default() };
+        let odd = Limits {
+            error_bytes: 3,
+            ..Limits::default()
+        };
         assert_eq!(odd.cut_error("ééé"), "é… (6 bytes in all)");
+        assert_eq!(Limits::default().cut_error("a\0b"), "a\u{fffd}b");
     }
 }

@@ -102,7 +102,9 @@ impl Outcome {
     /// The state it carries, which terminal ones do not.
     pub const fn state(&self) -> Option<&Json> {
         match self {
-            Self::Next { state, .. } | Self::Retry { state, .. } | Self::Spawn { state, .. } => Some(state),
+            Self::Next { state, .. } | Self::Retry { state, .. } | Self::Spawn { state, .. } => {
+                Some(state)
+            }
             Self::Wait(wait) => Some(&wait.state),
             Self::Done { .. } | Self::Stop { .. } => None,
         }

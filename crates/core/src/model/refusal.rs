@@ -32,7 +32,9 @@ pub enum Refusal {
         problem: String,
     },
     /// A version that no machine can have.
-    #[error("{version} is no version of a machine: versions are whole numbers from 1 to 2147483647")]
+    #[error(
+        "{version} is no version of a machine: versions are whole numbers from 1 to 2147483647"
+    )]
     BadVersion {
         /// The number.
         version: u32,

@@ -1,7 +1,8 @@
 //! The part of an instance that rules decide over: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, Epoch, InstanceId, Key, Name, Priority, Status, Timestamp, WaitKind, WorkerId,
+    BarrierNumber, Cause, Epoch, InstanceId, Key, Name, Priority, Status, Timestamp, WaitKind,
+    WorkerId,
 };
 
 /// The part of an instance that rules decide over. States and results are not in it: no rule reads them.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BarrierNumber, Cause, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status, Timestamp, UniqueKey};
+use super::{
+    BarrierNumber, Cause, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status, Timestamp,
+    UniqueKey,
+};
 
 /// A request to start one instance. What is left out takes the machine's declared value, else a plain default.
 ///
@@ -80,7 +83,10 @@ impl Start {
 
     /// Whether nothing is left to the machine's declaration.
     pub fn is_complete(&self) -> bool {
-        self.version.is_some() && self.step.is_some() && self.queue.is_some() && self.history.is_some()
+        self.version.is_some()
+            && self.step.is_some()
+            && self.queue.is_some()
+            && self.history.is_some()
     }
 }
 

@@ -33,7 +33,9 @@ pub enum Status {
 
 /// A number or a word that names no status.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} is no status; they are reserved, scheduled, runnable, executing, awaiting_signal, awaiting_children, done, failed, cancelled and continued")]
+#[error(
+    "{0} is no status; they are reserved, scheduled, runnable, executing, awaiting_signal, awaiting_children, done, failed, cancelled and continued"
+)]
 pub struct UnknownStatus(String);
 
 impl Status {
@@ -58,13 +60,18 @@ impl Status {
 
     /// Reads the number back.
     pub fn from_code(code: i16) -> Result<Self, UnknownStatus> {
-        let found = usize::try_from(code).ok().and_then(|at| Self::ALL.get(at).copied());
+        let found = usize::try_from(code)
+            .ok()
+            .and_then(|at| Self::ALL.get(at).copied());
         found.ok_or_else(|| UnknownStatus(code.to_string()))
     }
 
     /// Whether nothing can happen to it any more.
     pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Done | Self::Failed | Self::Cancelled | Self::Continued)
+        matches!(
+            self,
+            Self::Done | Self::Failed | Self::Cancelled | Self::Continued
+        )
     }
 
     /// Its name, as everybody writes it.
@@ -162,7 +169,10 @@ impl From<Vec<Status>> for Scope {
 
 impl From<Scope> for Vec<Status> {
     fn from(scope: Scope) -> Self {
-        Status::ALL.into_iter().filter(|status| scope.holds(*status)).collect()
+        Status::ALL
+            .into_iter()
+            .filter(|status| scope.holds(*status))
+            .collect()
     }
 }
 
@@ -176,7 +186,10 @@ mod tests {
         for status in Status::ALL {
             assert_eq!(Status::from_code(status.code()).unwrap(), status);
             assert_eq!(status.name().parse::<Status>().unwrap(), status);
-            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{status}\""));
+            assert_eq!(
+                serde_json::to_string(&status).unwrap(),
+                format!("\"{status}\"")
+            );
         }
         assert!(Status::from_code(10).is_err() && Status::from_code(-1).is_err());
         assert!("sleeping".parse::<Status>().is_err());
@@ -187,6 +200,12 @@ mod tests {
         let scope: Scope = serde_json::from_str("[\"runnable\",\"done\"]").unwrap();
         assert_eq!(Vec::from(scope), [Status::Runnable, Status::Done]);
         assert_eq!(Scope::from_bits(scope.bits()), scope);
-        assert_eq!(Scope::LIVE, Status::ALL.into_iter().filter(|s| !s.is_terminal()).collect());
+        assert_eq!(
+            Scope::LIVE,
+            Status::ALL
+                .into_iter()
+                .filter(|s| !s.is_terminal())
+                .collect()
+        );
     }
 }

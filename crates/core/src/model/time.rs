@@ -45,7 +45,8 @@ impl Timestamp {
 
     /// How long after `earlier` this is; zero when it is not after it.
     pub fn since(self, earlier: Self) -> Duration {
-        u64::try_from(self.0.saturating_sub(earlier.0)).map_or(Duration::ZERO, Duration::from_micros)
+        u64::try_from(self.0.saturating_sub(earlier.0))
+            .map_or(Duration::ZERO, Duration::from_micros)
     }
 }
 
@@ -86,7 +87,9 @@ impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(from)?;
         let moment: jiff::Timestamp = text.parse().map_err(|_| {
-            serde::de::Error::custom(format_args!("{text:?} is not a time as RFC 3339 writes it, like 2026-11-15T08:00:00Z"))
+            serde::de::Error::custom(format_args!(
+                "{text:?} is not a time as RFC 3339 writes it, like 2026-11-15T08:00:00Z"
+            ))
         })?;
         Ok(Self::from_micros(moment.as_microsecond()))
     }
@@ -114,7 +117,12 @@ mod tests {
 
     #[test]
     fn what_is_not_a_time_is_refused_with_an_example() {
-        let error = serde_json::from_str::<Timestamp>("\"tomorrow\"").unwrap_err().to_string();
-        assert!(error.contains("RFC 3339") && error.contains("tomorrow"), "{error}");
+        let error = serde_json::from_str::<Timestamp>("\"tomorrow\"")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("RFC 3339") && error.contains("tomorrow"),
+            "{error}"
+        );
     }
 }

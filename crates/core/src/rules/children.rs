@@ -2,7 +2,8 @@
 
 use super::claims::queue_up;
 use crate::model::{
-    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Row, Status, Timestamp, WaitKind,
+    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Row, Status, Timestamp,
+    WaitKind,
 };
 
 /// The number that the next barrier of a parent will have.
@@ -22,9 +23,21 @@ pub fn park(
 ) -> Vec<Happening> {
     let barrier = next_barrier(parent);
     let needed = join.at_least.unwrap_or(inserted).min(inserted);
-    parent.family = Family { barrier, pending: inserted, needed };
-    parent.awaits = Some(Awaits { kind: WaitKind::Children, names: Vec::new(), since: now });
-    let mut told = vec![Happening::ChildrenSpawned { barrier, count: inserted, duplicates }];
+    parent.family = Family {
+        barrier,
+        pending: inserted,
+        needed,
+    };
+    parent.awaits = Some(Awaits {
+        kind: WaitKind::Children,
+        names: Vec::new(),
+        since: now,
+    });
+    let mut told = vec![Happening::ChildrenSpawned {
+        barrier,
+        count: inserted,
+        duplicates,
+    }];
     if needed == 0 {
         told.push(open(parent, now));
     } else {
@@ -52,8 +65,17 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
         return Vec::new();
     }
     let mut told = Vec::with_capacity(ended.len() + 1);
-    for Ended { child, barrier, status } in ended.iter().copied() {
-        told.push(Happening::ChildEnded { child, barrier, status });
+    for Ended {
+        child,
+        barrier,
+        status,
+    } in ended.iter().copied()
+    {
+        told.push(Happening::ChildEnded {
+            child,
+            barrier,
+            status,
+        });
         if barrier == parent.family.barrier {
             parent.family.pending = parent.family.pending.saturating_sub(1);
             parent.family.needed = parent.family.needed.saturating_sub(1);
@@ -67,5 +89,8 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
 
 fn open(parent: &mut Row, now: Timestamp) -> Happening {
     queue_up(parent, now, Cause::Children);
-    Happening::ChildrenJoined { barrier: parent.family.barrier, missing: parent.family.pending }
+    Happening::ChildrenJoined {
+        barrier: parent.family.barrier,
+        missing: parent.family.pending,
+    }
 }

@@ -16,7 +16,10 @@ pub enum Standing {
 /// What a claim is worth now (rule 1.3). A commit whose answer got lost is settled here: the epoch it was made under is
 /// in the row.
 pub fn standing(row: &Row, claim: &Claim) -> Standing {
-    if row.status == Status::Executing && row.epoch == claim.epoch() && row.worker == Some(claim.worker()) {
+    if row.status == Status::Executing
+        && row.epoch == claim.epoch()
+        && row.worker == Some(claim.worker())
+    {
         Standing::Holds
     } else if row.settled == claim.epoch() {
         Standing::Repeated
@@ -47,7 +50,11 @@ pub fn reclaim(row: &mut Row, worker: &Name, now: Timestamp) -> Option<Happening
     give_back(row, now)?;
     row.attempt = attempt;
     row.cause = Cause::Reclaim;
-    Some(Happening::Reclaimed { step: row.step.clone(), attempt, worker: worker.clone() })
+    Some(Happening::Reclaimed {
+        step: row.step.clone(),
+        attempt,
+        worker: worker.clone(),
+    })
 }
 
 /// Puts a row that a worker gives back into its queue, at its old place; `attempt` stays (rule 5.4). `None` when it is

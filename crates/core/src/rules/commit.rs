@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
 use crate::model::{
-    Awaits, Cause, Commit, Epoch, Happening, Json, Limits, Outcome, Priority, Refusal, Row, Status, Timestamp, Wait,
-    WaitKind,
+    Awaits, Cause, Commit, Epoch, Happening, Json, Limits, Outcome, Priority, Refusal, Row, Status,
+    Timestamp, Wait, WaitKind,
 };
 
 /// What the world looks like when an outcome is committed.
@@ -39,13 +39,17 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
     }
     match outcome {
         Outcome::Done { result } => limits.check_result(result),
-        Outcome::Wait(wait) if wait.signals.is_empty() && wait.timeout_ms.is_none() => Err(Refusal::BadOutcome {
-            problem: "it waits for nothing: name a signal, or give it a timeout".into(),
-        }),
+        Outcome::Wait(wait) if wait.signals.is_empty() && wait.timeout_ms.is_none() => {
+            Err(Refusal::BadOutcome {
+                problem: "it waits for nothing: name a signal, or give it a timeout".into(),
+            })
+        }
         Outcome::Wait(wait) => limits.check_names(wait.signals.len()),
         Outcome::Spawn { children, .. } => {
             limits.check_children(children.len())?;
-            children.iter().try_for_each(|child| limits.check_state(&child.state))
+            children
+                .iter()
+                .try_for_each(|child| limits.check_state(&child.state))
         }
         Outcome::Next { .. } | Outcome::Retry { .. } | Outcome::Stop { .. } => Ok(()),
     }
@@ -54,8 +58,16 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
 /// Applies a checked outcome to the row of the claim that holds it (the table of section 4). A spawn leaves the parking
 /// to [`children::park`](super::children::park), when it is known how many children there really are.
 pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'a> {
-    let Facts { now, limits, waiting } = facts;
-    let mut moved = Moved { state: commit.outcome.state(), told: vec![ran(row, commit, limits)], ..Moved::default() };
+    let Facts {
+        now,
+        limits,
+        waiting,
+    } = facts;
+    let mut moved = Moved {
+        state: commit.outcome.state(),
+        told: vec![ran(row, commit, limits)],
+        ..Moved::default()
+    };
     row.settled = row.epoch;
     row.last_error = commit.error.as_deref().map(|error| limits.cut_error(error));
 
@@ -63,7 +75,9 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
         Outcome::Next { step, delay_ms, .. } => {
             begin(row, step);
             // rule 4.3: a chain of steps stays with its worker, unless more urgent work waits for it.
-            moved.kept = commit.keep && *delay_ms == 0 && waiting.is_none_or(|waiting| waiting >= row.priority);
+            moved.kept = commit.keep
+                && *delay_ms == 0
+                && waiting.is_none_or(|waiting| waiting >= row.priority);
             if moved.kept {
                 row.epoch = Epoch(row.epoch.0 + 1);
                 row.cause = Cause::Next;
@@ -77,7 +91,11 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
             end_hold(row);
             due_after(row, *delay_ms, Cause::Retry, now);
             if let Some(due_at) = row.due_at {
-                moved.told.push(Happening::Retried { step: row.step.clone(), attempt: row.attempt, due_at });
+                moved.told.push(Happening::Retried {
+                    step: row.step.clone(),
+                    attempt: row.attempt,
+                    due_at,
+                });
             }
         }
         Outcome::Wait(wait) => {
@@ -109,7 +127,13 @@ fn ran(row: &Row, commit: &Commit, limits: &Limits) -> Happening {
     let (step, step_sequence, attempt) = (row.step.clone(), row.step_seq, row.attempt);
     let duration_us = u64::try_from(commit.took.as_micros()).unwrap_or(u64::MAX);
     match &commit.error {
-        Some(error) => Happening::StepFailed { step, step_sequence, error: limits.cut_error(error), attempt, duration_us },
+        Some(error) => Happening::StepFailed {
+            step,
+            step_sequence,
+            error: limits.cut_error(error),
+            attempt,
+            duration_us,
+        },
         None => {
             let outcome = commit.outcome.name().to_owned();
             let next = match &commit.outcome {
@@ -118,7 +142,14 @@ fn ran(row: &Row, commit: &Commit, limits: &Limits) -> Happening {
                 Outcome::Spawn { next, .. } => Some(next.clone()),
                 Outcome::Retry { .. } | Outcome::Done { .. } | Outcome::Stop { .. } => None,
             };
-            Happening::StepCompleted { step, step_sequence, outcome, next, attempt, duration_us }
+            Happening::StepCompleted {
+                step,
+                step_sequence,
+                outcome,
+                next,
+                attempt,
+                duration_us,
+            }
         }
     }
 }
@@ -152,8 +183,16 @@ fn park(row: &mut Row, wait: &Wait, now: Timestamp) -> Happening {
     row.status = status;
     row.due_at = deadline;
     row.cause = Cause::Timeout;
-    row.awaits = Some(Awaits { kind, names: wait.signals.clone(), since: now });
-    Happening::WaitOpened { wait_kind: kind, names: wait.signals.clone(), deadline }
+    row.awaits = Some(Awaits {
+        kind,
+        names: wait.signals.clone(),
+        since: now,
+    });
+    Happening::WaitOpened {
+        wait_kind: kind,
+        names: wait.signals.clone(),
+        deadline,
+    }
 }
 
 fn end(row: &mut Row, status: Status, now: Timestamp) {

@@ -38,9 +38,17 @@ pub struct Change {
 /// Settles who is at the front, given who is there and the first in order of those that are runnable.
 pub fn settle(front: Option<Contender>, first: Option<Contender>) -> Change {
     match (front, first) {
-        (None, first) => Change { back: None, front: first.map(|first| first.id) },
-        (Some(front), Some(first)) if front.status == Status::Runnable && first.order() < front.order() => {
-            Change { back: Some(front.id), front: Some(first.id) }
+        (None, first) => Change {
+            back: None,
+            front: first.map(|first| first.id),
+        },
+        (Some(front), Some(first))
+            if front.status == Status::Runnable && first.order() < front.order() =>
+        {
+            Change {
+                back: Some(front.id),
+                front: Some(first.id),
+            }
         }
         (Some(_), _) => Change::default(),
     }
@@ -51,29 +59,52 @@ mod tests {
     use super::*;
 
     fn contender(id: i64, status: Status, priority: i16) -> Option<Contender> {
-        Some(Contender { id: InstanceId(id), status, priority: Priority(priority), due_at: Timestamp::from_micros(5) })
+        Some(Contender {
+            id: InstanceId(id),
+            status,
+            priority: Priority(priority),
+            due_at: Timestamp::from_micros(5),
+        })
     }
 
     #[test]
     fn the_first_in_order_comes_to_an_empty_front() {
         // rule 6.3
-        assert_eq!(settle(None, contender(1, Status::Runnable, 0)).front, Some(InstanceId(1)));
+        assert_eq!(
+            settle(None, contender(1, Status::Runnable, 0)).front,
+            Some(InstanceId(1))
+        );
         assert_eq!(settle(None, None), Change::default());
     }
 
     #[test]
     fn the_more_urgent_passes_one_that_has_not_begun() {
         // rule 6.3: in the order of rule 6.1
-        let change = settle(contender(1, Status::Runnable, 5), contender(2, Status::Runnable, 1));
-        assert_eq!(change, Change { back: Some(InstanceId(1)), front: Some(InstanceId(2)) });
-        let same = settle(contender(1, Status::Runnable, 1), contender(2, Status::Runnable, 1));
+        let change = settle(
+            contender(1, Status::Runnable, 5),
+            contender(2, Status::Runnable, 1),
+        );
+        assert_eq!(
+            change,
+            Change {
+                back: Some(InstanceId(1)),
+                front: Some(InstanceId(2))
+            }
+        );
+        let same = settle(
+            contender(1, Status::Runnable, 1),
+            contender(2, Status::Runnable, 1),
+        );
         assert_eq!(same, Change::default());
     }
 
     #[test]
     fn nobody_passes_one_that_executes() {
         // rule 6.3
-        let change = settle(contender(1, Status::Executing, 5), contender(2, Status::Runnable, 1));
+        let change = settle(
+            contender(1, Status::Executing, 5),
+            contender(2, Status::Runnable, 1),
+        );
         assert_eq!(change, Change::default());
     }
 }

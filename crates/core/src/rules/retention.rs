@@ -13,7 +13,9 @@ pub struct Expired {
 
 /// Whether it must stay: its parent still joins, or has yet to read, the barrier it belongs to (rule 16.2).
 pub fn is_spared(expired: &Expired) -> bool {
-    expired.parent.is_some_and(|(status, barrier)| !status.is_terminal() && barrier == expired.parent_barrier)
+    expired
+        .parent
+        .is_some_and(|(status, barrier)| !status.is_terminal() && barrier == expired.parent_barrier)
 }
 
 #[cfg(test)]
@@ -23,9 +25,20 @@ mod tests {
     #[test]
     fn a_child_is_spared_while_its_barrier_is_the_parents_last() {
         // rule 16.2
-        let child = |status, barrier| Expired { parent_barrier: BarrierNumber(2), parent: Some((status, BarrierNumber(barrier))) };
-        assert!(is_spared(&child(Status::AwaitingChildren, 2)) && is_spared(&child(Status::Executing, 2)));
-        assert!(!is_spared(&child(Status::Done, 2)) && !is_spared(&child(Status::AwaitingChildren, 3)));
-        assert!(!is_spared(&Expired { parent_barrier: BarrierNumber(0), parent: None }));
+        let child = |status, barrier| Expired {
+            parent_barrier: BarrierNumber(2),
+            parent: Some((status, BarrierNumber(barrier))),
+        };
+        assert!(
+            is_spared(&child(Status::AwaitingChildren, 2))
+                && is_spared(&child(Status::Executing, 2))
+        );
+        assert!(
+            !is_spared(&child(Status::Done, 2)) && !is_spared(&child(Status::AwaitingChildren, 3))
+        );
+        assert!(!is_spared(&Expired {
+            parent_barrier: BarrierNumber(0),
+            parent: None
+        }));
     }
 }

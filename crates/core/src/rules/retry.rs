@@ -33,23 +33,41 @@ impl Retry {
 
     /// Delays that double from `first` on, spread by jitter, capped at an hour, with no end to the attempts.
     pub const fn exponential(first: Duration) -> Self {
-        Self { first, factor: 2.0, cap: Self::CAP, attempts: None, jitter: true }
+        Self {
+            first,
+            factor: 2.0,
+            cap: Self::CAP,
+            attempts: None,
+            jitter: true,
+        }
     }
 
     /// The same delay each time, without jitter and without an end to the attempts.
     pub const fn every(delay: Duration) -> Self {
-        Self { first: delay, factor: 1.0, cap: delay, attempts: None, jitter: false }
+        Self {
+            first: delay,
+            factor: 1.0,
+            cap: delay,
+            attempts: None,
+            jitter: false,
+        }
     }
 
     /// No second attempt.
     pub const fn never() -> Self {
-        Self { attempts: Some(1), ..Self::every(Duration::ZERO) }
+        Self {
+            attempts: Some(1),
+            ..Self::every(Duration::ZERO)
+        }
     }
 
     /// How many attempts there are in all; the first counts.
     #[must_use]
     pub const fn attempts(self, attempts: u32) -> Self {
-        Self { attempts: Some(attempts), ..self }
+        Self {
+            attempts: Some(attempts),
+            ..self
+        }
     }
 
     /// The longest delay.
@@ -67,19 +85,33 @@ impl Retry {
     /// No jitter: each delay exactly as computed.
     #[must_use]
     pub const fn steady(self) -> Self {
-        Self { jitter: false, ..self }
+        Self {
+            jitter: false,
+            ..self
+        }
     }
 
     /// How long to wait after an attempt failed that was begun `attempt` times before; `None` when the attempts are
     /// spent. `dice` is from 0 to 1 and spreads the delay over its upper half.
     pub fn delay(&self, attempt: u32, dice: f64) -> Option<Duration> {
-        if self.attempts.is_some_and(|most| attempt.saturating_add(1) >= most) {
+        if self
+            .attempts
+            .is_some_and(|most| attempt.saturating_add(1) >= most)
+        {
             return None;
         }
         let exponent = i32::try_from(attempt).unwrap_or(i32::MAX);
         let grown = self.first.as_secs_f64() * self.factor.max(0.0).powi(exponent);
-        let capped = if grown.is_finite() { grown.min(self.cap.as_secs_f64()) } else { self.cap.as_secs_f64() };
-        let spread = if self.jitter { 0.5 + dice.clamp(0.0, 1.0) / 2.0 } else { 1.0 };
+        let capped = if grown.is_finite() {
+            grown.min(self.cap.as_secs_f64())
+        } else {
+            self.cap.as_secs_f64()
+        };
+        let spread = if self.jitter {
+            0.5 + dice.clamp(0.0, 1.0) / 2.0
+        } else {
+            1.0
+        };
         Some(Duration::try_from_secs_f64(capped * spread).unwrap_or(self.cap))
     }
 }

@@ -1,7 +1,8 @@
 //! What row a start becomes.
 
 use crate::model::{
-    BarrierNumber, Cause, Declared, InstanceId, Kind, Limits, Name, NewRow, Refusal, Start, Status, Timestamp,
+    BarrierNumber, Cause, Declared, InstanceId, Kind, Limits, Name, NewRow, Refusal, Start, Status,
+    Timestamp,
 };
 
 /// The step an instance begins at when neither the start nor a declaration says.
@@ -20,7 +21,10 @@ pub fn row(
 ) -> Result<NewRow, Refusal> {
     limits.check_state(&start.state)?;
     let declared = newest(start, declared);
-    let version = start.version.or(declared.map(|found| found.version)).unwrap_or(1);
+    let version = start
+        .version
+        .or(declared.map(|found| found.version))
+        .unwrap_or(1);
     if version == 0 || i32::try_from(version).is_err() {
         return Err(Refusal::BadVersion { version });
     }
@@ -29,9 +33,17 @@ pub fn row(
         kind: Kind::Machine,
         machine: start.machine.clone(),
         version,
-        step: given_or(&start.step, declared.map(|found| &found.first_step), FIRST_STEP),
+        step: given_or(
+            &start.step,
+            declared.map(|found| &found.first_step),
+            FIRST_STEP,
+        ),
         state: start.state.clone(),
-        status: if due_at > now { Status::Scheduled } else { Status::Runnable },
+        status: if due_at > now {
+            Status::Scheduled
+        } else {
+            Status::Runnable
+        },
         cause: Cause::Start,
         key: start.key.clone(),
         scope: start.scope,
@@ -45,19 +57,30 @@ pub fn row(
         behind: start.partition_key.is_some(),
         parent: parent.map(|(id, _)| id),
         parent_barrier: parent.map(|(_, barrier)| barrier).unwrap_or_default(),
-        history: start.history.or(declared.map(|found| found.history)).unwrap_or(true),
+        history: start
+            .history
+            .or(declared.map(|found| found.history))
+            .unwrap_or(true),
         created_at: now,
     })
 }
 
 /// The declaration that speaks for a start: of its version when it names one, else the newest.
 fn newest<'a>(start: &Start, declared: &'a [Declared]) -> Option<&'a Declared> {
-    let of_machine = declared.iter().filter(|found| found.machine == start.machine);
-    of_machine.filter(|found| start.version.is_none_or(|wanted| wanted == found.version)).max_by_key(|found| found.version)
+    let of_machine = declared
+        .iter()
+        .filter(|found| found.machine == start.machine);
+    of_machine
+        .filter(|found| start.version.is_none_or(|wanted| wanted == found.version))
+        .max_by_key(|found| found.version)
 }
 
 fn given_or(given: &Option<Name>, declared: Option<&Name>, plain: &'static str) -> Name {
-    given.as_ref().or(declared).cloned().unwrap_or_else(|| Name::stored(plain))
+    given
+        .as_ref()
+        .or(declared)
+        .cloned()
+        .unwrap_or_else(|| Name::stored(plain))
 }
 
 #[cfg(test)]
@@ -77,37 +100,86 @@ mod tests {
     }
 
     fn resolved(start: &Start, declared: &[Declared]) -> NewRow {
-        row(start, declared, None, &Limits::default(), Timestamp::from_micros(10)).unwrap()
+        row(
+            start,
+            declared,
+            None,
+            &Limits::default(),
+            Timestamp::from_micros(10),
+        )
+        .unwrap()
     }
 
     #[test]
     fn what_is_left_out_comes_from_the_newest_declaration() {
         // rule 2.6
         let start = Start::of(Name::stored("m"), Json::null());
-        let row = resolved(&start, &[declared(1, "old"), declared(3, "new"), declared(2, "mid")]);
-        assert_eq!((row.version, row.step.as_str(), row.queue.as_str(), row.history), (3, "new", "slow", false));
-        let pinned = Start { version: Some(1), ..start };
-        assert_eq!(resolved(&pinned, &[declared(1, "old"), declared(3, "new")]).step.as_str(), "old");
+        let row = resolved(
+            &start,
+            &[declared(1, "old"), declared(3, "new"), declared(2, "mid")],
+        );
+        assert_eq!(
+            (
+                row.version,
+                row.step.as_str(),
+                row.queue.as_str(),
+                row.history
+            ),
+            (3, "new", "slow", false)
+        );
+        let pinned = Start {
+            version: Some(1),
+            ..start
+        };
+        assert_eq!(
+            resolved(&pinned, &[declared(1, "old"), declared(3, "new")])
+                .step
+                .as_str(),
+            "old"
+        );
     }
 
     #[test]
     fn what_nobody_declared_starts_all_the_same() {
         // rule 2.6
         let row = resolved(&Start::of(Name::stored("m"), Json::null()), &[]);
-        assert_eq!((row.version, row.step.as_str(), row.queue.as_str(), row.history), (1, "start", "default", true));
+        assert_eq!(
+            (
+                row.version,
+                row.step.as_str(),
+                row.queue.as_str(),
+                row.history
+            ),
+            (1, "start", "default", true)
+        );
     }
 
     #[test]
     fn what_is_due_later_is_scheduled_and_what_was_due_before_is_not() {
-        let start = |when| Start { when, ..Start::of(Name::stored("m"), Json::null()) };
-        assert_eq!(resolved(&start(When::After(Duration::from_secs(1))), &[]).status, Status::Scheduled);
-        assert_eq!(resolved(&start(When::At(Timestamp::from_micros(3))), &[]).status, Status::Runnable);
-        assert_eq!(resolved(&start(When::After(Duration::MAX)), &[]).due_at, Timestamp::MAX);
+        let start = |when| Start {
+            when,
+            ..Start::of(Name::stored("m"), Json::null())
+        };
+        assert_eq!(
+            resolved(&start(When::After(Duration::from_secs(1))), &[]).status,
+            Status::Scheduled
+        );
+        assert_eq!(
+            resolved(&start(When::At(Timestamp::from_micros(3))), &[]).status,
+            Status::Runnable
+        );
+        assert_eq!(
+            resolved(&start(When::After(Duration::MAX)), &[]).due_at,
+            Timestamp::MAX
+        );
     }
 
     #[test]
     fn version_zero_is_refused() {
-        let start = Start { version: Some(0), ..Start::of(Name::stored("m"), Json::null()) };
+        let start = Start {
+            version: Some(0),
+            ..Start::of(Name::stored("m"), Json::null())
+        };
         let refusal = row(&start, &[], None, &Limits::default(), Timestamp::default()).unwrap_err();
         assert_eq!(refusal.reason(), "bad_version");
     }

@@ -15,12 +15,24 @@ pub struct Fired {
 pub fn fire(row: &mut Row, now: Timestamp) -> Option<Fired> {
     let due_at = row.due_at.filter(|due| *due <= now)?;
     let waited = match row.status {
-        Status::Scheduled => row.awaits.as_ref().map(|awaits| awaits.kind).filter(|kind| *kind == WaitKind::Timer),
-        Status::AwaitingSignal | Status::AwaitingChildren => row.awaits.as_ref().map(|awaits| awaits.kind),
+        // By its cause: a step that a timer has woken and that is tried again later still knows of its wait.
+        Status::Scheduled => (row.cause == Cause::Timeout).then_some(WaitKind::Timer),
+        Status::AwaitingSignal | Status::AwaitingChildren => {
+            row.awaits.as_ref().map(|awaits| awaits.kind)
+        }
         _ => return None,
     };
-    let cause = if waited.is_some() { Cause::Timeout } else { row.cause };
+    let cause = if waited.is_some() {
+        Cause::Timeout
+    } else {
+        row.cause
+    };
     queue_up(row, due_at, cause);
     row.timed_out |= waited.is_some();
-    Some(Fired { happening: waited.map(|wait_kind| Happening::TimedOut { wait_kind, deadline: due_at }) })
+    Some(Fired {
+        happening: waited.map(|wait_kind| Happening::TimedOut {
+            wait_kind,
+            deadline: due_at,
+        }),
+    })
 }

@@ -1,1 +1,50 @@
-//! x
+//! The suite that every store must pass: what the rules promise, asked of a store through its public side.
+//!
+//! A store's own tests are three lines: how to make one, and [`conformance_tests!`](crate::conformance_tests). Each
+//! behaviour becomes a test of its own, named by a sentence. After each of them the whole store is looked over for
+//! [`violations`].
+//!
+//! ```ignore
+//! use abide_kernel::conformance::{Setup, Subject};
+//!
+//! async fn make(setup: Setup) -> Subject {
+//!     let dir = tempfile::tempdir().unwrap();
+//!     let store = MyStore::open(dir.path(), setup.clock, setup.limits).await.unwrap();
+//!     Subject::new(store).with(dir)                 // the directory goes when the test is over
+//! }
+//!
+//! abide_kernel::conformance_tests!(make);
+//! ```
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "this is test code, though it is compiled as a library"
+)]
+#![allow(missing_docs, reason = "the names of the tests are sentences")]
+
+mod build;
+mod invariants;
+mod lab;
+mod list;
+
+pub mod children;
+pub mod claiming;
+pub mod committing;
+pub mod concurrency;
+pub mod fencing;
+pub mod history;
+pub mod joining;
+pub mod keeping;
+pub mod keys;
+pub mod partitions;
+pub mod reading;
+pub mod starting;
+pub mod sweeping;
+pub mod timers;
+pub mod waking;
+pub mod workers;
+
+pub use invariants::violations;
+pub use lab::{Lab, Setup, Subject, check};

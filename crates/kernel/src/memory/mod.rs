@@ -1,1 +1,147 @@
-//! x
+//! A store in plain maps: for tests, for trying things out, and as the model that the databases are held against.
+
+mod index;
+mod reads;
+mod record;
+mod tables;
+mod txn;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use abide_core::model::{BarrierNumber, Child, HistoryRow, Instance, InstanceId, Limits, Timestamp, Worker};
+use futures_util::future::BoxFuture;
+
+use crate::{
+    Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target,
+    run_now,
+};
+use tables::Tables;
+use txn::MemoryTxn;
+
+/// A store that keeps everything in memory and forgets it when it is dropped.
+///
+/// It keeps every rule that the databases keep, except that nothing survives the process. A transaction holds one lock
+/// from its beginning to its end and never waits inside it.
+///
+/// ```
+/// use abide_kernel::memory::Memory;
+/// use abide_kernel::model::{Json, Name, Start, Status};
+/// use abide_kernel::{Answer, Op, Store};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let store = Memory::default();
+/// let start = Start::of(Name::new("checkout")?, Json::null());
+/// let answers = store.run([Op::Start(vec![start])].into()).await?;
+/// assert!(matches!(answers.as_slice(), [Answer::Started(each)] if each.len() == 1));
+/// # Ok::<(), abide_kernel::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    bus: Bus,
+    tables: Mutex<Option<Tables>>,
+}
+
+impl Memory {
+    /// An empty store that takes the time from that clock.
+    pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Self {
+        Self { clock, limits, bus: Bus::new(), tables: Mutex::new(Some(Tables::default())) }
+    }
+
+    /// The tables, which are `None` when the store was closed. A panic while they were locked has rolled its
+    /// transaction back, so the lock's poison means nothing.
+    fn locked(&self) -> MutexGuard<'_, Option<Tables>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, ops: &[Op]) -> Result<Vec<Answer>> {
+        let mut guard = self.locked();
+        let tables = guard.as_mut().ok_or(Error::Closed)?;
+        let mut txn = MemoryTxn::begin(tables);
+        let (answers, effects) = run_now(&mut txn, ops, self.clock.now(), &self.limits)?;
+        txn.commit();
+        drop(guard);
+        self.bus.tell(effects);
+        Ok(answers)
+    }
+
+    fn read<'a, T: Send + 'a>(&'a self, look: impl FnOnce(&Tables) -> T + Send + 'a) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move { self.locked().as_ref().map(look).ok_or(Error::Closed) })
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock::default()), Limits::default())
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Store for Memory {
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        Box::pin(async move { self.write(&ops) })
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn listen(&self) -> Listener {
+        self.bus.listen()
+    }
+
+    fn writers(&self) -> usize {
+        1
+    }
+
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
+        self.read(move |tables| tables.get(target))
+    }
+
+    fn list<'a>(
+        &'a self,
+        filter: &'a Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page<Instance>>> {
+        self.read(move |tables| tables.list(filter, before, limit))
+    }
+
+    fn history(&self, id: InstanceId, after: u32, limit: usize) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
+        self.read(move |tables| tables.history_after(id, after, limit))
+    }
+
+    fn children(&self, parent: InstanceId, barrier: BarrierNumber) -> BoxFuture<'_, Result<Vec<Child>>> {
+        self.read(move |tables| tables.children(parent, barrier).collect())
+    }
+
+    fn endings<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+        self.read(move |tables| tables.endings(ids))
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.read(Tables::next_due)
+    }
+
+    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
+        self.read(|tables| tables.living_workers(self.clock.now()))
+    }
+
+    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
+        self.read(Tables::depths)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            *self.locked() = None;
+        })
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Commit, Committed, Declared, InstanceId, Lane, Name, NewRow, Outcome, Priority, Started, Status,
+    Claim, Commit, Committed, Declared, InstanceId, Lane, Name, NewRow, Outcome, Priority, Row, Started, Status,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -36,13 +36,13 @@ pub(crate) async fn commit<T: Txn>(
     }
     bear(turn, &mut ledger, births).await?;
     tell_parents(turn, &mut ledger, ends).await?;
-    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
-        if let (Committed::Moved(status), Outcome::Spawn { .. }) = (answer, &commit.outcome) {
-            // Whether it parked or went straight on is known only now; nobody holds it either way.
-            *status = Status::AwaitingChildren;
+        // Whether a parent parked or went straight on is known only now.
+        if let (Committed::Moved(status), Some(account)) = (answer, ledger.get(commit.claim.id())) {
+            *status = account.row.status;
         }
     }
+    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
     Ok(answers)
 }
 
@@ -65,7 +65,7 @@ fn one<'a, T: Txn>(
     match standing(&account.row, &commit.claim) {
         Standing::Holds => {}
         Standing::Lost => return Committed::Stale,
-        Standing::Repeated if account.row.worker == Some(commit.claim.worker()) => {
+        Standing::Repeated if is_kept(&account.row, &commit.claim) => {
             return Committed::Kept(commit.claim.renewed(account.row.epoch));
         }
         Standing::Repeated => return Committed::Moved(account.row.status),
@@ -90,6 +90,12 @@ fn one<'a, T: Txn>(
         ends.entry(parent).or_default().push(ended);
     }
     if moved.kept { Committed::Kept(commit.claim.renewed(row.epoch)) } else { Committed::Moved(row.status) }
+}
+
+/// Whether the commit made under this claim kept it, and nothing has ended that hold since. The worker alone does not
+/// tell: it may have claimed anew what this commit put back, and that is another hold.
+fn is_kept(row: &Row, claim: &Claim) -> bool {
+    row.status == Status::Executing && row.worker == Some(claim.worker()) && row.epoch.0 == claim.epoch().0 + 1
 }
 
 /// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own.

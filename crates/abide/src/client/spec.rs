@@ -1,0 +1,205 @@
+//! What to start, put together piece by piece.
+
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use abide_core::model::{
+    InstanceId, Json, Key, Name, Priority, Refusal, Scope, Start, Started, Timestamp, UniqueKey,
+    When,
+};
+use futures_util::future::BoxFuture;
+
+use super::{Client, Handle};
+use crate::Error;
+use crate::machine::{Definition, Step};
+
+/// What to start: made by [`Abide::start`](crate::Abide::start), and then awaited; or by [`spec`], as a child or as
+/// one of a batch.
+#[must_use = "nothing is started before it is awaited"]
+pub struct Spec<D: Definition, C = ()> {
+    pub(super) start: Result<Start, Error>,
+    pub(super) client: C,
+    or_existing: bool,
+    definition: PhantomData<fn() -> D>,
+}
+
+/// What to start, on its own: a child to [spawn](crate::Context::spawn), or one of a [batch](crate::Abide::start_all).
+///
+/// ```
+/// # use abide::{Job, spec};
+/// const MAIL: Job<String> = Job::new("mail");
+/// let child = spec(MAIL, "hello".to_owned()).key("mail:1").priority(-5);
+/// # let _ = child;
+/// ```
+pub fn spec<D: Definition>(definition: D, input: D::Input) -> Spec<D> {
+    Spec::new(&definition, &input, ())
+}
+
+/// Why an instance was not started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The key, or the unique key, is taken. Not an error for many: see [`Spec::or_existing`].
+    #[error("duplicate: the key is taken by instance {holder}")]
+    Duplicate {
+        /// Who has it.
+        holder: InstanceId,
+    },
+    /// Anything else.
+    #[error(transparent)]
+    Error(#[from] Error),
+}
+
+impl From<Refusal> for StartError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Error(refusal.into())
+    }
+}
+
+impl<D: Definition, C> Spec<D, C> {
+    pub(crate) fn new(definition: &D, input: &D::Input, client: C) -> Self {
+        let start = || -> Result<Start, Error> {
+            let declared = definition.declared()?;
+            let state = Json::of(input).map_err(|error| Error::Mismatch {
+                what: "the input",
+                problem: error.to_string(),
+            })?;
+            Ok(Start {
+                version: Some(declared.version),
+                step: Some(declared.first_step),
+                queue: Some(declared.queue),
+                history: Some(declared.history),
+                ..Start::of(declared.machine, state)
+            })
+        };
+        Self {
+            start: start(),
+            client,
+            or_existing: false,
+            definition: PhantomData,
+        }
+    }
+
+    /// Sets one thing, unless something before it was refused.
+    fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut Start, T)) -> Self {
+        match (&mut self.start, value) {
+            (Ok(start), Ok(value)) => set(start, value),
+            (Ok(_), Err(refusal)) => self.start = Err(refusal.into()),
+            (Err(_), _) => {}
+        }
+        self
+    }
+
+    /// The business identity: it addresses the instance, and no other can be started under it while this one lives.
+    pub fn key(self, key: impl AsRef<str>) -> Self {
+        self.with(Key::new(key), |start, value| start.key = Some(value))
+    }
+
+    /// In which statuses the key is taken; every one that is not terminal unless given.
+    pub fn scope(self, scope: Scope) -> Self {
+        self.with(Ok(scope), |start, value| start.scope = value)
+    }
+
+    /// A second identity that addresses nothing: any bytes, unique in the same way.
+    pub fn unique_key(self, key: impl Into<Vec<u8>>) -> Self {
+        self.with(UniqueKey::new(key), |start, value| {
+            start.unique_key = Some(value)
+        })
+    }
+
+    /// In which statuses the unique key is taken.
+    pub fn unique_scope(self, scope: Scope) -> Self {
+        self.with(Ok(scope), |start, value| start.unique_scope = value)
+    }
+
+    /// The queue; the machine's unless given.
+    pub fn queue(self, queue: impl AsRef<str>) -> Self {
+        self.with(Name::new(queue), |start, value| start.queue = Some(value))
+    }
+
+    /// How urgent: lower goes first; 0 unless given.
+    pub fn priority(self, priority: i16) -> Self {
+        self.with(Ok(Priority(priority)), |start, value| {
+            start.priority = value
+        })
+    }
+
+    /// At most one instance of a partition executes at a time, in order.
+    pub fn partition(self, key: impl AsRef<str>) -> Self {
+        self.with(Key::new(key), |start, value| {
+            start.partition_key = Some(value)
+        })
+    }
+
+    /// Due after that time.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.with(Ok(When::After(delay)), |start, value| start.when = value)
+    }
+
+    /// Due at that moment.
+    pub fn at(self, moment: Timestamp) -> Self {
+        self.with(Ok(When::At(moment)), |start, value| start.when = value)
+    }
+
+    /// Begins at another step than the first.
+    pub fn step(self, step: impl Step) -> Self {
+        self.with(Name::new(step.name()), |start, value| {
+            start.step = Some(value)
+        })
+    }
+
+    /// When the key is taken, answers a handle on who has it instead of an error.
+    pub fn or_existing(mut self) -> Self {
+        self.or_existing = true;
+        self
+    }
+}
+
+impl<D: Definition> From<Spec<D>> for Result<Start, Error> {
+    fn from(spec: Spec<D>) -> Self {
+        spec.start
+    }
+}
+
+impl<D: Definition> Spec<D, Client> {
+    /// What a store's answer means to the caller.
+    pub(super) fn handle(
+        client: &Client,
+        key: Option<Key>,
+        or_existing: bool,
+        started: Result<Started, Refusal>,
+    ) -> Result<Handle<D::Output>, StartError> {
+        match started? {
+            Started::New(id) => Ok(Handle::new(client.clone(), id, key, true)),
+            Started::Duplicate(id) if or_existing => {
+                Ok(Handle::new(client.clone(), id, key, false))
+            }
+            Started::Duplicate(holder) => Err(StartError::Duplicate { holder }),
+        }
+    }
+
+    pub(super) fn parts(self) -> Result<(Client, Start, bool), Error> {
+        Ok((self.client, self.start?, self.or_existing))
+    }
+}
+
+impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
+    type Output = Result<Handle<D::Output>, StartError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    /// Starts it; durable when this answers.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (client, start, or_existing) = self.parts()?;
+            let key = start.key.clone();
+            let answers = client
+                .submit
+                .start(vec![start])
+                .await
+                .map_err(Error::from)?;
+            let answer = answers.into_iter().next().ok_or(Error::Closed)?;
+            Self::handle(&client, key, or_existing, answer)
+        })
+    }
+}

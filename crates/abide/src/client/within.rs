@@ -1,0 +1,1 @@
+//! Starts inside the caller's own transaction.

@@ -1,0 +1,267 @@
+//! One transaction of the dispatcher: outcomes to commit and claims to make, tried until the database has answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    Claim, Claimed, Commit, Committed, InstanceId, Json, Name, Outcome, Refusal,
+};
+use abide_kernel::{Answer, ClaimRequest, Error, Op};
+
+use super::builder::Shared;
+use super::{Ran, Task};
+
+/// A step that has run: what it held, what it was, what it answers.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub claim: Claim,
+    pub task: Arc<Task>,
+    pub ran: Ran,
+    pub took: Duration,
+    /// Whether the error handler's own outcome is what was refused: then there is nobody left to ask.
+    pub last_word: bool,
+}
+
+/// What a transaction is made of.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub finished: Vec<Finished>,
+    pub claims: Vec<ClaimRequest>,
+}
+
+/// What became of a transaction.
+#[derive(Default)]
+pub(super) struct Landed {
+    /// Of each outcome, in order.
+    pub commits: Vec<(Committed, Sent)>,
+    /// What was claimed, request by request.
+    pub claims: Vec<(ClaimRequest, Vec<Claimed>)>,
+    /// Whether claims may have been made that nobody knows of.
+    pub unsure: bool,
+    /// Whether such claims were looked for, and given back.
+    pub searched: bool,
+    /// Whether the worker was told to die meanwhile, and the outcomes are lost to it.
+    pub dead: bool,
+}
+
+/// What the dispatcher remembers of an outcome it has sent.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The claim once more, for a step whose outcome is refused and which goes on holding it.
+    pub claim: Claim,
+    pub task: Arc<Task>,
+    /// The step and the state that follow, when the claim may be kept.
+    pub follows: Option<(Name, Json)>,
+    pub last_word: bool,
+}
+
+/// How long to wait before a database that cannot be reached is tried again: at first, and at most.
+const BACKOFF_FIRST: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// How often a transaction that conflicts is tried before its members are tried one by one.
+const CONFLICTS_MAX: u32 = 8;
+/// The rows given back in one transaction.
+const GIVE_BACK: usize = 500;
+
+impl Batch {
+    pub fn is_empty(&self) -> bool {
+        self.finished.is_empty() && self.claims.is_empty()
+    }
+
+    /// Commits it. What the database refuses as a whole is tried member by member; what it refuses even so is answered
+    /// as refused. Goes on trying while the database is away: outcomes are kept, not lost.
+    pub async fn land(self, shared: Arc<Shared>) -> Landed {
+        let mut landed = Landed::default();
+        let (commits, sent): (Vec<_>, Vec<_>) = self
+            .finished
+            .into_iter()
+            .map(|one| one.send(&shared))
+            .unzip();
+        let mut ops = Vec::with_capacity(1 + self.claims.len());
+        if !commits.is_empty() {
+            ops.push(Op::Commit {
+                commits,
+                serves: shared.serves(),
+            });
+        }
+        ops.extend(self.claims.iter().cloned().map(Op::Claim));
+        let ops: Arc<[Op]> = ops.into();
+
+        let mut answers = match attempt(&shared, &ops, &mut landed.unsure).await {
+            Ok(answers) => answers.into_iter(),
+            Err(Trouble::Dead) => {
+                landed.dead = true;
+                return landed;
+            }
+            Err(Trouble::Refused(_)) => {
+                // Nothing is claimed this time; the dispatcher will ask again.
+                landed.claims = self
+                    .claims
+                    .into_iter()
+                    .map(|request| (request, Vec::new()))
+                    .collect();
+                landed.unsure = true;
+                if let Some(Op::Commit { commits, .. }) = ops.first() {
+                    one_by_one(&shared, commits, sent, &mut landed).await;
+                }
+                return landed;
+            }
+        };
+        if !sent.is_empty()
+            && let Some(Answer::Committed(committed)) = answers.next()
+        {
+            landed.commits = committed.into_iter().zip(sent).collect();
+        }
+        for (request, answer) in self.claims.into_iter().zip(answers) {
+            let claimed = if let Answer::Claimed(claimed) = answer {
+                claimed
+            } else {
+                Vec::new()
+            };
+            landed.claims.push((request, claimed));
+        }
+        landed
+    }
+}
+
+impl Finished {
+    /// The commit to send, and what to remember of it. The claim is kept while the chain of steps is short (rule 4.3).
+    fn send(self, shared: &Shared) -> (Commit, Sent) {
+        let Self {
+            claim,
+            task,
+            ran,
+            took,
+            last_word,
+        } = self;
+        let settings = &shared.settings;
+        let keep = !shared.stop.is_cancelled()
+            && task.chain < settings.chain_steps
+            && shared.clock.now().since(task.chain_since) <= settings.chain_time;
+        let follows = match &ran.outcome {
+            Outcome::Next {
+                step,
+                state,
+                delay_ms: 0,
+            } if keep => Some((step.clone(), state.clone())),
+            _ => None,
+        };
+        let again = claim.renewed(claim.epoch());
+        let commit = Commit {
+            claim,
+            outcome: ran.outcome,
+            keep: follows.is_some(),
+            took,
+            error: ran.error,
+        };
+        (
+            commit,
+            Sent {
+                claim: again,
+                task,
+                follows,
+                last_word,
+            },
+        )
+    }
+}
+
+/// Gives back what this worker holds without knowing: claims whose answer got lost.
+pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Landed {
+    let mut landed = Landed {
+        searched: true,
+        ..Landed::default()
+    };
+    let ops: Arc<[Op]> = Arc::from([Op::GiveBackExcept {
+        worker: shared.worker(),
+        known,
+        limit: GIVE_BACK,
+    }]);
+    loop {
+        match attempt(&shared, &ops, &mut false).await {
+            Ok(answers) if matches!(answers.first(), Some(Answer::Touched { more: true, .. })) => {}
+            Ok(_) => return landed,
+            Err(Trouble::Dead) => {
+                landed.dead = true;
+                return landed;
+            }
+            Err(Trouble::Refused(error)) => {
+                tracing::error!(%error, "lost claims could not be looked for; their lease will free them");
+                return landed;
+            }
+        }
+    }
+}
+
+/// Why a transaction was given up.
+enum Trouble {
+    /// The database will not have it, however often it is asked.
+    Refused(Error),
+    /// The worker was told to die.
+    Dead,
+}
+
+/// Runs a transaction until it is answered, through conflicts and while the database is away.
+async fn attempt(
+    shared: &Shared,
+    ops: &Arc<[Op]>,
+    unsure: &mut bool,
+) -> Result<Vec<Answer>, Trouble> {
+    let mut conflicts = 0;
+    let mut backoff = BACKOFF_FIRST;
+    loop {
+        if shared.kill.is_cancelled() {
+            return Err(Trouble::Dead);
+        }
+        match shared.store.run(ops.clone()).await {
+            Ok(answers) => return Ok(answers),
+            Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
+            Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
+                tracing::warn!(%error, "outcomes are kept until the database is back");
+                // What was committed though its answer got lost is told by its epoch when it is sent again. What was
+                // claimed so is not known to anybody, and has to be looked for.
+                *unsure |= matches!(error, Error::Unknown(_));
+                tokio::select! {
+                    () = shared.kill.cancelled() => return Err(Trouble::Dead),
+                    () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(BACKOFF_MAX),
+                }
+            }
+            Err(Error::Closed) => return Err(Trouble::Dead),
+            Err(error) => return Err(Trouble::Refused(error)),
+        }
+    }
+}
+
+/// Commits the members of a refused transaction one by one, so that the one at fault hurts no other.
+async fn one_by_one(shared: &Shared, commits: &[Commit], sent: Vec<Sent>, landed: &mut Landed) {
+    for (commit, sent) in commits.iter().zip(sent) {
+        let alone = Commit {
+            claim: commit.claim.renewed(commit.claim.epoch()),
+            outcome: commit.outcome.clone(),
+            keep: commit.keep,
+            took: commit.took,
+            error: commit.error.clone(),
+        };
+        let ops = Arc::from([Op::Commit {
+            commits: vec![alone],
+            serves: shared.serves(),
+        }]);
+        let answer = match attempt(shared, &ops, &mut landed.unsure).await {
+            Ok(answers) => match answers.into_iter().next() {
+                Some(Answer::Committed(mut committed)) => committed.pop(),
+                _ => None,
+            },
+            Err(Trouble::Refused(error)) => {
+                tracing::error!(%error, instance = %sent.task.id, "the database refuses an outcome");
+                Some(Committed::Refused(Refusal::BadOutcome {
+                    problem: error.to_string(),
+                }))
+            }
+            Err(Trouble::Dead) => {
+                landed.dead = true;
+                return;
+            }
+        };
+        landed.commits.extend(answer.map(|answer| (answer, sent)));
+    }
+}

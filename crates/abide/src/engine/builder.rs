@@ -1,0 +1,269 @@
+//! An engine: how it is put together, started and stopped.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use abide_core::model::{Declared, Lane, Name, Refusal, WorkerId};
+use abide_kernel::{Clock, Op, Store};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::dispatch::{Command, Dispatcher};
+use super::settings::Settings;
+use super::stats::Counters;
+use super::{Retention, Runner, Stats, lease, retention, timers};
+use crate::Error;
+
+/// What the tasks of one engine share.
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub settings: Settings,
+    pub runners: HashMap<Lane, Arc<dyn Runner>>,
+    pub lanes: Vec<Lane>,
+    pub worker: AtomicI64,
+    pub counters: Counters,
+    /// No more claims; finish what runs.
+    pub stop: CancellationToken,
+    /// Drop what runs.
+    pub kill: CancellationToken,
+}
+
+impl Shared {
+    pub fn worker(&self) -> WorkerId {
+        WorkerId(self.worker.load(Ordering::Acquire))
+    }
+
+    /// What this worker could run instead of going on with what it holds.
+    pub fn serves(&self) -> Vec<(Name, Vec<Lane>)> {
+        self.settings
+            .queues
+            .keys()
+            .map(|queue| (queue.clone(), self.lanes.clone()))
+            .collect()
+    }
+
+    /// Sleeps by the engine's clock, or until it stops.
+    pub async fn pause(&self, time: Duration) -> ControlFlow<()> {
+        let until = self.clock.now() + time;
+        while self.clock.now() < until {
+            tokio::select! {
+                () = self.stop.cancelled() => return ControlFlow::Break(()),
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+        if self.stop.is_cancelled() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// Puts an engine together: what it has code for, which queues it serves.
+///
+/// Made by [`Abide::engine`](crate::Abide::engine).
+#[must_use = "an engine runs nothing before `.start().await`"]
+#[derive(Clone)]
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    named: Result<(), Refusal>,
+    runners: Vec<Arc<dyn Runner>>,
+}
+
+impl EngineBuilder {
+    pub(crate) fn new(store: Arc<dyn Store>, settings: Settings) -> Self {
+        Self {
+            store,
+            settings,
+            named: Ok(()),
+            runners: Vec::new(),
+        }
+    }
+
+    pub(crate) fn runner(mut self, make: impl FnOnce(Arc<dyn Clock>) -> Arc<dyn Runner>) -> Self {
+        self.runners.push(make(self.store.clock()));
+        self
+    }
+
+    /// Serves a queue, with at most that many of its steps running at once. Without any, it serves the queues that its
+    /// machines declare, with 64 each.
+    pub fn queue(mut self, name: &str, concurrency: usize) -> Self {
+        match Name::new(name) {
+            Ok(name) => {
+                self.settings.queues.insert(name, concurrency.max(1));
+            }
+            Err(refusal) => self.named = Err(refusal),
+        }
+        self
+    }
+
+    /// The worker's name. One that is started again under its name takes back at once what it held when it died; a name
+    /// must not be shared by two that live. Unless given: a new one each time.
+    pub fn name(mut self, name: &str) -> Self {
+        match Name::new(name) {
+            Ok(name) => self.settings.name = name,
+            Err(refusal) => self.named = Err(refusal),
+        }
+        self
+    }
+
+    /// How long after its last sign of life a worker is taken for dead; 30 s unless given, 100 ms at least.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease.max(Duration::from_millis(100));
+        self
+    }
+
+    /// How often to look for work when nobody tells of any: the floor under the notifications; 5 s unless given.
+    pub fn poll(mut self, every: Duration) -> Self {
+        self.settings.poll = every.max(Duration::from_millis(10));
+        self
+    }
+
+    /// How long a shutdown waits for the steps that run; 30 s unless given. What has not ended then is given back.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// How long finished instances are kept; seven days unless given.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.settings.retention = retention;
+        self
+    }
+
+    /// The most outcomes, and the most claims, of one transaction; 500 unless given.
+    pub fn batch(mut self, most: usize) -> Self {
+        self.settings.batch = most.clamp(1, 5_000);
+        self
+    }
+
+    /// How many steps of one instance may follow each other without going through the queue, and for how long; 100 and
+    /// one second unless given. Each is committed before the next begins either way.
+    pub fn run_ahead(mut self, steps: u32, time: Duration) -> Self {
+        (self.settings.chain_steps, self.settings.chain_time) = (steps, time);
+        self
+    }
+
+    /// Starts it: declares its machines, registers the worker, and begins to claim.
+    pub async fn start(mut self) -> Result<Engine, Error> {
+        self.named?;
+        let mut runners: HashMap<Lane, Arc<dyn Runner>> = HashMap::new();
+        let mut declared = Vec::new();
+        for runner in self.runners {
+            let one = runner.declared()?;
+            let lane = Lane {
+                machine: one.machine.clone(),
+                version: one.version,
+            };
+            if runners.insert(lane, runner).is_some() {
+                let problem = format!(
+                    "machine {} version {} is registered twice",
+                    one.machine, one.version
+                );
+                return Err(Error::Mismatch {
+                    what: "the engine",
+                    problem,
+                });
+            }
+            declared.push(one);
+        }
+        serve_declared_queues(&mut self.settings, &declared);
+        let mut lanes: Vec<Lane> = runners.keys().cloned().collect();
+        lanes.sort_unstable();
+
+        let clock = self.store.clock();
+        let shared = Arc::new(Shared {
+            store: self.store,
+            clock,
+            settings: self.settings,
+            runners,
+            lanes,
+            worker: AtomicI64::new(0),
+            counters: Counters::default(),
+            stop: CancellationToken::new(),
+            kill: CancellationToken::new(),
+        });
+        // Listening begins before the first look, so that nothing can fall between the two.
+        let (news, due_news) = (shared.store.listen(), shared.store.listen());
+        shared.store.run(Arc::from([Op::Declare(declared)])).await?;
+        lease::register(&shared, shared.settings.name.clone()).await?;
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let tasks = vec![
+            tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
+            tokio::spawn(timers::keep_time(shared.clone(), due_news)),
+            tokio::spawn(lease::keep_alive(shared.clone())),
+            tokio::spawn(retention::keep_swept(shared.clone())),
+        ];
+        Ok(Engine {
+            shared,
+            commands,
+            tasks,
+        })
+    }
+}
+
+fn serve_declared_queues(settings: &mut Settings, declared: &[Declared]) {
+    if settings.queues.is_empty() {
+        settings.queues.extend(
+            declared
+                .iter()
+                .map(|one| (one.queue.clone(), Settings::CONCURRENCY)),
+        );
+    }
+}
+
+/// A running engine. Dropping it lets go of what it holds as [`shutdown`](Self::shutdown) does, but waits for nothing.
+pub struct Engine {
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedSender<Command>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Stops claiming, lets the steps that run finish, for as long as the grace time, gives the rest back, and signs
+    /// the worker off, so that others need not wait for its lease (rule 6.7).
+    pub async fn shutdown(mut self) {
+        self.shared.stop.cancel();
+        for task in self.tasks.drain(..) {
+            // A task that panicked has said so already; the others are waited for all the same.
+            let _ = task.await;
+        }
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.read()
+    }
+
+    /// The worker's name.
+    pub fn name(&self) -> &Name {
+        &self.shared.settings.name
+    }
+
+    /// Looks for work at once, and waits until there is none left to run; how much was claimed by then, in all.
+    pub(crate) async fn idle(&self) -> u64 {
+        let (reply, idle) = oneshot::channel();
+        if self.commands.send(Command::WhenIdle(reply)).is_ok() {
+            // An engine that has died is idle.
+            let _ = idle.await;
+        }
+        self.stats().claimed
+    }
+
+    /// Whether it was made to die by a test.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.shared.kill.is_cancelled()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}

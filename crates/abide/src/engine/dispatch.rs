@@ -1,0 +1,418 @@
+//! The dispatcher: owns what this worker holds, and decides what goes into the next transaction.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Timestamp};
+use abide_kernel::{ClaimRequest, Effects, Listener};
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::batch::{Batch, Finished, Landed, Sent, search};
+use super::builder::Shared;
+use super::settings::Crash;
+use super::stats::add;
+use super::{Ran, Task, lease};
+
+/// What others may ask of the dispatcher.
+pub(super) enum Command {
+    /// Look for work now, and answer when there is none left and nothing runs.
+    WhenIdle(oneshot::Sender<()>),
+}
+
+/// How many outcomes, or free places, are worth a second transaction beside one that is under way.
+const SECOND: usize = 64;
+
+/// One queue, as this worker serves it.
+struct Queue {
+    name: Name,
+    /// How many steps may run at once.
+    places: usize,
+    /// How many are held, or asked for.
+    taken: usize,
+    /// Whether there may be work that was not asked for.
+    hungry: bool,
+}
+
+pub(super) struct Dispatcher {
+    shared: Arc<Shared>,
+    news: Listener,
+    commands: mpsc::UnboundedReceiver<Command>,
+    finished: mpsc::UnboundedReceiver<Finished>,
+    finish: mpsc::UnboundedSender<Finished>,
+    queues: Vec<Queue>,
+    /// What has run and is not committed.
+    pending: VecDeque<Finished>,
+    /// What this worker knows that it holds.
+    held: HashSet<InstanceId>,
+    under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
+    claims_under_way: usize,
+    /// Claims may have been made that are not in `held`.
+    unsure: bool,
+    /// They are being looked for; nothing is claimed meanwhile.
+    searching: bool,
+    steps: TaskTracker,
+    idlers: Vec<oneshot::Sender<()>>,
+    next_poll: Timestamp,
+}
+
+impl Dispatcher {
+    pub fn new(
+        shared: Arc<Shared>,
+        news: Listener,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Self {
+        let (finish, finished) = mpsc::unbounded_channel();
+        let queues = shared.settings.queues.iter().map(|(name, places)| Queue {
+            name: name.clone(),
+            places: *places,
+            taken: 0,
+            hungry: true,
+        });
+        Self {
+            news,
+            commands,
+            finished,
+            finish,
+            queues: queues.collect(),
+            pending: VecDeque::new(),
+            held: HashSet::new(),
+            under_way: FuturesUnordered::new(),
+            claims_under_way: 0,
+            unsure: false,
+            searching: false,
+            steps: TaskTracker::new(),
+            idlers: Vec::new(),
+            next_poll: shared.clock.now() + shared.settings.poll,
+            shared,
+        }
+    }
+
+    /// Claims, runs and commits until the engine stops; then finishes what it can and gives the rest back.
+    pub async fn run(mut self) {
+        let stop = self.shared.stop.clone();
+        while !stop.is_cancelled() && !self.shared.kill.is_cancelled() {
+            self.send_what_there_is();
+            self.tell_idlers();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = self.shared.kill.cancelled() => {}
+                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                Some(finished) = self.finished.recv() => self.gather(finished).await,
+                effects = self.news.next() => match effects {
+                    Some(effects) => self.hear(&effects),
+                    None => break,
+                },
+                Some(command) = self.commands.recv() => self.obey(command),
+                () = self.shared.clock.sleep_until(self.next_poll) => self.poll(),
+            }
+        }
+        self.finish_up().await;
+    }
+
+    /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills
+    /// by itself under load, and a single outcome waits for nobody.
+    async fn gather(&mut self, first: Finished) {
+        self.pending.push_back(first);
+        let mut before = 0;
+        while self.pending.len() > before && self.pending.len() < self.shared.settings.batch {
+            before = self.pending.len();
+            tokio::task::yield_now().await;
+            while let Ok(finished) = self.finished.try_recv() {
+                self.pending.push_back(finished);
+            }
+        }
+    }
+
+    fn hear(&mut self, effects: &Effects) {
+        for queue in &mut self.queues {
+            if effects.anything || effects.ready.contains(&queue.name) {
+                queue.hungry = true;
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::WhenIdle(reply) => {
+                self.hear(&Effects::anything());
+                self.idlers.push(reply);
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        let now = self.shared.clock.now();
+        if now >= self.next_poll {
+            self.next_poll = now + self.shared.settings.poll;
+            self.hear(&Effects::anything());
+        }
+    }
+
+    fn tell_idlers(&mut self) {
+        let busy = !self.under_way.is_empty()
+            || !self.pending.is_empty()
+            || !self.held.is_empty()
+            || self.queues.iter().any(|queue| queue.hungry);
+        if !busy {
+            for idler in self.idlers.drain(..) {
+                // Who does not wait any more need not be told.
+                let _ = idler.send(());
+            }
+        }
+    }
+
+    /// Opens as many transactions as are worth it.
+    fn send_what_there_is(&mut self) {
+        if self.unsure && self.claims_under_way == 0 && !self.searching {
+            (self.unsure, self.searching) = (false, true);
+            let known = self.held.iter().copied().collect();
+            self.under_way
+                .push(search(self.shared.clone(), known).boxed());
+        }
+        while self.under_way.len() < self.shared.store.writers() {
+            let worth = if self.under_way.is_empty() { 1 } else { SECOND };
+            let batch = self.next_batch(worth);
+            if batch.is_empty() {
+                return;
+            }
+            add(&self.shared.counters.batches, 1);
+            if let Some(crash) = &self.shared.settings.crash
+                && batch
+                    .finished
+                    .iter()
+                    .any(|one| crash(&one.task, Crash::BeforeCommit))
+            {
+                self.shared.kill.cancel();
+                return;
+            }
+            self.claims_under_way += batch.claims.len();
+            self.under_way.push(batch.land(self.shared.clone()).boxed());
+        }
+    }
+
+    fn next_batch(&mut self, worth: usize) -> Batch {
+        let most = self.shared.settings.batch;
+        let mut batch = Batch::default();
+        if self.pending.len() >= worth {
+            batch
+                .finished
+                .extend(self.pending.drain(..most.min(self.pending.len())));
+        }
+        if self.shared.stop.is_cancelled() || self.unsure || self.searching {
+            return batch;
+        }
+        for queue in &mut self.queues {
+            // What this very transaction frees can be claimed in it.
+            let leaving = batch
+                .finished
+                .iter()
+                .filter(|one| one.task.queue == queue.name && leaves(&one.ran))
+                .count();
+            let free = (queue.places + leaving).saturating_sub(queue.taken);
+            if queue.hungry && free > 0 && (free >= worth || !batch.finished.is_empty()) {
+                let limit = free.min(most);
+                queue.taken += limit;
+                queue.hungry = false;
+                batch.claims.push(ClaimRequest {
+                    worker: self.shared.worker(),
+                    queue: queue.name.clone(),
+                    lanes: self.shared.lanes.clone(),
+                    limit,
+                });
+            }
+        }
+        batch
+    }
+
+    /// Takes in what a transaction came to.
+    fn settle(&mut self, landed: Landed) {
+        self.claims_under_way -= landed.claims.len();
+        self.unsure |= landed.unsure;
+        self.searching &= !landed.searched;
+        if landed.dead {
+            return;
+        }
+        if let Some(crash) = &self.shared.settings.crash
+            && landed
+                .commits
+                .iter()
+                .any(|(_, sent)| crash(&sent.task, Crash::AfterCommit))
+        {
+            self.shared.kill.cancel();
+            return;
+        }
+        for (committed, sent) in landed.commits {
+            self.settle_one(committed, sent);
+        }
+        for (request, claimed) in landed.claims {
+            add(&self.shared.counters.claimed, claimed.len());
+            if let Some(queue) = self
+                .queues
+                .iter_mut()
+                .find(|queue| queue.name == request.queue)
+            {
+                queue.taken -= request.limit - claimed.len();
+                // As many as were asked for: there may be more.
+                queue.hungry |= claimed.len() == request.limit;
+            }
+            let now = self.shared.clock.now();
+            for one in claimed {
+                let (claim, task) = Task::of(one, now);
+                self.held.insert(task.id);
+                self.start(claim, Arc::new(task));
+            }
+        }
+    }
+
+    fn settle_one(&mut self, committed: Committed, sent: Sent) {
+        let counters = &self.shared.counters;
+        match committed {
+            Committed::Kept(claim) => {
+                add(&counters.committed, 1);
+                match sent.follows {
+                    Some((step, state)) => {
+                        self.start(claim, Arc::new(sent.task.followed_by(step, state)))
+                    }
+                    // Only a `next` is ever kept.
+                    None => self.let_go(&sent.task),
+                }
+            }
+            Committed::Moved(_) => {
+                add(&counters.committed, 1);
+                self.let_go(&sent.task);
+            }
+            Committed::Stale => {
+                add(&counters.stale, 1);
+                tracing::warn!(instance = %sent.task.id, step = %sent.task.step, "the claim was lost; the outcome is dropped");
+                self.let_go(&sent.task);
+            }
+            Committed::Refused(refusal) => {
+                add(&counters.refused, 1);
+                self.ask_again(refusal.to_string(), sent);
+            }
+        }
+    }
+
+    /// Has a step run, in a task of its own.
+    fn start(&self, claim: Claim, task: Arc<Task>) {
+        let Some(runner) = self.shared.runners.get(&task.lane).cloned() else {
+            // Only what there is code for is claimed.
+            tracing::error!(instance = %task.id, machine = %task.lane.machine, "claimed without code for it");
+            return;
+        };
+        self.spawn(claim, task.clone(), runner.run(task), false);
+    }
+
+    /// Asks the error handler about an outcome that was refused; when its own is refused too, there is nobody left to
+    /// ask, and the instance is stopped (rule 4.2: it never loops).
+    fn ask_again(&self, why: String, sent: Sent) {
+        let Sent {
+            claim,
+            task,
+            last_word,
+            ..
+        } = sent;
+        match self.shared.runners.get(&task.lane).cloned() {
+            Some(runner) if !last_word => {
+                self.spawn(claim, task.clone(), runner.refused(task, why), true)
+            }
+            _ => {
+                let ran = Ran {
+                    outcome: Outcome::Stop {
+                        reason: why.clone(),
+                    },
+                    error: Some(why),
+                };
+                self.spawn(claim, task, std::future::ready(ran).boxed(), true);
+            }
+        }
+    }
+
+    fn spawn(&self, claim: Claim, task: Arc<Task>, code: BoxFuture<'static, Ran>, last_word: bool) {
+        let (finish, kill) = (self.finish.clone(), self.shared.kill.clone());
+        self.steps.spawn(async move {
+            let began = Instant::now();
+            let ran = tokio::select! {
+                biased;
+                ran = AssertUnwindSafe(code).catch_unwind() => ran,
+                () = kill.cancelled() => return,
+            };
+            let ran = ran.unwrap_or_else(|_| {
+                let reason = "the code that runs steps panicked: this is a bug in abide".to_owned();
+                Ran {
+                    outcome: Outcome::Stop {
+                        reason: reason.clone(),
+                    },
+                    error: Some(reason),
+                }
+            });
+            // The dispatcher is gone only when the worker was killed.
+            let _ = finish.send(Finished {
+                claim,
+                task,
+                ran,
+                took: began.elapsed(),
+                last_word,
+            });
+        });
+    }
+
+    fn let_go(&mut self, task: &Task) {
+        self.held.remove(&task.id);
+        if let Some(queue) = self
+            .queues
+            .iter_mut()
+            .find(|queue| queue.name == task.queue)
+        {
+            queue.taken = queue.taken.saturating_sub(1);
+        }
+    }
+
+    /// Commits what still finishes within the grace time, drops the rest, and gives it back (rule 6.7).
+    async fn finish_up(mut self) {
+        let died = self.shared.kill.is_cancelled();
+        let grace = tokio::time::sleep(self.shared.settings.grace);
+        tokio::pin!(grace);
+        while !self.held.is_empty() || !self.under_way.is_empty() {
+            if self.shared.kill.is_cancelled() && self.under_way.is_empty() {
+                break;
+            }
+            if !self.shared.kill.is_cancelled() {
+                self.send_what_there_is();
+            }
+            tokio::select! {
+                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {
+                    self.gather(finished).await;
+                }
+                () = &mut grace, if !self.shared.kill.is_cancelled() => {
+                    tracing::warn!(steps = self.held.len(), "the grace time is over: the steps that run are given back");
+                    self.shared.kill.cancel();
+                }
+            }
+        }
+        self.shared.kill.cancel();
+        self.steps.close();
+        self.steps.wait().await;
+        if died {
+            // A dead worker's timers and heartbeats die with it, and it signs nothing off.
+            self.shared.stop.cancel();
+            return;
+        }
+        if let Err(error) = lease::sign_off(&self.shared, self.shared.worker()).await {
+            tracing::warn!(%error, "the worker could not sign off; what it held is freed with its lease");
+        }
+    }
+}
+
+/// Whether an outcome surely ends this worker's hold.
+fn leaves(ran: &Ran) -> bool {
+    !matches!(ran.outcome, Outcome::Next { delay_ms: 0, .. })
+}

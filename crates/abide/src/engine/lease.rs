@@ -1,0 +1,101 @@
+//! Keeps this worker's lease alive, and takes back what dead workers held.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use abide_core::model::{Heartbeat, Name, WorkerId};
+use abide_kernel::{Answer, Error, NewWorker, Op, Result};
+
+use super::builder::Shared;
+use super::stats::add;
+
+/// The rows taken back in one transaction.
+const BATCH: usize = 500;
+/// How often a lease is renewed before it would run out.
+const RENEWALS: u32 = 3;
+
+/// Renews the lease until the engine stops (rule 6.4), and reclaims (rule 5.3).
+pub(super) async fn keep_alive(shared: Arc<Shared>) {
+    let interval = shared.settings.lease / RENEWALS;
+    while shared.pause(interval).await.is_continue() {
+        if let Err(error) = beat(&shared).await {
+            tracing::warn!(%error, worker = %shared.settings.name, "the lease could not be renewed; trying again");
+        }
+    }
+}
+
+async fn beat(shared: &Shared) -> Result<()> {
+    let worker = shared.worker();
+    let answers = shared
+        .store
+        .run(Arc::from([Op::Renew {
+            worker,
+            lease: shared.settings.lease,
+        }]))
+        .await?;
+    if matches!(answers.first(), Some(Answer::Heartbeat(Heartbeat::Lost))) {
+        tracing::error!(
+            worker = %shared.settings.name,
+            "the lease ran out, or another process took this worker's name: what it held runs elsewhere"
+        );
+        // Not under the same name: two processes that share one would take it from each other for ever.
+        let name = Name::new(format!(
+            "{}~{:08x}",
+            shared.settings.name,
+            fastrand::u32(..)
+        ))?;
+        register(shared, name).await?;
+    }
+    reclaim(shared).await
+}
+
+/// Makes this worker known, and takes back what an earlier process of its name held.
+pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
+    let worker = NewWorker {
+        name,
+        lease: shared.settings.lease,
+        queues: shared.settings.queues.keys().cloned().collect(),
+        lanes: shared.lanes.clone(),
+    };
+    let answers = shared.store.run(Arc::from([Op::Register(worker)])).await?;
+    let Some(Answer::Registered(worker)) = answers.into_iter().next() else {
+        return Err(Error::Broken(
+            "a registration was answered with something else".into(),
+        ));
+    };
+    shared.worker.store(worker.id.0, Ordering::Release);
+    reclaim(shared).await
+}
+
+/// Takes from dead workers what they held.
+async fn reclaim(shared: &Shared) -> Result<()> {
+    loop {
+        let answers = shared
+            .store
+            .run(Arc::from([Op::Reclaim { limit: BATCH }]))
+            .await?;
+        let Some(Answer::Touched { count, more }) = answers.first() else {
+            return Ok(());
+        };
+        add(&shared.counters.reclaimed, *count);
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives back all that this worker still holds, so that nobody waits for its lease (rule 6.7).
+pub(super) async fn sign_off(shared: &Shared, worker: WorkerId) -> Result<()> {
+    loop {
+        let answers = shared
+            .store
+            .run(Arc::from([Op::SignOff {
+                worker,
+                limit: BATCH,
+            }]))
+            .await?;
+        if !matches!(answers.first(), Some(Answer::Touched { more: true, .. })) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What an engine has done, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What an engine has done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Instances claimed.
+    pub claimed: u64,
+    /// Outcomes committed.
+    pub committed: u64,
+    /// Outcomes dropped because the claim had been lost.
+    pub stale: u64,
+    /// Outcomes refused because they broke a rule.
+    pub refused: u64,
+    /// Transactions that committed outcomes or claimed.
+    pub batches: u64,
+    /// Instances taken back from workers that died.
+    pub reclaimed: u64,
+    /// Finished instances deleted.
+    pub swept: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub claimed: AtomicU64,
+    pub committed: AtomicU64,
+    pub stale: AtomicU64,
+    pub refused: AtomicU64,
+    pub batches: AtomicU64,
+    pub reclaimed: AtomicU64,
+    pub swept: AtomicU64,
+}
+
+impl Counters {
+    pub fn read(&self) -> Stats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            claimed: of(&self.claimed),
+            committed: of(&self.committed),
+            stale: of(&self.stale),
+            refused: of(&self.refused),
+            batches: of(&self.batches),
+            reclaimed: of(&self.reclaimed),
+            swept: of(&self.swept),
+        }
+    }
+}
+
+pub(super) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+}

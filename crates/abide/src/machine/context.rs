@@ -1,0 +1,168 @@
+//! What a step is given.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{Cause, Child, InstanceId, Join, Key, Start};
+use abide_core::rules::retry::Retry;
+
+use super::outcome::Kind;
+use super::{Fault, Machine, Move, Outcome, retry_in, stop};
+use crate::Error;
+use crate::engine::Task;
+
+/// What a step is given: its instance's state, and how it came to run.
+pub struct Context<M: Machine> {
+    pub(super) task: Arc<Task>,
+    pub(super) state: M::State,
+}
+
+impl<M: Machine> Context<M> {
+    /// The state.
+    pub fn state(&self) -> &M::State {
+        &self.state
+    }
+
+    /// The state, to change: stored as the step leaves it, unless it fails.
+    pub fn state_mut(&mut self) -> &mut M::State {
+        &mut self.state
+    }
+
+    /// The instance.
+    pub fn id(&self) -> InstanceId {
+        self.task.id
+    }
+
+    /// The instance's key.
+    pub fn key(&self) -> Option<&Key> {
+        self.task.key.as_ref()
+    }
+
+    /// How often this step was begun before: 0 the first time.
+    pub fn attempt(&self) -> u32 {
+        self.task.attempt
+    }
+
+    /// A token for the outside world: the same whenever this very step of this very instance is run again, and never
+    /// the same for another. Hand it to whoever can tell a repeated request by it.
+    pub fn token(&self) -> String {
+        format!("abide-{}-{}", self.task.id, self.task.step_seq)
+    }
+
+    /// What made the step run.
+    pub fn cause(&self) -> Cause {
+        self.task.cause
+    }
+
+    /// Whether what the instance waited for did not come in time.
+    pub fn timed_out(&self) -> bool {
+        self.task.timed_out
+    }
+
+    /// The children of the barrier that this step joins, by id: how each ended, or that it has not, when the barrier
+    /// opened before all had.
+    pub fn children(&self) -> &[Child] {
+        &self.task.children
+    }
+
+    /// Those of them that have not ended.
+    pub fn missing(&self) -> impl Iterator<Item = &Child> {
+        self.task
+            .children
+            .iter()
+            .filter(|child| !child.status.is_terminal())
+    }
+
+    /// Waits for nothing but time: `ctx.sleep(days(3)).then(At::Remind)`.
+    pub fn sleep(&self, time: Duration) -> Sleep<M> {
+        Sleep {
+            time,
+            machine: PhantomData,
+        }
+    }
+
+    /// Starts children, and goes on when they have ended: `ctx.spawn(children).then(At::Join)`.
+    ///
+    /// The children exist when this step's outcome is committed, and not before. One whose key is taken is left out.
+    pub fn spawn<C: Into<Result<Start, Error>>>(
+        &self,
+        children: impl IntoIterator<Item = C>,
+    ) -> Spawn<M> {
+        let children = children.into_iter().map(Into::into).collect();
+        Spawn {
+            children,
+            join: Join::default(),
+            timeout: None,
+            machine: PhantomData,
+        }
+    }
+
+    /// What a retry policy makes of an error: the step again after a delay, or, when the attempts are spent, a stop with
+    /// the error.
+    pub fn retry_or_stop(&self, policy: &Retry, fault: &Fault) -> Outcome<M> {
+        match policy.delay(self.attempt(), fastrand::f64()) {
+            Some(delay) => retry_in(delay),
+            None => stop(fault),
+        }
+    }
+}
+
+/// A wait for time, to be finished with [`then`](Self::then).
+#[must_use = "finish it with `.then(step)` and return that"]
+pub struct Sleep<M> {
+    time: Duration,
+    machine: PhantomData<fn() -> M>,
+}
+
+impl<M: Machine> Sleep<M> {
+    /// The step to run then.
+    pub fn then(self, next: M::Step) -> Outcome<M> {
+        Ok(Move(Kind::Sleep {
+            time: self.time,
+            next,
+        }))
+    }
+}
+
+/// Children to start, to be finished with [`then`](Self::then).
+#[must_use = "finish it with `.then(step)` and return that"]
+pub struct Spawn<M> {
+    children: Result<Vec<Start>, Error>,
+    join: Join,
+    timeout: Option<Duration>,
+    machine: PhantomData<fn() -> M>,
+}
+
+impl<M: Machine> Spawn<M> {
+    /// Goes on when that many have ended; the others run on.
+    pub fn at_least(mut self, count: u32) -> Self {
+        self.join = Join {
+            at_least: Some(count),
+        };
+        self
+    }
+
+    /// Goes on after that time at the latest; [`Context::timed_out`] is true then, and [`Context::missing`] tells who
+    /// has not ended.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The step to run then.
+    pub fn then(self, next: M::Step) -> Outcome<M> {
+        let Self {
+            children,
+            join,
+            timeout,
+            ..
+        } = self;
+        Ok(Move(Kind::Spawn {
+            children: children?,
+            join,
+            timeout,
+            next,
+        }))
+    }
+}

@@ -1,0 +1,44 @@
+//! Runs user code so that nothing it does can hurt the engine.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use abide_core::model::Timestamp;
+use abide_kernel::Clock;
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+
+use super::{Fault, FaultKind};
+use crate::BoxError;
+
+/// Runs user code: catches its panics, and ends it when its time is up (rules 5.2, 5.4).
+pub(super) async fn guarded<T>(
+    code: impl Future<Output = Result<T, BoxError>>,
+    limit: Option<Duration>,
+    clock: &dyn Clock,
+) -> Result<T, Fault> {
+    let code = AssertUnwindSafe(code).catch_unwind();
+    let answer = match limit {
+        None => code.await,
+        Some(limit) => {
+            let up = passed(clock, clock.now() + limit);
+            match select(Box::pin(code), Box::pin(up)).await {
+                Either::Left((answer, _)) => answer,
+                Either::Right(_) => {
+                    let text = format!("ran longer than its time limit of {limit:?}");
+                    return Err(Fault::new(FaultKind::TimeLimit, text));
+                }
+            }
+        }
+    };
+    answer
+        .map_err(|payload| Fault::panic(&*payload))?
+        .map_err(Fault::error)
+}
+
+/// Waits until a moment has passed; a clock may wake its sleepers early.
+async fn passed(clock: &dyn Clock, until: Timestamp) {
+    while clock.now() < until {
+        clock.sleep_until(until).await;
+    }
+}

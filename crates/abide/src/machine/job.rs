@@ -1,0 +1,189 @@
+//! Plain jobs: one async function, with a retry policy and nothing else to learn.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{self, Declared, Json, Name, Refusal};
+use abide_core::rules::retry::Retry;
+use abide_kernel::Clock;
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::guard::guarded;
+use super::runner::as_ms;
+use super::{Definition, Fault, FaultKind};
+use crate::BoxError;
+use crate::engine::{Ran, Runner, Task};
+
+/// A job: a name, what it takes, and what it comes to. The code is given to the engine.
+///
+/// ```
+/// use abide::{Abide, Job, Retry, secs};
+///
+/// const RESIZE: Job<String, usize> = Job::new("resize").retry(Retry::exponential(secs(1)).attempts(5));
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let abide = Abide::open("memory:").await?;
+/// let engine = abide.engine().job(RESIZE, |path: String| async move { Ok(path.len()) }).start().await?;
+/// let job = abide.start(RESIZE, "kettle.png".to_owned()).await?;
+/// assert_eq!(job.result().await?, 10);
+/// # engine.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Job<A, O = ()> {
+    name: &'static str,
+    queue: &'static str,
+    retry: Retry,
+    time_limit: Option<Duration>,
+    history: bool,
+    types: PhantomData<fn(A) -> O>,
+}
+
+impl<A, O> Job<A, O> {
+    /// A job that is not tried again when it fails.
+    pub const fn new(name: &'static str) -> Self {
+        let retry = Retry::never();
+        Self {
+            name,
+            queue: "default",
+            retry,
+            time_limit: None,
+            history: true,
+            types: PhantomData,
+        }
+    }
+
+    /// When it is tried again.
+    #[must_use]
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The queue it waits in.
+    #[must_use]
+    pub const fn queue(mut self, queue: &'static str) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// How long it may run.
+    #[must_use]
+    pub const fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// Keeps no history.
+    #[must_use]
+    pub const fn without_history(mut self) -> Self {
+        self.history = false;
+        self
+    }
+}
+
+/// The one step of a job.
+const STEP: &str = "run";
+
+impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
+    type Input = A;
+    type Output = O;
+
+    fn declared(&self) -> Result<Declared, Refusal> {
+        Ok(Declared {
+            machine: Name::new(self.name)?,
+            version: 1,
+            first_step: Name::new(STEP)?,
+            queue: Name::new(self.queue)?,
+            history: self.history,
+        })
+    }
+}
+
+pub(crate) struct JobRunner<A, O, F> {
+    job: Job<A, O>,
+    code: F,
+    clock: Arc<dyn Clock>,
+}
+
+impl<A, O, F, R> JobRunner<A, O, F>
+where
+    A: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+    F: Fn(A) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<O, BoxError>> + Send,
+{
+    pub fn new(job: Job<A, O>, code: F, clock: Arc<dyn Clock>) -> Self {
+        Self { job, code, clock }
+    }
+
+    async fn call(&self, task: &Task) -> Result<Json, Fault> {
+        let args: A = task.state.to().map_err(|error| {
+            Fault::new(
+                FaultKind::Unreadable,
+                format!("the arguments of job {} do not fit: {error}", self.job.name),
+            )
+        })?;
+        let output = guarded(
+            async { (self.code)(args).await },
+            self.job.time_limit,
+            &*self.clock,
+        )
+        .await?;
+        Json::of(&output).map_err(|error| {
+            Fault::new(
+                FaultKind::Outcome,
+                format!("the outcome cannot be stored: {error}"),
+            )
+        })
+    }
+
+    fn handled(&self, task: &Task, fault: &Fault) -> Ran {
+        let outcome = match self.job.retry.delay(task.attempt, fastrand::f64()) {
+            Some(delay) if fault.kind() != FaultKind::Unreadable => model::Outcome::Retry {
+                state: task.state.clone(),
+                delay_ms: as_ms(delay),
+            },
+            _ => model::Outcome::Stop {
+                reason: fault.to_string(),
+            },
+        };
+        Ran {
+            outcome,
+            error: Some(fault.to_string()),
+        }
+    }
+}
+
+impl<A, O, F, R> Runner for JobRunner<A, O, F>
+where
+    A: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+    F: Fn(A) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<O, BoxError>> + Send,
+{
+    fn declared(&self) -> Result<Declared, Refusal> {
+        Definition::declared(&self.job)
+    }
+
+    fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
+        Box::pin(async move {
+            match self.call(&task).await {
+                Ok(result) => Ran {
+                    outcome: model::Outcome::Done { result },
+                    error: None,
+                },
+                Err(fault) => self.handled(&task, &fault),
+            }
+        })
+    }
+
+    fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran> {
+        Box::pin(async move { self.handled(&task, &Fault::new(FaultKind::Outcome, why)) })
+    }
+}

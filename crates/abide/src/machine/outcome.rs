@@ -1,0 +1,86 @@
+//! What a step answers.
+
+use std::time::Duration;
+
+use abide_core::model::{Join, Start};
+
+use super::Machine;
+use crate::BoxError;
+
+/// What a step returns: what comes next, or an error, so that `?` works.
+pub type Outcome<M> = Result<Move<M>, BoxError>;
+
+/// What comes next. Made by [`next`], [`done`] and their like, and by [`Context`](super::Context).
+pub struct Move<M: Machine>(pub(super) Kind<M>);
+
+pub(super) enum Kind<M: Machine> {
+    Next {
+        step: M::Step,
+        delay: Duration,
+    },
+    Retry {
+        delay: Duration,
+    },
+    Sleep {
+        time: Duration,
+        next: M::Step,
+    },
+    Spawn {
+        children: Vec<Start>,
+        join: Join,
+        timeout: Option<Duration>,
+        next: M::Step,
+    },
+    Done(M::Output),
+    Stop(String),
+}
+
+impl<M: Machine> std::fmt::Debug for Move<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Next { step, delay } => {
+                write!(f, "next({}, after {delay:?})", super::Step::name(*step))
+            }
+            Kind::Retry { delay } => write!(f, "retry(after {delay:?})"),
+            Kind::Sleep { time, next } => {
+                write!(f, "sleep({time:?}, then {})", super::Step::name(*next))
+            }
+            Kind::Spawn { children, next, .. } => {
+                write!(
+                    f,
+                    "spawn({} children, then {})",
+                    children.len(),
+                    super::Step::name(*next)
+                )
+            }
+            Kind::Done(_) => f.write_str("done"),
+            Kind::Stop(reason) => write!(f, "stop({reason:?})"),
+        }
+    }
+}
+
+/// Go on to another step, at once.
+pub fn next<M: Machine>(step: M::Step) -> Outcome<M> {
+    next_in(Duration::ZERO, step)
+}
+
+/// Go on to another step after a delay.
+pub fn next_in<M: Machine>(delay: Duration, step: M::Step) -> Outcome<M> {
+    Ok(Move(Kind::Next { step, delay }))
+}
+
+/// Run the same step again after a delay: your own decision, not an error. The engine counts the attempts
+/// ([`Context::attempt`](super::Context::attempt)) and sets no limit.
+pub fn retry_in<M: Machine>(delay: Duration) -> Outcome<M> {
+    Ok(Move(Kind::Retry { delay }))
+}
+
+/// End well, with what it came to.
+pub fn done<M: Machine>(output: M::Output) -> Outcome<M> {
+    Ok(Move(Kind::Done(output)))
+}
+
+/// End badly, for that reason.
+pub fn stop<M: Machine>(reason: impl std::fmt::Display) -> Outcome<M> {
+    Ok(Move(Kind::Stop(reason.to_string())))
+}

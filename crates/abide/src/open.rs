@@ -1,0 +1,338 @@
+//! Opens a store by its connection string, and hands out what works on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    Entry, Happening, HistoryRow, Instance, InstanceId, Limits, Refusal, Start, Started, Worker,
+};
+use abide_kernel::memory::Memory;
+use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, Target};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::{Client, Endings, Handle, Spec, Submit};
+use crate::engine::{EngineBuilder, Settings};
+use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
+use crate::{BoxError, Error};
+
+/// The way in: starts instances, looks at them, and puts engines together that run them.
+///
+/// Cheap to clone; all clones share one store.
+#[derive(Clone)]
+pub struct Abide {
+    client: Client,
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The connection string is not one.
+    #[error(
+        "{url:?} is no connection string: {problem}. Write memory: , sqlite:orders.db or postgres://user@host/database"
+    )]
+    BadUrl {
+        /// The string.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The store is not there, or not fit to be used.
+    #[error(transparent)]
+    Error(#[from] Error),
+}
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    limits: Limits,
+    patience: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl OpenOptions {
+    /// How large things may get.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How long a call waits for a database that has gone away before it answers with an error; 10 s unless given, zero
+    /// to be told at once.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Opens it; see [`Abide::open`].
+    pub async fn open(self, url: &str) -> Result<Abide, OpenError> {
+        let bad = |problem: &str| OpenError::BadUrl {
+            url: url.to_owned(),
+            problem: problem.to_owned(),
+        };
+        let (scheme, rest) = url
+            .split_once(':')
+            .ok_or_else(|| bad("it does not say which store"))?;
+        let store: Arc<dyn Store> = match scheme {
+            "memory" if rest.is_empty() => {
+                Arc::new(Memory::new(Arc::new(SystemClock::default()), self.limits))
+            }
+            "memory" => return Err(bad("memory: takes nothing after it")),
+            "sqlite" => open_sqlite(rest, url, self.limits).await?,
+            "postgres" | "postgresql" => open_postgres(url, self.limits).await?,
+            "http" | "https" => return Err(bad("servers are not in this release")),
+            _ => return Err(bad("there is no such store")),
+        };
+        Ok(Abide::on(store, self.patience))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(path: &str, url: &str, limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path == ":memory:" {
+        let problem = "it names no file; for a store in memory write memory:".to_owned();
+        return Err(OpenError::BadUrl {
+            url: url.to_owned(),
+            problem,
+        });
+    }
+    let options = abide_sqlite::Options {
+        limits,
+        ..abide_sqlite::Options::default()
+    };
+    let store = abide_sqlite::Sqlite::open(path.as_ref(), options)
+        .await
+        .map_err(Error::from)?;
+    Ok(store)
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_sqlite(_path: &str, url: &str, _limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
+    let problem =
+        "this program was built without SQLite: add the feature `sqlite` of abide".to_owned();
+    Err(OpenError::BadUrl {
+        url: url.to_owned(),
+        problem,
+    })
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str, limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
+    let options = abide_postgres::Options {
+        limits,
+        ..abide_postgres::Options::default()
+    };
+    let store = abide_postgres::Postgres::connect(url, options)
+        .await
+        .map_err(Error::from)?;
+    Ok(store)
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(url: &str, _limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
+    let problem =
+        "this program was built without PostgreSQL: add the feature `postgres` of abide".to_owned();
+    Err(OpenError::BadUrl {
+        url: url.to_owned(),
+        problem,
+    })
+}
+
+impl Abide {
+    /// Opens a store and brings its tables up to date.
+    ///
+    /// `memory:` lives as long as the process; `sqlite:orders.db` is a file; `postgres://user@host/database` is shared
+    /// by as many processes as you like.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        OpenOptions::default().open(url).await
+    }
+
+    /// How to open a store otherwise than [`open`](Self::open) does.
+    pub fn options() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    pub(crate) fn on(store: Arc<dyn Store>, patience: Duration) -> Self {
+        let submit = Submit::begin(store.clone(), patience);
+        let endings = Endings::begin(store.clone());
+        Self {
+            client: Client {
+                store,
+                submit,
+                endings,
+            },
+        }
+    }
+
+    /// Puts an engine together: a worker that runs what it has code for. There may be many, in this process and others.
+    pub fn engine(&self) -> EngineBuilder {
+        EngineBuilder::new(self.client.store.clone(), Settings::new())
+    }
+
+    /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.
+    pub fn start<D: Definition>(&self, definition: D, input: D::Input) -> Spec<D, Client> {
+        Spec::new(&definition, &input, self.client.clone())
+    }
+
+    /// Starts any number of instances in one transaction, each answered for itself: what it became, whose key was
+    /// taken, or why it was refused.
+    ///
+    /// ```
+    /// # use abide::{Abide, Job, spec};
+    /// const MAIL: Job<u32> = Job::new("mail");
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let abide = Abide::open("memory:").await?;
+    /// let started = abide.start_all((0..1_000).map(|n| spec(MAIL, n))).await?;
+    /// assert_eq!(started.len(), 1_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn start_all<S: Into<Result<Start, Error>>>(
+        &self,
+        specs: impl IntoIterator<Item = S>,
+    ) -> Result<Vec<Result<Started, Refusal>>, Error> {
+        let starts: Vec<Start> = specs
+            .into_iter()
+            .map(Into::into)
+            .collect::<Result<_, _>>()?;
+        Ok(self.client.submit.start(starts).await?)
+    }
+
+    /// Starts an instance of a machine by its name, whoever has code for it. What is left out takes the machine's newest
+    /// declaration.
+    pub async fn start_named(&self, start: Start) -> Result<Started, Error> {
+        let answers = self.client.submit.start(vec![start]).await?;
+        Ok(answers.into_iter().next().ok_or(Error::Closed)??)
+    }
+
+    /// A handle on an instance that is there already; what it comes to is said by the type.
+    pub async fn handle<O: DeserializeOwned>(
+        &self,
+        target: impl Into<Target>,
+    ) -> Result<Option<Handle<O>>, Error> {
+        let found = self.client.store.get(&target.into()).await?;
+        Ok(
+            found
+                .map(|instance| Handle::new(self.client.clone(), instance.id, instance.key, false)),
+        )
+    }
+
+    /// An instance as it stands now.
+    pub async fn get(&self, target: impl Into<Target>) -> Result<Option<Instance>, Error> {
+        Ok(self.client.store.get(&target.into()).await?)
+    }
+
+    /// A page of instances, newest first: `next` of one page is `before` of the following.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> Result<Page<Instance>, Error> {
+        Ok(self.client.store.list(filter, before, limit).await?)
+    }
+
+    /// All that has happened to an instance.
+    pub async fn history(&self, id: InstanceId) -> Result<Vec<Entry>, Error> {
+        read_history(&*self.client.store, id).await
+    }
+
+    /// The workers that are believed to live.
+    pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        Ok(self.client.store.workers().await?)
+    }
+
+    /// How many instances stand where, queue by queue; finished ones are not counted.
+    pub async fn depths(&self) -> Result<Vec<QueueDepth>, Error> {
+        Ok(self.client.store.depths().await?)
+    }
+
+    /// Lets go of files, threads and connections, when everything that was begun is finished. Shut the engines down
+    /// before.
+    pub async fn close(self) {
+        self.client.store.close().await;
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.client.store
+    }
+}
+
+impl EngineBuilder {
+    /// Runs a machine.
+    pub fn machine<M: Machine>(self, machine: M) -> Self {
+        self.runner(|clock| Arc::new(MachineRunner::new(machine, clock)))
+    }
+
+    /// Runs a job: one async function.
+    pub fn job<A, O, F, R>(self, job: Job<A, O>, code: F) -> Self
+    where
+        A: Serialize + DeserializeOwned + Send + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+        F: Fn(A) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, BoxError>> + Send,
+    {
+        self.runner(|clock| Arc::new(JobRunner::new(job, code, clock)))
+    }
+}
+
+/// The events of an instance, oldest first. The first, `started`, is told by its row.
+pub(crate) async fn read_history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>, Error> {
+    const ROWS: usize = 1_000;
+    let Some(instance) = store
+        .get(&id.into())
+        .await?
+        .filter(|instance| instance.history)
+    else {
+        return Ok(Vec::new());
+    };
+    let mut entries = vec![started(&instance)];
+    loop {
+        let after = entries.last().map_or(0, |entry| entry.seq);
+        let rows = store.history(id, after, ROWS).await?;
+        let full = rows.len() >= ROWS;
+        for row in &rows {
+            entries.extend(unpacked(row)?);
+        }
+        if !full {
+            return Ok(entries);
+        }
+    }
+}
+
+fn unpacked(row: &HistoryRow) -> Result<Vec<Entry>, Error> {
+    row.unpack().map_err(|error| {
+        Error::Broken(format!(
+            "history of instance {} cannot be read: {error}",
+            row.instance
+        ))
+    })
+}
+
+fn started(instance: &Instance) -> Entry {
+    let what = Happening::Started {
+        machine: instance.machine.clone(),
+        version: instance.version,
+        step: instance.first_step.clone(),
+        key: instance.key.clone(),
+        parent: instance.parent,
+    };
+    Entry {
+        seq: 1,
+        at: instance.created_at,
+        what,
+    }
+}

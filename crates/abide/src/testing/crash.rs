@@ -1,0 +1,31 @@
+//! Where a worker is made to die.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::{Crash, CrashPoint};
+
+/// The places at which the worker is to die, each of them once.
+#[derive(Clone, Default)]
+pub(super) struct Crashes(Arc<Mutex<Vec<(&'static str, Crash)>>>);
+
+impl Crashes {
+    /// Lets the worker die at that moment of the next step of that name.
+    pub fn arm(&self, step: &'static str, moment: Crash) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((step, moment));
+    }
+
+    /// What the engine asks.
+    pub fn point(&self) -> CrashPoint {
+        let places = self.0.clone();
+        Arc::new(move |task, moment| {
+            let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = places
+                .iter()
+                .position(|(step, when)| *step == task.step.as_str() && *when == moment);
+            found.map(|at| places.swap_remove(at)).is_some()
+        })
+    }
+}

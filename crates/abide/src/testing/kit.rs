@@ -1,0 +1,288 @@
+//! The real engine on a store in memory, with a clock that stands still until the test moves it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{Instance, InstanceId, Limits, Status, Timestamp};
+use abide_kernel::memory::Memory;
+use abide_kernel::{Answer, Clock, ManualClock, Op, Store};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+
+use super::crash::Crashes;
+use super::describe::describe;
+use crate::client::Handle;
+use crate::engine::{Crash, Engine, EngineBuilder, Retention, Settings};
+use crate::machine::{Job, Machine, Step};
+use crate::{Abide, BoxError, Error, days};
+
+/// A test bench: an [`Abide`] on a store in memory, a worker that runs your machines, and a clock that you move. It
+/// derefs to the `Abide`, so that `kit.start(…)` starts an instance.
+///
+/// See the [module's page](super) for an example.
+pub struct Kit {
+    abide: Abide,
+    clock: ManualClock,
+    worker: Mutex<Engine>,
+    again: EngineBuilder,
+    crashes: Crashes,
+}
+
+/// Puts a [`Kit`] together.
+#[must_use = "finish it with `.build().await`"]
+pub struct KitBuilder {
+    abide: Abide,
+    clock: ManualClock,
+    engine: EngineBuilder,
+    crashes: Crashes,
+}
+
+/// How long nothing may happen, in real time, while steps run, before they are taken to wait for something outside.
+const STALL: Duration = Duration::from_millis(200);
+/// The rows fired in one transaction.
+const BATCH: usize = 500;
+
+impl Kit {
+    /// A kit without machines yet. Its clock stands at 2030-01-01T00:00:00Z.
+    pub fn builder() -> KitBuilder {
+        let clock = ManualClock::at(Timestamp::from_micros(1_893_456_000_000_000));
+        let store: Arc<dyn Store> =
+            Arc::new(Memory::new(Arc::new(clock.clone()), Limits::default()));
+        let abide = Abide::on(store.clone(), Duration::ZERO);
+        let crashes = Crashes::default();
+        // The bus of a store in memory loses nothing, so nobody has to look; and a worker dies when the test says so.
+        let settings = Settings {
+            lease: days(36_500),
+            poll: days(36_500),
+            retention: Retention::Forever,
+            crash: Some(crashes.point()),
+            ..Settings::new()
+        };
+        KitBuilder {
+            abide,
+            clock,
+            engine: EngineBuilder::new(store, settings),
+            crashes,
+        }
+    }
+
+    /// The time of this test.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Runs all that can run now. What waits for its time, for a signal or for a child that waits stays where it is,
+    /// and so does all of it when the worker is dead. A step that waits for something outside is not waited for longer
+    /// than a moment.
+    pub async fn settle(&self) {
+        let worker = self.worker.lock().await;
+        loop {
+            let before = progress(&worker);
+            let fired = self.fire().await;
+            let stalled = tokio::time::timeout(STALL, worker.idle()).await.is_err();
+            let moved = progress(&worker) != before;
+            if !moved && (stalled || fired == 0) {
+                return;
+            }
+        }
+    }
+
+    /// Moves time on, stopping at every moment at which something is due, and settles.
+    pub async fn advance(&self, by: Duration) {
+        let until = self.now() + by;
+        loop {
+            self.settle().await;
+            let due = self.abide.store().next_due().await.ok().flatten();
+            let next = due
+                .into_iter()
+                .chain(self.clock.next_sleeper())
+                .filter(|next| *next > self.now())
+                .min();
+            match next.filter(|next| *next <= until) {
+                Some(next) => self.clock.set(next),
+                None => break,
+            }
+        }
+        self.clock.set(until);
+        self.settle().await;
+    }
+
+    /// Lets the worker die when it has run that step and not yet committed it: the step will run again.
+    pub fn kill_worker_before_commit(&self, step: impl Step) {
+        self.crashes.arm(step.name(), Crash::BeforeCommit);
+    }
+
+    /// Lets the worker die when it has committed that step and nothing has followed: the step will not run again.
+    pub fn kill_worker_after_commit(&self, step: impl Step) {
+        self.crashes.arm(step.name(), Crash::AfterCommit);
+    }
+
+    /// Whether the worker has died.
+    pub async fn worker_is_dead(&self) -> bool {
+        self.worker.lock().await.is_dead()
+    }
+
+    /// Starts the worker again under its name: it takes back at once what it held.
+    pub async fn restart_worker(&self) -> Result<(), Error> {
+        let mut worker = self.worker.lock().await;
+        *worker = self.again.clone().start().await?;
+        Ok(())
+    }
+
+    /// Asserts that an instance is done and came to that.
+    pub async fn assert_done<O>(&self, handle: &Handle<O>, expected: &O)
+    where
+        O: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug,
+    {
+        let instance = self.expect(handle.id(), Status::Done).await;
+        let came_to = instance
+            .result
+            .as_ref()
+            .and_then(|result| result.to::<O>().ok());
+        assert_eq!(
+            came_to.as_ref(),
+            Some(expected),
+            "{}",
+            self.words(&instance).await
+        );
+    }
+
+    /// Asserts that an instance has failed, with an error that contains that.
+    pub async fn assert_failed<O>(&self, handle: &Handle<O>, error: &str) {
+        let instance = self.expect(handle.id(), Status::Failed).await;
+        let said = instance.last_error.as_deref().unwrap_or_default();
+        assert!(
+            said.contains(error),
+            "expected an error with {error:?} in it, but {}",
+            self.words(&instance).await
+        );
+    }
+
+    /// Asserts that an instance has that status.
+    pub async fn assert_status<O>(&self, handle: &Handle<O>, status: Status) {
+        self.expect(handle.id(), status).await;
+    }
+
+    /// Asserts that an instance has not ended and that this is the step that runs next, when what it waits for has come.
+    pub async fn assert_at<O>(&self, handle: &Handle<O>, step: impl Step) {
+        let instance = self.instance(handle.id()).await;
+        let there = !instance.status.is_terminal() && instance.step.as_str() == step.name();
+        assert!(
+            there,
+            "expected it to be at step {}, but {}",
+            step.name(),
+            self.words(&instance).await
+        );
+    }
+
+    async fn expect(&self, id: InstanceId, status: Status) -> Instance {
+        let instance = self.instance(id).await;
+        assert!(
+            instance.status == status,
+            "expected it to be {status}, but {}",
+            self.words(&instance).await
+        );
+        instance
+    }
+
+    async fn instance(&self, id: InstanceId) -> Instance {
+        let found = self.abide.get(id).await;
+        #[allow(clippy::panic, reason = "an assertion of the test kit")]
+        match found {
+            Ok(Some(instance)) => instance,
+            Ok(None) => panic!("there is no instance {id}"),
+            Err(error) => panic!("instance {id} cannot be read: {error}"),
+        }
+    }
+
+    async fn words(&self, instance: &Instance) -> String {
+        let workers = self.abide.workers().await.unwrap_or_default();
+        describe(instance, &workers, self.now())
+    }
+
+    async fn fire(&self) -> usize {
+        let mut fired = 0;
+        loop {
+            let answers = self
+                .abide
+                .store()
+                .run(Arc::from([Op::Fire { limit: BATCH }]))
+                .await;
+            match answers.as_deref() {
+                Ok([Answer::Touched { count, more }]) => {
+                    fired += count;
+                    if !more {
+                        return fired;
+                    }
+                }
+                _ => return fired,
+            }
+        }
+    }
+}
+
+/// What changes when a step is begun or ended.
+fn progress(worker: &Engine) -> (u64, u64, u64) {
+    let stats = worker.stats();
+    (stats.claimed, stats.committed, stats.stale + stats.refused)
+}
+
+impl Deref for Kit {
+    type Target = Abide;
+
+    fn deref(&self) -> &Abide {
+        &self.abide
+    }
+}
+
+impl KitBuilder {
+    /// Runs a machine.
+    pub fn machine<M: Machine>(mut self, machine: M) -> Self {
+        self.engine = self.engine.machine(machine);
+        self
+    }
+
+    /// Runs a job.
+    pub fn job<A, O, F, R>(mut self, job: Job<A, O>, code: F) -> Self
+    where
+        A: Serialize + DeserializeOwned + Send + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+        F: Fn(A) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, BoxError>> + Send,
+    {
+        self.engine = self.engine.job(job, code);
+        self
+    }
+
+    /// Serves a queue, with at most that many of its steps running at once.
+    pub fn queue(mut self, name: &str, concurrency: usize) -> Self {
+        self.engine = self.engine.queue(name, concurrency);
+        self
+    }
+
+    /// Deletes finished instances after that time; without this, never.
+    pub fn retention(mut self, kept: Duration) -> Self {
+        self.engine = self.engine.retention(Retention::For(kept));
+        self
+    }
+
+    /// Starts the worker.
+    pub async fn build(self) -> Result<Kit, Error> {
+        let Self {
+            abide,
+            clock,
+            engine,
+            crashes,
+        } = self;
+        let worker = Mutex::new(engine.clone().start().await?);
+        Ok(Kit {
+            abide,
+            clock,
+            worker,
+            again: engine,
+            crashes,
+        })
+    }
+}

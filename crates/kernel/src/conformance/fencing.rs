@@ -1,0 +1,149 @@
+//! Fencing: what a commit is worth that comes twice, or too late.
+
+use abide_core::model::{Committed, Start, Status};
+
+use super::build::{again, commit, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop, wait};
+use super::lab::{LEASE, Lab, OVER_LEASE};
+use crate::{Filter, Op};
+
+pub async fn a_commit_that_is_sent_again_changes_nothing_and_is_answered_as_before(lab: Lab) {
+    // rules 1.1 and 1.3
+    let worker = lab.worker("w").await;
+    let outcomes = [
+        (next("b"), Status::Runnable),
+        (retry(60_000), Status::Scheduled),
+        (wait(&["s"], None), Status::AwaitingSignal),
+        (spawn(many(2)), Status::AwaitingChildren),
+        (done(), Status::Done),
+        (stop("no"), Status::Failed),
+    ];
+    for (outcome, status) in outcomes {
+        let id = lab.start(Start { priority: super::build::urgent(-9).priority, ..plain() }).await;
+        let claimed = lab.claim(worker).await;
+        let twice = again(&claimed.claim);
+        assert_eq!(lab.commit(claimed.claim, outcome.clone()).await, Committed::Moved(status));
+        let (before, told) = (lab.get(id).await, lab.events(id).await);
+        lab.pass(super::build::SECOND);
+        assert_eq!(lab.commit(twice, outcome).await, Committed::Moved(status));
+        assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
+        while let Some(left) = lab.claim_some(worker, 1).await.pop() {
+            lab.commit(left.claim, done()).await;
+        }
+    }
+}
+
+pub async fn a_commit_that_kept_its_claim_and_is_sent_again_is_handed_the_same_claim(lab: Lab) {
+    // rules 1.3 and 4.3
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    let claimed = lab.claim(worker).await;
+    let twice = again(&claimed.claim);
+    let first = lab.commit_all(vec![keep(claimed.claim, next("b"))]).await;
+    let second = lab.commit_all(vec![keep(twice, next("b"))]).await;
+    assert_eq!(first, second);
+    assert!(matches!(first.as_slice(), [Committed::Kept(_)]), "{first:?}");
+    assert_eq!(lab.get(id).await.step_seq, 2);
+}
+
+pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab: Lab) {
+    // rule 1.3: the answer to a commit was lost, and the same worker has claimed the next step since. Were the old
+    // commit told that it kept the claim, two tasks would hold the same one.
+    let worker = lab.worker("w").await;
+    lab.start(plain()).await;
+    let claimed = lab.claim(worker).await;
+    let twice = again(&claimed.claim);
+    lab.commit(claimed.claim, next("b")).await;
+    let anew = lab.claim(worker).await;
+    let answer = lab.commit_all(vec![keep(twice, next("b"))]).await;
+    assert_eq!(answer, [Committed::Moved(Status::Executing)]);
+    assert_eq!(lab.commit(anew.claim, done()).await, Committed::Moved(Status::Done));
+}
+
+pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
+    // rules 1.3 and 10.2
+    let worker = lab.worker("w").await;
+    let parent = lab.start(plain()).await;
+    lab.step(worker, spawn(many(2))).await;
+    let claimed = lab.claim(worker).await;
+    let twice = again(&claimed.claim);
+    let answers = lab.commit_all(vec![commit(claimed.claim, done()), commit(twice, done())]).await;
+    assert_eq!(answers, [Committed::Moved(Status::Done), Committed::Moved(Status::Done)]);
+    assert_eq!(lab.get(parent).await.children_pending, 1);
+}
+
+pub async fn a_stale_commit_changes_nothing(lab: Lab) {
+    // rule 1.3
+    let old = lab.worker("old").await;
+    let id = lab.start(Start { state: json("1"), ..plain() }).await;
+    let lost = lab.claim(old).await.claim;
+    lab.pass(OVER_LEASE);
+    let new = lab.worker("new").await;
+    assert_eq!(lab.reclaim().await, 1);
+    let taken = lab.claim(new).await;
+    let (before, told) = (lab.get(id).await, lab.events(id).await);
+    for outcome in [next("b"), retry(0), wait(&["s"], None), spawn(vec![keyed("child")]), done(), stop("no")] {
+        assert_eq!(lab.commit(again(&lost), outcome).await, Committed::Stale);
+    }
+    assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
+    assert!(lab.find(key("child")).await.is_none(), "its children are not started");
+    assert_eq!(lab.store.list(&Filter::default(), None, 10).await.unwrap().items.len(), 1);
+    assert_eq!(lab.commit(taken.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(lab.commit(lost, done()).await, Committed::Stale, "also when the other one has ended it");
+}
+
+pub async fn the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent(lab: Lab) {
+    // rules 1.3 and 10.2
+    let worker = lab.worker("w").await;
+    let parent = lab.start(plain()).await;
+    lab.step(worker, spawn(many(1))).await;
+    let lost = lab.claim(worker).await.claim;
+    lab.run(Op::GiveBack(vec![again(&lost)])).await;
+    assert_eq!(lab.commit(lost, done()).await, Committed::Stale);
+    let found = lab.get(parent).await;
+    assert_eq!((found.status, found.children_pending), (Status::AwaitingChildren, 1));
+    assert_eq!(lab.kinds(parent).await, ["step_completed", "children_spawned"]);
+}
+
+pub async fn an_expired_claim_that_nobody_took_over_can_still_be_committed(lab: Lab) {
+    // rule 1.3: the claim is lost when another has taken over, not when the lease has run out.
+    let worker = lab.worker("w").await;
+    lab.start(plain()).await;
+    let claimed = lab.claim(worker).await;
+    lab.pass(OVER_LEASE);
+    assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(lab.reclaim().await, 0);
+}
+
+pub async fn a_claim_of_another_worker_is_worth_nothing(lab: Lab) {
+    // rule 1.3
+    let (one, two) = (lab.worker("one").await, lab.worker("two").await);
+    let id = lab.start(plain()).await;
+    let claim = lab.claim(one).await.claim;
+    let forged = abide_core::model::Claim::granted(id, claim.epoch(), two, None, None);
+    assert_eq!(lab.commit(forged, done()).await, Committed::Stale);
+    let absent = abide_core::model::InstanceId(id.0 + 1000);
+    let forged = abide_core::model::Claim::granted(absent, claim.epoch(), one, None, None);
+    assert_eq!(lab.commit(forged, done()).await, Committed::Stale);
+    assert_eq!(lab.status(id).await, Status::Executing);
+}
+
+pub async fn a_transaction_that_fails_leaves_nothing(lab: Lab) {
+    // rule 1.1
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    let claimed = lab.claim(worker).await;
+    let twice = again(&claimed.claim);
+    let before = lab.get(id).await;
+    let ops = vec![
+        Op::Commit { commits: vec![commit(claimed.claim, spawn(vec![keyed("child")]))], serves: Vec::new() },
+        Op::Start(vec![keyed("a")]),
+        Op::Renew { worker, lease: LEASE * 10 },
+        Op::Start(many(100_001)),
+    ];
+    assert!(lab.try_run(ops).await.is_err());
+    assert_eq!(lab.get(id).await, before);
+    assert!(lab.kinds(id).await.is_empty());
+    assert!(lab.find(key("a")).await.is_none() && lab.find(key("child")).await.is_none());
+    assert_eq!(lab.store.workers().await.unwrap()[0].lease_until, lab.now() + LEASE);
+    assert_eq!(lab.commit(twice, done()).await, Committed::Moved(Status::Done));
+}

@@ -1,0 +1,150 @@
+//! Keys: who holds one, when it is free again, and what a scope means.
+
+use abide_core::model::{Scope, Start, Started, Status, UniqueKey};
+
+use super::build::{MINUTE, done, key, keyed, later, next, plain, stop};
+use super::lab::Lab;
+use crate::Error;
+
+fn scoped(scope: Scope) -> Start {
+    Start { scope, ..keyed("k") }
+}
+
+fn unique(bytes: &[u8]) -> Start {
+    Start { unique_key: Some(UniqueKey::new(bytes).unwrap()), ..plain() }
+}
+
+async fn start(lab: &Lab, start: Start) -> Started {
+    lab.starts(vec![start]).await.pop().unwrap().unwrap()
+}
+
+pub async fn a_key_that_is_taken_is_refused_with_its_holder(lab: Lab) {
+    // rule 2.2
+    let holder = lab.start(keyed("order:42")).await;
+    assert_eq!(start(&lab, keyed("order:42")).await, Started::Duplicate(holder));
+    assert_eq!(lab.find(key("order:42")).await.unwrap().id, holder);
+}
+
+pub async fn a_key_stays_taken_in_every_status_that_is_not_terminal(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    let holder = lab.start(Start { key: Some(key("k")), ..later(MINUTE) }).await;
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+    lab.pass(MINUTE);
+    lab.fire().await;
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+    let claimed = lab.claim(worker).await;
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+    lab.commit(claimed.claim, super::build::wait(&["s"], None)).await;
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+}
+
+pub async fn a_key_is_free_again_when_its_holder_has_ended(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    for outcome in [done(), stop("no")] {
+        let holder = lab.start(keyed("k")).await;
+        lab.step(worker, outcome).await;
+        let heir = lab.start(keyed("k")).await;
+        assert!(heir > holder);
+        assert_eq!(lab.find(key("k")).await.unwrap().id, heir, "a key finds the newest that has it");
+        lab.step(worker, done()).await;
+    }
+}
+
+pub async fn a_key_can_be_held_as_long_as_the_row_exists(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    let holder = lab.start(scoped(Scope::ALWAYS)).await;
+    lab.step(worker, done()).await;
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+}
+
+pub async fn a_key_can_be_an_address_and_nothing_more(lab: Lab) {
+    // rule 2.2
+    let holder = lab.start(keyed("k")).await;
+    let first = lab.start(scoped(Scope::NEVER)).await;
+    let second = lab.start(scoped(Scope::NEVER)).await;
+    assert_eq!(lab.find(key("k")).await.unwrap().id, second);
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+    assert!(first < second);
+}
+
+pub async fn a_scope_is_the_statuses_it_names(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    let once = Scope::LIVE.and(Status::Done);
+    lab.start(scoped(once)).await;
+    lab.step(worker, stop("no")).await;
+    let second = lab.start(scoped(once)).await;
+    lab.step(worker, done()).await;
+    assert_eq!(start(&lab, scoped(once)).await, Started::Duplicate(second));
+}
+
+pub async fn a_key_that_would_come_to_be_held_twice_is_a_conflict_and_changes_nothing(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    let only_runnable = scoped([Status::Runnable].into_iter().collect());
+    let first = lab.start(only_runnable.clone()).await;
+    let claimed = lab.claim(worker).await;
+    let second = lab.start(only_runnable).await;
+    let commits = vec![super::build::commit(claimed.claim, next("b"))];
+    let answer = lab.try_run(vec![crate::Op::Commit { commits, serves: Vec::new() }]).await;
+    assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
+    assert_eq!(lab.status(first).await, Status::Executing);
+    assert_eq!(lab.status(second).await, Status::Runnable);
+    assert!(lab.kinds(first).await.is_empty());
+}
+
+pub async fn a_unique_key_excludes_and_does_not_address(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    let holder = lab.start(unique(b"abc")).await;
+    assert_eq!(start(&lab, unique(b"abc")).await, Started::Duplicate(holder));
+    assert!(lab.find(key("abc")).await.is_none());
+    lab.start(keyed("abc")).await;
+    lab.claim(worker).await;
+    lab.start(unique(b"abcd")).await;
+}
+
+pub async fn a_unique_key_is_any_bytes(lab: Lab) {
+    // rule 2.2
+    let keys: [&[u8]; 6] = [&[0], &[0, 0], &[255, 254], b"'; drop table", "é".as_bytes(), &[7; 255]];
+    for bytes in keys {
+        let holder = lab.start(unique(bytes)).await;
+        assert_eq!(start(&lab, unique(bytes)).await, Started::Duplicate(holder));
+        assert_eq!(lab.get(holder).await.unique_key.unwrap().as_bytes(), bytes);
+    }
+}
+
+pub async fn a_unique_key_has_a_scope_of_its_own(lab: Lab) {
+    // rule 2.2
+    let worker = lab.worker("w").await;
+    let both = |scope| Start { key: Some(key("k")), unique_scope: scope, ..unique(b"u") };
+    let first = lab.start(both(Scope::ALWAYS)).await;
+    lab.step(worker, done()).await;
+    assert_eq!(start(&lab, both(Scope::ALWAYS)).await, Started::Duplicate(first));
+    assert!(matches!(start(&lab, keyed("k")).await, Started::New(_)), "nothing of a duplicate was written");
+}
+
+pub async fn a_key_may_be_long_and_in_any_script(lab: Lab) {
+    // rule 2.2
+    let keys = [
+        "x".repeat(255),
+        "é".repeat(127),
+        "🦀🦀".to_owned(),
+        "ключ/заказ № 42".to_owned(),
+        "' or 1=1; --".to_owned(),
+        "%_*?[]\\".to_owned(),
+        "Order:42".to_owned(),
+        "order:42".to_owned(),
+        "order:42 ".to_owned(),
+        "\u{e9}".to_owned(),
+        "e\u{301}".to_owned(),
+    ];
+    for text in &keys {
+        let id = lab.start(keyed(text)).await;
+        assert_eq!(lab.find(key(text)).await.unwrap().id, id, "{text}");
+        assert_eq!(start(&lab, keyed(text)).await, Started::Duplicate(id), "{text}");
+    }
+}

@@ -1,0 +1,236 @@
+//! A store under test with the hand on its clock, and the few things that every test says.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    Claim, Claimed, Commit, Committed, Entry, Instance, InstanceId, Lane, Limits, Name, Outcome, Refusal, Start,
+    Started, Status, Timestamp, Worker, WorkerId,
+};
+
+use super::build::{commit, lane, name};
+use super::invariants::violations;
+use crate::{Answer, ClaimRequest, Clock, Error, ManualClock, NewWorker, Op, Result, Store, Target};
+
+/// What a store is to be made with.
+#[non_exhaustive]
+pub struct Setup {
+    /// Where it is to take the time from.
+    pub clock: Arc<dyn Clock>,
+    /// The limits it is to keep.
+    pub limits: Limits,
+}
+
+/// A store to be tested, new and empty.
+pub struct Subject {
+    store: Arc<dyn Store>,
+    held: Vec<Box<dyn Any>>,
+}
+
+impl Subject {
+    /// That store.
+    pub fn new(store: impl Store) -> Self {
+        Self::of(Arc::new(store))
+    }
+
+    /// That store, which is shared already.
+    pub fn of(store: Arc<dyn Store>) -> Self {
+        Self { store, held: Vec::new() }
+    }
+
+    /// With something that must live as long as the store does and is dropped after it, like its directory.
+    #[must_use]
+    pub fn with(mut self, held: impl Any) -> Self {
+        self.held.push(Box::new(held));
+        self
+    }
+}
+
+/// Makes a store, runs one test on it, looks it over, and closes it.
+pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnOnce(Lab)) {
+    let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
+    let subject = make(Setup { clock: Arc::new(clock.clone()), limits: Limits::default() }).await;
+    test(Lab { store: subject.store.clone(), clock }).await;
+    match violations(subject.store.as_ref()).await {
+        Ok(found) => assert!(found.is_empty(), "the test left what must not be:\n{}", found.join("\n")),
+        Err(Error::Closed) => {}
+        Err(error) => panic!("the store cannot be read: {error}"),
+    }
+    subject.store.close().await;
+}
+
+/// A store under test, with the hand on its clock.
+#[derive(Clone)]
+pub struct Lab {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Its clock, which stands still until it is moved.
+    pub clock: ManualClock,
+}
+
+/// How long a worker of these tests is believed to live.
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+/// A little more than that.
+pub(super) const OVER_LEASE: Duration = Duration::from_secs(31);
+
+impl Lab {
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    /// Runs operations in one transaction.
+    pub(super) async fn try_run(&self, ops: Vec<Op>) -> Result<Vec<Answer>> {
+        self.store.run(ops.into()).await
+    }
+
+    pub(super) async fn run(&self, op: Op) -> Answer {
+        let answers = self.try_run(vec![op]).await.expect("the operation is taken");
+        answers.into_iter().next().expect("each operation has its answer")
+    }
+
+    /// Starts many, in one call; what became of each.
+    pub(super) async fn starts(&self, starts: Vec<Start>) -> Vec<Result<Started, Refusal>> {
+        match self.run(Op::Start(starts)).await {
+            Answer::Started(each) => each,
+            other => panic!("a start is not answered with {other:?}"),
+        }
+    }
+
+    /// Starts many that are all new.
+    pub(super) async fn start_all(&self, starts: Vec<Start>) -> Vec<InstanceId> {
+        let each = self.starts(starts).await.into_iter();
+        each.map(|one| match one {
+            Ok(Started::New(id)) => id,
+            other => panic!("it should be new, and is {other:?}"),
+        })
+        .collect()
+    }
+
+    /// Starts one that is new.
+    pub(super) async fn start(&self, start: Start) -> InstanceId {
+        self.start_all(vec![start]).await[0]
+    }
+
+    /// Registers a worker.
+    pub(super) async fn register(&self, name: &str) -> Worker {
+        let worker = NewWorker {
+            name: self::name(name),
+            lease: LEASE,
+            queues: vec![self::name("default")],
+            lanes: vec![lane("m", 1)],
+        };
+        match self.run(Op::Register(worker)).await {
+            Answer::Registered(worker) => worker,
+            other => panic!("a registration is not answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn worker(&self, name: &str) -> WorkerId {
+        self.register(name).await.id
+    }
+
+    /// Claims from that queue for these lanes.
+    pub(super) async fn claim_from(
+        &self,
+        worker: WorkerId,
+        queue: &str,
+        lanes: Vec<Lane>,
+        limit: usize,
+    ) -> Vec<Claimed> {
+        let request = ClaimRequest { worker, queue: name(queue), lanes, limit };
+        match self.run(Op::Claim(request)).await {
+            Answer::Claimed(claimed) => claimed,
+            other => panic!("a claim is not answered with {other:?}"),
+        }
+    }
+
+    /// Claims instances of the machine `m` from the queue `default`.
+    pub(super) async fn claim_some(&self, worker: WorkerId, limit: usize) -> Vec<Claimed> {
+        self.claim_from(worker, "default", vec![lane("m", 1)], limit).await
+    }
+
+    pub(super) async fn claim_ids(&self, worker: WorkerId, limit: usize) -> Vec<InstanceId> {
+        ids(&self.claim_some(worker, limit).await)
+    }
+
+    /// Claims the first there is.
+    pub(super) async fn claim(&self, worker: WorkerId) -> Claimed {
+        self.claim_some(worker, 1).await.pop().expect("something is runnable")
+    }
+
+    pub(super) async fn commit_all(&self, commits: Vec<Commit>) -> Vec<Committed> {
+        self.commit_serving(commits, Vec::new()).await
+    }
+
+    /// Commits for a worker that serves these queues.
+    pub(super) async fn commit_serving(&self, commits: Vec<Commit>, serves: Vec<(Name, Vec<Lane>)>) -> Vec<Committed> {
+        match self.run(Op::Commit { commits, serves }).await {
+            Answer::Committed(each) => each,
+            other => panic!("a commit is not answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn commit(&self, claim: Claim, outcome: Outcome) -> Committed {
+        self.commit_all(vec![commit(claim, outcome)]).await.pop().expect("the commit has its answer")
+    }
+
+    /// Claims the first there is and commits that outcome; where it then stands.
+    pub(super) async fn step(&self, worker: WorkerId, outcome: Outcome) -> Status {
+        let claimed = self.claim(worker).await;
+        match self.commit(claimed.claim, outcome).await {
+            Committed::Moved(status) => status,
+            other => panic!("the outcome should be taken, and is {other:?}"),
+        }
+    }
+
+    /// How many rows an operation touched, and whether there may be more.
+    pub(super) async fn touch(&self, op: Op) -> (usize, bool) {
+        match self.run(op).await {
+            Answer::Touched { count, more } => (count, more),
+            other => panic!("it is not answered with {other:?}"),
+        }
+    }
+
+    /// Makes runnable what is due; how many there were.
+    pub(super) async fn fire(&self) -> usize {
+        self.touch(Op::Fire { limit: 1000 }).await.0
+    }
+
+    /// Takes from dead workers what they held; how many that were.
+    pub(super) async fn reclaim(&self) -> usize {
+        self.touch(Op::Reclaim { limit: 1000 }).await.0
+    }
+
+    pub(super) async fn find(&self, target: impl Into<Target>) -> Option<Instance> {
+        self.store.get(&target.into()).await.expect("the store can be read")
+    }
+
+    pub(super) async fn get(&self, id: InstanceId) -> Instance {
+        self.find(id).await.expect("the instance is there")
+    }
+
+    pub(super) async fn status(&self, id: InstanceId) -> Status {
+        self.get(id).await.status
+    }
+
+    /// The events of a history after `started`.
+    pub(super) async fn events(&self, id: InstanceId) -> Vec<Entry> {
+        let rows = self.store.history(id, 0, 1000).await.expect("the store can be read");
+        rows.iter().flat_map(|row| row.unpack().expect("the history can be read")).collect()
+    }
+
+    /// Their kinds.
+    pub(super) async fn kinds(&self, id: InstanceId) -> Vec<&'static str> {
+        self.events(id).await.iter().map(|entry| entry.what.kind()).collect()
+    }
+}
+
+/// The instances claimed, in order.
+pub(super) fn ids(claimed: &[Claimed]) -> Vec<InstanceId> {
+    claimed.iter().map(|one| one.claim.id()).collect()
+}

@@ -1,0 +1,168 @@
+//! Where each record is found: by its place in a queue, its due time, its holder, its partition, its key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide_core::model::{BarrierNumber, InstanceId, Key, Lane, Name, Priority, Status, Timestamp, UniqueKey, WorkerId};
+
+use super::record::Record;
+use crate::{Cursor, Error, Result};
+
+/// The order within a queue, and within a partition (rule 6.1).
+pub(super) type Place = (Priority, Timestamp, InstanceId);
+
+/// Where each record is found. Kept by [`Index::change`] alone.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// What can be claimed, by queue and lane.
+    pub claimable: BTreeMap<(Name, Lane), BTreeSet<Place>>,
+    /// What is due later.
+    pub due: BTreeSet<(Timestamp, InstanceId)>,
+    /// What workers hold.
+    pub held: BTreeSet<(WorkerId, InstanceId)>,
+    /// What has ended, in the order in which it did.
+    pub finished: BTreeSet<Cursor>,
+    /// The runnable rows of each partition, also those that stand behind.
+    pub queued: BTreeMap<Key, BTreeSet<Place>>,
+    /// Who is at the front of each partition.
+    pub fronts: BTreeMap<Key, InstanceId>,
+    /// The children of each barrier.
+    pub children: BTreeSet<(InstanceId, BarrierNumber, InstanceId)>,
+    /// Who has a key, in whatever status.
+    pub named: BTreeSet<(Key, InstanceId)>,
+    /// Who holds a key.
+    pub keys: BTreeMap<Key, InstanceId>,
+    /// Who holds a unique key.
+    pub unique_keys: BTreeMap<UniqueKey, InstanceId>,
+}
+
+/// In which indexes a record stands, and under what.
+#[derive(Debug, PartialEq, Eq)]
+struct Entries<'r> {
+    id: InstanceId,
+    claimable: Option<(&'r Name, &'r Lane, Place)>,
+    due: Option<Timestamp>,
+    holder: Option<WorkerId>,
+    finished: Option<Timestamp>,
+    queued: Option<(&'r Key, Place)>,
+    front: Option<&'r Key>,
+    key: Option<&'r Key>,
+    unique_key: Option<&'r UniqueKey>,
+}
+
+impl<'r> Entries<'r> {
+    fn of(record: &'r Record) -> Self {
+        let row = &record.row;
+        let runnable = row.status == Status::Runnable;
+        let executing = row.status == Status::Executing;
+        let sleeps = matches!(row.status, Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren);
+        let place = (row.priority, row.due_at.unwrap_or_default(), row.id);
+        Self {
+            id: row.id,
+            claimable: (runnable && !row.behind).then_some((&row.queue, &record.lane, place)),
+            due: row.due_at.filter(|_| sleeps),
+            holder: row.worker.filter(|_| executing),
+            finished: row.finished_at,
+            queued: row.partition_key.as_ref().filter(|_| runnable).map(|key| (key, place)),
+            front: row.partition_key.as_ref().filter(|_| (runnable || executing) && !row.behind),
+            key: record.key.as_ref().filter(|_| record.scope.holds(row.status)),
+            unique_key: record.unique_key.as_ref().filter(|_| record.unique_scope.holds(row.status)),
+        }
+    }
+}
+
+impl Index {
+    /// Follows a record from what it was to what it is to be; `None` is a record that does not exist. Refuses, and
+    /// changes nothing, when a key or a partition's front would be held twice (rules 2.2, 6.3).
+    pub fn change(&mut self, was: Option<&Record>, is: Option<&Record>) -> Result<()> {
+        let (old, new) = (was.map(Entries::of), is.map(Entries::of));
+        if let Some(new) = &new {
+            self.check(new)?;
+        }
+        if old != new {
+            old.into_iter().for_each(|old| self.remove(&old));
+            new.into_iter().for_each(|new| self.add(&new));
+        }
+        match (was, is) {
+            (None, Some(is)) => self.born(is),
+            (Some(was), None) => self.gone(was),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Who holds a key or unique key that this record, if it existed, would hold.
+    pub fn holder_of(&self, record: &Record) -> Option<InstanceId> {
+        let new = Entries::of(record);
+        let by_key = new.key.and_then(|key| self.keys.get(key));
+        by_key.or_else(|| new.unique_key.and_then(|key| self.unique_keys.get(key))).copied()
+    }
+
+    fn check(&self, new: &Entries<'_>) -> Result<()> {
+        let other = |holder: Option<&InstanceId>| holder.copied().filter(|holder| *holder != new.id);
+        let taken = |what: &str, by: InstanceId| Error::Conflict(format!("instance {by} has {what} of {}", new.id));
+        if let Some(by) = other(new.key.and_then(|key| self.keys.get(key))) {
+            return Err(taken("the key", by));
+        }
+        if let Some(by) = other(new.unique_key.and_then(|key| self.unique_keys.get(key))) {
+            return Err(taken("the unique key", by));
+        }
+        match other(new.front.and_then(|key| self.fronts.get(key))) {
+            Some(by) => Err(taken("the place at the front of the partition", by)),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&mut self, old: &Entries<'_>) {
+        let id = old.id;
+        if let Some((queue, lane, place)) = old.claimable {
+            remove_from(&mut self.claimable, &(queue.clone(), lane.clone()), &place);
+        }
+        if let Some((key, place)) = old.queued {
+            remove_from(&mut self.queued, key, &place);
+        }
+        old.due.map(|due| self.due.remove(&(due, id)));
+        old.holder.map(|worker| self.held.remove(&(worker, id)));
+        old.finished.map(|finished_at| self.finished.remove(&Cursor { finished_at, id }));
+        old.front.map(|key| self.fronts.remove(key));
+        old.key.map(|key| self.keys.remove(key));
+        old.unique_key.map(|key| self.unique_keys.remove(key));
+    }
+
+    fn add(&mut self, new: &Entries<'_>) {
+        let id = new.id;
+        if let Some((queue, lane, place)) = new.claimable {
+            self.claimable.entry((queue.clone(), lane.clone())).or_default().insert(place);
+        }
+        if let Some((key, place)) = new.queued {
+            self.queued.entry(key.clone()).or_default().insert(place);
+        }
+        self.due.extend(new.due.map(|due| (due, id)));
+        self.held.extend(new.holder.map(|worker| (worker, id)));
+        self.finished.extend(new.finished.map(|finished_at| Cursor { finished_at, id }));
+        self.fronts.extend(new.front.map(|key| (key.clone(), id)));
+        self.keys.extend(new.key.map(|key| (key.clone(), id)));
+        self.unique_keys.extend(new.unique_key.map(|key| (key.clone(), id)));
+    }
+
+    fn born(&mut self, record: &Record) {
+        let row = &record.row;
+        self.children.extend(row.parent.map(|parent| (parent, row.parent_barrier, row.id)));
+        self.named.extend(record.key.clone().map(|key| (key, row.id)));
+    }
+
+    fn gone(&mut self, record: &Record) {
+        let row = &record.row;
+        row.parent.map(|parent| self.children.remove(&(parent, row.parent_barrier, row.id)));
+        record.key.clone().map(|key| self.named.remove(&(key, row.id)));
+    }
+}
+
+/// Removes a place, and the set that held it when that is empty.
+fn remove_from<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Place>>, key: &K, place: &Place) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(place);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}

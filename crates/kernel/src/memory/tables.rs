@@ -1,0 +1,140 @@
+//! The tables: what there is, and what must be undone when a transaction fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use abide_core::model::{Declared, HistoryRow, InstanceId, Lane, Worker, WorkerId};
+
+use super::index::Index;
+use super::record::Record;
+use crate::Result;
+
+/// All that the store has.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    records: BTreeMap<InstanceId, Arc<Record>>,
+    history: BTreeMap<InstanceId, Vec<Noted>>,
+    workers: BTreeMap<WorkerId, Worker>,
+    declared: BTreeMap<Lane, Declared>,
+    index: Index,
+    /// The last numbers given out. They never go back, also when a transaction does.
+    last_id: i64,
+    last_worker: i64,
+}
+
+/// A row of a history, and the number of its last event.
+#[derive(Clone, Debug)]
+pub(super) struct Noted {
+    pub row: HistoryRow,
+    pub last: u32,
+}
+
+/// One change, told by what was there before it.
+#[derive(Debug)]
+pub(super) enum Undo {
+    Record(InstanceId, Option<Arc<Record>>),
+    /// How many rows the history had.
+    Appended(InstanceId, usize),
+    /// The whole history, which was deleted.
+    Forgotten(InstanceId, Vec<Noted>),
+    Worker(WorkerId, Option<Worker>),
+    Declared(Lane, Option<Declared>),
+}
+
+impl Tables {
+    pub fn records(&self) -> &BTreeMap<InstanceId, Arc<Record>> {
+        &self.records
+    }
+
+    pub fn workers(&self) -> &BTreeMap<WorkerId, Worker> {
+        &self.workers
+    }
+
+    pub fn declared(&self) -> &BTreeMap<Lane, Declared> {
+        &self.declared
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub fn history(&self, id: InstanceId) -> &[Noted] {
+        self.history.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn next_id(&mut self) -> InstanceId {
+        self.last_id += 1;
+        InstanceId(self.last_id)
+    }
+
+    pub fn next_worker(&mut self) -> WorkerId {
+        self.last_worker += 1;
+        WorkerId(self.last_worker)
+    }
+
+    /// Writes a record, or removes it; nothing has changed when that is refused.
+    pub fn put(&mut self, id: InstanceId, record: Option<Arc<Record>>) -> Result<Undo> {
+        let was = self.records.get(&id);
+        self.index.change(was.map(Arc::as_ref), record.as_deref())?;
+        let was = match record {
+            Some(record) => self.records.insert(id, record),
+            None => self.records.remove(&id),
+        };
+        Ok(Undo::Record(id, was))
+    }
+
+    pub fn append(&mut self, id: InstanceId, noted: Noted) -> Undo {
+        let rows = self.history.entry(id).or_default();
+        rows.push(noted);
+        Undo::Appended(id, rows.len() - 1)
+    }
+
+    pub fn forget(&mut self, id: InstanceId) -> Option<Undo> {
+        self.history.remove(&id).map(|rows| Undo::Forgotten(id, rows))
+    }
+
+    pub fn put_worker(&mut self, id: WorkerId, worker: Option<Worker>) -> Undo {
+        Undo::Worker(id, put(&mut self.workers, &id, worker))
+    }
+
+    pub fn put_declared(&mut self, lane: Lane, declared: Option<Declared>) -> Undo {
+        let was = put(&mut self.declared, &lane, declared);
+        Undo::Declared(lane, was)
+    }
+
+    /// Undoes changes, the last one first.
+    pub fn undo(&mut self, log: &mut Vec<Undo>) {
+        while let Some(undo) = log.pop() {
+            match undo {
+                Undo::Record(id, was) => {
+                    // What was there before fitted, so it fits again.
+                    let restored = self.put(id, was);
+                    debug_assert!(restored.is_ok(), "{restored:?}");
+                }
+                Undo::Appended(id, rows) => {
+                    if rows == 0 {
+                        self.history.remove(&id);
+                    } else if let Some(history) = self.history.get_mut(&id) {
+                        history.truncate(rows);
+                    }
+                }
+                Undo::Forgotten(id, rows) => {
+                    self.history.insert(id, rows);
+                }
+                Undo::Worker(id, was) => {
+                    self.put_worker(id, was);
+                }
+                Undo::Declared(lane, was) => {
+                    self.put_declared(lane, was);
+                }
+            }
+        }
+    }
+}
+
+fn put<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    }
+}

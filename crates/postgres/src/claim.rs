@@ -1,0 +1,218 @@
+//! Claims what is runnable, and looks at what would be claimed.
+
+use std::collections::BTreeSet;
+
+use abide_core::model::{
+    BarrierNumber, Child, Claim, Claimed, InstanceId, Lane, Name, ParentRef, Priority, Timestamp,
+    WaitKind, WorkerId,
+};
+use abide_kernel::{ClaimRequest, Result};
+use tokio_postgres::Row;
+
+use crate::cells::{Cells, each};
+use crate::param::Param;
+use crate::txn::Transaction;
+
+/// The columns that a claim answers, in the order in which [`claimed`] reads them.
+macro_rules! claimed_columns {
+    () => {
+        "i.id, i.epoch, i.partition_key, i.parent_id, \
+        case when i.parent_id is not null then \
+            (select p.partition_key from abide.instances p where p.id = i.parent_id) end, \
+        i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
+        i.due_at, i.cause, i.timed_out, i.wait_kind, i.barrier"
+    };
+}
+
+/// Claims the first rows of one lane of a queue (rules 6.1, 6.2).
+///
+/// Index: `instances_claimable`, read from the place where the lane begins, and no further than to the last row that is
+/// claimed. Locks: just those rows, passing over what others have locked. They are found again by where they lie, which
+/// cannot change under the lock, and no plan can make a scan of that. The limit is hidden in a sub-select: a planner
+/// that sees it may prefer to fetch and sort the whole lane, when it believes that there is little in it.
+pub const CLAIM: &str = concat!(
+    "update abide.instances i \
+    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2 \
+    where i.ctid = any(array( \
+        select ctid from abide.instances \
+        where status = 2 and not behind and queue = $3 and machine = $4 and version = $5 \
+        order by priority, due_at, id limit (select $6::bigint) for update skip locked)) \
+    returning ",
+    claimed_columns!()
+);
+
+/// Claims the first rows of several lanes of a queue (rules 6.1, 6.2).
+///
+/// First it looks, without locking, how many of the first rows are in which lane; then it locks so many of each, passing
+/// over what others have locked. So no more is locked than is claimed, and what is in lanes that were not named is never
+/// stepped over. Index: `instances_claimable`. Locks: the rows, lane by lane, waiting for none.
+pub const CLAIM_LANES: &str = concat!(
+    "with lanes as materialized ( \
+        select * from unnest((select $4::text[]), (select $5::int[])) as l(machine, version) \
+    ), shares as materialized ( \
+        select machine, version, count(*) as share from ( \
+            select l.machine, l.version from lanes l cross join lateral ( \
+                select i.priority, i.due_at, i.id from abide.instances i \
+                where i.status = 2 and not i.behind and i.queue = $3 and i.machine = l.machine \
+                    and i.version = l.version \
+                order by i.priority, i.due_at, i.id limit (select $6::bigint) \
+            ) r order by r.priority, r.due_at, r.id limit (select $6::bigint) \
+        ) firsts group by machine, version \
+    ) \
+    update abide.instances i \
+    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2 \
+    where i.ctid = any(array( \
+        select r.place from shares s cross join lateral ( \
+            select i.ctid as place from abide.instances i \
+            where i.status = 2 and not i.behind and i.queue = $3 and i.machine = s.machine \
+                and i.version = s.version \
+            order by i.priority, i.due_at, i.id limit s.share for update skip locked \
+        ) r)) \
+    returning ",
+    claimed_columns!()
+);
+
+/// The priority of the first row in these lanes of a queue; not locked.
+///
+/// Index: `instances_claimable`, one entry for each lane.
+pub const WAITING: &str = "\
+select min(r.priority) \
+from unnest((select $2::text[]), (select $3::int[])) as l(machine, version) \
+cross join lateral ( \
+    select i.priority from abide.instances i \
+    where i.status = 2 and not i.behind and i.queue = $1 and i.machine = l.machine \
+        and i.version = l.version \
+    order by i.priority, i.due_at, i.id limit 1 \
+) r";
+
+/// The children of each of these barriers, by id; not locked.
+///
+/// Index: `instances_children`.
+pub const CHILDREN: &str = "\
+select b.parent, c.id, c.key, c.machine, c.status, c.state, c.result, c.last_error \
+from unnest((select $1::bigint[]), (select $2::int[])) with ordinality as b(parent, barrier, place) \
+cross join lateral ( \
+    select i.id, i.key, i.machine, i.status, i.state, i.result, i.last_error \
+    from abide.instances i where i.parent_id = b.parent and i.parent_barrier = b.barrier \
+    order by i.id \
+) c \
+order by b.place, c.id";
+
+/// Claims, and sorts what was claimed into the order in which it is to run.
+pub(crate) async fn claim(
+    txn: &mut Transaction<'_>,
+    request: &ClaimRequest,
+    now: Timestamp,
+) -> Result<Vec<Claimed>> {
+    let ClaimRequest { worker, queue, lanes, limit } = request;
+    // A lane that is named twice must not have its share twice.
+    let lanes: BTreeSet<&Lane> = lanes.iter().collect();
+    let mut params = vec![Param::one(*worker), Param::one(now), Param::one(queue.as_str())];
+    let mut distinct = lanes.iter();
+    let rows = match (distinct.next(), distinct.next()) {
+        (None, _) => return Ok(Vec::new()),
+        (Some(lane), None) => {
+            params.extend([Param::one(lane.machine.as_str()), Param::one(lane.version)]);
+            params.push(Param::one(*limit));
+            txn.read_claim(CLAIM, params).await?
+        }
+        _ => {
+            params.extend(lane_params(lanes));
+            params.push(Param::one(*limit));
+            txn.read_claim(CLAIM_LANES, params).await?
+        }
+    };
+    let mut claimed = each(&rows, |cells| claimed(cells, *worker, queue, now))?;
+    claimed.sort_unstable_by_key(|one| (one.priority, one.due_at, one.claim.id()));
+    Ok(claimed)
+}
+
+/// How urgent the work is that waits.
+pub(crate) async fn waiting(
+    txn: &mut Transaction<'_>,
+    queue: &Name,
+    lanes: &[Lane],
+) -> Result<Option<Priority>> {
+    let rows = match txn.read_ahead(queue).await? {
+        Some(rows) => rows,
+        None => txn.read(WAITING, waiting_params(queue, lanes)).await?,
+    };
+    Ok(each(&rows, |cells| cells.next())?.into_iter().flatten().next())
+}
+
+/// The parameters of [`WAITING`].
+pub(crate) fn waiting_params(queue: &Name, lanes: &[Lane]) -> Vec<Param> {
+    let mut params = vec![Param::one(queue.as_str())];
+    params.extend(lane_params(lanes));
+    params
+}
+
+/// The children of barriers.
+pub(crate) async fn children(
+    txn: &mut Transaction<'_>,
+    barriers: &[(InstanceId, BarrierNumber)],
+) -> Result<Vec<(InstanceId, Child)>> {
+    read_children(&txn.read(CHILDREN, children_params(barriers)).await?)
+}
+
+/// The parameters of [`CHILDREN`].
+pub(crate) fn children_params(barriers: &[(InstanceId, BarrierNumber)]) -> Vec<Param> {
+    let parents = Param::list(barriers.iter().map(|(parent, _)| *parent));
+    vec![parents, Param::list(barriers.iter().map(|(_, barrier)| *barrier))]
+}
+
+/// The answer of [`CHILDREN`].
+pub(crate) fn read_children(rows: &[Row]) -> Result<Vec<(InstanceId, Child)>> {
+    each(rows, |cells| {
+        let parent = cells.next()?;
+        let child = Child {
+            id: cells.next()?,
+            key: cells.next()?,
+            machine: cells.next()?,
+            status: cells.next()?,
+            state: cells.next()?,
+            result: cells.next()?,
+            last_error: cells.next()?,
+        };
+        Ok((parent, child))
+    })
+}
+
+fn lane_params<'l>(lanes: impl IntoIterator<Item = &'l Lane>) -> [Param; 2] {
+    let (machines, versions): (Vec<&str>, Vec<u32>) =
+        lanes.into_iter().map(|lane| (lane.machine.as_str(), lane.version)).unzip();
+    [Param::list(machines), Param::list(versions)]
+}
+
+fn claimed(
+    cells: &mut Cells<'_>,
+    worker: WorkerId,
+    queue: &Name,
+    now: Timestamp,
+) -> Result<Claimed> {
+    let (id, epoch, partition) = (cells.next()?, cells.next()?, cells.next()?);
+    let (parent, parent_partition): (Option<InstanceId>, _) = (cells.next()?, cells.next()?);
+    let parent = parent.map(|id| ParentRef { id, partition: parent_partition });
+    let mut claimed = Claimed {
+        claim: Claim::granted(id, epoch, worker, partition, parent),
+        key: cells.next()?,
+        kind: cells.next()?,
+        machine: cells.next()?,
+        version: cells.next()?,
+        step: cells.next()?,
+        step_seq: cells.next()?,
+        attempt: cells.next()?,
+        state: cells.next()?,
+        queue: queue.clone(),
+        priority: cells.next()?,
+        due_at: cells.next::<Option<Timestamp>>()?.unwrap_or(now),
+        cause: cells.next()?,
+        timed_out: cells.next()?,
+        joins: None,
+        children: Vec::new(),
+    };
+    let wait: Option<WaitKind> = cells.next()?;
+    let barrier: BarrierNumber = cells.next()?;
+    claimed.joins = (wait == Some(WaitKind::Children)).then_some(barrier);
+    Ok(claimed)
+}

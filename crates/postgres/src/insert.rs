@@ -1,0 +1,192 @@
+//! Inserts instances, many at once.
+
+use std::collections::HashSet;
+
+use abide_core::model::{InstanceId, NewRow, Started};
+use abide_kernel::{Error, Result};
+
+use crate::cells::{Cells, each};
+use crate::param::{Param, parts};
+use crate::txn::Transaction;
+
+/// Inserts instances none of which has a key; answers their ids, in order.
+///
+/// Nothing can be in its way, so it neither looks for conflicts nor guards against them.
+pub const INSERT: &str = "\
+insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
+    key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
+    parent_id, parent_barrier, history, history_seq, created_at, updated_at) \
+select c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, \
+    c.key, c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
+    c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
+    c.created_at, c.created_at \
+from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
+    $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
+    $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
+    $20::timestamptz[]) \
+    as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
+    unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
+    history, created_at) \
+returning id";
+
+/// Inserts instances of which some have keys; answers the ids that were given out, in order, and those that were
+/// inserted.
+///
+/// A row whose key or unique key is taken is dropped; one that another transaction is about to insert is waited for.
+/// Rows are inserted by `place`, so that two batches that meet each other wait in one order. Indexes:
+/// `instances_key_taken`, `instances_unique_key_taken`. No join: the caller compares the two lists, which costs the same
+/// at every size.
+pub const INSERT_KEYED: &str = "\
+with input as materialized ( \
+    select nextval('abide.instances_id_seq') as id, c.* \
+    from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
+        $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], \
+        $13::smallint[], $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], \
+        $18::int[], $19::boolean[], $20::timestamptz[], $21::int[]) \
+        as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
+        unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
+        history, created_at, place) \
+), inserted as ( \
+    insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
+        cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
+        behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at) \
+    select c.id, c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, c.key, \
+        c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
+        c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
+        c.created_at, c.created_at \
+    from input c order by c.place \
+    on conflict do nothing \
+    returning id \
+) \
+select (select array_agg(id) from input), \
+    (select coalesce(array_agg(id), '{}') from inserted)";
+
+/// Who holds each of these keys, else who holds the unique key beside it; not locked.
+///
+/// Indexes: `instances_key_taken`, `instances_unique_key_taken`.
+pub const HOLDERS: &str = "\
+select coalesce( \
+    (select i.id from abide.instances i where i.key = w.key and (i.key_scope >> i.status) & 1 = 1), \
+    (select i.id from abide.instances i where i.unique_key = w.unique_key \
+        and (i.unique_scope >> i.status) & 1 = 1)) \
+from unnest((select $1::text[]), (select $2::bytea[])) with ordinality \
+    as w(key, unique_key, place) \
+order by w.place";
+
+/// How often a row is inserted again whose key was taken and, when its holder was looked for, was not.
+const TRIES_MAX: usize = 5;
+
+/// Inserts rows; one whose key or unique key is taken is answered with the holder's id (rules 2.2, 2.3).
+pub(crate) async fn insert(txn: &mut Transaction<'_>, rows: &[NewRow]) -> Result<Vec<Started>> {
+    let mut started = Vec::with_capacity(rows.len());
+    for part in parts(rows, |row| row.state.size()) {
+        started.extend(insert_part(txn, part).await?);
+    }
+    Ok(started)
+}
+
+async fn insert_part(txn: &mut Transaction<'_>, rows: &[NewRow]) -> Result<Vec<Started>> {
+    let rows: Vec<&NewRow> = rows.iter().collect();
+    if rows.iter().all(|row| row.key.is_none() && row.unique_key.is_none()) {
+        let ids = txn.read(INSERT, columns(&rows)).await?;
+        return each(&ids, |cells| Ok(Started::New(cells.next()?)));
+    }
+    let mut started: Vec<Option<Started>> = vec![None; rows.len()];
+    let mut left: Vec<(usize, &NewRow)> = rows.into_iter().enumerate().collect();
+    for _ in 0..TRIES_MAX {
+        let rows: Vec<&NewRow> = left.iter().map(|(_, row)| *row).collect();
+        let answers = try_insert(txn, &rows).await?;
+        let mut again = Vec::new();
+        for ((place, row), answer) in left.into_iter().zip(answers) {
+            match (answer, started.get_mut(place)) {
+                (Some(answer), Some(slot)) => *slot = Some(answer),
+                _ => again.push((place, row)),
+            }
+        }
+        left = again;
+        if left.is_empty() {
+            return Ok(started.into_iter().flatten().collect());
+        }
+    }
+    Err(Error::Conflict("a key was taken and given up again at every attempt to start with it".into()))
+}
+
+/// Inserts rows, and looks up who is in the way of those that were dropped; `None` where nobody is any more.
+async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<Started>>> {
+    let mut params = columns(rows);
+    params.push(Param::list(places(rows)));
+    let answer = txn.read(INSERT_KEYED, params).await?;
+    let row = answer.first().ok_or_else(|| Error::Broken("an insert answered nothing".into()))?;
+    let mut cells = Cells::of(row);
+    let (given, inserted): (Vec<i64>, Vec<i64>) = (cells.next()?, cells.next()?);
+    let inserted: HashSet<i64> = inserted.into_iter().collect();
+
+    let dropped = rows.iter().zip(&given).filter(|(_, id)| !inserted.contains(id));
+    let dropped: Vec<&NewRow> = dropped.map(|(row, _)| *row).collect();
+    let mut holders = if dropped.is_empty() { Vec::new() } else { holders(txn, &dropped).await? }.into_iter();
+    let answer = |id| {
+        if inserted.contains(&id) {
+            Some(Started::New(InstanceId(id)))
+        } else {
+            holders.next().flatten().map(Started::Duplicate)
+        }
+    };
+    Ok(given.into_iter().map(answer).collect())
+}
+
+/// Who holds the key or unique key of each row, as far as the row itself would hold it.
+async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<InstanceId>>> {
+    let key = |row: &&NewRow| row.scope.holds(row.status);
+    let unique = |row: &&NewRow| row.unique_scope.holds(row.status);
+    let keys = rows.iter().map(|row| row.key.as_ref().filter(|_| key(row)).map(|key| key.as_str()));
+    let uniques =
+        rows.iter().map(|row| row.unique_key.as_ref().filter(|_| unique(row)).map(|key| key.as_bytes()));
+    let holders = txn.read(HOLDERS, vec![Param::list(keys), Param::list(uniques)]).await?;
+    each(&holders, |cells| cells.next())
+}
+
+/// In which order to insert: by key, so that two batches with the same keys wait for each other in one order and do not
+/// deadlock. Where two rows of the batch want the same key the first must win, and the order is left as it is.
+fn places(rows: &[&NewRow]) -> Vec<i32> {
+    let distinct = |count: usize, wanted: usize| count == wanted;
+    let keys: HashSet<_> = rows.iter().filter_map(|row| row.key.as_ref()).collect();
+    let uniques: HashSet<_> = rows.iter().filter_map(|row| row.unique_key.as_ref()).collect();
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    if distinct(keys.len(), rows.iter().filter(|row| row.key.is_some()).count())
+        && distinct(uniques.len(), rows.iter().filter(|row| row.unique_key.is_some()).count())
+    {
+        order.sort_by_cached_key(|at| rows.get(*at).map(|row| (&row.key, &row.unique_key)));
+    }
+    let mut places = vec![0; rows.len()];
+    for (place, at) in (0..).zip(order) {
+        if let Some(slot) = places.get_mut(at) {
+            *slot = place;
+        }
+    }
+    places
+}
+
+fn columns(rows: &[&NewRow]) -> Vec<Param> {
+    vec![
+        Param::list(rows.iter().map(|row| row.kind.code())),
+        Param::list(rows.iter().map(|row| row.machine.as_str())),
+        Param::list(rows.iter().map(|row| row.version)),
+        Param::list(rows.iter().map(|row| row.step.as_str())),
+        Param::list(rows.iter().map(|row| row.state.as_str())),
+        Param::list(rows.iter().map(|row| row.status.code())),
+        Param::list(rows.iter().map(|row| row.cause.code())),
+        Param::list(rows.iter().map(|row| row.key.as_ref().map(|key| key.as_str()))),
+        Param::list(rows.iter().map(|row| row.scope.bits())),
+        Param::list(rows.iter().map(|row| row.unique_key.as_ref().map(|key| key.as_bytes()))),
+        Param::list(rows.iter().map(|row| row.unique_scope.bits())),
+        Param::list(rows.iter().map(|row| row.queue.as_str())),
+        Param::list(rows.iter().map(|row| row.priority)),
+        Param::list(rows.iter().map(|row| row.due_at)),
+        Param::list(rows.iter().map(|row| row.partition_key.as_ref().map(|key| key.as_str()))),
+        Param::list(rows.iter().map(|row| row.behind)),
+        Param::list(rows.iter().map(|row| row.parent)),
+        Param::list(rows.iter().map(|row| row.parent_barrier)),
+        Param::list(rows.iter().map(|row| row.history)),
+        Param::list(rows.iter().map(|row| row.created_at)),
+    ]
+}

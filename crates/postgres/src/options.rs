@@ -1,0 +1,71 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::Limits;
+use abide_kernel::Clock;
+
+/// How a store is opened. The defaults are right for most.
+///
+/// ```
+/// use abide_postgres::{Listen, Options};
+///
+/// // Behind pgbouncer in transaction mode, notices have to come by another way.
+/// let direct = Listen::At("postgres://abide@db.internal:5432/orders".into());
+/// let options = Options { listen: direct, pool_size: 4, ..Options::default() };
+/// assert_eq!(options.pool_size, 4);
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// Where the time comes from; the database server's clock when left out, so that all who use it agree.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// How large things may get.
+    pub limits: Limits,
+    /// How many connections are open at most, besides the one that listens.
+    pub pool_size: usize,
+    /// Where word of other processes' commits comes from.
+    pub listen: Listen,
+    /// Whether to bring the schema up to date. When `false`, a schema that is not is an error.
+    pub migrate: bool,
+    /// How long to wait for a connection to come about.
+    pub connect_timeout: Duration,
+}
+
+/// Where word of other processes' commits comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// From the database itself, by a connection of its own.
+    #[default]
+    Here,
+    /// From the same database under another URL: LISTEN does not work through pgbouncer in transaction mode, so this
+    /// leads past it.
+    At(String),
+    /// From nowhere: what other processes do is found by the slow poll.
+    Off,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: None,
+            limits: Limits::default(),
+            pool_size: 8,
+            listen: Listen::Here,
+            migrate: true,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("limits", &self.limits)
+            .field("pool_size", &self.pool_size)
+            .field("migrate", &self.migrate)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
+    }
+}

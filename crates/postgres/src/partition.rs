@@ -1,0 +1,110 @@
+//! Partitions: who may change them, who stands where in them.
+
+use std::collections::HashMap;
+
+use abide_core::model::{InstanceId, Key, Name};
+use abide_core::rules::partition::Contender;
+use abide_kernel::{Partition, Result};
+
+use crate::cells::{Cells, each};
+use crate::param::Param;
+use crate::txn::Transaction;
+
+/// Locks partitions, in the order of their locks' numbers, to the end of the transaction.
+///
+/// Locks: all partitions together, shared, then each of these alone. They are the first locks of a transaction: rows
+/// come after them. Two keys whose numbers are the same share a lock, which does no harm.
+pub const LOCK_PARTITIONS: &str = "\
+select pg_advisory_xact_lock_shared(-7021804617402541371), pg_advisory_xact_lock(k.number) \
+from (select distinct hashtextextended(key, 7021804617402541371) as number \
+    from unnest($1::text[]) as key order by 1) k";
+
+/// Locks all partitions there can be, for whoever would lock so many that the server has no room for the locks.
+///
+/// Locks: all partitions together, alone.
+pub const LOCK_ALL_PARTITIONS: &str = "select pg_advisory_xact_lock(-7021804617402541371)";
+
+/// Who is at the front of each partition: runnable or executing, and not behind.
+///
+/// Index: `instances_partition_front`. Locks: those rows, for no key update; a claim that has one of them is waited for.
+/// Whoever comes here has locked the partitions before.
+pub const FRONTS: &str = "\
+select k.place, f.id, f.status, f.priority, f.due_at \
+from unnest((select $1::text[])) with ordinality as k(key, place) \
+cross join lateral ( \
+    select i.id, i.status, i.priority, i.due_at from abide.instances i \
+    where i.partition_key = k.key and not i.behind and i.status in (2, 3) \
+    for no key update \
+) f";
+
+/// Who is the first of each partition's runnable rows, by priority, due time and id.
+///
+/// Index: `instances_partition_queue`, one entry for each partition. Locks: those rows, for no key update.
+pub const FIRSTS: &str = "\
+select k.place, f.id, f.status, f.priority, f.due_at, f.queue \
+from unnest((select $1::text[])) with ordinality as k(key, place) \
+cross join lateral ( \
+    select i.id, i.status, i.priority, i.due_at, i.queue from abide.instances i \
+    where i.partition_key = k.key and i.status = 2 \
+    order by i.priority, i.due_at, i.id limit 1 for no key update \
+) f";
+
+/// Puts instances behind, or in front.
+///
+/// Index: `instances_pkey`; `instances_partition_front` keeps two from being in front. The rows are locked already.
+pub const REORDER: &str = "\
+update abide.instances set behind = $2 where id = any((select $1::bigint[])::bigint[])";
+
+/// How many partitions a transaction locks one by one. The server has room for 64 locks for each connection that it
+/// allows, and all transactions share it.
+const LOCKS_MAX: usize = 1000;
+
+/// Locks partitions; nobody waits here for the locks, what follows does.
+pub(crate) fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<()> {
+    let locked = txn.partitions_locked.saturating_add(keys.len());
+    txn.partitions_locked = locked;
+    if locked > LOCKS_MAX {
+        return txn.write(LOCK_ALL_PARTITIONS, Vec::new());
+    }
+    txn.write(LOCK_PARTITIONS, vec![Param::list(keys.iter().map(Key::as_str))])
+}
+
+/// Who stands where.
+pub(crate) async fn partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<Vec<Partition>> {
+    let params = || vec![Param::list(keys.iter().map(Key::as_str))];
+    // Two statements, and the second begins when the first has its locks: what a claim took meanwhile is not seen as
+    // runnable any more.
+    let (fronts, firsts) = txn.read_both((FRONTS, params()), (FIRSTS, params())).await?;
+    let fronts: HashMap<i64, Contender> =
+        each(&fronts, |cells| Ok((cells.next()?, contender(cells)?)))?.into_iter().collect();
+    let firsts = each(&firsts, |cells| {
+        Ok((cells.next()?, (contender(cells)?, cells.next::<Name>()?)))
+    })?;
+    let mut firsts: HashMap<i64, (Contender, Name)> = firsts.into_iter().collect();
+    let partition = |(place, _)| Partition {
+        front: fronts.get(&place).copied(),
+        first: firsts.remove(&place),
+    };
+    Ok((1..).zip(keys).map(partition).collect())
+}
+
+/// Puts the first ones behind, then the second ones in front.
+pub(crate) fn reorder(
+    txn: &mut Transaction<'_>,
+    back: &[InstanceId],
+    front: &[InstanceId],
+) -> Result<()> {
+    for (ids, behind) in [(back, true), (front, false)] {
+        if !ids.is_empty() {
+            let ids = Param::list(ids.iter().copied());
+            txn.write(REORDER, vec![ids, Param::one(behind)])?;
+        }
+    }
+    Ok(())
+}
+
+fn contender(cells: &mut Cells<'_>) -> Result<Contender> {
+    let (id, status, priority) = (cells.next()?, cells.next()?, cells.next()?);
+    let due_at = cells.next::<Option<_>>()?.unwrap_or_default();
+    Ok(Contender { id, status, priority, due_at })
+}

@@ -1,0 +1,219 @@
+//! The read side: what is committed, seen from outside any transaction.
+
+use std::collections::HashMap;
+
+use abide_core::model::{HistoryRow, Instance, InstanceId, Name, Status, Timestamp};
+use abide_kernel::{Ending, Filter, Page, QueueDepth, Result, Target};
+use futures_util::TryStreamExt;
+use tokio_postgres::{Client, Row};
+
+use crate::cells::{Cells, each};
+use crate::error::{Fate, classify};
+use crate::param::Param;
+
+/// The columns of an instance, in the order in which [`instance`] reads them.
+macro_rules! instance_columns {
+    () => {
+        "id, key, key_scope, unique_key, unique_scope, kind, machine, version, first_step, step, \
+        step_seq, attempt, status, state, result, last_error, queue, priority, due_at, \
+        partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, parent_id, \
+        parent_barrier, barrier, children_pending, history, created_at, updated_at, finished_at"
+    };
+}
+
+/// One instance. Index: `instances_pkey`.
+pub const BY_ID: &str =
+    concat!("select ", instance_columns!(), " from abide.instances where id = $1");
+
+/// The newest instance that has a key. Index: `instances_key`.
+pub const BY_KEY: &str = concat!(
+    "select ",
+    instance_columns!(),
+    " from abide.instances where key = $1 order by id desc limit 1"
+);
+
+/// A page of instances, newest first. Index: `instances_pkey` read backwards, `instances_children` for those of one
+/// parent, `instances_key` for those whose keys begin alike; a filter that is null falls away when it is planned.
+pub const LIST: &str = concat!(
+    "select ",
+    instance_columns!(),
+    " from abide.instances \
+    where id < $1 and ($2::smallint is null or status = $2) \
+        and ($3::text is null or machine = $3) and ($4::text is null or queue = $4) \
+        and ($5::text is null or (key is not null and key >= $5 and starts_with(key, $5))) \
+        and ($6::bigint is null or parent_id = $6) \
+    order by id desc limit $7"
+);
+
+/// The rows of a history whose last event is after a number. A row does not tell how many events it holds: the row after
+/// it does, and of the last row the instance. Index: `history_pkey`.
+pub const HISTORY: &str = "\
+select instance_id, seq, at, events from abide.history \
+where instance_id = $1 \
+    and (select i.history_seq from abide.instances i where i.id = $1) > $2 \
+    and seq >= coalesce((select max(h.seq) from abide.history h \
+        where h.instance_id = $1 and h.seq <= $2 + 1), 0) \
+order by seq limit $3";
+
+/// How instances stand, and how those that have ended did. Index: `instances_pkey`.
+pub const ENDINGS: &str = "\
+select id, status, case when status >= 6 then result end, case when status >= 6 then last_error end \
+from abide.instances where id = any((select $1::bigint[])::bigint[])";
+
+/// The earliest moment at which anything is due. Index: `instances_parked`, its first entry.
+pub const NEXT_DUE: &str = "\
+select due_at from abide.instances where status in (1, 4, 5) and due_at is not null \
+order by due_at, id limit 1";
+
+/// How many instances stand where. Indexes: `instances_claimable`, `instances_partition_queue`, `instances_held` and
+/// `instances_parked`, which together carry all that has not ended, and nothing that has.
+pub const DEPTHS: &str = "\
+select queue, status, count(*) from ( \
+    select queue, status from abide.instances where status = 2 and not behind \
+    union all \
+    select queue, status from abide.instances \
+        where status = 2 and behind and partition_key is not null \
+    union all \
+    select queue, status from abide.instances where status = 3 \
+    union all \
+    select queue, status from abide.instances where status in (1, 4, 5) \
+) live group by queue, status order by queue, status";
+
+/// Runs a statement outside of any transaction of ours.
+pub(crate) async fn query(
+    client: &Client,
+    sql: &'static str,
+    params: Vec<Param>,
+) -> Result<Vec<Row>> {
+    let rows = async {
+        let rows = client.query_typed_raw(sql, params.into_iter().map(Param::typed)).await?;
+        rows.try_collect().await
+    };
+    rows.await.map_err(|error| classify(&error, Fate::Open))
+}
+
+/// One instance.
+pub(crate) async fn get(client: &Client, target: &Target) -> Result<Option<Instance>> {
+    let rows = match target {
+        Target::Id(id) => query(client, BY_ID, vec![Param::one(*id)]).await?,
+        Target::Key(key) => query(client, BY_KEY, vec![Param::one(key.as_str())]).await?,
+    };
+    Ok(each(&rows, instance)?.into_iter().next())
+}
+
+/// A page of instances.
+pub(crate) async fn list(
+    client: &Client,
+    filter: &Filter,
+    before: Option<InstanceId>,
+    limit: usize,
+) -> Result<Page<Instance>> {
+    let params = vec![
+        Param::one(before.unwrap_or(InstanceId(i64::MAX))),
+        Param::one(filter.status.map(Status::code)),
+        Param::one(filter.machine.as_ref().map(Name::as_str)),
+        Param::one(filter.queue.as_ref().map(Name::as_str)),
+        Param::one(filter.key_prefix.as_deref()),
+        Param::one(filter.parent),
+        Param::one(limit.saturating_add(1)),
+    ];
+    let rows = query(client, LIST, params).await?;
+    let mut items = each(&rows, instance)?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().map(|last| last.id).filter(|_| more);
+    Ok(Page { items, next })
+}
+
+/// The rows of a history.
+pub(crate) async fn history(
+    client: &Client,
+    id: InstanceId,
+    after: u32,
+    limit: usize,
+) -> Result<Vec<HistoryRow>> {
+    let params = vec![Param::one(id), Param::one(after), Param::one(limit)];
+    let rows = query(client, HISTORY, params).await?;
+    each(&rows, |cells| {
+        let (instance, seq) = (cells.next()?, cells.next()?);
+        Ok(HistoryRow { instance, seq, at: cells.next()?, events: cells.next()? })
+    })
+}
+
+/// How instances ended, and which are not there.
+pub(crate) async fn endings(
+    client: &Client,
+    ids: &[InstanceId],
+) -> Result<(Vec<Ending>, Vec<InstanceId>)> {
+    let rows = query(client, ENDINGS, vec![Param::list(ids.iter().copied())]).await?;
+    let found = each(&rows, |cells| {
+        let (id, status) = (cells.next()?, cells.next()?);
+        Ok((id, Ending { id, status, result: cells.next()?, last_error: cells.next()? }))
+    })?;
+    let mut found: HashMap<InstanceId, Ending> = found.into_iter().collect();
+    let (mut endings, mut missing) = (Vec::new(), Vec::new());
+    for id in ids {
+        match found.remove(id) {
+            Some(ending) if ending.status.is_terminal() => endings.push(ending),
+            Some(_) => {}
+            None => missing.push(*id),
+        }
+    }
+    Ok((endings, missing))
+}
+
+/// The earliest moment at which anything is due.
+pub(crate) async fn next_due(client: &Client) -> Result<Option<Timestamp>> {
+    let rows = query(client, NEXT_DUE, Vec::new()).await?;
+    Ok(each(&rows, |cells| cells.next())?.into_iter().next())
+}
+
+/// How many instances stand where.
+pub(crate) async fn depths(client: &Client) -> Result<Vec<QueueDepth>> {
+    let rows = query(client, DEPTHS, Vec::new()).await?;
+    each(&rows, |cells| {
+        let (queue, status) = (cells.next()?, cells.next()?);
+        let count = u64::try_from(cells.next::<i64>()?).unwrap_or_default();
+        Ok(QueueDepth { queue, status, count })
+    })
+}
+
+fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
+    Ok(Instance {
+        id: cells.next()?,
+        key: cells.next()?,
+        scope: cells.next()?,
+        unique_key: cells.next()?,
+        unique_scope: cells.next()?,
+        kind: cells.next()?,
+        machine: cells.next()?,
+        version: cells.next()?,
+        first_step: cells.next()?,
+        step: cells.next()?,
+        step_seq: cells.next()?,
+        attempt: cells.next()?,
+        status: cells.next()?,
+        state: cells.next()?,
+        result: cells.next()?,
+        last_error: cells.next()?,
+        queue: cells.next()?,
+        priority: cells.next()?,
+        due_at: cells.next()?,
+        partition_key: cells.next()?,
+        behind: cells.next()?,
+        worker: cells.next()?,
+        cause: cells.next()?,
+        timed_out: cells.next()?,
+        wait_kind: cells.next()?,
+        awaits: cells.next::<Option<Vec<Name>>>()?.unwrap_or_default(),
+        wait_since: cells.next()?,
+        parent: cells.next()?,
+        parent_barrier: cells.next()?,
+        barrier: cells.next()?,
+        children_pending: cells.next()?,
+        history: cells.next()?,
+        created_at: cells.next()?,
+        updated_at: cells.next()?,
+        finished_at: cells.next()?,
+    })
+}

@@ -1,0 +1,227 @@
+//! A transaction in flight: statements are sent without waiting for the answers of those before them.
+//!
+//! A write is encoded, sent, and its answer left for later; a read waits for its own answer and so for all before it.
+//! BEGIN travels with the first statement and COMMIT with the last, so that a batch which loads, writes and commits
+//! takes two round trips, whatever it writes. Every answer is looked at: COMMIT itself answers that all is well also
+//! when a statement before it failed and the server has rolled back.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use abide_core::model::{Lane, Name};
+use abide_kernel::{Error, Op, Result};
+use futures_util::TryStreamExt;
+use tokio_postgres::{Client, Error as DriverError, Row};
+
+use crate::error::{Fate, classify};
+use crate::param::Param;
+use crate::claim;
+
+/// Opens a transaction. Compiling a statement to machine code costs a hundred times what any of ours takes to run, and
+/// the server would do it wherever it believes that there is much to read.
+const BEGIN: &str = "begin; set local jit = off";
+
+/// What the driver answers to a statement.
+type Answered = std::result::Result<Vec<Row>, DriverError>;
+
+/// A statement that was sent.
+enum Sent<'c> {
+    Waiting(Pin<Box<dyn Future<Output = Answered> + Send + 'c>>),
+    Answered(Answered),
+}
+
+impl Sent<'_> {
+    async fn answer(self) -> Answered {
+        match self {
+            Self::Waiting(answer) => answer.await,
+            Self::Answered(answer) => answer,
+        }
+    }
+}
+
+/// Where a transaction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing was sent yet.
+    Fresh,
+    /// BEGIN was sent.
+    Open,
+    /// It is the host's: who began it will end it.
+    Host,
+    /// COMMIT was sent.
+    Committing,
+}
+
+/// A transaction in flight.
+pub(crate) struct Transaction<'c> {
+    client: &'c Client,
+    stage: Stage,
+    /// Statements whose answers were not looked at yet, in the order in which they will come: an answer that nobody
+    /// takes holds up those behind it. A look into a queue that was sent ahead has the queue's name on it.
+    flight: VecDeque<(Option<Name>, Sent<'c>)>,
+    /// What those looks have shown.
+    ahead: VecDeque<(Name, Vec<Row>)>,
+    /// How many claims are still to come when the last of them is the last statement of all.
+    claims_left: Option<usize>,
+    /// How many partitions were locked one by one.
+    pub(crate) partitions_locked: usize,
+}
+
+impl<'c> Transaction<'c> {
+    /// A transaction of our own, which will run these operations.
+    pub fn own(client: &'c Client, ops: &[Op]) -> Self {
+        let claims = ops.iter().filter(|op| matches!(op, Op::Claim(_))).count();
+        let mut txn = Self::new(client, Stage::Fresh);
+        txn.claims_left = matches!(ops.last(), Some(Op::Claim(_))).then_some(claims);
+        for (queue, lanes) in ops.iter().flat_map(asks_for_waiting) {
+            let looked = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
+            txn.flight.push_back((Some(queue.clone()), looked));
+        }
+        txn
+    }
+
+    /// The host's transaction, which the host will commit.
+    pub fn host(client: &'c Client) -> Self {
+        Self::new(client, Stage::Host)
+    }
+
+    fn new(client: &'c Client, stage: Stage) -> Self {
+        Self {
+            client,
+            stage,
+            flight: VecDeque::new(),
+            ahead: VecDeque::new(),
+            claims_left: None,
+            partitions_locked: 0,
+        }
+    }
+
+    /// Sends a statement whose answer holds no rows, and goes on.
+    pub fn write(&mut self, sql: &'static str, params: Vec<Param>) -> Result<()> {
+        if self.stage == Stage::Committing {
+            return Err(Error::Broken("a write came after the last claim of its transaction".into()));
+        }
+        let sent = self.send(sql, params);
+        self.flight.push_back((None, sent));
+        Ok(())
+    }
+
+    /// Sends a statement and waits for its rows; they see all that was written before.
+    pub async fn read(&mut self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
+        let sent = self.send(sql, params);
+        self.land().await?;
+        sent.answer().await.map_err(|error| self.failure(&error))
+    }
+
+    /// Sends two statements together and waits for the rows of both.
+    pub async fn read_both(
+        &mut self,
+        first: (&'static str, Vec<Param>),
+        second: (&'static str, Vec<Param>),
+    ) -> Result<(Vec<Row>, Vec<Row>)> {
+        let first = self.send(first.0, first.1);
+        let second = self.send(second.0, second.1);
+        self.land().await?;
+        let first = first.answer().await.map_err(|error| self.failure(&error))?;
+        let second = second.answer().await.map_err(|error| self.failure(&error))?;
+        Ok((first, second))
+    }
+
+    /// Sends a claim and waits for its rows. When nothing can follow it, COMMIT is sent along with it.
+    pub async fn read_claim(
+        &mut self,
+        sql: &'static str,
+        params: Vec<Param>,
+    ) -> Result<Vec<Row>> {
+        let sent = self.send(sql, params);
+        self.claims_left = self.claims_left.map(|left| left.saturating_sub(1));
+        let commit = (self.claims_left == Some(0)).then(|| self.send_commit());
+        self.land().await?;
+        let rows = sent.answer().await.map_err(|error| self.failure(&error))?;
+        if let Some(commit) = commit {
+            commit.answer().await.map_err(|error| self.failure(&error))?;
+        }
+        Ok(rows)
+    }
+
+    /// What was seen of a queue when the transaction began, once.
+    pub async fn read_ahead(&mut self, queue: &Name) -> Result<Option<Vec<Row>>> {
+        self.land().await?;
+        let seen = self.ahead.pop_front();
+        Ok(seen.filter(|(looked_at, _)| looked_at == queue).map(|(_, rows)| rows))
+    }
+
+    /// Commits, and looks at all that was not looked at yet. When this answers `Ok`, everything is durable.
+    pub async fn commit(&mut self) -> Result<()> {
+        if self.stage == Stage::Open {
+            let commit = self.send_commit();
+            self.flight.push_back((None, commit));
+        }
+        self.land().await
+    }
+
+    /// Rolls back, whatever state it is in; whether the connection can be used again.
+    pub async fn roll_back(&mut self) -> bool {
+        self.flight.clear();
+        match self.stage {
+            Stage::Fresh | Stage::Host => true,
+            Stage::Open | Stage::Committing => self.client.batch_execute("rollback").await.is_ok(),
+        }
+    }
+
+    /// Waits for the answers of all that was sent, in the order in which they come.
+    pub async fn land(&mut self) -> Result<()> {
+        while let Some((looked_at, sent)) = self.flight.pop_front() {
+            let rows = sent.answer().await.map_err(|error| self.failure(&error))?;
+            self.ahead.extend(looked_at.map(|queue| (queue, rows)));
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, sql: &'static str, params: Vec<Param>) -> Sent<'c> {
+        if self.stage == Stage::Fresh {
+            self.stage = Stage::Open;
+            let begin = self.send_simple(BEGIN);
+            self.flight.push_back((None, begin));
+        }
+        let client = self.client;
+        sent(async move {
+            let rows = client.query_typed_raw(sql, params.into_iter().map(Param::typed)).await?;
+            rows.try_collect().await
+        })
+    }
+
+    fn send_commit(&mut self) -> Sent<'c> {
+        self.stage = Stage::Committing;
+        self.send_simple("commit")
+    }
+
+    fn send_simple(&self, sql: &'static str) -> Sent<'c> {
+        let client = self.client;
+        sent(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
+    }
+
+    fn failure(&self, error: &DriverError) -> Error {
+        let fate = if self.stage == Stage::Committing { Fate::Committing } else { Fate::Open };
+        classify(error, fate)
+    }
+}
+
+/// Makes a statement's future send it: the driver does that when it is polled for the first time, and then only waits.
+fn sent<'c>(answer: impl Future<Output = Answered> + Send + 'c) -> Sent<'c> {
+    let mut answer: Pin<Box<dyn Future<Output = Answered> + Send + 'c>> = Box::pin(answer);
+    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answered) => Sent::Answered(answered),
+        Poll::Pending => Sent::Waiting(answer),
+    }
+}
+
+/// The queues that committing will look into: those of a worker that would like to keep a claim.
+fn asks_for_waiting(op: &Op) -> &[(Name, Vec<Lane>)] {
+    match op {
+        Op::Commit { commits, serves } if commits.iter().any(|commit| commit.keep) => serves,
+        _ => &[],
+    }
+}

@@ -1,0 +1,132 @@
+//! Workers: they come, live, die and are forgotten.
+
+use abide_core::model::{Lane, Name, Timestamp, Worker, WorkerId};
+use abide_kernel::{Error, NewWorker, Result};
+use tokio_postgres::Row;
+
+use crate::cells::{Cells, each};
+use crate::param::Param;
+use crate::txn::Transaction;
+
+/// Inserts a worker, under a number that no other ever had.
+pub const INSERT_WORKER: &str = "\
+insert into abide.workers (name, lease_until, started_at, queues, lane_machines, lane_versions) \
+values ($1, $2, $3, $4, $5, $6) returning id";
+
+/// Keeps others from registering a worker of that name until the transaction ends.
+///
+/// Locks: the name. A worker is registered in a transaction that locks nothing else before.
+pub const LOCK_NAME: &str = "\
+select pg_advisory_xact_lock(hashtextextended($1, 3120470881512090211))";
+
+/// The workers of a name, living or not.
+///
+/// Index: `workers_name`.
+pub const WORKERS_NAMED: &str = "\
+select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
+from abide.workers where name = $1 order by id";
+
+/// The workers whose lease has run out. The table is as long as there are processes, and is read as a whole: an index
+/// over leases would have to be written at every heartbeat.
+pub const DEAD_WORKERS: &str = "\
+select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
+from abide.workers where lease_until <= $1 order by id";
+
+/// The workers whose lease has not run out.
+pub const LIVING_WORKERS: &str = "\
+select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
+from abide.workers where lease_until > $1 order by id";
+
+/// Lets a lease run on if it has not run out (rule 6.4).
+///
+/// Index: `workers_pkey`. Locks: that row.
+pub const RENEW: &str = "\
+update abide.workers set lease_until = $3 where id = $1 and lease_until > $2 returning id";
+
+/// Ends leases.
+///
+/// Locks: those rows.
+pub const EXPIRE_WORKERS: &str = "\
+update abide.workers set lease_until = least(lease_until, $2) \
+where id = any((select $1::bigint[])::bigint[])";
+
+/// Forgets workers.
+///
+/// Locks: those rows.
+pub const DELETE_WORKERS: &str = "\
+delete from abide.workers where id = any((select $1::bigint[])::bigint[])";
+
+/// Inserts a worker.
+pub(crate) async fn insert_worker(
+    txn: &mut Transaction<'_>,
+    worker: &NewWorker,
+    now: Timestamp,
+) -> Result<Worker> {
+    let NewWorker { name, lease, queues, lanes } = worker;
+    let lease_until = now + *lease;
+    let params = vec![
+        Param::one(name.as_str()),
+        Param::one(lease_until),
+        Param::one(now),
+        Param::list(queues.iter().map(Name::as_str)),
+        Param::list(lanes.iter().map(|lane| lane.machine.as_str())),
+        Param::list(lanes.iter().map(|lane| lane.version)),
+    ];
+    let rows = txn.read(INSERT_WORKER, params).await?;
+    let ids: Vec<WorkerId> = each(&rows, |cells| cells.next())?;
+    let id = *ids.first().ok_or_else(|| Error::Broken("a worker got no number".into()))?;
+    let (name, queues, lanes) = (name.clone(), queues.clone(), lanes.clone());
+    Ok(Worker { id, name, lease_until, started_at: now, queues, lanes })
+}
+
+/// The workers of a name, which nobody else registers meanwhile.
+pub(crate) async fn workers_named(txn: &mut Transaction<'_>, name: &Name) -> Result<Vec<Worker>> {
+    txn.write(LOCK_NAME, vec![Param::one(name.as_str())])?;
+    read_workers(&txn.read(WORKERS_NAMED, vec![Param::one(name.as_str())]).await?)
+}
+
+/// The workers whose lease has run out.
+pub(crate) async fn dead_workers(txn: &mut Transaction<'_>, now: Timestamp) -> Result<Vec<Worker>> {
+    read_workers(&txn.read(DEAD_WORKERS, vec![Param::one(now)]).await?)
+}
+
+/// Renews a lease.
+pub(crate) async fn renew(
+    txn: &mut Transaction<'_>,
+    worker: WorkerId,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<bool> {
+    let params = vec![Param::one(worker), Param::one(now), Param::one(until)];
+    Ok(!txn.read(RENEW, params).await?.is_empty())
+}
+
+/// Ends leases.
+pub(crate) fn expire_workers(
+    txn: &mut Transaction<'_>,
+    workers: &[WorkerId],
+    now: Timestamp,
+) -> Result<()> {
+    txn.write(EXPIRE_WORKERS, vec![Param::list(workers.iter().copied()), Param::one(now)])
+}
+
+/// Forgets workers.
+pub(crate) fn delete_workers(txn: &mut Transaction<'_>, workers: &[WorkerId]) -> Result<()> {
+    txn.write(DELETE_WORKERS, vec![Param::list(workers.iter().copied())])
+}
+
+/// Reads rows of the table of workers.
+pub(crate) fn read_workers(rows: &[Row]) -> Result<Vec<Worker>> {
+    each(rows, worker)
+}
+
+fn worker(cells: &mut Cells<'_>) -> Result<Worker> {
+    let (id, name) = (cells.next()?, cells.next()?);
+    let (lease_until, started_at) = (cells.next()?, cells.next()?);
+    let queues = cells.next()?;
+    let machines: Vec<Name> = cells.next()?;
+    let versions: Vec<i32> = cells.next()?;
+    let lane = |(machine, version)| Lane { machine, version: u32::try_from(version).unwrap_or(0) };
+    let lanes = machines.into_iter().zip(versions).map(lane).collect();
+    Ok(Worker { id, name, lease_until, started_at, queues, lanes })
+}

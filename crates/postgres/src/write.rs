@@ -1,0 +1,198 @@
+//! Writes rows that were locked, histories and declarations. Nothing here waits for an answer.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use abide_core::model::{Declared, HistoryRow, Name, Row, Timestamp};
+use abide_kernel::{Advance, Changes, Finish, Move, Result};
+
+use crate::param::{Param, parts, without_nul};
+use crate::txn::Transaction;
+
+// The arrays are hidden in sub-selects: a planner that sees how long they are joins by a hash over the whole table when
+// that is short, and goes on doing so when it has grown.
+
+/// Steps that went on under the same worker.
+///
+/// Index: `instances_pkey`. The rows are locked already. It changes no column that any index looks at, so that the new
+/// version goes beside the old one and no index is touched.
+pub const ADVANCE: &str = "\
+update abide.instances i set step = c.step, step_seq = c.step_seq, attempt = c.attempt, \
+    epoch = c.epoch, settled = c.settled, cause = c.cause, history_seq = c.history_seq, \
+    state = c.state, updated_at = $1 \
+from unnest((select $2::bigint[]), (select $3::text[]), (select $4::int[]), (select $5::int[]), \
+    (select $6::bigint[]), (select $7::bigint[]), (select $8::smallint[]), (select $9::int[]), \
+    (select $10::text[])) \
+    as c(id, step, step_seq, attempt, epoch, settled, cause, history_seq, state) \
+where i.id = c.id";
+
+/// Instances that ended.
+///
+/// Index: `instances_pkey`. The rows are locked already.
+pub const FINISH: &str = "\
+update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
+    history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
+    result = c.result, updated_at = $1, worker = null, due_at = null, wait_kind = null, \
+    awaits = null, wait_since = null, behind = false \
+from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]), \
+    (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
+    (select $9::text[])) \
+    as c(id, status, epoch, settled, history_seq, last_error, finished_at, result) \
+where i.id = c.id";
+
+/// All other changes: every column that can change.
+///
+/// Index: `instances_pkey`. The rows are locked already. Names that are waited for come joined by line feeds, which no
+/// name has in it: `unnest` would take an array of arrays apart to the bottom.
+pub const MOVE: &str = "\
+update abide.instances i set status = c.status, step = c.step, step_seq = c.step_seq, \
+    attempt = c.attempt, queue = c.queue, priority = c.priority, due_at = c.due_at, \
+    behind = c.behind, worker = c.worker, epoch = c.epoch, settled = c.settled, cause = c.cause, \
+    timed_out = c.timed_out, wait_kind = c.wait_kind, awaits = string_to_array(c.awaits, chr(10)), \
+    wait_since = c.wait_since, barrier = c.barrier, children_pending = c.children_pending, \
+    children_needed = c.children_needed, history_seq = c.history_seq, last_error = c.last_error, \
+    finished_at = c.finished_at, state = coalesce(c.state, i.state), updated_at = $1 \
+from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
+    (select $5::int[]), (select $6::int[]), (select $7::text[]), (select $8::smallint[]), \
+    (select $9::timestamptz[]), (select $10::boolean[]), (select $11::bigint[]), \
+    (select $12::bigint[]), (select $13::bigint[]), (select $14::smallint[]), \
+    (select $15::boolean[]), (select $16::smallint[]), (select $17::text[]), \
+    (select $18::timestamptz[]), (select $19::int[]), (select $20::int[]), (select $21::int[]), \
+    (select $22::int[]), (select $23::text[]), (select $24::timestamptz[]), (select $25::text[])) \
+    as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
+    settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
+    children_needed, history_seq, last_error, finished_at, state) \
+where i.id = c.id";
+
+/// Appends to histories.
+///
+/// Index: `history_pkey`, which also keeps two events from having one number.
+pub const APPEND: &str = "\
+insert into abide.history (instance_id, seq, at, events) \
+select * from unnest($1::bigint[], $2::int[], $3::timestamptz[], $4::text[])";
+
+/// Writes declarations over those of the same machine and version; nothing is written where nothing differs.
+///
+/// Index: `machines_pkey`. Locks: the rows, by machine and version.
+pub const DECLARE: &str = "\
+insert into abide.machines as m (machine, version, first_step, queue, history) \
+select * from unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::boolean[]) \
+    as c(machine, version, first_step, queue, history) \
+on conflict (machine, version) do update \
+    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history \
+    where (m.first_step, m.queue, m.history) \
+        is distinct from (excluded.first_step, excluded.queue, excluded.history)";
+
+/// Writes rows, each shape by its own statement.
+pub(crate) fn update(txn: &mut Transaction<'_>, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
+    for part in parts(&changes.advances, |one| one.state.size()) {
+        txn.write(ADVANCE, advances(part, now))?;
+    }
+    for part in parts(&changes.finishes, |one| one.result.map_or(0, |result| result.size())) {
+        txn.write(FINISH, finishes(part, now))?;
+    }
+    for part in parts(&changes.moves, |one| one.state.map_or(0, |state| state.size())) {
+        txn.write(MOVE, moves(part, now))?;
+    }
+    Ok(())
+}
+
+/// Appends to histories.
+pub(crate) fn append(txn: &mut Transaction<'_>, rows: &[HistoryRow]) -> Result<()> {
+    for part in parts(rows, |row| row.events.len()) {
+        let params = vec![
+            Param::list(part.iter().map(|row| row.instance)),
+            Param::list(part.iter().map(|row| row.seq)),
+            Param::list(part.iter().map(|row| row.at)),
+            Param::list(part.iter().map(|row| row.events.as_str())),
+        ];
+        txn.write(APPEND, params)?;
+    }
+    Ok(())
+}
+
+/// Writes declarations; of two for one machine and version the last counts.
+pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Result<()> {
+    let sorted: BTreeMap<_, _> =
+        declared.iter().map(|one| ((&one.machine, one.version), one)).collect();
+    let params = vec![
+        Param::list(sorted.values().map(|one| one.machine.as_str())),
+        Param::list(sorted.values().map(|one| one.version)),
+        Param::list(sorted.values().map(|one| one.first_step.as_str())),
+        Param::list(sorted.values().map(|one| one.queue.as_str())),
+        Param::list(sorted.values().map(|one| one.history)),
+    ];
+    txn.write(DECLARE, params)
+}
+
+fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {
+    let rows = || list.iter().map(|one| one.row);
+    vec![
+        Param::one(now),
+        Param::list(rows().map(|row| row.id)),
+        Param::list(rows().map(|row| row.step.as_str())),
+        Param::list(rows().map(|row| row.step_seq)),
+        Param::list(rows().map(|row| row.attempt)),
+        Param::list(rows().map(|row| row.epoch)),
+        Param::list(rows().map(|row| row.settled)),
+        Param::list(rows().map(|row| row.cause.code())),
+        Param::list(rows().map(|row| row.history_seq)),
+        Param::list(list.iter().map(|one| one.state.as_str())),
+    ]
+}
+
+fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
+    let rows = || list.iter().map(|one| one.row);
+    vec![
+        Param::one(now),
+        Param::list(rows().map(|row| row.id)),
+        Param::list(rows().map(|row| row.status.code())),
+        Param::list(rows().map(|row| row.epoch)),
+        Param::list(rows().map(|row| row.settled)),
+        Param::list(rows().map(|row| row.history_seq)),
+        Param::list(rows().map(last_error)),
+        Param::list(rows().map(|row| row.finished_at)),
+        Param::list(list.iter().map(|one| one.result.map(|result| result.as_str()))),
+    ]
+}
+
+fn moves(list: &[Move<'_>], now: Timestamp) -> Vec<Param> {
+    let rows = || list.iter().map(|one| one.row);
+    vec![
+        Param::one(now),
+        Param::list(rows().map(|row| row.id)),
+        Param::list(rows().map(|row| row.status.code())),
+        Param::list(rows().map(|row| row.step.as_str())),
+        Param::list(rows().map(|row| row.step_seq)),
+        Param::list(rows().map(|row| row.attempt)),
+        Param::list(rows().map(|row| row.queue.as_str())),
+        Param::list(rows().map(|row| row.priority)),
+        Param::list(rows().map(|row| row.due_at)),
+        Param::list(rows().map(|row| row.behind)),
+        Param::list(rows().map(|row| row.worker)),
+        Param::list(rows().map(|row| row.epoch)),
+        Param::list(rows().map(|row| row.settled)),
+        Param::list(rows().map(|row| row.cause.code())),
+        Param::list(rows().map(|row| row.timed_out)),
+        Param::list(rows().map(|row| row.awaits.as_ref().map(|awaits| awaits.kind.code()))),
+        Param::list(rows().map(awaited_names)),
+        Param::list(rows().map(|row| row.awaits.as_ref().map(|awaits| awaits.since))),
+        Param::list(rows().map(|row| row.family.barrier)),
+        Param::list(rows().map(|row| row.family.pending)),
+        Param::list(rows().map(|row| row.family.needed)),
+        Param::list(rows().map(|row| row.history_seq)),
+        Param::list(rows().map(last_error)),
+        Param::list(rows().map(|row| row.finished_at)),
+        Param::list(list.iter().map(|one| one.state.map(|state| state.as_str()))),
+    ]
+}
+
+fn last_error(row: &Row) -> Option<Cow<'_, str>> {
+    row.last_error.as_deref().map(without_nul)
+}
+
+fn awaited_names(row: &Row) -> Option<Cow<'_, str>> {
+    let awaits = row.awaits.as_ref()?;
+    let names: Vec<&str> = awaits.names.iter().map(Name::as_str).collect();
+    Some(names.join("\n").into())
+}

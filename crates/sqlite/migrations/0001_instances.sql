@@ -1,0 +1,116 @@
+-- Instances, their histories, what is declared of machines, and workers.
+--
+-- Times are microseconds since 1970-01-01T00:00:00Z; statuses, causes and kinds are the codes of the model.
+
+-- One row for each run of an instance. What rules and indexes read comes first and what is large comes last: reading a
+-- column costs a walk over those before it. An id is never given twice, or the claim of a deleted instance could be
+-- taken for one of a new instance.
+create table abide_instances (
+    id integer primary key autoincrement,
+    status integer not null,
+    behind integer not null,
+    queue text not null,
+    machine text not null,
+    version integer not null,
+    priority integer not null,
+    due_at integer,
+    partition_key text,
+    worker integer,
+    epoch integer not null,
+    settled integer not null,
+    step text not null,
+    step_seq integer not null,
+    attempt integer not null,
+    cause integer not null,
+    timed_out integer not null,
+    wait_kind integer,
+    awaits text,
+    wait_since integer,
+    parent_id integer,
+    parent_barrier integer not null,
+    barrier integer not null,
+    children_pending integer not null,
+    children_needed integer not null,
+    history integer not null,
+    history_seq integer not null,
+    finished_at integer,
+    key text,
+    key_scope integer not null,
+    unique_key blob,
+    unique_scope integer not null,
+    kind integer not null,
+    created_at integer not null,
+    updated_at integer not null,
+    first_step text not null,
+    last_error text,
+    result text,
+    state text not null
+) strict;
+
+-- Every index carries only the rows it is for, so that neither a backlog nor what has finished makes anything slower.
+-- Each of them ends in the id, as all indexes of SQLite do.
+
+-- Who is claimed next (rules 6.1, 6.2).
+create index abide_claimable on abide_instances (queue, machine, version, priority, due_at)
+    where status = 2 and behind = 0;
+
+-- What is scheduled or parked, by when it is due; first what is due at no time.
+create index abide_parked on abide_instances (due_at) where status in (1, 4, 5);
+
+-- What each worker holds.
+create index abide_held on abide_instances (worker) where status = 3;
+
+-- A key has one holder (rule 2.2).
+create unique index abide_key_taken on abide_instances (key)
+    where key is not null and (key_scope >> status) & 1 = 1;
+create unique index abide_unique_key_taken on abide_instances (unique_key)
+    where unique_key is not null and (unique_scope >> status) & 1 = 1;
+
+-- All who ever had a key.
+create index abide_key on abide_instances (key) where key is not null;
+
+-- A partition has one at its front (rule 6.3).
+create unique index abide_partition_front on abide_instances (partition_key)
+    where partition_key is not null and behind = 0 and status in (2, 3);
+
+-- Who is next in a partition.
+create index abide_partition_queue on abide_instances (partition_key, priority, due_at)
+    where partition_key is not null and status = 2;
+
+-- What has ended, by when it did.
+create index abide_finished on abide_instances (finished_at) where finished_at is not null;
+
+-- The children of each barrier.
+create index abide_children on abide_instances (parent_id, parent_barrier) where parent_id is not null;
+
+-- What happened to each instance: a row for each commit, numbered by its first event.
+create table abide_history (
+    instance_id integer not null,
+    seq integer not null,
+    at integer not null,
+    events text not null,
+    primary key (instance_id, seq)
+) strict, without rowid;
+
+-- What is declared of machines.
+create table abide_machines (
+    machine text not null,
+    version integer not null,
+    first_step text not null,
+    queue text not null,
+    history integer not null,
+    primary key (machine, version)
+) strict, without rowid;
+
+-- Worker processes, the living and the lately dead. An id is never given twice.
+create table abide_workers (
+    id integer primary key autoincrement,
+    name text not null,
+    lease_until integer not null,
+    started_at integer not null,
+    queues text not null,
+    lanes text not null
+) strict;
+
+create index abide_workers_by_name on abide_workers (name);
+create index abide_workers_by_lease on abide_workers (lease_until);

@@ -1,0 +1,110 @@
+//! Opens connections to a file, and says clearly why when it cannot.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use abide_kernel::{Error, Result};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{bare, classed};
+use crate::options::Options;
+use crate::schema;
+
+/// How many prepared statements a connection keeps: more than there are, so that none is ever prepared twice.
+const STATEMENTS: usize = 96;
+
+/// How much of the log is kept on disk between checkpoints, in bytes.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
+
+/// Opens the connection that writes: creates the file, turns on its write-ahead log, and brings its tables up to date.
+pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
+    refuse_what_cannot_be(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = || -> Result<Connection> {
+        let mut conn = Connection::open_with_flags(path, flags).map_err(classed)?;
+        prepare(&conn, options).map_err(classed)?;
+        turn_on_log(&conn, options.busy_timeout)?;
+        conn.pragma_update(None, "synchronous", options.synchronous.pragma())
+            .map_err(classed)?;
+        // The writer does it itself, after it has answered.
+        conn.pragma_update(None, "wal_autocheckpoint", 0)
+            .map_err(classed)?;
+        conn.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)
+            .map_err(classed)?;
+        schema::migrate(&mut conn)?;
+        Ok(conn)
+    };
+    opened().map_err(|error| about(path, error))
+}
+
+/// Opens a connection that reads. The writer's must be open.
+pub(crate) fn reader(path: &Path, options: &Options) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = || -> rusqlite::Result<Connection> {
+        let conn = Connection::open_with_flags(path, flags)?;
+        prepare(&conn, options)?;
+        Ok(conn)
+    };
+    opened().map_err(|error| about(path, classed(error)))
+}
+
+fn prepare(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
+    conn.busy_timeout(options.busy_timeout)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.pragma_update(None, "temp_store", "memory")
+}
+
+/// Turns on the write-ahead log, which the file remembers. While another process does the same, SQLite answers that it
+/// is busy without waiting, so we do.
+fn turn_on_log(conn: &Connection, patience: Duration) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let mode = conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
+        let mode: Result<String> = mode.map_err(classed);
+        match mode {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                return Err(Error::Unavailable(format!(
+                    "it cannot have a write-ahead log (its journal stays {mode}): is it on a file system without \
+                     shared memory, such as a network drive?"
+                )));
+            }
+            Err(Error::Conflict(_)) if begun.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Refuses a path where SQLite would only say that it cannot open it.
+fn refuse_what_cannot_be(path: &Path) -> Result<()> {
+    let problem = match path.parent() {
+        _ if path.is_dir() => "it is a directory: name a file in it".to_owned(),
+        Some(parent) if !parent.is_dir() => {
+            format!("there is no directory {}: create it first", parent.display())
+        }
+        _ => return Ok(()),
+    };
+    Err(about(path, Error::Unavailable(problem)))
+}
+
+/// Names the file, and what to do where SQLite's own words do not say.
+fn about(path: &Path, error: Error) -> Error {
+    let path = path.display();
+    match error {
+        Error::Unavailable(text) if text.starts_with("unable to open database file") => {
+            Error::Unavailable(format!(
+                "cannot open {path}: {text}; are it and its directory there and writable?"
+            ))
+        }
+        Error::Unavailable(text) => Error::Unavailable(format!("cannot open {path}: {text}")),
+        Error::Conflict(text) => Error::Conflict(format!("cannot open {path} now: {text}")),
+        Error::Broken(text) if text.starts_with("file is not a database") => Error::Broken(
+            format!("{path} is not an SQLite database: name another file, or move this one away"),
+        ),
+        other => Error::Broken(format!("cannot use {path}: {}", bare(other))),
+    }
+}

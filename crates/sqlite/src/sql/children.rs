@@ -1,0 +1,47 @@
+//! Reads the children of a barrier.
+
+use abide_core::model::{BarrierNumber, Child, InstanceId};
+use rusqlite::{Connection, Result, Row, params};
+
+use crate::cells;
+
+/// By `abide_children`, in order of the id.
+pub(crate) const CHILDREN: &str = "
+    select id, key, machine, status, state, result, last_error from abide_instances
+    where parent_id = ?1 and parent_barrier = ?2 order by id";
+
+/// The children of one barrier, by id.
+pub(crate) fn children(
+    conn: &Connection,
+    parent: InstanceId,
+    barrier: BarrierNumber,
+) -> Result<Vec<Child>> {
+    let mut statement = conn.prepare_cached(CHILDREN)?;
+    let rows = statement.query_map(params![parent.0, barrier.0], read)?;
+    rows.collect()
+}
+
+/// The children of each of these barriers, by id.
+pub(crate) fn of_all(
+    conn: &Connection,
+    barriers: &[(InstanceId, BarrierNumber)],
+) -> Result<Vec<(InstanceId, Child)>> {
+    let mut all = Vec::new();
+    for (parent, barrier) in barriers {
+        let of_this = children(conn, *parent, *barrier)?;
+        all.extend(of_this.into_iter().map(|child| (*parent, child)));
+    }
+    Ok(all)
+}
+
+fn read(row: &Row<'_>) -> Result<Child> {
+    Ok(Child {
+        id: cells::id(row, 0)?,
+        key: cells::maybe_key(row, 1)?,
+        machine: cells::name(row, 2)?,
+        status: cells::status(row, 3)?,
+        state: cells::json(row, 4)?,
+        result: cells::maybe_json(row, 5)?,
+        last_error: row.get(6)?,
+    })
+}

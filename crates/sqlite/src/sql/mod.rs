@@ -1,0 +1,30 @@
+//! The statements of a transaction: one function for each, with its SQL beside it.
+//!
+//! Nothing here locks: a transaction that writes is the only one that does, from its beginning to its end. Statements
+//! that are run for many rows are prepared once and run in a loop, which SQLite likes better than one statement over a
+//! list. A number in the SQL of an index's condition (`status = 2`) stands there as a number, not as a parameter:
+//! SQLite takes a partial index only when it can see that its condition holds.
+
+pub(crate) mod children;
+pub(crate) mod claim;
+pub(crate) mod insert;
+pub(crate) mod load;
+pub(crate) mod machines;
+pub(crate) mod partitions;
+pub(crate) mod query;
+pub(crate) mod sweep;
+pub(crate) mod update;
+pub(crate) mod workers;
+
+use rusqlite::Result;
+
+/// A list as it is kept: a JSON array.
+fn json_list<T: serde::Serialize>(list: &[T]) -> Result<String> {
+    serde_json::to_string(list)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// How many rows a statement may answer.
+fn limited(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,61 @@
+//! Who stands where in a partition.
+
+use abide_core::model::{InstanceId, Key, Name};
+use abide_core::rules::partition::Contender;
+use abide_kernel::Partition;
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+use crate::cells;
+
+/// Who is at the front of each partition, and who is the first of its runnable rows.
+pub(crate) fn partitions(conn: &Connection, keys: &[Key]) -> Result<Vec<Partition>> {
+    let mut front = conn.prepare_cached(FRONT)?;
+    let mut first = conn.prepare_cached(FIRST)?;
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let front = front.query_row([key.as_str()], contender).optional()?;
+        let first = first.query_row([key.as_str()], contender).optional()?;
+        found.push(Partition {
+            front: front.map(|(front, _)| front),
+            first,
+        });
+    }
+    Ok(found)
+}
+
+/// By `abide_partition_front`, which has at most one entry for each partition.
+pub(crate) const FRONT: &str = "
+    select id, status, priority, due_at, queue from abide_instances
+    where partition_key = ?1 and partition_key is not null and behind = 0 and status in (2, 3)";
+
+/// By `abide_partition_queue`, its first entry.
+pub(crate) const FIRST: &str = "
+    select id, status, priority, due_at, queue from abide_instances
+    where partition_key = ?1 and partition_key is not null and status = 2
+    order by priority, due_at, id limit 1";
+
+fn contender(row: &Row<'_>) -> Result<(Contender, Name)> {
+    let contender = Contender {
+        id: cells::id(row, 0)?,
+        status: cells::status(row, 1)?,
+        priority: cells::priority(row, 2)?,
+        due_at: cells::maybe_time(row, 3)?.unwrap_or_default(),
+    };
+    Ok((contender, cells::name(row, 4)?))
+}
+
+/// By primary key; moves into or out of `abide_claimable` and `abide_partition_front`.
+pub(crate) const SET_BEHIND: &str = "update abide_instances set behind = ?2 where id = ?1";
+
+/// Puts the first ones behind, then the second ones in front. In this order, or two would be at a front for a moment,
+/// which `abide_partition_front` refuses.
+pub(crate) fn reorder(conn: &Connection, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
+    let mut statement = conn.prepare_cached(SET_BEHIND)?;
+    for id in back {
+        statement.execute(params![id.0, true])?;
+    }
+    for id in front {
+        statement.execute(params![id.0, false])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Workers and their leases.
+
+use abide_core::model::{Name, Timestamp, Worker, WorkerId};
+use abide_kernel::NewWorker;
+use rusqlite::{Connection, Result, Row, params};
+
+use super::json_list;
+use crate::cells;
+
+const INSERT: &str = "
+    insert into abide_workers (name, lease_until, started_at, queues, lanes) values (?1, ?2, ?3, ?4, ?5)";
+
+/// Inserts a worker under a number that no worker has had before.
+pub(crate) fn insert(conn: &Connection, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
+    let lease_until = now + worker.lease;
+    conn.prepare_cached(INSERT)?.execute(params![
+        worker.name.as_str(),
+        lease_until.as_micros(),
+        now.as_micros(),
+        json_list(&worker.queues)?,
+        json_list(&worker.lanes)?,
+    ])?;
+    Ok(Worker {
+        id: WorkerId(conn.last_insert_rowid()),
+        name: worker.name.clone(),
+        lease_until,
+        started_at: now,
+        queues: worker.queues.clone(),
+        lanes: worker.lanes.clone(),
+    })
+}
+
+/// By `abide_workers_by_name`.
+pub(crate) const NAMED: &str = "
+    select id, name, lease_until, started_at, queues, lanes from abide_workers where name = ?1 order by id";
+
+/// The workers of that name, living or not.
+pub(crate) fn named(conn: &Connection, name: &Name) -> Result<Vec<Worker>> {
+    let mut statement = conn.prepare_cached(NAMED)?;
+    let rows = statement.query_map([name.as_str()], read)?;
+    rows.collect()
+}
+
+/// By `abide_workers_by_lease`.
+pub(crate) const DEAD: &str = "
+    select id, name, lease_until, started_at, queues, lanes from abide_workers
+    where lease_until <= ?1 order by lease_until, id";
+
+/// The workers whose lease has run out.
+pub(crate) fn dead(conn: &Connection, now: Timestamp) -> Result<Vec<Worker>> {
+    let mut statement = conn.prepare_cached(DEAD)?;
+    let rows = statement.query_map([now.as_micros()], read)?;
+    rows.collect()
+}
+
+/// By `abide_workers_by_lease`.
+pub(crate) const LIVING: &str = "
+    select id, name, lease_until, started_at, queues, lanes from abide_workers where lease_until > ?1";
+
+/// The workers whose lease has not run out, by id.
+pub(crate) fn living(conn: &Connection, now: Timestamp) -> Result<Vec<Worker>> {
+    let mut statement = conn.prepare_cached(LIVING)?;
+    let rows = statement.query_map([now.as_micros()], read)?;
+    let mut living = rows.collect::<Result<Vec<Worker>>>()?;
+    living.sort_unstable_by_key(|worker| worker.id);
+    Ok(living)
+}
+
+fn read(row: &Row<'_>) -> Result<Worker> {
+    Ok(Worker {
+        id: WorkerId(row.get(0)?),
+        name: cells::name(row, 1)?,
+        lease_until: cells::time(row, 2)?,
+        started_at: cells::time(row, 3)?,
+        queues: cells::list(row, 4)?,
+        lanes: cells::list(row, 5)?,
+    })
+}
+
+/// By primary key.
+pub(crate) const RENEW: &str =
+    "update abide_workers set lease_until = ?3 where id = ?1 and lease_until > ?2";
+
+/// Lets a worker's lease run until that moment if it has not run out; whether it had not.
+pub(crate) fn renew(
+    conn: &Connection,
+    worker: WorkerId,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<bool> {
+    let mut statement = conn.prepare_cached(RENEW)?;
+    let renewed = statement.execute(params![worker.0, now.as_micros(), until.as_micros()])?;
+    Ok(renewed > 0)
+}
+
+/// By primary key.
+pub(crate) const EXPIRE: &str =
+    "update abide_workers set lease_until = min(lease_until, ?2) where id = ?1";
+
+/// Ends the leases of these workers; one that ended earlier stays as it was.
+pub(crate) fn expire(conn: &Connection, workers: &[WorkerId], now: Timestamp) -> Result<()> {
+    let mut statement = conn.prepare_cached(EXPIRE)?;
+    for worker in workers {
+        statement.execute(params![worker.0, now.as_micros()])?;
+    }
+    Ok(())
+}
+
+/// By primary key.
+pub(crate) const DELETE: &str = "delete from abide_workers where id = ?1";
+
+/// Deletes workers.
+pub(crate) fn delete(conn: &Connection, workers: &[WorkerId]) -> Result<()> {
+    let mut statement = conn.prepare_cached(DELETE)?;
+    for worker in workers {
+        statement.execute([worker.0])?;
+    }
+    Ok(())
+}

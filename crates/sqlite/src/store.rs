@@ -1,0 +1,245 @@
+//! The store: what holds the threads together, and what is asked of them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use abide_core::model::{BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker};
+use abide_core::model::Limits;
+use abide_kernel::{
+    Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store,
+    SystemClock, Target,
+};
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use crate::open;
+use crate::options::Options;
+use crate::read::{Readers, spawn};
+use crate::sql::{children, query, workers};
+use crate::watch::Watch;
+use crate::within::run_within;
+use crate::writer::{Request, Run, Writer};
+
+/// How many requests may wait for the writer before a caller has to wait to be let in.
+const WAITING_MAX: usize = 4096;
+
+/// A store in an SQLite file.
+pub struct Sqlite {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    bus: Bus,
+    writer: mpsc::Sender<Request>,
+    readers: Readers,
+    commits: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    threads: Mutex<Threads>,
+}
+
+/// The threads, in the order in which they end.
+#[derive(Default)]
+struct Threads {
+    watch: Option<JoinHandle<()>>,
+    readers: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Sqlite {
+    /// Opens a file, which is created when it is not there, and brings its tables up to date.
+    ///
+    /// Blocks while it does, which is a matter of milliseconds unless another process is writing. A crash in the midst
+    /// of it leaves a file that can be opened.
+    ///
+    /// Errors: [`Unavailable`](Error::Unavailable) when the file cannot be opened or created;
+    /// [`Conflict`](Error::Conflict) when another process wrote for longer than the busy timeout;
+    /// [`Broken`](Error::Broken) when it is no SQLite database, or a newer release of abide has written to it. Nothing
+    /// was changed then.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<Self>> {
+        let path = std::path::absolute(path)
+            .map_err(|error| Error::Unavailable(format!("the path of the database: {error}")))?;
+        let conn = open::writer(&path, &options)?;
+        let (readers, reading) = Readers::start(&path, &options)?;
+        let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::default()));
+        let bus = Bus::new();
+        let commits = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+
+        let (writer, requests) = mpsc::channel(WAITING_MAX);
+        let watch = Watch::new(&path, writer.downgrade(), Arc::clone(&stop));
+        let writing = Writer::new(
+            conn,
+            requests,
+            Arc::clone(&clock),
+            options.limits.clone(),
+            bus.clone(),
+            Arc::clone(&commits),
+        )?;
+        let threads = Threads {
+            writer: Some(spawn("abide-write", move || writing.serve())?),
+            readers: reading,
+            watch: Some(spawn("abide-watch", move || watch.serve())?),
+        };
+        Ok(Arc::new(Self {
+            path,
+            clock,
+            limits: options.limits,
+            bus,
+            writer,
+            readers,
+            commits,
+            stop,
+            threads: Mutex::new(threads),
+        }))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many transactions this store has committed since it was opened: fewer than it was asked for when callers
+    /// came together.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Runs operations inside a transaction of the caller's, with this store's clock and limits: see [`run_within`].
+    pub fn run_within(&self, conn: &Connection, ops: &[Op]) -> Result<Vec<Answer>> {
+        run_within(conn, ops, self.clock.now(), &self.limits)
+    }
+
+    async fn request(&self, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
+        let (answer, answered) = oneshot::channel();
+        let run = Request::Run(Run { ops, answer });
+        self.writer.send(run).await.map_err(|_| Error::Closed)?;
+        // The thread is gone when it does not answer, and the operations with it: or it panicked, and rolled back.
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Store for Sqlite {
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        Box::pin(self.request(ops))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    fn listen(&self) -> Listener {
+        self.bus.listen()
+    }
+
+    fn writers(&self) -> usize {
+        1
+    }
+
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
+        let target = target.clone();
+        Box::pin(self.readers.read(move |conn| query::get(conn, &target)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        filter: &'a Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page<Instance>>> {
+        let filter = filter.clone();
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = self.readers.read(move |conn| query::list(conn, &filter, before, one_more));
+            let mut items = read.await?;
+            let more = items.len() > limit;
+            items.truncate(limit);
+            let next = items.last().map(|last| last.id).filter(|_| more);
+            Ok(Page { items, next })
+        })
+    }
+
+    fn history(
+        &self,
+        id: InstanceId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
+        Box::pin(self.readers.read(move |conn| query::history(conn, id, after, limit)))
+    }
+
+    fn children(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+    ) -> BoxFuture<'_, Result<Vec<Child>>> {
+        Box::pin(self.readers.read(move |conn| children::children(conn, parent, barrier)))
+    }
+
+    fn endings<'a>(
+        &'a self,
+        ids: &'a [InstanceId],
+    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+        let ids = ids.to_vec();
+        Box::pin(self.readers.read(move |conn| query::endings(conn, &ids)))
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        Box::pin(self.readers.read(query::next_due))
+    }
+
+    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
+        let now = self.clock.now();
+        Box::pin(self.readers.read(move |conn| workers::living(conn, now)))
+    }
+
+    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
+        Box::pin(self.readers.read(query::depths))
+    }
+
+    /// First the watch and the readers, so that nobody keeps the log from being carried over; then the writer, when it
+    /// has done what was waiting.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut threads = self.threads.lock().await;
+            self.stop.store(true, Ordering::Release);
+            if let Some(watch) = &threads.watch {
+                watch.thread().unpark();
+            }
+            self.readers.close();
+            let Threads { watch, readers, writer } = std::mem::take(&mut *threads);
+            join(watch.into_iter().chain(readers)).await;
+            // It may have ended already.
+            let _ = self.writer.send(Request::Close).await;
+            join(writer).await;
+        })
+    }
+}
+
+/// Waits until threads have ended, without holding up the one that asks.
+async fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    let threads: Vec<_> = threads.into_iter().collect();
+    if threads.is_empty() {
+        return;
+    }
+    let (ended, all_ended) = oneshot::channel::<()>();
+    let joining = thread::Builder::new().name("abide-close".to_owned()).spawn(move || {
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store had panicked");
+            }
+        }
+        drop(ended);
+    });
+    if joining.is_ok() {
+        let _ = all_ended.await;
+    }
+}

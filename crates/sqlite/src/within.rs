@@ -1,0 +1,96 @@
+//! Operations inside a transaction of the caller's own (rule 17.1).
+
+use std::ops::Deref;
+
+use abide_core::model::{Limits, Timestamp};
+use abide_kernel::{Answer, Error, Op, Result, run_now};
+use rusqlite::Connection;
+use send_wrapper::SendWrapper;
+
+use crate::error::{bare, classed};
+use crate::schema;
+use crate::session::Session;
+
+/// Runs operations on a connection of the caller's, inside the transaction that is open on it, which may be a
+/// [`rusqlite::Transaction`] or a [`rusqlite::Savepoint`]. Nothing is begun and nothing committed here.
+///
+/// Atomic: all of the operations are part of the caller's transaction, or none is when this answers an error. They
+/// happen when the caller commits, and never if it rolls back. The stores that have the file open, in this process and
+/// in others, notice the commit and wake whoever waits for it.
+///
+/// Errors: [`Conflict`](Error::Conflict) when another transaction writes; begin yours with `begin immediate`, so that
+/// it waits for the other at its beginning and cannot fail so later. [`Broken`](Error::Broken) when no transaction is
+/// open, or the file has not the tables of this release.
+///
+/// ```
+/// use abide_core::model::{Json, Limits, Name, Start, Timestamp};
+/// use abide_kernel::Op;
+/// use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
+/// use abide_sqlite::{Options, Sqlite, run_within};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.db");
+/// let store = Sqlite::open(&path, Options::default())?;          // makes the tables
+///
+/// let mut mine = Connection::open(&path)?;
+/// mine.execute_batch("create table orders (id integer primary key)")?;
+/// let txn = mine.transaction_with_behavior(TransactionBehavior::Immediate)?;
+/// txn.execute("insert into orders values (42)", [])?;
+/// let start = Op::Start(vec![Start::of(Name::new("checkout")?, Json::null())]);
+/// run_within(&txn, &[start], Timestamp::from_micros(0), &Limits::default())?;
+/// txn.commit()?;                                                 // both, or neither
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn run_within(
+    conn: &Connection,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<Vec<Answer>> {
+    if conn.is_autocommit() {
+        return Err(Error::Broken(
+            "there is no transaction open on this connection: begin one, and pass it here".into(),
+        ));
+    }
+    check_tables(conn)?;
+    // What one of the operations wrote before another failed must not stay in the caller's transaction.
+    let savepoint = |sql| conn.prepare_cached(sql)?.execute([]).map(drop);
+    savepoint("savepoint abide_within").map_err(classed)?;
+    let answers = run_now(&mut Session(Lent(SendWrapper::new(conn))), ops, now, limits);
+    if answers.is_err() && !conn.is_autocommit() {
+        savepoint("rollback to abide_within").map_err(classed)?;
+    }
+    if !conn.is_autocommit() {
+        savepoint("release abide_within").map_err(classed)?;
+    }
+    // The stores notice the commit by themselves, so what there is to tell need not be kept.
+    answers.map(|(answers, _effects)| answers)
+}
+
+/// A connection that is only lent, and never leaves the thread it is on: what the kernel makes of it is run to its end
+/// right here.
+struct Lent<'c>(SendWrapper<&'c Connection>);
+
+impl Deref for Lent<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.0
+    }
+}
+
+fn check_tables(conn: &Connection) -> Result<()> {
+    match schema::version(conn) {
+        Ok(schema::VERSION) => Ok(()),
+        Ok(found) => Err(Error::Broken(format!(
+            "this database has {}: open it with abide first, which makes them",
+            if found == 0 {
+                "no tables of abide".to_owned()
+            } else {
+                format!("tables of version {found}, and version {} is needed", schema::VERSION)
+            }
+        ))),
+        Err(Error::Broken(text)) => Err(Error::Broken(text)),
+        Err(error) => Err(Error::Conflict(bare(error))),
+    }
+}

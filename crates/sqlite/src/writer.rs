@@ -1,0 +1,284 @@
+//! The thread that writes: it folds what waits into one transaction, commits once, and answers all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use abide_core::model::Limits;
+use abide_kernel::{Answer, Bus, Clock, Effects, Error, Op, Result, run_now};
+use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, DEFAULT_NAME};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{again, classed, of_checkpoint, of_commit};
+use crate::session::Session;
+
+/// How many requests one transaction takes at most.
+const REQUESTS_AT_ONCE: usize = 256;
+
+/// How long a transaction goes on taking in requests that wait: nobody is kept waiting for his neighbours for longer.
+const FOLDING: Duration = Duration::from_millis(10);
+
+/// After how many pages the log is carried over into the database.
+const LOG_PAGES: i32 = 1000;
+
+/// What the thread is asked.
+pub(crate) enum Request {
+    /// To run operations in a transaction.
+    Run(Run),
+    /// To see whether anybody else has committed.
+    Look,
+    /// To finish what is waiting and end.
+    Close,
+}
+
+/// Operations, and who waits for their answers.
+pub(crate) struct Run {
+    pub ops: Arc<[Op]>,
+    pub answer: oneshot::Sender<Result<Vec<Answer>>>,
+}
+
+/// What the thread works with.
+pub(crate) struct Writer {
+    conn: Connection,
+    requests: mpsc::Receiver<Request>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    bus: Bus,
+    commits: Arc<AtomicU64>,
+    log: Log,
+    /// Changes when another connection commits.
+    data_version: i64,
+    /// Why nothing may be written any more.
+    poison: Option<String>,
+}
+
+/// How a transaction of several requests went.
+enum Transacted {
+    /// It is committed. The answers are those of the first requests; one that failed before it wrote anything is
+    /// answered with its error.
+    Done(Vec<Result<Vec<Answer>>>, Effects),
+    /// It was rolled back because the last of that many requests failed after it had written.
+    Spoiled(usize, Error),
+    /// None of that many requests is known to be committed.
+    Failed(usize, Error),
+}
+
+impl Writer {
+    pub fn new(
+        mut conn: Connection,
+        requests: mpsc::Receiver<Request>,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        bus: Bus,
+        commits: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let log_pages = Arc::new(AtomicI32::new(0));
+        let pages = Arc::clone(&log_pages);
+        let hook = move |_: &mut Wal, length| {
+            pages.store(length, Ordering::Relaxed);
+            Ok(())
+        };
+        conn.wal_hook(Some(hook)).map_err(classed)?;
+        let data_version = data_version(&conn).map_err(classed)?;
+        Ok(Self {
+            conn,
+            requests,
+            clock,
+            limits,
+            bus,
+            commits,
+            log: Log { pages: log_pages, last: 0, checkpoint_at: LOG_PAGES },
+            data_version,
+            poison: None,
+        })
+    }
+
+    /// Serves until it is told to close, or nobody is left who could ask. What was waiting then is served first.
+    pub fn serve(mut self) {
+        let mut waiting = Vec::with_capacity(REQUESTS_AT_ONCE);
+        while self.requests.blocking_recv_many(&mut waiting, REQUESTS_AT_ONCE) > 0 {
+            let mut runs = VecDeque::with_capacity(waiting.len());
+            let mut look = false;
+            for request in waiting.drain(..) {
+                match request {
+                    // Who has gone away meanwhile wants nothing any more.
+                    Request::Run(run) if run.answer.is_closed() => {}
+                    Request::Run(run) => runs.push_back(run),
+                    Request::Look => look = true,
+                    Request::Close => self.requests.close(),
+                }
+            }
+            self.run_all(runs);
+            if look {
+                self.look();
+            }
+            if self.log.is_long() {
+                self.checkpoint(CheckpointMode::PASSIVE);
+            }
+        }
+        self.finish();
+    }
+
+    /// Runs requests in as few transactions as can be, and answers each.
+    fn run_all(&mut self, mut runs: VecDeque<Run>) {
+        let mut alone = 0_usize;
+        while !runs.is_empty() {
+            if let Some(text) = &self.poison {
+                let error = Error::Broken(text.clone());
+                return answer(runs.drain(..), || Err(again(&error)));
+            }
+            let most = if alone > 0 { 1 } else { runs.len() };
+            alone = alone.saturating_sub(1);
+            let together = runs.make_contiguous();
+            match self.transact(together.get(..most).unwrap_or_default()) {
+                Transacted::Done(answers, effects) => {
+                    let mut answers = answers.into_iter();
+                    answer(runs.drain(..answers.len()), || answers.next().unwrap_or(Err(Error::Closed)));
+                    self.bus.tell(effects);
+                }
+                // One of several is at fault, and the others must not suffer: each for itself.
+                Transacted::Spoiled(count, _) if count > 1 => alone = count,
+                Transacted::Spoiled(count, error) | Transacted::Failed(count, error) => {
+                    answer(runs.drain(..count.min(most)), || Err(again(&error)));
+                }
+            }
+        }
+    }
+
+    /// Runs requests, one after the other, in one transaction.
+    fn transact(&mut self, runs: &[Run]) -> Transacted {
+        if let Err(error) = self.execute("begin immediate") {
+            return Transacted::Failed(runs.len(), classed(error));
+        }
+        let (begun, now) = (Instant::now(), self.clock.now());
+        let mut answers = Vec::with_capacity(runs.len());
+        let mut effects = Effects::default();
+        for run in runs {
+            let before = self.conn.total_changes();
+            match run_now(&mut Session(&mut self.conn), &run.ops, now, &self.limits) {
+                Ok((answer, told)) => {
+                    answers.push(Ok(answer));
+                    effects.merge(told);
+                }
+                Err(error) if self.conn.total_changes() == before && !self.conn.is_autocommit() => {
+                    answers.push(Err(error));
+                }
+                Err(error) => {
+                    self.roll_back();
+                    return Transacted::Spoiled(answers.len() + 1, error);
+                }
+            }
+            if begun.elapsed() > FOLDING {
+                break;
+            }
+        }
+        match self.execute("commit") {
+            Ok(()) => {
+                self.commits.fetch_add(1, Ordering::Relaxed);
+                Transacted::Done(answers, effects)
+            }
+            Err(error) => {
+                let failed = of_commit(error);
+                self.roll_back();
+                self.poison(failed.poison);
+                Transacted::Failed(answers.len(), failed.error)
+            }
+        }
+    }
+
+    fn execute(&self, sql: &str) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute([]).map(drop)
+    }
+
+    /// Ends a transaction that went wrong, unless SQLite has ended it already.
+    fn roll_back(&mut self) {
+        if !self.conn.is_autocommit()
+            && let Err(error) = self.execute("rollback")
+        {
+            self.poison(Some(format!("a transaction could not be rolled back ({error}): open the store again")));
+        }
+    }
+
+    /// Stops all writing, also the carrying over of the log at the end: it is the evidence.
+    fn poison(&mut self, why: Option<String>) {
+        let Some(why) = why else { return };
+        tracing::error!("{why}");
+        if let Err(error) = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+            tracing::warn!(%error, "the log may be carried over when the store closes");
+        }
+        self.poison = Some(why);
+    }
+
+    /// Tells everybody to look when another connection has committed since the last time.
+    fn look(&mut self) {
+        match data_version(&self.conn) {
+            Ok(version) if version != self.data_version => {
+                self.data_version = version;
+                self.bus.tell(Effects::anything());
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "could not look for commits of others"),
+        }
+    }
+
+    /// Carries the log over into the database, as far as those who read allow. Those who waited have been answered.
+    fn checkpoint(&mut self, mode: CheckpointMode) {
+        if self.poison.is_none()
+            && let Err(error) = self.conn.wal_checkpoint_v2(DEFAULT_NAME, mode)
+        {
+            tracing::debug!(%error, "the log was not carried over this time");
+            self.poison(of_checkpoint(&error));
+        }
+    }
+
+    fn finish(mut self) {
+        self.checkpoint(CheckpointMode::TRUNCATE);
+        if let Err((_, error)) = self.conn.close() {
+            tracing::warn!(%error, "the connection did not close cleanly");
+        }
+    }
+}
+
+fn answer(runs: impl Iterator<Item = Run>, mut with: impl FnMut() -> Result<Vec<Answer>>) {
+    for run in runs {
+        // Who has gone away meanwhile does not want to know.
+        let _ = run.answer.send(with());
+    }
+}
+
+/// Changes when another connection commits, and not when this one does.
+fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached("pragma data_version")?
+        .query_row([], |row| row.get(0))
+}
+
+/// The write-ahead log: how long it is, and when it is to be carried over.
+struct Log {
+    /// Its length in pages as of the last commit.
+    pages: Arc<AtomicI32>,
+    /// Its length when it was last asked about.
+    last: i32,
+    /// How long it has to be.
+    checkpoint_at: i32,
+}
+
+impl Log {
+    /// Whether it has grown enough since it began or was last carried over. A reader of old data keeps it from beginning
+    /// anew; then it is carried over as often, but not after every commit.
+    fn is_long(&mut self) -> bool {
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages < self.last {
+            self.checkpoint_at = LOG_PAGES;
+        }
+        self.last = pages;
+        let long = pages >= self.checkpoint_at;
+        if long {
+            self.checkpoint_at = pages.saturating_add(LOG_PAGES);
+        }
+        long
+    }
+}
