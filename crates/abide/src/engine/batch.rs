@@ -26,7 +26,15 @@ pub(super) struct Finished {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub finished: Vec<Finished>,
-    pub claims: Vec<ClaimRequest>,
+    pub claims: Vec<Ask>,
+}
+
+/// A request for work, as the dispatcher makes it.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub request: ClaimRequest,
+    /// How often the queue had been woken by then.
+    pub wakes: u64,
 }
 
 /// What became of a transaction.
@@ -35,7 +43,7 @@ pub(super) struct Landed {
     /// Of each outcome, in order.
     pub commits: Vec<(Committed, Sent)>,
     /// What was claimed, request by request.
-    pub claims: Vec<(ClaimRequest, Vec<Claimed>)>,
+    pub claims: Vec<(Ask, Vec<Claimed>)>,
     /// Whether claims may have been made that nobody knows of.
     pub unsure: bool,
     /// Whether such claims were looked for, and given back.
@@ -84,7 +92,7 @@ impl Batch {
                 serves: shared.serves(),
             });
         }
-        ops.extend(self.claims.iter().cloned().map(Op::Claim));
+        ops.extend(self.claims.iter().map(|ask| Op::Claim(ask.request.clone())));
         let ops: Arc<[Op]> = ops.into();
 
         let mut answers = match attempt(&shared, &ops, &mut landed.unsure).await {
@@ -98,7 +106,7 @@ impl Batch {
                 landed.claims = self
                     .claims
                     .into_iter()
-                    .map(|request| (request, Vec::new()))
+                    .map(|ask| (ask, Vec::new()))
                     .collect();
                 landed.unsure = true;
                 if let Some(Op::Commit { commits, .. }) = ops.first() {
@@ -112,13 +120,13 @@ impl Batch {
         {
             landed.commits = committed.into_iter().zip(sent).collect();
         }
-        for (request, answer) in self.claims.into_iter().zip(answers) {
+        for (ask, answer) in self.claims.into_iter().zip(answers) {
             let claimed = if let Answer::Claimed(claimed) = answer {
                 claimed
             } else {
                 Vec::new()
             };
-            landed.claims.push((request, claimed));
+            landed.claims.push((ask, claimed));
         }
         landed
     }

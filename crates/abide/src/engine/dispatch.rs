@@ -13,7 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::batch::{Batch, Finished, Landed, Sent, search};
+use super::batch::{Ask, Batch, Finished, Landed, Sent, search};
 use super::builder::Shared;
 use super::settings::Crash;
 use super::stats::add;
@@ -37,6 +37,10 @@ struct Queue {
     taken: usize,
     /// Whether there may be work that was not asked for.
     hungry: bool,
+    /// Whether the last claim brought all that was asked for, so that asking twice at once is worth it.
+    plenty: bool,
+    /// Counts the wakes, so that one that comes while a claim is under way is not forgotten.
+    wakes: u64,
 }
 
 pub(super) struct Dispatcher {
@@ -73,6 +77,8 @@ impl Dispatcher {
             places: *places,
             taken: 0,
             hungry: true,
+            plenty: false,
+            wakes: 0,
         });
         Self {
             news,
@@ -134,6 +140,7 @@ impl Dispatcher {
         for queue in &mut self.queues {
             if effects.anything || effects.ready.contains(&queue.name) {
                 queue.hungry = true;
+                queue.wakes += 1;
             }
         }
     }
@@ -219,12 +226,16 @@ impl Dispatcher {
             if queue.hungry && free > 0 && (free >= worth || !batch.finished.is_empty()) {
                 let limit = free.min(most);
                 queue.taken += limit;
-                queue.hungry = false;
-                batch.claims.push(ClaimRequest {
+                queue.hungry = queue.plenty;
+                let request = ClaimRequest {
                     worker: self.shared.worker(),
                     queue: queue.name.clone(),
                     lanes: self.shared.lanes.clone(),
                     limit,
+                };
+                batch.claims.push(Ask {
+                    request,
+                    wakes: queue.wakes,
                 });
             }
         }
@@ -251,16 +262,16 @@ impl Dispatcher {
         for (committed, sent) in landed.commits {
             self.settle_one(committed, sent);
         }
-        for (request, claimed) in landed.claims {
+        for (ask, claimed) in landed.claims {
             add(&self.shared.counters.claimed, claimed.len());
             if let Some(queue) = self
                 .queues
                 .iter_mut()
-                .find(|queue| queue.name == request.queue)
+                .find(|queue| queue.name == ask.request.queue)
             {
-                queue.taken -= request.limit - claimed.len();
-                // As many as were asked for: there may be more.
-                queue.hungry |= claimed.len() == request.limit;
+                queue.taken -= ask.request.limit - claimed.len();
+                queue.plenty = claimed.len() == ask.request.limit;
+                queue.hungry = queue.plenty || queue.wakes > ask.wakes;
             }
             let now = self.shared.clock.now();
             for one in claimed {

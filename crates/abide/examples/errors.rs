@@ -1,0 +1,73 @@
+//! What happens when a step fails: a retry policy for what passes, an error handler for what does not.
+//!
+//! `cargo run --example errors`
+
+use abide::{Abide, Context, Fault, Machine, Outcome, Retry, Step, done, millis, next, secs};
+
+#[derive(Debug, thiserror::Error)]
+enum ChargeError {
+    #[error("the bank does not answer")]
+    Busy,
+    #[error("the card is declined")]
+    Declined,
+}
+
+/// Stands for a bank: busy twice, and then it declines.
+fn charge(attempt: u32) -> Result<(), ChargeError> {
+    if attempt < 2 {
+        Err(ChargeError::Busy)
+    } else {
+        Err(ChargeError::Declined)
+    }
+}
+
+#[derive(Step)]
+enum At {
+    Charge,
+    Apologise,
+}
+
+struct Payment;
+
+impl Machine for Payment {
+    const NAME: &'static str = "payment";
+    type Step = At;
+    type State = ();
+    type Output = String;
+
+    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            At::Charge => {
+                // A real one would be given ctx.token(), which is the same when the step is run again.
+                charge(ctx.attempt())?;
+                done("paid".into())
+            }
+            At::Apologise => done("not paid, and sorry".into()),
+        }
+    }
+
+    async fn on_error(&self, fault: &Fault, ctx: &mut Context<Self>) -> Outcome<Self> {
+        println!("attempt {}: {fault}", ctx.attempt());
+        match fault.downcast_ref() {
+            Some(ChargeError::Declined) => next(At::Apologise),
+            _ => ctx.retry_or_stop(&self.retry(), fault),
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::exponential(millis(10)).cap(secs(1)).attempts(5)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let abide = Abide::open("memory:").await?;
+    let engine = abide.engine().machine(Payment).start().await?;
+    let payment = abide.start(Payment, ()).await?;
+    println!("{}", payment.result().await?);
+    for entry in payment.history().await? {
+        println!("{:>3} {}", entry.seq, entry.what.kind());
+    }
+    engine.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Plain jobs: one async function each, with a retry policy.
+//!
+//! `cargo run --example jobs`
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use abide::{Abide, Job, Retry, millis, spec};
+
+const RESIZE: Job<String, String> =
+    Job::new("resize").retry(Retry::exponential(millis(5)).cap(millis(100)));
+
+/// How often the flaky service was called.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+async fn resize(path: String) -> Result<String, abide::BoxError> {
+    if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+        return Err("the image service is busy".into());
+    }
+    Ok(path.replace(".png", ".small.png"))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let abide = Abide::open("memory:").await?;
+    let engine = abide
+        .engine()
+        .job(RESIZE, resize)
+        .queue("default", 8)
+        .start()
+        .await?;
+
+    // One by one, with a handle on each …
+    let kettle = abide
+        .start(RESIZE, "kettle.png".into())
+        .key("image:kettle")
+        .await?;
+    println!("{}", kettle.result().await?);
+
+    // … or a thousand in one transaction.
+    let started = abide
+        .start_all((0..1_000).map(|n| spec(RESIZE, format!("{n}.png"))))
+        .await?;
+    for one in started {
+        let job = abide
+            .handle::<String>(one?.id())
+            .await?
+            .ok_or("it was just started")?;
+        job.result().await?;
+    }
+    println!("1000 more, in {} calls", CALLS.load(Ordering::Relaxed));
+
+    engine.shutdown().await;
+    Ok(())
+}
