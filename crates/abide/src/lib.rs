@@ -77,3 +77,16 @@ pub use time::{days, hours, millis, minutes, secs};
 pub use abide_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use abide_sqlite as sqlite;
+
+/// The guides' examples are compiled and run with the tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/machines.md")]
+    struct Machines;
+    #[doc = include_str!("../../../docs/children.md")]
+    struct Children;
+    #[doc = include_str!("../../../docs/queues.md")]
+    struct Queues;
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+}

@@ -38,7 +38,11 @@ struct Dial {
 impl ManualClock {
     /// A clock that stands at that moment.
     pub fn at(now: Timestamp) -> Self {
-        Self(Arc::new(Mutex::new(Dial { now, sleepers: BTreeMap::new(), last_sleeper: 0 })))
+        Self(Arc::new(Mutex::new(Dial {
+            now,
+            sleepers: BTreeMap::new(),
+            last_sleeper: 0,
+        })))
     }
 
     /// Moves it on, and wakes whoever slept until then.
@@ -56,7 +60,11 @@ impl ManualClock {
     /// The earliest moment anybody sleeps for. A sleep counts from the first time it is polled until it is dropped or
     /// the clock has reached it.
     pub fn next_sleeper(&self) -> Option<Timestamp> {
-        self.dial().sleepers.keys().next().map(|(moment, _)| *moment)
+        self.dial()
+            .sleepers
+            .keys()
+            .next()
+            .map(|(moment, _)| *moment)
     }
 
     fn dial(&self) -> MutexGuard<'_, Dial> {
@@ -79,7 +87,11 @@ impl Clock for ManualClock {
     }
 
     fn sleep_until(&self, moment: Timestamp) -> BoxFuture<'static, ()> {
-        Box::pin(Sleep { clock: self.clone(), moment, number: None })
+        Box::pin(Sleep {
+            clock: self.clone(),
+            moment,
+            number: None,
+        })
     }
 }
 
@@ -104,7 +116,8 @@ impl Future for Sleep {
             dial.last_sleeper += 1;
             dial.last_sleeper
         });
-        dial.sleepers.insert((self.moment, number), cx.waker().clone());
+        dial.sleepers
+            .insert((self.moment, number), cx.waker().clone());
         Poll::Pending
     }
 }

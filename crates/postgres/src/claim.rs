@@ -137,7 +137,8 @@ pub(crate) async fn waiting(
         Some(rows) => rows,
         None => txn.read(WAITING, waiting_params(queue, lanes)).await?,
     };
-    Ok(each(&rows, |cells| cells.next())?.into_iter().flatten().next())
+    let first: Vec<Option<Priority>> = each(&rows, |cells| cells.next())?;
+    Ok(first.into_iter().flatten().next())
 }
 
 /// The parameters of [`WAITING`].

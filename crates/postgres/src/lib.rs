@@ -1,1 +1,42 @@
-//! postgres
+//! The PostgreSQL store of the abide durable-execution engine.
+//!
+//! [`Postgres`] keeps instances in a PostgreSQL database (14 or newer), in a schema called `abide` that it creates and
+//! migrates itself. What follows from what is decided elsewhere, in the kernel; here is how rows are found, locked and
+//! written, each statement with its promise, the index it uses and what it locks.
+//!
+//! A transaction's statements are pipelined: a batch that loads, writes and commits takes two round trips. It works
+//! behind pgbouncer in transaction mode: nothing is prepared by name and no connection keeps state; only
+//! [LISTEN](Listen) needs a way past it.
+//!
+//! Locks are taken in one order everywhere: partitions by the number of their lock, then instances by id.
+
+mod cells;
+mod claim;
+mod clock;
+mod connect;
+mod error;
+mod insert;
+mod load;
+mod migrate;
+mod notify;
+mod options;
+mod param;
+mod partition;
+mod pool;
+mod read;
+#[doc(hidden)]
+pub mod statements;
+mod store;
+mod sweep;
+mod txn;
+mod verbs;
+mod within;
+mod workers;
+mod write;
+
+pub use migrate::{Migration, migrations};
+pub use options::{Listen, Options};
+pub use store::Postgres;
+pub use within::run_within;
+
+pub use tokio_postgres;

@@ -52,7 +52,7 @@ select instance_id, seq, at, events from abide.history \
 where instance_id = $1 \
     and (select i.history_seq from abide.instances i where i.id = $1) > $2 \
     and seq >= coalesce((select max(h.seq) from abide.history h \
-        where h.instance_id = $1 and h.seq <= $2 + 1), 0) \
+        where h.instance_id = $1 and h.seq <= $2::bigint + 1), 0) \
 order by seq limit $3";
 
 /// How instances stand, and how those that have ended did. Index: `instances_pkey`.
@@ -108,6 +108,10 @@ pub(crate) async fn list(
     before: Option<InstanceId>,
     limit: usize,
 ) -> Result<Page<Instance>> {
+    if filter.key_prefix.as_ref().is_some_and(|prefix| prefix.contains('\0')) {
+        // No key begins so, and the server would not take it as text.
+        return Ok(Page { items: Vec::new(), next: None });
+    }
     let params = vec![
         Param::one(before.unwrap_or(InstanceId(i64::MAX))),
         Param::one(filter.status.map(Status::code)),
@@ -132,7 +136,7 @@ pub(crate) async fn history(
     after: u32,
     limit: usize,
 ) -> Result<Vec<HistoryRow>> {
-    let params = vec![Param::one(id), Param::one(after), Param::one(limit)];
+    let params = vec![Param::one(id), Param::one(i64::from(after)), Param::one(limit)];
     let rows = query(client, HISTORY, params).await?;
     each(&rows, |cells| {
         let (instance, seq) = (cells.next()?, cells.next()?);
@@ -150,11 +154,11 @@ pub(crate) async fn endings(
         let (id, status) = (cells.next()?, cells.next()?);
         Ok((id, Ending { id, status, result: cells.next()?, last_error: cells.next()? }))
     })?;
-    let mut found: HashMap<InstanceId, Ending> = found.into_iter().collect();
+    let found: HashMap<InstanceId, Ending> = found.into_iter().collect();
     let (mut endings, mut missing) = (Vec::new(), Vec::new());
     for id in ids {
-        match found.remove(id) {
-            Some(ending) if ending.status.is_terminal() => endings.push(ending),
+        match found.get(id) {
+            Some(ending) if ending.status.is_terminal() => endings.push(ending.clone()),
             Some(_) => {}
             None => missing.push(*id),
         }

@@ -55,7 +55,7 @@ create index abide_claimable on abide_instances (queue, machine, version, priori
     where status = 2 and behind = 0;
 
 -- What is scheduled or parked, by when it is due; first what is due at no time.
-create index abide_parked on abide_instances (due_at) where status in (1, 4, 5);
+create index abide_parked on abide_instances (due_at) where status = 1 or status = 4 or status = 5;
 
 -- What each worker holds.
 create index abide_held on abide_instances (worker) where status = 3;
@@ -71,7 +71,7 @@ create index abide_key on abide_instances (key) where key is not null;
 
 -- A partition has one at its front (rule 6.3).
 create unique index abide_partition_front on abide_instances (partition_key)
-    where partition_key is not null and behind = 0 and status in (2, 3);
+    where partition_key is not null and behind = 0 and (status = 2 or status = 3);
 
 -- Who is next in a partition.
 create index abide_partition_queue on abide_instances (partition_key, priority, due_at)

@@ -9,7 +9,10 @@ use crate::{Answer, ClaimRequest, Op};
 pub async fn a_queue_is_served_by_priority_then_due_time_then_id(lab: Lab) {
     // rule 6.1
     let now = lab.now();
-    let at = |priority, due| Start { when: When::At(due), ..urgent(priority) };
+    let at = |priority, due| Start {
+        when: When::At(due),
+        ..urgent(priority)
+    };
     let starts = vec![
         at(5, now),
         at(-5, now),
@@ -33,7 +36,14 @@ pub async fn the_order_holds_across_machines_and_versions(lab: Lab) {
         version: Some(version),
         ..urgent(priority)
     };
-    let starts = vec![of("a", 1, 3), of("b", 1, 1), of("a", 2, 2), of("b", 1, 3), of("a", 1, 0), of("a", 2, 3)];
+    let starts = vec![
+        of("a", 1, 3),
+        of("b", 1, 1),
+        of("a", 2, 2),
+        of("b", 1, 3),
+        of("a", 1, 0),
+        of("a", 2, 3),
+    ];
     let started = lab.start_all(starts).await;
     let worker = lab.worker("w").await;
     let lanes = || vec![lane("b", 1), lane("a", 2), lane("a", 1)];
@@ -45,23 +55,58 @@ pub async fn the_order_holds_across_machines_and_versions(lab: Lab) {
 
 pub async fn a_worker_is_given_only_what_it_has_code_for(lab: Lab) {
     // rule 2.6
-    let of = |machine, version| Start { machine: name(machine), version: Some(version), ..plain() };
-    let started = lab.start_all(vec![of("m", 1), of("m", 2), of("n", 1), of("mm", 1)]).await;
+    let of = |machine, version| Start {
+        machine: name(machine),
+        version: Some(version),
+        ..plain()
+    };
+    let started = lab
+        .start_all(vec![of("m", 1), of("m", 2), of("n", 1), of("mm", 1)])
+        .await;
     let worker = lab.worker("w").await;
-    assert_eq!(ids(&lab.claim_from(worker, "default", vec![lane("m", 2)], 10).await), [started[1]]);
-    assert!(lab.claim_from(worker, "default", vec![lane("m", 3), lane("x", 1)], 10).await.is_empty());
+    assert_eq!(
+        ids(&lab
+            .claim_from(worker, "default", vec![lane("m", 2)], 10)
+            .await),
+        [started[1]]
+    );
+    assert!(
+        lab.claim_from(worker, "default", vec![lane("m", 3), lane("x", 1)], 10)
+            .await
+            .is_empty()
+    );
     let left = lab.get(started[0]).await;
-    assert_eq!((left.status, left.attempt, left.worker), (Status::Runnable, 0, None));
-    assert_eq!(ids(&lab.claim_from(worker, "default", vec![lane("n", 1), lane("n", 1)], 10).await), [started[2]]);
+    assert_eq!(
+        (left.status, left.attempt, left.worker),
+        (Status::Runnable, 0, None)
+    );
+    assert_eq!(
+        ids(&lab
+            .claim_from(worker, "default", vec![lane("n", 1), lane("n", 1)], 10)
+            .await),
+        [started[2]]
+    );
 }
 
 pub async fn a_queue_gives_only_what_is_in_it(lab: Lab) {
     // rule 6.1
-    let slow = lab.start(Start { queue: Some(name("slow")), ..plain() }).await;
+    let slow = lab
+        .start(Start {
+            queue: Some(name("slow")),
+            ..plain()
+        })
+        .await;
     let plain = lab.start(plain()).await;
     let worker = lab.worker("w").await;
-    assert_eq!(ids(&lab.claim_from(worker, "slow", vec![lane("m", 1)], 10).await), [slow]);
-    assert!(lab.claim_from(worker, "slo", vec![lane("m", 1)], 10).await.is_empty());
+    assert_eq!(
+        ids(&lab.claim_from(worker, "slow", vec![lane("m", 1)], 10).await),
+        [slow]
+    );
+    assert!(
+        lab.claim_from(worker, "slo", vec![lane("m", 1)], 10)
+            .await
+            .is_empty()
+    );
     assert_eq!(lab.claim_ids(worker, 10).await, [plain]);
 }
 
@@ -92,7 +137,11 @@ pub async fn a_claim_of_nothing_or_without_code_takes_nothing(lab: Lab) {
     let id = lab.start(plain()).await;
     let worker = lab.worker("w").await;
     assert!(lab.claim_some(worker, 0).await.is_empty());
-    assert!(lab.claim_from(worker, "default", Vec::new(), 5).await.is_empty());
+    assert!(
+        lab.claim_from(worker, "default", Vec::new(), 5)
+            .await
+            .is_empty()
+    );
     assert_eq!(lab.status(id).await, Status::Runnable);
 }
 
@@ -111,22 +160,50 @@ pub async fn a_claim_carries_all_that_the_step_needs(lab: Lab) {
     lab.pass(SECOND);
     let claimed = lab.claim(worker).await;
     let claim = &claimed.claim;
-    assert_eq!((claim.id(), claim.worker(), claim.partition(), claim.parent()), (id, worker, Some(&key("p")), None));
-    assert_eq!((claimed.key, claimed.kind, claimed.machine), (Some(key("k")), Kind::Machine, name("m")));
-    assert_eq!((claimed.version, claimed.step, claimed.step_seq), (1, name("pack"), 1));
+    assert_eq!(
+        (
+            claim.id(),
+            claim.worker(),
+            claim.partition(),
+            claim.parent()
+        ),
+        (id, worker, Some(&key("p")), None)
+    );
+    assert_eq!(
+        (claimed.key, claimed.kind, claimed.machine),
+        (Some(key("k")), Kind::Machine, name("m"))
+    );
+    assert_eq!(
+        (claimed.version, claimed.step, claimed.step_seq),
+        (1, name("pack"), 1)
+    );
     assert_eq!((claimed.attempt, claimed.state), (0, json("{\"a\": 1}")));
-    assert_eq!((claimed.queue, claimed.priority.0, claimed.due_at), (name("default"), 4, due_at));
+    assert_eq!(
+        (claimed.queue, claimed.priority.0, claimed.due_at),
+        (name("default"), 4, due_at)
+    );
     assert_eq!((claimed.cause, claimed.timed_out), (Cause::Start, false));
     assert_eq!((claimed.joins, claimed.children), (None, Vec::new()));
     let held = lab.get(id).await;
-    assert_eq!((held.status, held.worker, held.due_at), (Status::Executing, Some(worker), Some(due_at)));
+    assert_eq!(
+        (held.status, held.worker, held.due_at),
+        (Status::Executing, Some(worker), Some(due_at))
+    );
 }
 
 pub async fn a_transaction_sees_what_it_has_done_itself(lab: Lab) {
     // rule 1.1
     let worker = lab.worker("w").await;
-    let request = |queue| ClaimRequest { worker, queue: name(queue), lanes: vec![lane("m", 1)], limit: 10 };
-    let slow = Start { queue: Some(name("slow")), ..plain() };
+    let request = |queue| ClaimRequest {
+        worker,
+        queue: name(queue),
+        lanes: vec![lane("m", 1)],
+        limit: 10,
+    };
+    let slow = Start {
+        queue: Some(name("slow")),
+        ..plain()
+    };
     let ops = vec![
         Op::Claim(request("default")),
         Op::Start(many(2)),
@@ -147,7 +224,11 @@ pub async fn what_is_claimed_runs_even_when_the_clock_went_back(lab: Lab) {
     let id = lab.start(plain()).await;
     let worker = lab.worker("w").await;
     lab.clock.set(lab.now() - MINUTE);
-    assert_eq!(lab.claim_ids(worker, 1).await, [id], "what is runnable stays so");
+    assert_eq!(
+        lab.claim_ids(worker, 1).await,
+        [id],
+        "what is runnable stays so"
+    );
     let found = lab.get(id).await;
     assert_eq!(found.status, Status::Executing);
     lab.clock.set(lab.now() + MINUTE);

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use abide_core::model::{Cause, Commit, Committed, Outcome, Refusal, Start, Status, WaitKind};
+use abide_core::model::{Cause, Commit, Committed, Outcome, Refusal, Start, Status};
 
-use super::build::{MINUTE, SECOND, again, commit, done, join, json, many, name, next, next_after, plain, retry, spawn, stop, wait};
+use super::build::{
+    MINUTE, SECOND, again, commit, done, join, json, many, name, next, next_after, plain, retry,
+    spawn, stop, wait,
+};
 use super::lab::Lab;
 
 pub async fn next_moves_on_and_is_runnable_at_once(lab: Lab) {
@@ -15,26 +18,54 @@ pub async fn next_moves_on_and_is_runnable_at_once(lab: Lab) {
     lab.pass(SECOND);
     assert_eq!(lab.step(worker, next("b")).await, Status::Runnable);
     let found = lab.get(id).await;
-    assert_eq!((found.step.as_str(), found.step_seq, found.attempt), ("b", 2, 0));
-    assert_eq!((found.state.as_str(), found.cause), ("{\"to\":1}", Cause::Next));
-    assert_eq!((found.due_at, found.worker, found.updated_at), (Some(lab.now()), None, lab.now()));
-    assert_eq!((found.first_step, found.created_at), (name("start"), lab.now() - SECOND));
+    assert_eq!(
+        (found.step.as_str(), found.step_seq, found.attempt),
+        ("b", 2, 0)
+    );
+    assert_eq!(
+        (found.state.as_str(), found.cause),
+        ("{\"to\":1}", Cause::Next)
+    );
+    assert_eq!(
+        (found.due_at, found.worker, found.updated_at),
+        (Some(lab.now()), None, lab.now())
+    );
+    assert_eq!(
+        (found.first_step, found.created_at),
+        (name("start"), lab.now() - SECOND)
+    );
     let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.step.as_str(), claimed.step_seq, claimed.state.as_str()), ("b", 2, "{\"to\":1}"));
+    assert_eq!(
+        (
+            claimed.step.as_str(),
+            claimed.step_seq,
+            claimed.state.as_str()
+        ),
+        ("b", 2, "{\"to\":1}")
+    );
 }
 
 pub async fn next_with_a_delay_is_scheduled_until_then(lab: Lab) {
     // rule 3.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
-    assert_eq!(lab.step(worker, next_after("b", 1500)).await, Status::Scheduled);
+    assert_eq!(
+        lab.step(worker, next_after("b", 1500)).await,
+        Status::Scheduled
+    );
     let due = lab.now() + Duration::from_millis(1500);
     let found = lab.get(id).await;
-    assert_eq!((found.step.as_str(), found.due_at, found.wait_kind), ("b", Some(due), None));
+    assert_eq!(
+        (found.step.as_str(), found.due_at, found.wait_kind),
+        ("b", Some(due), None)
+    );
     lab.clock.set(due);
     assert_eq!(lab.fire().await, 1);
     let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.cause, claimed.timed_out, claimed.due_at), (Cause::Next, false, due));
+    assert_eq!(
+        (claimed.cause, claimed.timed_out, claimed.due_at),
+        (Cause::Next, false, due)
+    );
 }
 
 pub async fn retry_runs_the_same_step_one_attempt_on(lab: Lab) {
@@ -45,82 +76,41 @@ pub async fn retry_runs_the_same_step_one_attempt_on(lab: Lab) {
     lab.pass(SECOND);
     lab.fire().await;
     let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.step.as_str(), claimed.step_seq, claimed.attempt), ("start", 1, 1));
-    assert_eq!((claimed.cause, claimed.state.as_str()), (Cause::Retry, "{\"again\":1}"));
-    assert_eq!(lab.commit(claimed.claim, retry(0)).await, Committed::Moved(Status::Runnable));
+    assert_eq!(
+        (claimed.step.as_str(), claimed.step_seq, claimed.attempt),
+        ("start", 1, 1)
+    );
+    assert_eq!(
+        (claimed.cause, claimed.state.as_str()),
+        (Cause::Retry, "{\"again\":1}")
+    );
+    assert_eq!(
+        lab.commit(claimed.claim, retry(0)).await,
+        Committed::Moved(Status::Runnable)
+    );
     assert_eq!(lab.get(id).await.attempt, 2);
-}
-
-pub async fn a_wait_for_time_alone_is_scheduled_and_then_times_out(lab: Lab) {
-    // rules 3.1 and 6.5
-    let worker = lab.worker("w").await;
-    let id = lab.start(plain()).await;
-    assert_eq!(lab.step(worker, wait(&[], Some(60_000))).await, Status::Scheduled);
-    let (since, due) = (lab.now(), lab.now() + MINUTE);
-    let found = lab.get(id).await;
-    assert_eq!((found.wait_kind, found.wait_since, found.due_at), (Some(WaitKind::Timer), Some(since), Some(due)));
-    assert_eq!((found.step.as_str(), found.step_seq, found.attempt), ("woken", 2, 0));
-    lab.pass(MINUTE);
-    assert_eq!(lab.fire().await, 1);
-    let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.cause, claimed.timed_out, claimed.due_at), (Cause::Timeout, true, due));
-    assert_eq!((claimed.step.as_str(), claimed.attempt, claimed.state.as_str()), ("woken", 0, "{\"waits\":1}"));
-}
-
-pub async fn a_wait_for_signals_is_parked_until_its_deadline(lab: Lab) {
-    // rule 3.1
-    let worker = lab.worker("w").await;
-    let id = lab.start(plain()).await;
-    assert_eq!(lab.step(worker, wait(&["paid", "cancelled"], Some(60_000))).await, Status::AwaitingSignal);
-    let found = lab.get(id).await;
-    assert_eq!((found.wait_kind, found.wait_since), (Some(WaitKind::Signal), Some(lab.now())));
-    assert_eq!((found.awaits, found.due_at), (vec![name("paid"), name("cancelled")], Some(lab.now() + MINUTE)));
-    assert!(lab.claim_some(worker, 1).await.is_empty());
-    lab.pass(MINUTE);
-    assert_eq!(lab.fire().await, 1);
-    let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.step.as_str(), claimed.timed_out, claimed.attempt), ("woken", true, 0));
-    lab.commit(claimed.claim, next("after")).await;
-    let after = lab.get(id).await;
-    assert_eq!((after.timed_out, after.wait_kind, after.wait_since), (false, None, None));
-    assert!(after.awaits.is_empty());
-}
-
-pub async fn a_wait_without_a_deadline_is_due_never(lab: Lab) {
-    // rule 3.1
-    let worker = lab.worker("w").await;
-    let id = lab.start(plain()).await;
-    lab.step(worker, wait(&["paid"], None)).await;
-    lab.pass(MINUTE * 60 * 24 * 365);
-    assert_eq!((lab.fire().await, lab.status(id).await), (0, Status::AwaitingSignal));
-    assert_eq!(lab.store.next_due().await.unwrap(), None);
-}
-
-pub async fn a_step_that_timed_out_and_is_tried_again_still_knows_it(lab: Lab) {
-    // rule 1.2
-    let worker = lab.worker("w").await;
-    let id = lab.start(plain()).await;
-    lab.step(worker, wait(&[], Some(1000))).await;
-    lab.pass(SECOND);
-    lab.fire().await;
-    lab.step(worker, retry(1000)).await;
-    lab.pass(SECOND);
-    lab.fire().await;
-    let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.timed_out, claimed.cause, claimed.attempt), (true, Cause::Retry, 1));
-    let timed_out = lab.kinds(id).await.into_iter().filter(|kind| *kind == "timed_out").count();
-    assert_eq!(timed_out, 1, "its wait ended once, however often the step is tried");
 }
 
 pub async fn done_ends_with_a_result(lab: Lab) {
     // rule 4.1
     let worker = lab.worker("w").await;
-    let id = lab.start(Start { state: json("[7]"), ..plain() }).await;
+    let id = lab
+        .start(Start {
+            state: json("[7]"),
+            ..plain()
+        })
+        .await;
     lab.pass(SECOND);
     assert_eq!(lab.step(worker, done()).await, Status::Done);
     let found = lab.get(id).await;
-    assert_eq!((found.result, found.last_error), (Some(json("{\"sum\":42}")), None));
-    assert_eq!((found.finished_at, found.due_at, found.worker), (Some(lab.now()), None, None));
+    assert_eq!(
+        (found.result, found.last_error),
+        (Some(json("{\"sum\":42}")), None)
+    );
+    assert_eq!(
+        (found.finished_at, found.due_at, found.worker),
+        (Some(lab.now()), None, None)
+    );
     assert_eq!(found.state, json("[7]"), "its last state stays");
 }
 
@@ -128,9 +118,15 @@ pub async fn stop_ends_with_an_error(lab: Lab) {
     // rules 4.1 and 5.2
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
-    assert_eq!(lab.step(worker, stop("the card was declined: 🙁")).await, Status::Failed);
+    assert_eq!(
+        lab.step(worker, stop("the card was declined: 🙁")).await,
+        Status::Failed
+    );
     let found = lab.get(id).await;
-    assert_eq!((found.result, found.last_error.as_deref()), (None, Some("the card was declined: 🙁")));
+    assert_eq!(
+        (found.result, found.last_error.as_deref()),
+        (None, Some("the card was declined: 🙁"))
+    );
     assert_eq!(found.finished_at, Some(lab.now()));
 }
 
@@ -142,7 +138,14 @@ pub async fn nothing_happens_to_what_has_ended(lab: Lab) {
     lab.step(worker, stop("no")).await;
     let before = [lab.get(ids[0]).await, lab.get(ids[1]).await];
     lab.pass(MINUTE);
-    assert_eq!((lab.fire().await, lab.reclaim().await, lab.claim_some(worker, 9).await.len()), (0, 0, 0));
+    assert_eq!(
+        (
+            lab.fire().await,
+            lab.reclaim().await,
+            lab.claim_some(worker, 9).await.len()
+        ),
+        (0, 0, 0)
+    );
     assert_eq!([lab.get(ids[0]).await, lab.get(ids[1]).await], before);
 }
 
@@ -150,7 +153,10 @@ pub async fn an_error_that_was_handled_is_shown_until_the_next_step_is_done(lab:
     // rule 5.2
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
-    let failed = |claim, outcome| Commit { error: Some("timeout".into()), ..commit(claim, outcome) };
+    let failed = |claim, outcome| Commit {
+        error: Some("timeout".into()),
+        ..commit(claim, outcome)
+    };
     let claimed = lab.claim(worker).await;
     lab.commit_all(vec![failed(claimed.claim, retry(0))]).await;
     assert_eq!(lab.get(id).await.last_error.as_deref(), Some("timeout"));
@@ -164,7 +170,11 @@ pub async fn a_long_error_text_is_cut(lab: Lab) {
     let id = lab.start(plain()).await;
     lab.step(worker, stop(&"é".repeat(20_000))).await;
     let error = lab.get(id).await.last_error.unwrap();
-    assert!(error.len() < 17_000 && error.ends_with("(40000 bytes in all)"), "{}", error.len());
+    assert!(
+        error.len() < 17_000 && error.ends_with("(40000 bytes in all)"),
+        "{}",
+        error.len()
+    );
 }
 
 pub async fn a_refused_outcome_leaves_the_claim_as_it_was(lab: Lab) {
@@ -177,22 +187,64 @@ pub async fn a_refused_outcome_leaves_the_claim_as_it_was(lab: Lab) {
     let names: Vec<String> = (0..101).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let refused = [
-        (Outcome::Next { step: name("b"), state: big.clone(), delay_ms: 0 }, "limit_exceeded"),
-        (Outcome::Retry { state: big.clone(), delay_ms: 0 }, "limit_exceeded"),
-        (Outcome::Done { result: big.clone() }, "limit_exceeded"),
+        (
+            Outcome::Next {
+                step: name("b"),
+                state: big.clone(),
+                delay_ms: 0,
+            },
+            "limit_exceeded",
+        ),
+        (
+            Outcome::Retry {
+                state: big.clone(),
+                delay_ms: 0,
+            },
+            "limit_exceeded",
+        ),
+        (
+            Outcome::Done {
+                result: big.clone(),
+            },
+            "limit_exceeded",
+        ),
         (wait(&[], None), "bad_outcome"),
         (wait(&names, None), "limit_exceeded"),
         (spawn(many(10_001)), "limit_exceeded"),
-        (spawn(vec![plain(), Start { state: big, ..plain() }]), "limit_exceeded"),
-        (spawn(vec![plain(), Start { version: Some(0), ..plain() }]), "bad_version"),
+        (
+            spawn(vec![
+                plain(),
+                Start {
+                    state: big,
+                    ..plain()
+                },
+            ]),
+            "limit_exceeded",
+        ),
+        (
+            spawn(vec![
+                plain(),
+                Start {
+                    version: Some(0),
+                    ..plain()
+                },
+            ]),
+            "bad_version",
+        ),
     ];
     for (outcome, reason) in refused {
         let answer = lab.commit(again(&claimed.claim), outcome).await;
-        assert!(matches!(&answer, Committed::Refused(refusal) if refusal.reason() == reason), "{answer:?}");
+        assert!(
+            matches!(&answer, Committed::Refused(refusal) if refusal.reason() == reason),
+            "{answer:?}"
+        );
     }
     assert_eq!(lab.get(id).await, before);
     assert!(lab.kinds(id).await.is_empty());
-    assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        lab.commit(claimed.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
 }
 
 pub async fn results_and_states_of_exactly_the_limit_are_taken(lab: Lab) {
@@ -200,8 +252,22 @@ pub async fn results_and_states_of_exactly_the_limit_are_taken(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     let full = json(&format!("\"{}\"", "x".repeat((1 << 20) - 2)));
-    lab.step(worker, Outcome::Next { step: name("b"), state: full.clone(), delay_ms: 0 }).await;
-    lab.step(worker, Outcome::Done { result: full.clone() }).await;
+    lab.step(
+        worker,
+        Outcome::Next {
+            step: name("b"),
+            state: full.clone(),
+            delay_ms: 0,
+        },
+    )
+    .await;
+    lab.step(
+        worker,
+        Outcome::Done {
+            result: full.clone(),
+        },
+    )
+    .await;
     let found = lab.get(id).await;
     assert!(found.state == full && found.result == Some(full));
 }
@@ -210,7 +276,11 @@ pub async fn a_batch_of_commits_is_answered_one_by_one(lab: Lab) {
     // rules 1.3 and 4.2
     let worker = lab.worker("w").await;
     let ids = lab.start_all(many(6)).await;
-    let mut claims = lab.claim_some(worker, 6).await.into_iter().map(|claimed| claimed.claim);
+    let mut claims = lab
+        .claim_some(worker, 6)
+        .await
+        .into_iter()
+        .map(|claimed| claimed.claim);
     let mut claim = || claims.next().unwrap();
     let (first, lost) = (claim(), claim());
     lab.run(crate::Op::GiveBack(vec![again(&lost)])).await;
@@ -225,7 +295,9 @@ pub async fn a_batch_of_commits_is_answered_one_by_one(lab: Lab) {
         commit(twice, next("b")),
     ];
     let answers = lab.commit_all(commits).await;
-    let refusal = Refusal::BadOutcome { problem: "it waits for nothing: name a signal, or give it a timeout".into() };
+    let refusal = Refusal::BadOutcome {
+        problem: "it waits for nothing: name a signal, or give it a timeout".into(),
+    };
     let moved = Committed::Moved;
     let expected = [
         moved(Status::Runnable),
@@ -242,7 +314,17 @@ pub async fn a_batch_of_commits_is_answered_one_by_one(lab: Lab) {
         found.push(lab.status(id).await);
     }
     use Status::{AwaitingChildren, Done, Executing, Failed, Runnable};
-    assert_eq!(found, [Runnable, Runnable, Executing, AwaitingChildren, Failed, Done]);
+    assert_eq!(
+        found,
+        [
+            Runnable,
+            Runnable,
+            Executing,
+            AwaitingChildren,
+            Failed,
+            Done
+        ]
+    );
 }
 
 pub async fn an_empty_batch_of_commits_is_answered_with_nothing(lab: Lab) {

@@ -7,7 +7,9 @@ use abide_core::model::{
     Claimed, Committed, InstanceId, Outcome, Priority, Start, Started, Status, WorkerId,
 };
 
-use super::build::{again, commit, done, keyed, lane, many, name, next, plain, retry, spawn, within};
+use super::build::{
+    again, commit, done, keyed, lane, many, name, next, plain, retry, spawn, within,
+};
 use super::lab::Lab;
 use crate::{Answer, ClaimRequest, Op, Result, Store};
 
@@ -26,8 +28,17 @@ async fn persist(store: &dyn Store, ops: Vec<Op>) -> Result<Vec<Answer>> {
 }
 
 async fn claim(lab: &Lab, worker: WorkerId, limit: usize) -> Vec<Claimed> {
-    let request = ClaimRequest { worker, queue: name("default"), lanes: vec![lane("m", 1)], limit };
-    match persist(lab.store.as_ref(), vec![Op::Claim(request)]).await.unwrap().pop() {
+    let request = ClaimRequest {
+        worker,
+        queue: name("default"),
+        lanes: vec![lane("m", 1)],
+        limit,
+    };
+    match persist(lab.store.as_ref(), vec![Op::Claim(request)])
+        .await
+        .unwrap()
+        .pop()
+    {
         Some(Answer::Claimed(claimed)) => claimed,
         other => panic!("{other:?}"),
     }
@@ -54,14 +65,30 @@ async fn work(lab: Lab, worker: WorkerId, outcome: fn(&Claimed) -> Outcome) -> R
             let outcome = outcome(&one);
             commits.push(commit(one.claim, outcome));
         }
-        let answers = persist(lab.store.as_ref(), vec![Op::Commit { commits, serves: Vec::new() }]).await.unwrap();
-        let [Answer::Committed(each)] = answers.as_slice() else { panic!("{answers:?}") };
-        assert!(each.iter().all(|one| matches!(one, Committed::Moved(_))), "{each:?}");
+        let answers = persist(
+            lab.store.as_ref(),
+            vec![Op::Commit {
+                commits,
+                serves: Vec::new(),
+            }],
+        )
+        .await
+        .unwrap();
+        let [Answer::Committed(each)] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+        assert!(
+            each.iter().all(|one| matches!(one, Committed::Moved(_))),
+            "{each:?}"
+        );
     }
 }
 
 /// Lets eight workers work; how often each step of each attempt was run.
-async fn work_together(lab: &Lab, outcome: fn(&Claimed) -> Outcome) -> BTreeMap<(InstanceId, u32, u32), usize> {
+async fn work_together(
+    lab: &Lab,
+    outcome: fn(&Claimed) -> Outcome,
+) -> BTreeMap<(InstanceId, u32, u32), usize> {
     let mut tasks = Vec::new();
     for number in 0..TASKS {
         let worker = lab.worker(&format!("worker-{number}")).await;
@@ -85,7 +112,9 @@ pub async fn eight_workers_run_every_step_exactly_once(lab: Lab) {
         _ => done(),
     })
     .await;
-    let expected = started.iter().flat_map(|id| [(*id, 1, 0), (*id, 2, 0), (*id, 2, 1)]);
+    let expected = started
+        .iter()
+        .flat_map(|id| [(*id, 1, 0), (*id, 2, 0), (*id, 2, 1)]);
     assert_eq!(counts, expected.map(|step| (step, 1)).collect());
     for id in started {
         assert_eq!(lab.status(id).await, Status::Done);
@@ -99,19 +128,42 @@ pub async fn eight_workers_keep_partitions_apart(lab: Lab) {
         other => within(&format!("p{other}")),
     };
     let started = lab.start_all((0..200).map(partition).collect()).await;
-    let counts = work_together(&lab, |one| if one.step_seq < 2 { next("b") } else { done() }).await;
+    let counts = work_together(
+        &lab,
+        |one| if one.step_seq < 2 { next("b") } else { done() },
+    )
+    .await;
     assert_eq!(counts.len(), 2 * started.len());
     assert!(counts.values().all(|count| *count == 1));
 }
 
 pub async fn eight_workers_join_every_family_once(lab: Lab) {
     // rules 10.1 and 10.2
-    let parents = lab.start_all(vec![Start { key: None, priority: Priority(1), ..plain() }; 40]).await;
+    let parents = lab
+        .start_all(vec![
+            Start {
+                key: None,
+                priority: Priority(1),
+                ..plain()
+            };
+            40
+        ])
+        .await;
     let counts = work_together(&lab, |one| match (one.priority.0, one.step_seq) {
-        (1, 1) => spawn(vec![Start { priority: Priority(2), ..plain() }; 6]),
+        (1, 1) => spawn(vec![
+            Start {
+                priority: Priority(2),
+                ..plain()
+            };
+            6
+        ]),
         (1, 2) => {
             assert_eq!(one.children.len(), 6);
-            assert!(one.children.iter().all(|child| child.status == Status::Done));
+            assert!(
+                one.children
+                    .iter()
+                    .all(|child| child.status == Status::Done)
+            );
             done()
         }
         _ => done(),
@@ -121,7 +173,10 @@ pub async fn eight_workers_join_every_family_once(lab: Lab) {
     assert!(counts.values().all(|count| *count == 1));
     for parent in parents {
         let found = lab.get(parent).await;
-        assert_eq!((found.status, found.children_pending, found.barrier.0), (Status::Done, 0, 1));
+        assert_eq!(
+            (found.status, found.children_pending, found.barrier.0),
+            (Status::Done, 0, 1)
+        );
     }
 }
 
@@ -136,13 +191,19 @@ pub async fn of_many_starts_with_one_key_exactly_one_is_new(lab: Lab) {
             if task % 2 == 0 {
                 starts.reverse();
             }
-            tasks.push(tokio::spawn(async move { persist(lab.store.as_ref(), vec![Op::Start(starts)]).await.unwrap() }));
+            tasks.push(tokio::spawn(async move {
+                persist(lab.store.as_ref(), vec![Op::Start(starts)])
+                    .await
+                    .unwrap()
+            }));
         }
         let mut new = Vec::new();
         let mut all = Vec::new();
         for task in tasks {
             let answers = task.await.unwrap();
-            let [Answer::Started(each)] = answers.as_slice() else { panic!("{answers:?}") };
+            let [Answer::Started(each)] = answers.as_slice() else {
+                panic!("{answers:?}")
+            };
             for one in each {
                 let started = one.clone().unwrap();
                 all.push(started.id());
@@ -154,7 +215,11 @@ pub async fn of_many_starts_with_one_key_exactly_one_is_new(lab: Lab) {
         all.sort();
         all.dedup();
         new.sort();
-        assert_eq!((new.len(), &new), (2, &all), "all the others are told of the two that are new");
+        assert_eq!(
+            (new.len(), &new),
+            (2, &all),
+            "all the others are told of the two that are new"
+        );
     }
 }
 
@@ -169,14 +234,27 @@ pub async fn of_many_commits_of_one_claim_one_counts(lab: Lab) {
         let (lab, claim) = (lab.clone(), again(&claimed.claim));
         tasks.push(tokio::spawn(async move {
             let commits = vec![commit(claim, done())];
-            persist(lab.store.as_ref(), vec![Op::Commit { commits, serves: Vec::new() }]).await.unwrap()
+            persist(
+                lab.store.as_ref(),
+                vec![Op::Commit {
+                    commits,
+                    serves: Vec::new(),
+                }],
+            )
+            .await
+            .unwrap()
         }));
     }
     for task in tasks {
         let answers = task.await.unwrap();
-        let [Answer::Committed(each)] = answers.as_slice() else { panic!("{answers:?}") };
+        let [Answer::Committed(each)] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
         assert_eq!(*each, [Committed::Moved(Status::Done)]);
     }
     let found = lab.get(parent).await;
-    assert_eq!((found.status, found.children_pending), (Status::AwaitingChildren, 1));
+    assert_eq!(
+        (found.status, found.children_pending),
+        (Status::AwaitingChildren, 1)
+    );
 }

@@ -2,7 +2,9 @@
 
 use abide_core::model::{Committed, Start, Status};
 
-use super::build::{again, commit, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop, wait};
+use super::build::{
+    again, commit, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop, wait,
+};
 use super::lab::{LEASE, Lab, OVER_LEASE};
 use crate::{Filter, Op};
 
@@ -18,10 +20,18 @@ pub async fn a_commit_that_is_sent_again_changes_nothing_and_is_answered_as_befo
         (stop("no"), Status::Failed),
     ];
     for (outcome, status) in outcomes {
-        let id = lab.start(Start { priority: super::build::urgent(-9).priority, ..plain() }).await;
+        let id = lab
+            .start(Start {
+                priority: super::build::urgent(-9).priority,
+                ..plain()
+            })
+            .await;
         let claimed = lab.claim(worker).await;
         let twice = again(&claimed.claim);
-        assert_eq!(lab.commit(claimed.claim, outcome.clone()).await, Committed::Moved(status));
+        assert_eq!(
+            lab.commit(claimed.claim, outcome.clone()).await,
+            Committed::Moved(status)
+        );
         let (before, told) = (lab.get(id).await, lab.events(id).await);
         lab.pass(super::build::SECOND);
         assert_eq!(lab.commit(twice, outcome).await, Committed::Moved(status));
@@ -41,7 +51,10 @@ pub async fn a_commit_that_kept_its_claim_and_is_sent_again_is_handed_the_same_c
     let first = lab.commit_all(vec![keep(claimed.claim, next("b"))]).await;
     let second = lab.commit_all(vec![keep(twice, next("b"))]).await;
     assert_eq!(first, second);
-    assert!(matches!(first.as_slice(), [Committed::Kept(_)]), "{first:?}");
+    assert!(
+        matches!(first.as_slice(), [Committed::Kept(_)]),
+        "{first:?}"
+    );
     assert_eq!(lab.get(id).await.step_seq, 2);
 }
 
@@ -56,7 +69,10 @@ pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab
     let anew = lab.claim(worker).await;
     let answer = lab.commit_all(vec![keep(twice, next("b"))]).await;
     assert_eq!(answer, [Committed::Moved(Status::Executing)]);
-    assert_eq!(lab.commit(anew.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        lab.commit(anew.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
 }
 
 pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
@@ -66,29 +82,67 @@ pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
     lab.step(worker, spawn(many(2))).await;
     let claimed = lab.claim(worker).await;
     let twice = again(&claimed.claim);
-    let answers = lab.commit_all(vec![commit(claimed.claim, done()), commit(twice, done())]).await;
-    assert_eq!(answers, [Committed::Moved(Status::Done), Committed::Moved(Status::Done)]);
+    let answers = lab
+        .commit_all(vec![commit(claimed.claim, done()), commit(twice, done())])
+        .await;
+    assert_eq!(
+        answers,
+        [
+            Committed::Moved(Status::Done),
+            Committed::Moved(Status::Done)
+        ]
+    );
     assert_eq!(lab.get(parent).await.children_pending, 1);
 }
 
 pub async fn a_stale_commit_changes_nothing(lab: Lab) {
     // rule 1.3
     let old = lab.worker("old").await;
-    let id = lab.start(Start { state: json("1"), ..plain() }).await;
+    let id = lab
+        .start(Start {
+            state: json("1"),
+            ..plain()
+        })
+        .await;
     let lost = lab.claim(old).await.claim;
     lab.pass(OVER_LEASE);
     let new = lab.worker("new").await;
     assert_eq!(lab.reclaim().await, 1);
     let taken = lab.claim(new).await;
     let (before, told) = (lab.get(id).await, lab.events(id).await);
-    for outcome in [next("b"), retry(0), wait(&["s"], None), spawn(vec![keyed("child")]), done(), stop("no")] {
+    for outcome in [
+        next("b"),
+        retry(0),
+        wait(&["s"], None),
+        spawn(vec![keyed("child")]),
+        done(),
+        stop("no"),
+    ] {
         assert_eq!(lab.commit(again(&lost), outcome).await, Committed::Stale);
     }
     assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
-    assert!(lab.find(key("child")).await.is_none(), "its children are not started");
-    assert_eq!(lab.store.list(&Filter::default(), None, 10).await.unwrap().items.len(), 1);
-    assert_eq!(lab.commit(taken.claim, done()).await, Committed::Moved(Status::Done));
-    assert_eq!(lab.commit(lost, done()).await, Committed::Stale, "also when the other one has ended it");
+    assert!(
+        lab.find(key("child")).await.is_none(),
+        "its children are not started"
+    );
+    assert_eq!(
+        lab.store
+            .list(&Filter::default(), None, 10)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+    assert_eq!(
+        lab.commit(taken.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
+    assert_eq!(
+        lab.commit(lost, done()).await,
+        Committed::Stale,
+        "also when the other one has ended it"
+    );
 }
 
 pub async fn the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent(lab: Lab) {
@@ -100,8 +154,14 @@ pub async fn the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent(lab:
     lab.run(Op::GiveBack(vec![again(&lost)])).await;
     assert_eq!(lab.commit(lost, done()).await, Committed::Stale);
     let found = lab.get(parent).await;
-    assert_eq!((found.status, found.children_pending), (Status::AwaitingChildren, 1));
-    assert_eq!(lab.kinds(parent).await, ["step_completed", "children_spawned"]);
+    assert_eq!(
+        (found.status, found.children_pending),
+        (Status::AwaitingChildren, 1)
+    );
+    assert_eq!(
+        lab.kinds(parent).await,
+        ["step_completed", "children_spawned"]
+    );
 }
 
 pub async fn an_expired_claim_that_nobody_took_over_can_still_be_committed(lab: Lab) {
@@ -110,7 +170,10 @@ pub async fn an_expired_claim_that_nobody_took_over_can_still_be_committed(lab: 
     lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
     lab.pass(OVER_LEASE);
-    assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        lab.commit(claimed.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
     assert_eq!(lab.reclaim().await, 0);
 }
 
@@ -135,15 +198,27 @@ pub async fn a_transaction_that_fails_leaves_nothing(lab: Lab) {
     let twice = again(&claimed.claim);
     let before = lab.get(id).await;
     let ops = vec![
-        Op::Commit { commits: vec![commit(claimed.claim, spawn(vec![keyed("child")]))], serves: Vec::new() },
+        Op::Commit {
+            commits: vec![commit(claimed.claim, spawn(vec![keyed("child")]))],
+            serves: Vec::new(),
+        },
         Op::Start(vec![keyed("a")]),
-        Op::Renew { worker, lease: LEASE * 10 },
+        Op::Renew {
+            worker,
+            lease: LEASE * 10,
+        },
         Op::Start(many(100_001)),
     ];
     assert!(lab.try_run(ops).await.is_err());
     assert_eq!(lab.get(id).await, before);
     assert!(lab.kinds(id).await.is_empty());
     assert!(lab.find(key("a")).await.is_none() && lab.find(key("child")).await.is_none());
-    assert_eq!(lab.store.workers().await.unwrap()[0].lease_until, lab.now() + LEASE);
-    assert_eq!(lab.commit(twice, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        lab.store.workers().await.unwrap()[0].lease_until,
+        lab.now() + LEASE
+    );
+    assert_eq!(
+        lab.commit(twice, done()).await,
+        Committed::Moved(Status::Done)
+    );
 }

@@ -4,17 +4,37 @@ use std::time::Duration;
 
 use abide_core::model::{BarrierNumber, Commit, Happening, InstanceId, Start, Status, WaitKind};
 
-use super::build::{MINUTE, SECOND, commit, done, join, keep, keyed, many, name, next, next_after, plain, retry, spawn, stop, urgent, wait};
+use super::build::{
+    MINUTE, SECOND, commit, done, join, keep, keyed, many, name, next, next_after, plain, retry,
+    spawn, stop, urgent, wait,
+};
 use super::lab::{Lab, OVER_LEASE};
 use crate::Op;
 
 async fn happenings(lab: &Lab, id: InstanceId) -> Vec<Happening> {
-    lab.events(id).await.into_iter().map(|entry| entry.what).collect()
+    lab.events(id)
+        .await
+        .into_iter()
+        .map(|entry| entry.what)
+        .collect()
 }
 
-fn completed(step: &str, step_sequence: u32, outcome: &str, to: Option<&str>, attempt: u32) -> Happening {
+fn completed(
+    step: &str,
+    step_sequence: u32,
+    outcome: &str,
+    to: Option<&str>,
+    attempt: u32,
+) -> Happening {
     let (outcome, next) = (outcome.to_owned(), to.map(name));
-    Happening::StepCompleted { step: name(step), step_sequence, outcome, next, attempt, duration_us: 3000 }
+    Happening::StepCompleted {
+        step: name(step),
+        step_sequence,
+        outcome,
+        next,
+        attempt,
+        duration_us: 3000,
+    }
 }
 
 pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
@@ -33,14 +53,22 @@ pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
     let expected = [
         completed("start", 1, "next", Some("b"), 0),
         completed("b", 2, "retry", None, 0),
-        Happening::Retried { step: name("b"), attempt: 1, due_at },
+        Happening::Retried {
+            step: name("b"),
+            attempt: 1,
+            due_at,
+        },
         completed("b", 2, "next", Some("c"), 1),
         completed("c", 3, "done", None, 0),
         Happening::Done,
     ];
     assert_eq!(happenings(&lab, id).await, expected);
     let numbers: Vec<u32> = lab.events(id).await.iter().map(|entry| entry.seq).collect();
-    assert_eq!(numbers, [2, 3, 4, 5, 6, 7], "the row itself is event 1, started");
+    assert_eq!(
+        numbers,
+        [2, 3, 4, 5, 6, 7],
+        "the row itself is event 1, started"
+    );
     assert_eq!(lab.events(id).await[0].at, due_at - SECOND);
     assert_eq!(lab.events(id).await[5].at, lab.now());
 }
@@ -66,10 +94,16 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
     let expected = [
         completed("start", 1, "wait", Some("woken"), 0),
         opened(WaitKind::Signal, &["paid"], Some(first)),
-        Happening::TimedOut { wait_kind: WaitKind::Signal, deadline: first },
+        Happening::TimedOut {
+            wait_kind: WaitKind::Signal,
+            deadline: first,
+        },
         completed("woken", 2, "wait", Some("woken"), 0),
         opened(WaitKind::Timer, &[], Some(second)),
-        Happening::TimedOut { wait_kind: WaitKind::Timer, deadline: second },
+        Happening::TimedOut {
+            wait_kind: WaitKind::Timer,
+            deadline: second,
+        },
         completed("woken", 3, "wait", Some("woken"), 0),
         opened(WaitKind::Signal, &["x", "y"], None),
     ];
@@ -79,9 +113,22 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
 pub async fn children_are_told_to_their_parent(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
-    let taken = lab.start(Start { priority: urgent(9).priority, ..keyed("k") }).await;
+    let taken = lab
+        .start(Start {
+            priority: urgent(9).priority,
+            ..keyed("k")
+        })
+        .await;
     let parent = lab.start(plain()).await;
-    lab.step(worker, join(vec![urgent(1), keyed("k"), urgent(1), urgent(1)], Some(2), None)).await;
+    lab.step(
+        worker,
+        join(
+            vec![urgent(1), keyed("k"), urgent(1), urgent(1)],
+            Some(2),
+            None,
+        ),
+    )
+    .await;
     let barrier = BarrierNumber(1);
     let children = lab.store.children(parent, barrier).await.unwrap();
     lab.step(worker, done()).await;
@@ -89,13 +136,24 @@ pub async fn children_are_told_to_their_parent(lab: Lab) {
     let joined = lab.claim(worker).await;
     lab.step(worker, done()).await;
     lab.commit(joined.claim, done()).await;
-    let ended = |at: usize, status| Happening::ChildEnded { child: children[at].id, barrier, status };
+    let ended = |at: usize, status| Happening::ChildEnded {
+        child: children[at].id,
+        barrier,
+        status,
+    };
     let expected = [
         completed("start", 1, "spawn", Some("joined"), 0),
-        Happening::ChildrenSpawned { barrier, count: 3, duplicates: 1 },
+        Happening::ChildrenSpawned {
+            barrier,
+            count: 3,
+            duplicates: 1,
+        },
         ended(0, Status::Done),
         ended(1, Status::Failed),
-        Happening::ChildrenJoined { barrier, missing: 1 },
+        Happening::ChildrenJoined {
+            barrier,
+            missing: 1,
+        },
         ended(2, Status::Done),
         completed("joined", 2, "done", None, 0),
         Happening::Done,
@@ -109,10 +167,18 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     let failed = |error: &str, outcome| (error.to_owned(), outcome);
-    for (error, outcome) in [failed("timeout", retry(0)), failed("refused", stop("gave up"))] {
+    for (error, outcome) in [
+        failed("timeout", retry(0)),
+        failed("refused", stop("gave up")),
+    ] {
         let claimed = lab.claim(worker).await;
         let took = Duration::from_micros(7);
-        lab.commit_all(vec![Commit { error: Some(error), took, ..commit(claimed.claim, outcome) }]).await;
+        lab.commit_all(vec![Commit {
+            error: Some(error),
+            took,
+            ..commit(claimed.claim, outcome)
+        }])
+        .await;
     }
     let failed = |error: &str, attempt| Happening::StepFailed {
         step: name("start"),
@@ -123,9 +189,15 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
     };
     let expected = [
         failed("timeout", 0),
-        Happening::Retried { step: name("start"), attempt: 1, due_at: lab.now() },
+        Happening::Retried {
+            step: name("start"),
+            attempt: 1,
+            due_at: lab.now(),
+        },
         failed("refused", 1),
-        Happening::Failed { error: "gave up".into() },
+        Happening::Failed {
+            error: "gave up".into(),
+        },
     ];
     assert_eq!(happenings(&lab, id).await, expected);
 }
@@ -139,7 +211,11 @@ pub async fn a_reclaim_is_told_and_giving_back_is_not(lab: Lab) {
     lab.claim(worker).await;
     lab.pass(OVER_LEASE);
     lab.reclaim().await;
-    let expected = [Happening::Reclaimed { step: name("start"), attempt: 1, worker: name("worker-7") }];
+    let expected = [Happening::Reclaimed {
+        step: name("start"),
+        attempt: 1,
+        worker: name("worker-7"),
+    }];
     assert_eq!(happenings(&lab, id).await, expected);
 }
 
@@ -148,18 +224,31 @@ pub async fn a_kept_claim_is_told_step_by_step(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
-    let kept = lab.commit_all(vec![keep(claimed.claim, next("b"))]).await.pop();
-    let Some(abide_core::model::Committed::Kept(claim)) = kept else { panic!("{kept:?}") };
+    let kept = lab
+        .commit_all(vec![keep(claimed.claim, next("b"))])
+        .await
+        .pop();
+    let Some(abide_core::model::Committed::Kept(claim)) = kept else {
+        panic!("{kept:?}")
+    };
     lab.commit(claim, done()).await;
-    let expected =
-        [completed("start", 1, "next", Some("b"), 0), completed("b", 2, "done", None, 0), Happening::Done];
+    let expected = [
+        completed("start", 1, "next", Some("b"), 0),
+        completed("b", 2, "done", None, 0),
+        Happening::Done,
+    ];
     assert_eq!(happenings(&lab, id).await, expected);
 }
 
 pub async fn a_machine_can_switch_its_history_off(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
-    let id = lab.start(Start { history: Some(false), ..plain() }).await;
+    let id = lab
+        .start(Start {
+            history: Some(false),
+            ..plain()
+        })
+        .await;
     lab.step(worker, spawn(many(1))).await;
     lab.step(worker, done()).await;
     lab.step(worker, retry(0)).await;
@@ -182,7 +271,14 @@ pub async fn a_history_is_read_from_where_one_stopped(lab: Lab) {
     loop {
         let rows = lab.store.history(id, after, 2).await.unwrap();
         assert!(rows.len() <= 2);
-        let Some(last) = rows.iter().flat_map(|row| row.unpack().unwrap()).map(|entry| entry.seq).max() else { break };
+        let Some(last) = rows
+            .iter()
+            .flat_map(|row| row.unpack().unwrap())
+            .map(|entry| entry.seq)
+            .max()
+        else {
+            break;
+        };
         read.extend(rows.iter().flat_map(|row| row.unpack().unwrap()));
         after = last;
     }
@@ -191,5 +287,11 @@ pub async fn a_history_is_read_from_where_one_stopped(lab: Lab) {
     let rows = lab.store.history(id, 2, 1).await.unwrap();
     assert_eq!(rows[0].seq, 2);
     assert!(lab.store.history(id, 21, 9).await.unwrap().is_empty());
-    assert!(lab.store.history(InstanceId(id.0 + 99), 0, 9).await.unwrap().is_empty());
+    assert!(
+        lab.store
+            .history(InstanceId(id.0 + 99), 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }

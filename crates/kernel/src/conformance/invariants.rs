@@ -1,6 +1,6 @@
 //! What must hold in every store at every moment, whatever has happened before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{Entry, Happening, Instance, InstanceId, Key, Status, UniqueKey};
 
@@ -13,20 +13,27 @@ const MOST: usize = 5_000;
 /// instances with their histories, and must not run while others write.
 pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
     let page = store.list(&Filter::default(), None, MOST).await?;
-    let mut found = Vec::new();
+    let mut found = of_rows(&page.items, page.next.is_none());
     for instance in &page.items {
-        found.extend(of_row(instance));
         found.extend(of_history(instance, &history(store, instance.id).await?));
-    }
-    found.extend(of_keys(&page.items));
-    if page.next.is_none() {
-        found.extend(of_partitions(&page.items));
-        found.extend(of_families(&page.items));
     }
     Ok(found)
 }
 
-async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
+/// What breaks an invariant in these instances. If they are all that a store has, `whole` says so, and what they must
+/// be to each other is looked at too.
+pub fn of_rows(instances: &[Instance], whole: bool) -> Vec<String> {
+    let mut found: Vec<String> = instances.iter().flat_map(of_row).collect();
+    found.extend(of_keys(instances));
+    if whole {
+        found.extend(of_partitions(instances));
+        found.extend(of_families(instances));
+    }
+    found
+}
+
+/// The whole history of an instance after `started`.
+pub async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     loop {
         let after = entries.last().map_or(0, |last| last.seq);
@@ -35,7 +42,9 @@ async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
             return Ok(entries);
         }
         for row in rows {
-            let read = row.unpack().map_err(|error| crate::Error::Broken(format!("history of {id}: {error}")))?;
+            let read = row
+                .unpack()
+                .map_err(|error| crate::Error::Broken(format!("history of {id}: {error}")))?;
             entries.extend(read.into_iter().filter(|entry| entry.seq > after));
         }
     }
@@ -45,62 +54,137 @@ async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
 fn of_row(instance: &Instance) -> Vec<String> {
     let Instance { id, status, .. } = instance;
     let ended = status.is_terminal();
-    let sleeps = matches!(status, Status::Scheduled | Status::Runnable | Status::Executing);
+    let sleeps = matches!(
+        status,
+        Status::Scheduled | Status::Runnable | Status::Executing
+    );
     let checks = [
-        (ended == instance.finished_at.is_some(), "has ended exactly if it has a finish time"),
-        ((*status == Status::Executing) == instance.worker.is_some(), "executes exactly if a worker holds it"),
+        (
+            ended == instance.finished_at.is_some(),
+            "has ended exactly if it has a finish time",
+        ),
+        (
+            (*status == Status::Executing) == instance.worker.is_some(),
+            "executes exactly if a worker holds it",
+        ),
         (!sleeps || instance.due_at.is_some(), "has a due time"),
-        (!ended || instance.due_at.is_none(), "is not due when it has ended"),
-        (*status != Status::Executing || !instance.behind, "does not execute behind another"),
-        (*status != Status::AwaitingSignal || !instance.awaits.is_empty(), "waits for a signal that has a name"),
-        (*status != Status::AwaitingChildren || instance.children_pending > 0, "waits for children that there are"),
-        (instance.result.is_some() <= (*status == Status::Done), "has a result only when it is done"),
-        (*status != Status::Failed || instance.last_error.is_some(), "says what it failed of"),
+        (
+            !ended || instance.due_at.is_none(),
+            "is not due when it has ended",
+        ),
+        (
+            *status != Status::Executing || !instance.behind,
+            "does not execute behind another",
+        ),
+        (
+            *status != Status::AwaitingSignal || !instance.awaits.is_empty(),
+            "waits for a signal that has a name",
+        ),
+        (
+            *status != Status::AwaitingChildren || instance.children_pending > 0,
+            "waits for children that there are",
+        ),
+        (
+            instance.result.is_some() <= (*status == Status::Done),
+            "has a result only when it is done",
+        ),
+        (
+            *status != Status::Failed || instance.last_error.is_some(),
+            "says what it failed of",
+        ),
     ];
     let broken = checks.into_iter().filter(|(holds, _)| !holds);
-    broken.map(|(_, rule)| format!("instance {id} ({status}) is one of which it is not true that it {rule}")).collect()
+    broken
+        .map(|(_, rule)| {
+            format!("instance {id} ({status}) is one of which it is not true that it {rule}")
+        })
+        .collect()
 }
 
-/// A history is numbered without gaps after `started`, tells each step in its turn, and ends as the instance did.
-fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
+/// What breaks an invariant in the history of an instance, given all of it: it is numbered without gaps after
+/// `started`, tells each step in its turn and each child's end once, and ends as the instance did (rule 16.1).
+pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     let Instance { id, status, .. } = instance;
-    let mut found = Vec::new();
     if !instance.history {
-        if !entries.is_empty() {
-            found.push(format!("instance {id} keeps no history and has one"));
-        }
-        return found;
+        let told = entries.first().map(|entry| entry.what.kind());
+        let told = told.map(|kind| format!("instance {id} keeps no history and has {kind} in it"));
+        return told.into_iter().collect();
     }
-    let (mut seq, mut step, mut at_least) = (1, 1, 1);
-    for entry in entries {
-        seq += 1;
+    let mut found = Vec::new();
+    let mut turn = Turn::default();
+    let mut ended = BTreeSet::new();
+    for (entry, seq) in entries.iter().zip(2..) {
         if entry.seq != seq {
-            found.push(format!("the history of {id} has event {} where {seq} should be", entry.seq));
+            found.push(format!("event {} stands where {seq} should", entry.seq));
         }
-        match &entry.what {
-            Happening::StepCompleted { step_sequence, outcome, .. } => {
-                if *step_sequence < at_least || *step_sequence > step {
-                    found.push(format!("the history of {id} tells of step {step_sequence} where {step} should be"));
-                }
-                step = step_sequence + u32::from(outcome != "retry");
-                at_least = step;
-            }
-            Happening::StepFailed { step_sequence, .. } => {
-                // What its handler answered may have gone on, or not.
-                (at_least, step) = (*step_sequence, step_sequence + 1);
-            }
-            _ => {}
+        if let Happening::ChildEnded { child, .. } = entry.what
+            && !ended.insert(child)
+        {
+            found.push(format!("child {child} ends twice"));
+        }
+        found.extend(turn.follow(&entry.what));
+    }
+    let last = entries.last().map(|entry| entry.what.kind());
+    if status.is_terminal() && last != Some(status.name()) {
+        found.push(format!("it is {status}, and {last:?} is told last"));
+    }
+    if !status.is_terminal() && !turn.fits(instance.step_seq) {
+        let (at, from, to) = (instance.step_seq, turn.from, turn.to);
+        found.push(format!("it is at step {at}, and {from} to {to} is told"));
+    }
+    let of = |problem| format!("history of {id}: {problem}");
+    found.into_iter().map(of).collect()
+}
+
+/// Which step a history must tell of next.
+struct Turn {
+    /// This one or a later one.
+    from: u32,
+    /// This one or an earlier one.
+    to: u32,
+    /// The last that was told of, and at which attempt.
+    last: (u32, u32),
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            from: 1,
+            to: 1,
+            last: (0, 0),
         }
     }
-    if status.is_terminal() {
-        let told = entries.last().map(|entry| entry.what.kind());
-        if told != Some(status.name()) {
-            found.push(format!("the history of {id}, which is {status}, ends with {told:?}"));
-        }
-    } else if instance.step_seq < at_least || instance.step_seq > step {
-        found.push(format!("instance {id} is at step {}, and its history at {step}", instance.step_seq));
+}
+
+impl Turn {
+    fn fits(&self, step: u32) -> bool {
+        (self.from..=self.to).contains(&step)
     }
-    found
+
+    /// Follows an event; what is wrong with it.
+    fn follow(&mut self, what: &Happening) -> Option<String> {
+        let (step, attempt, went_on) = match what {
+            Happening::StepCompleted {
+                step_sequence,
+                attempt,
+                outcome,
+                ..
+            } => (*step_sequence, *attempt, Some(outcome != "retry")),
+            // What the error handler answered may have gone on, or not.
+            Happening::StepFailed {
+                step_sequence,
+                attempt,
+                ..
+            } => (*step_sequence, *attempt, None),
+            _ => return None,
+        };
+        let wrong = !self.fits(step) || (step, attempt) <= self.last;
+        let problem = wrong.then(|| format!("step {step}, attempt {attempt} is out of turn"));
+        self.last = (step, attempt);
+        self.from = step + u32::from(went_on == Some(true));
+        self.to = step + u32::from(went_on != Some(false));
+        problem
+    }
 }
 
 /// A key is held once among those whose scope holds their status (rule 2.2).
@@ -109,15 +193,27 @@ fn of_keys(instances: &[Instance]) -> Vec<String> {
     let mut unique_keys: BTreeMap<&UniqueKey, InstanceId> = BTreeMap::new();
     let mut found = Vec::new();
     for instance in instances {
-        if let Some(key) = instance.key.as_ref().filter(|_| instance.scope.holds(instance.status))
+        if let Some(key) = instance
+            .key
+            .as_ref()
+            .filter(|_| instance.scope.holds(instance.status))
             && let Some(other) = keys.insert(key, instance.id)
         {
-            found.push(format!("key {key} is held by {other} and by {}", instance.id));
+            found.push(format!(
+                "key {key} is held by {other} and by {}",
+                instance.id
+            ));
         }
-        if let Some(key) = instance.unique_key.as_ref().filter(|_| instance.unique_scope.holds(instance.status))
+        if let Some(key) = instance
+            .unique_key
+            .as_ref()
+            .filter(|_| instance.unique_scope.holds(instance.status))
             && let Some(other) = unique_keys.insert(key, instance.id)
         {
-            found.push(format!("unique key {key:?} is held by {other} and by {}", instance.id));
+            found.push(format!(
+                "unique key {key:?} is held by {other} and by {}",
+                instance.id
+            ));
         }
     }
     found
@@ -127,7 +223,10 @@ fn of_keys(instances: &[Instance]) -> Vec<String> {
 /// later in order unless that executes (rule 6.3).
 fn of_partitions(instances: &[Instance]) -> Vec<String> {
     let mut partitions: BTreeMap<&Key, Vec<&Instance>> = BTreeMap::new();
-    for instance in instances.iter().filter(|one| matches!(one.status, Status::Runnable | Status::Executing)) {
+    for instance in instances
+        .iter()
+        .filter(|one| matches!(one.status, Status::Runnable | Status::Executing))
+    {
         if let Some(key) = &instance.partition_key {
             partitions.entry(key).or_default().push(instance);
         }
@@ -139,11 +238,18 @@ fn of_partitions(instances: &[Instance]) -> Vec<String> {
         match fronts.as_slice() {
             [front] if front.status == Status::Runnable => {
                 if let Some(first) = all.iter().find(|one| order(one) < order(front)) {
-                    found.push(format!("partition {key}: {} is in front of {}", front.id, first.id));
+                    found.push(format!(
+                        "partition {key}: {} is in front of {}",
+                        front.id, first.id
+                    ));
                 }
             }
             [_] => {}
-            fronts => found.push(format!("partition {key} of {} has {} fronts", all.len(), fronts.len())),
+            fronts => found.push(format!(
+                "partition {key} of {} has {} fronts",
+                all.len(),
+                fronts.len()
+            )),
         }
     }
     found
@@ -159,10 +265,15 @@ fn of_families(instances: &[Instance]) -> Vec<String> {
     }
     let mut found = Vec::new();
     for parent in instances.iter().filter(|one| !one.status.is_terminal()) {
-        let real = living.get(&(parent.id, parent.barrier)).copied().unwrap_or(0);
+        let real = living
+            .get(&(parent.id, parent.barrier))
+            .copied()
+            .unwrap_or(0);
         if parent.children_pending != real {
             let (id, counted) = (parent.id, parent.children_pending);
-            found.push(format!("instance {id} counts {counted} children, and {real} have not ended"));
+            found.push(format!(
+                "instance {id} counts {counted} children, and {real} have not ended"
+            ));
         }
     }
     found

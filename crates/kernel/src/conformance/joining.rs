@@ -2,7 +2,9 @@
 
 use abide_core::model::{BarrierNumber, Cause, Committed, Happening, Start, Status};
 
-use super::build::{MINUTE, again, commit, done, join, keep, many, next, plain, spawn, stop, urgent, within};
+use super::build::{
+    MINUTE, again, commit, done, join, keep, many, next, plain, spawn, stop, urgent, within,
+};
 use super::lab::Lab;
 
 /// Children that come after whatever else there is.
@@ -19,7 +21,10 @@ pub async fn a_barrier_opens_early_when_at_least_k_have_ended(lab: Lab) {
     assert_eq!(lab.status(parent).await, Status::AwaitingChildren);
     lab.step(worker, done()).await;
     let found = lab.get(parent).await;
-    assert_eq!((found.status, found.cause, found.children_pending), (Status::Runnable, Cause::Children, 1));
+    assert_eq!(
+        (found.status, found.cause, found.children_pending),
+        (Status::Runnable, Cause::Children, 1)
+    );
     let joined = lab.claim(worker).await;
     let mut statuses: Vec<Status> = joined.children.iter().map(|child| child.status).collect();
     statuses.sort();
@@ -42,7 +47,10 @@ pub async fn at_least_none_goes_straight_on_with_its_children_running(lab: Lab) 
     // rule 10.3
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
-    assert_eq!(lab.step(worker, join(slow(2), Some(0), None)).await, Status::Runnable);
+    assert_eq!(
+        lab.step(worker, join(slow(2), Some(0), None)).await,
+        Status::Runnable
+    );
     let joined = lab.claim(worker).await;
     assert_eq!((joined.claim.id(), joined.children.len()), (parent, 2));
     assert_eq!(lab.get(parent).await.children_pending, 2);
@@ -54,17 +62,30 @@ pub async fn a_barrier_with_a_deadline_wakes_its_parent_with_what_there_is(lab: 
     let parent = lab.start(plain()).await;
     lab.step(worker, join(slow(2), None, Some(60_000))).await;
     assert_eq!(lab.get(parent).await.due_at, Some(lab.now() + MINUTE));
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(lab.now() + MINUTE));
+    assert_eq!(
+        lab.store.next_due().await.unwrap(),
+        Some(lab.now() + MINUTE)
+    );
     lab.step(worker, done()).await;
     lab.pass(MINUTE);
     assert_eq!(lab.fire().await, 1);
     let joined = lab.claim(worker).await;
-    assert_eq!((joined.claim.id(), joined.timed_out, joined.cause), (parent, true, Cause::Timeout));
+    assert_eq!(
+        (joined.claim.id(), joined.timed_out, joined.cause),
+        (parent, true, Cause::Timeout)
+    );
     assert_eq!((joined.joins, joined.attempt), (Some(BarrierNumber(1)), 0));
-    let missing = joined.children.iter().filter(|child| !child.status.is_terminal()).count();
+    let missing = joined
+        .children
+        .iter()
+        .filter(|child| !child.status.is_terminal())
+        .count();
     assert_eq!((joined.children.len(), missing), (2, 1));
     let timed_out = lab.events(parent).await.pop().unwrap().what;
-    assert!(matches!(timed_out, Happening::TimedOut { deadline, .. } if deadline == lab.now()), "{timed_out:?}");
+    assert!(
+        matches!(timed_out, Happening::TimedOut { deadline, .. } if deadline == lab.now()),
+        "{timed_out:?}"
+    );
 }
 
 pub async fn a_barrier_that_opened_in_time_does_not_time_out(lab: Lab) {
@@ -89,9 +110,15 @@ pub async fn a_child_that_ends_late_is_told_and_opens_nothing(lab: Lab) {
     let late = lab.claim(worker).await;
     lab.commit(late.claim, done()).await;
     let found = lab.get(parent).await;
-    assert_eq!((found.status, found.children_pending), (Status::Executing, 0));
+    assert_eq!(
+        (found.status, found.children_pending),
+        (Status::Executing, 0)
+    );
     assert_eq!(lab.kinds(parent).await.last(), Some(&"child_ended"));
-    assert_eq!(lab.commit(joined.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        lab.commit(joined.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
 }
 
 pub async fn a_child_of_an_earlier_barrier_does_not_count_for_a_later_one(lab: Lab) {
@@ -105,12 +132,25 @@ pub async fn a_child_of_an_earlier_barrier_does_not_count_for_a_later_one(lab: L
     lab.commit(joined.claim, spawn(slow(1))).await;
     lab.commit(late.claim, done()).await;
     let found = lab.get(parent).await;
-    assert_eq!((found.status, found.children_pending), (Status::AwaitingChildren, 1));
+    assert_eq!(
+        (found.status, found.children_pending),
+        (Status::AwaitingChildren, 1)
+    );
     assert_eq!(found.barrier, BarrierNumber(2));
     lab.step(worker, done()).await;
     let joined = lab.claim(worker).await;
-    assert_eq!((joined.joins, joined.children.len()), (Some(BarrierNumber(2)), 1));
-    assert_eq!(lab.store.children(parent, BarrierNumber(1)).await.unwrap().len(), 2);
+    assert_eq!(
+        (joined.joins, joined.children.len()),
+        (Some(BarrierNumber(2)), 1)
+    );
+    assert_eq!(
+        lab.store
+            .children(parent, BarrierNumber(1))
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 pub async fn a_late_child_and_its_parent_can_commit_together(lab: Lab) {
@@ -123,12 +163,18 @@ pub async fn a_late_child_and_its_parent_can_commit_together(lab: Lab) {
         lab.step(worker, done()).await;
         let joined = lab.claim(worker).await.claim;
         // A step in between, so that nothing but the count of children would change in the row.
-        let answer = lab.commit_all(vec![keep(joined, next("between"))]).await.pop();
-        let Some(Committed::Kept(held)) = answer else { panic!("{answer:?}") };
+        let answer = lab
+            .commit_all(vec![keep(joined, next("between"))])
+            .await
+            .pop();
+        let Some(Committed::Kept(held)) = answer else {
+            panic!("{answer:?}")
+        };
         let late = lab.claim(worker).await.claim;
         let is_next = outcome == next("b");
         let pending = u32::from(outcome == spawn(slow(1)));
-        lab.commit_all(vec![keep(held, outcome.clone()), commit(late, done())]).await;
+        lab.commit_all(vec![keep(held, outcome.clone()), commit(late, done())])
+            .await;
         let found = lab.get(parent).await;
         assert_eq!(found.status == Status::Executing, is_next);
         if !found.status.is_terminal() {
@@ -157,13 +203,29 @@ pub async fn a_parent_waits_for_its_partition_when_its_barrier_opens(lab: Lab) {
     let worker = lab.worker("w").await;
     let parent = lab.start(within("p")).await;
     lab.step(worker, spawn(many(1))).await;
-    let rival = lab.start(Start { priority: urgent(5).priority, ..within("p") }).await;
+    let rival = lab
+        .start(Start {
+            priority: urgent(5).priority,
+            ..within("p")
+        })
+        .await;
     let claimed = lab.claim_some(worker, 2).await;
-    let [child, held] = claimed.as_slice() else { panic!("a parked parent holds no partition: {claimed:?}") };
-    assert_eq!((held.claim.id(), child.claim.parent().unwrap().id), (rival, parent));
-    assert_eq!(child.claim.parent().unwrap().partition, Some(super::build::key("p")));
+    let [child, held] = claimed.as_slice() else {
+        panic!("a parked parent holds no partition: {claimed:?}")
+    };
+    assert_eq!(
+        (held.claim.id(), child.claim.parent().unwrap().id),
+        (rival, parent)
+    );
+    assert_eq!(
+        child.claim.parent().unwrap().partition,
+        Some(super::build::key("p"))
+    );
     lab.commit(again(&child.claim), done()).await;
-    assert!(lab.claim_some(worker, 2).await.is_empty(), "its rival executes");
+    assert!(
+        lab.claim_some(worker, 2).await.is_empty(),
+        "its rival executes"
+    );
     lab.commit(again(&held.claim), done()).await;
     assert_eq!(lab.claim_ids(worker, 2).await, [parent]);
 }

@@ -2,7 +2,10 @@
 
 use abide_core::model::{Cause, Claim, Commit, Committed, Lane, Name, Start, Status};
 
-use super::build::{MINUTE, again, done, join, keep, lane, later, many, name, next, next_after, retry, stop, urgent, wait, within};
+use super::build::{
+    MINUTE, again, done, join, keep, lane, later, many, name, next, next_after, retry, stop,
+    urgent, wait, within,
+};
 use super::lab::Lab;
 
 fn serves(queue: &str) -> Vec<(Name, Vec<Lane>)> {
@@ -10,7 +13,10 @@ fn serves(queue: &str) -> Vec<(Name, Vec<Lane>)> {
 }
 
 async fn keep_on(lab: &Lab, commit: Commit) -> Committed {
-    lab.commit_serving(vec![commit], serves("default")).await.pop().unwrap()
+    lab.commit_serving(vec![commit], serves("default"))
+        .await
+        .pop()
+        .unwrap()
 }
 
 fn kept(answer: Committed) -> Claim {
@@ -29,12 +35,25 @@ pub async fn a_next_that_is_due_at_once_keeps_the_claim(lab: Lab) {
     let claim = kept(keep_on(&lab, keep(claimed.claim, next("b"))).await);
     assert!(claim.epoch() > first.epoch());
     let found = lab.get(id).await;
-    assert_eq!((found.status, found.worker), (Status::Executing, Some(worker)));
-    assert_eq!((found.step.as_str(), found.step_seq, found.cause), ("b", 2, Cause::Next));
-    assert_eq!(found.state.as_str(), "{\"to\":1}", "each outcome is committed before the following step begins");
+    assert_eq!(
+        (found.status, found.worker),
+        (Status::Executing, Some(worker))
+    );
+    assert_eq!(
+        (found.step.as_str(), found.step_seq, found.cause),
+        ("b", 2, Cause::Next)
+    );
+    assert_eq!(
+        found.state.as_str(),
+        "{\"to\":1}",
+        "each outcome is committed before the following step begins"
+    );
     let claim = kept(keep_on(&lab, keep(claim, next("c"))).await);
     assert_eq!(lab.commit(again(&first), done()).await, Committed::Stale);
-    assert_eq!(lab.commit(claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        lab.commit(claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
 }
 
 pub async fn no_other_outcome_keeps_the_claim(lab: Lab) {
@@ -70,15 +89,25 @@ pub async fn a_kept_claim_yields_to_more_urgent_work(lab: Lab) {
     assert_eq!(lab.claim_ids(worker, 10).await, [rival, id]);
 }
 
-pub async fn a_kept_claim_does_not_yield_to_what_is_no_more_urgent_or_not_for_this_worker(lab: Lab) {
+pub async fn a_kept_claim_does_not_yield_to_other_work(lab: Lab) {
     // rule 4.3
     let worker = lab.worker("w").await;
     lab.start(urgent(5)).await;
     let claimed = lab.claim(worker).await;
-    let unfit = Start { version: Some(2), ..urgent(0) };
-    let elsewhere = Start { queue: Some(name("slow")), ..urgent(0) };
-    let scheduled = Start { when: later(MINUTE).when, ..urgent(0) };
-    lab.start_all(vec![urgent(5), urgent(6), unfit, elsewhere, scheduled]).await;
+    let unfit = Start {
+        version: Some(2),
+        ..urgent(0)
+    };
+    let elsewhere = Start {
+        queue: Some(name("slow")),
+        ..urgent(0)
+    };
+    let scheduled = Start {
+        when: later(MINUTE).when,
+        ..urgent(0)
+    };
+    lab.start_all(vec![urgent(5), urgent(6), unfit, elsewhere, scheduled])
+        .await;
     let mut claim = claimed.claim;
     for step in ["b", "c", "d"] {
         claim = kept(keep_on(&lab, keep(claim, next(step))).await);
@@ -91,9 +120,17 @@ pub async fn a_kept_claim_keeps_its_partition(lab: Lab) {
     let worker = lab.worker("w").await;
     let first = lab.start(within("p")).await;
     let claimed = lab.claim(worker).await;
-    let second = lab.start(Start { priority: urgent(-9).priority, ..within("p") }).await;
+    let second = lab
+        .start(Start {
+            priority: urgent(-9).priority,
+            ..within("p")
+        })
+        .await;
     let claim = kept(keep_on(&lab, keep(claimed.claim, next("b"))).await);
-    assert!(lab.claim_some(worker, 10).await.is_empty(), "{second} waits for {first}");
+    assert!(
+        lab.claim_some(worker, 10).await.is_empty(),
+        "{second} waits for {first}"
+    );
     lab.commit(claim, done()).await;
     assert_eq!(lab.claim_ids(worker, 10).await, [second]);
 }
@@ -108,5 +145,8 @@ pub async fn a_kept_claim_that_is_lost_ends_as_any_other(lab: Lab) {
     assert_eq!(lab.reclaim().await, 1);
     assert_eq!(lab.commit(claim, done()).await, Committed::Stale);
     let found = lab.get(id).await;
-    assert_eq!((found.step.as_str(), found.step_seq, found.attempt), ("b", 2, 1));
+    assert_eq!(
+        (found.step.as_str(), found.step_seq, found.attempt),
+        ("b", 2, 1)
+    );
 }

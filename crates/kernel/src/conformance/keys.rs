@@ -7,11 +7,17 @@ use super::lab::Lab;
 use crate::Error;
 
 fn scoped(scope: Scope) -> Start {
-    Start { scope, ..keyed("k") }
+    Start {
+        scope,
+        ..keyed("k")
+    }
 }
 
 fn unique(bytes: &[u8]) -> Start {
-    Start { unique_key: Some(UniqueKey::new(bytes).unwrap()), ..plain() }
+    Start {
+        unique_key: Some(UniqueKey::new(bytes).unwrap()),
+        ..plain()
+    }
 }
 
 async fn start(lab: &Lab, start: Start) -> Started {
@@ -21,21 +27,30 @@ async fn start(lab: &Lab, start: Start) -> Started {
 pub async fn a_key_that_is_taken_is_refused_with_its_holder(lab: Lab) {
     // rule 2.2
     let holder = lab.start(keyed("order:42")).await;
-    assert_eq!(start(&lab, keyed("order:42")).await, Started::Duplicate(holder));
+    assert_eq!(
+        start(&lab, keyed("order:42")).await,
+        Started::Duplicate(holder)
+    );
     assert_eq!(lab.find(key("order:42")).await.unwrap().id, holder);
 }
 
 pub async fn a_key_stays_taken_in_every_status_that_is_not_terminal(lab: Lab) {
     // rule 2.2
     let worker = lab.worker("w").await;
-    let holder = lab.start(Start { key: Some(key("k")), ..later(MINUTE) }).await;
+    let holder = lab
+        .start(Start {
+            key: Some(key("k")),
+            ..later(MINUTE)
+        })
+        .await;
     assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
     lab.pass(MINUTE);
     lab.fire().await;
     assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
     let claimed = lab.claim(worker).await;
     assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
-    lab.commit(claimed.claim, super::build::wait(&["s"], None)).await;
+    lab.commit(claimed.claim, super::build::wait(&["s"], None))
+        .await;
     assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
 }
 
@@ -47,7 +62,11 @@ pub async fn a_key_is_free_again_when_its_holder_has_ended(lab: Lab) {
         lab.step(worker, outcome).await;
         let heir = lab.start(keyed("k")).await;
         assert!(heir > holder);
-        assert_eq!(lab.find(key("k")).await.unwrap().id, heir, "a key finds the newest that has it");
+        assert_eq!(
+            lab.find(key("k")).await.unwrap().id,
+            heir,
+            "a key finds the newest that has it"
+        );
         lab.step(worker, done()).await;
     }
 }
@@ -89,7 +108,12 @@ pub async fn a_key_that_would_come_to_be_held_twice_is_a_conflict_and_changes_no
     let claimed = lab.claim(worker).await;
     let second = lab.start(only_runnable).await;
     let commits = vec![super::build::commit(claimed.claim, next("b"))];
-    let answer = lab.try_run(vec![crate::Op::Commit { commits, serves: Vec::new() }]).await;
+    let answer = lab
+        .try_run(vec![crate::Op::Commit {
+            commits,
+            serves: Vec::new(),
+        }])
+        .await;
     assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
     assert_eq!(lab.status(first).await, Status::Executing);
     assert_eq!(lab.status(second).await, Status::Runnable);
@@ -100,7 +124,10 @@ pub async fn a_unique_key_excludes_and_does_not_address(lab: Lab) {
     // rule 2.2
     let worker = lab.worker("w").await;
     let holder = lab.start(unique(b"abc")).await;
-    assert_eq!(start(&lab, unique(b"abc")).await, Started::Duplicate(holder));
+    assert_eq!(
+        start(&lab, unique(b"abc")).await,
+        Started::Duplicate(holder)
+    );
     assert!(lab.find(key("abc")).await.is_none());
     lab.start(keyed("abc")).await;
     lab.claim(worker).await;
@@ -109,7 +136,14 @@ pub async fn a_unique_key_excludes_and_does_not_address(lab: Lab) {
 
 pub async fn a_unique_key_is_any_bytes(lab: Lab) {
     // rule 2.2
-    let keys: [&[u8]; 6] = [&[0], &[0, 0], &[255, 254], b"'; drop table", "é".as_bytes(), &[7; 255]];
+    let keys: [&[u8]; 6] = [
+        &[0],
+        &[0, 0],
+        &[255, 254],
+        b"'; drop table",
+        "é".as_bytes(),
+        &[7; 255],
+    ];
     for bytes in keys {
         let holder = lab.start(unique(bytes)).await;
         assert_eq!(start(&lab, unique(bytes)).await, Started::Duplicate(holder));
@@ -120,11 +154,21 @@ pub async fn a_unique_key_is_any_bytes(lab: Lab) {
 pub async fn a_unique_key_has_a_scope_of_its_own(lab: Lab) {
     // rule 2.2
     let worker = lab.worker("w").await;
-    let both = |scope| Start { key: Some(key("k")), unique_scope: scope, ..unique(b"u") };
+    let both = |scope| Start {
+        key: Some(key("k")),
+        unique_scope: scope,
+        ..unique(b"u")
+    };
     let first = lab.start(both(Scope::ALWAYS)).await;
     lab.step(worker, done()).await;
-    assert_eq!(start(&lab, both(Scope::ALWAYS)).await, Started::Duplicate(first));
-    assert!(matches!(start(&lab, keyed("k")).await, Started::New(_)), "nothing of a duplicate was written");
+    assert_eq!(
+        start(&lab, both(Scope::ALWAYS)).await,
+        Started::Duplicate(first)
+    );
+    assert!(
+        matches!(start(&lab, keyed("k")).await, Started::New(_)),
+        "nothing of a duplicate was written"
+    );
 }
 
 pub async fn a_key_may_be_long_and_in_any_script(lab: Lab) {
@@ -145,6 +189,10 @@ pub async fn a_key_may_be_long_and_in_any_script(lab: Lab) {
     for text in &keys {
         let id = lab.start(keyed(text)).await;
         assert_eq!(lab.find(key(text)).await.unwrap().id, id, "{text}");
-        assert_eq!(start(&lab, keyed(text)).await, Started::Duplicate(id), "{text}");
+        assert_eq!(
+            start(&lab, keyed(text)).await,
+            Started::Duplicate(id),
+            "{text}"
+        );
     }
 }

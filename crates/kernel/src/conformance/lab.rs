@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Claimed, Commit, Committed, Entry, Instance, InstanceId, Lane, Limits, Name, Outcome, Refusal, Start,
-    Started, Status, Timestamp, Worker, WorkerId,
+    Claim, Claimed, Commit, Committed, Entry, Instance, InstanceId, Lane, Limits, Name, Outcome,
+    Refusal, Start, Started, Status, Timestamp, Worker, WorkerId,
 };
 
 use super::build::{commit, lane, name};
 use super::invariants::violations;
-use crate::{Answer, ClaimRequest, Clock, Error, ManualClock, NewWorker, Op, Result, Store, Target};
+use crate::{
+    Answer, ClaimRequest, Clock, Error, ManualClock, NewWorker, Op, Result, Store, Target,
+};
 
 /// What a store is to be made with.
 #[non_exhaustive]
@@ -36,7 +38,10 @@ impl Subject {
 
     /// That store, which is shared already.
     pub fn of(store: Arc<dyn Store>) -> Self {
-        Self { store, held: Vec::new() }
+        Self {
+            store,
+            held: Vec::new(),
+        }
     }
 
     /// With something that must live as long as the store does and is dropped after it, like its directory.
@@ -50,10 +55,22 @@ impl Subject {
 /// Makes a store, runs one test on it, looks it over, and closes it.
 pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnOnce(Lab)) {
     let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
-    let subject = make(Setup { clock: Arc::new(clock.clone()), limits: Limits::default() }).await;
-    test(Lab { store: subject.store.clone(), clock }).await;
+    let subject = make(Setup {
+        clock: Arc::new(clock.clone()),
+        limits: Limits::default(),
+    })
+    .await;
+    test(Lab {
+        store: subject.store.clone(),
+        clock,
+    })
+    .await;
     match violations(subject.store.as_ref()).await {
-        Ok(found) => assert!(found.is_empty(), "the test left what must not be:\n{}", found.join("\n")),
+        Ok(found) => assert!(
+            found.is_empty(),
+            "the test left what must not be:\n{}",
+            found.join("\n")
+        ),
         Err(Error::Closed) => {}
         Err(error) => panic!("the store cannot be read: {error}"),
     }
@@ -89,8 +106,14 @@ impl Lab {
     }
 
     pub(super) async fn run(&self, op: Op) -> Answer {
-        let answers = self.try_run(vec![op]).await.expect("the operation is taken");
-        answers.into_iter().next().expect("each operation has its answer")
+        let answers = self
+            .try_run(vec![op])
+            .await
+            .expect("the operation is taken");
+        answers
+            .into_iter()
+            .next()
+            .expect("each operation has its answer")
     }
 
     /// Starts many, in one call; what became of each.
@@ -142,7 +165,12 @@ impl Lab {
         lanes: Vec<Lane>,
         limit: usize,
     ) -> Vec<Claimed> {
-        let request = ClaimRequest { worker, queue: name(queue), lanes, limit };
+        let request = ClaimRequest {
+            worker,
+            queue: name(queue),
+            lanes,
+            limit,
+        };
         match self.run(Op::Claim(request)).await {
             Answer::Claimed(claimed) => claimed,
             other => panic!("a claim is not answered with {other:?}"),
@@ -151,7 +179,8 @@ impl Lab {
 
     /// Claims instances of the machine `m` from the queue `default`.
     pub(super) async fn claim_some(&self, worker: WorkerId, limit: usize) -> Vec<Claimed> {
-        self.claim_from(worker, "default", vec![lane("m", 1)], limit).await
+        self.claim_from(worker, "default", vec![lane("m", 1)], limit)
+            .await
     }
 
     pub(super) async fn claim_ids(&self, worker: WorkerId, limit: usize) -> Vec<InstanceId> {
@@ -160,7 +189,10 @@ impl Lab {
 
     /// Claims the first there is.
     pub(super) async fn claim(&self, worker: WorkerId) -> Claimed {
-        self.claim_some(worker, 1).await.pop().expect("something is runnable")
+        self.claim_some(worker, 1)
+            .await
+            .pop()
+            .expect("something is runnable")
     }
 
     pub(super) async fn commit_all(&self, commits: Vec<Commit>) -> Vec<Committed> {
@@ -168,7 +200,11 @@ impl Lab {
     }
 
     /// Commits for a worker that serves these queues.
-    pub(super) async fn commit_serving(&self, commits: Vec<Commit>, serves: Vec<(Name, Vec<Lane>)>) -> Vec<Committed> {
+    pub(super) async fn commit_serving(
+        &self,
+        commits: Vec<Commit>,
+        serves: Vec<(Name, Vec<Lane>)>,
+    ) -> Vec<Committed> {
         match self.run(Op::Commit { commits, serves }).await {
             Answer::Committed(each) => each,
             other => panic!("a commit is not answered with {other:?}"),
@@ -176,7 +212,10 @@ impl Lab {
     }
 
     pub(super) async fn commit(&self, claim: Claim, outcome: Outcome) -> Committed {
-        self.commit_all(vec![commit(claim, outcome)]).await.pop().expect("the commit has its answer")
+        self.commit_all(vec![commit(claim, outcome)])
+            .await
+            .pop()
+            .expect("the commit has its answer")
     }
 
     /// Claims the first there is and commits that outcome; where it then stands.
@@ -207,7 +246,10 @@ impl Lab {
     }
 
     pub(super) async fn find(&self, target: impl Into<Target>) -> Option<Instance> {
-        self.store.get(&target.into()).await.expect("the store can be read")
+        self.store
+            .get(&target.into())
+            .await
+            .expect("the store can be read")
     }
 
     pub(super) async fn get(&self, id: InstanceId) -> Instance {
@@ -220,13 +262,23 @@ impl Lab {
 
     /// The events of a history after `started`.
     pub(super) async fn events(&self, id: InstanceId) -> Vec<Entry> {
-        let rows = self.store.history(id, 0, 1000).await.expect("the store can be read");
-        rows.iter().flat_map(|row| row.unpack().expect("the history can be read")).collect()
+        let rows = self
+            .store
+            .history(id, 0, 1000)
+            .await
+            .expect("the store can be read");
+        rows.iter()
+            .flat_map(|row| row.unpack().expect("the history can be read"))
+            .collect()
     }
 
     /// Their kinds.
     pub(super) async fn kinds(&self, id: InstanceId) -> Vec<&'static str> {
-        self.events(id).await.iter().map(|entry| entry.what.kind()).collect()
+        self.events(id)
+            .await
+            .iter()
+            .map(|entry| entry.what.kind())
+            .collect()
     }
 }
 

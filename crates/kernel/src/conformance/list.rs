@@ -53,10 +53,6 @@ macro_rules! for_each_conformance_test {
                 next_moves_on_and_is_runnable_at_once,
                 next_with_a_delay_is_scheduled_until_then,
                 retry_runs_the_same_step_one_attempt_on,
-                a_wait_for_time_alone_is_scheduled_and_then_times_out,
-                a_wait_for_signals_is_parked_until_its_deadline,
-                a_wait_without_a_deadline_is_due_never,
-                a_step_that_timed_out_and_is_tried_again_still_knows_it,
                 done_ends_with_a_result,
                 stop_ends_with_an_error,
                 nothing_happens_to_what_has_ended,
@@ -67,11 +63,17 @@ macro_rules! for_each_conformance_test {
                 a_batch_of_commits_is_answered_one_by_one,
                 an_empty_batch_of_commits_is_answered_with_nothing,
             }
+            waiting {
+                a_wait_for_time_alone_is_scheduled_and_then_times_out,
+                a_wait_for_signals_is_parked_until_its_deadline,
+                a_wait_without_a_deadline_is_due_never,
+                a_step_that_timed_out_and_is_tried_again_still_knows_it,
+            }
             keeping {
                 a_next_that_is_due_at_once_keeps_the_claim,
                 no_other_outcome_keeps_the_claim,
                 a_kept_claim_yields_to_more_urgent_work,
-                a_kept_claim_does_not_yield_to_what_is_no_more_urgent_or_not_for_this_worker,
+                a_kept_claim_does_not_yield_to_other_work,
                 a_kept_claim_keeps_its_partition,
                 a_kept_claim_that_is_lost_ends_as_any_other,
             }

@@ -2,7 +2,7 @@
 //!
 //! A store's own tests are three lines: how to make one, and [`conformance_tests!`](crate::conformance_tests). Each
 //! behaviour becomes a test of its own, named by a sentence. After each of them the whole store is looked over for
-//! [`violations`].
+//! [`violations`](invariants::violations).
 //!
 //! ```ignore
 //! use abide_kernel::conformance::{Setup, Subject};
@@ -25,7 +25,6 @@
 #![allow(missing_docs, reason = "the names of the tests are sentences")]
 
 mod build;
-mod invariants;
 mod lab;
 mod list;
 
@@ -35,6 +34,7 @@ pub mod committing;
 pub mod concurrency;
 pub mod fencing;
 pub mod history;
+pub mod invariants;
 pub mod joining;
 pub mod keeping;
 pub mod keys;
@@ -43,8 +43,8 @@ pub mod reading;
 pub mod starting;
 pub mod sweeping;
 pub mod timers;
+pub mod waiting;
 pub mod waking;
 pub mod workers;
 
-pub use invariants::violations;
 pub use lab::{Lab, Setup, Subject, check};

@@ -8,7 +8,12 @@ use super::build::{MINUTE, done, json, key, keyed, later, many, name, plain, spa
 use super::lab::Lab;
 use crate::{Ending, Error, Filter, Op, Page};
 
-async fn list(lab: &Lab, filter: &Filter, before: Option<InstanceId>, limit: usize) -> Page<Instance> {
+async fn list(
+    lab: &Lab,
+    filter: &Filter,
+    before: Option<InstanceId>,
+    limit: usize,
+) -> Page<Instance> {
     lab.store.list(filter, before, limit).await.unwrap()
 }
 
@@ -60,7 +65,10 @@ pub async fn a_key_stands_for_the_newest_that_has_it(lab: Lab) {
 pub async fn a_list_is_paged_newest_first_without_loss_or_doubles(lab: Lab) {
     let started = lab.start_all(many(7)).await;
     let all = Filter::default();
-    assert_eq!(listed(&lab, Filter::default()).await, backwards(started.clone()));
+    assert_eq!(
+        listed(&lab, Filter::default()).await,
+        backwards(started.clone())
+    );
     let page = list(&lab, &all, None, 3).await;
     assert_eq!(page.next, Some(page.items[2].id));
     lab.start_all(many(5)).await;
@@ -69,7 +77,11 @@ pub async fn a_list_is_paged_newest_first_without_loss_or_doubles(lab: Lab) {
     let found: Vec<_> = second.items.iter().map(|one| one.id).collect();
     assert_eq!(found, expected, "what comes later shifts no page");
     let whole = list(&lab, &all, None, 12).await;
-    assert_eq!((whole.items.len(), whole.next), (12, None), "a page that ends with the list says so");
+    assert_eq!(
+        (whole.items.len(), whole.next),
+        (12, None),
+        "a page that ends with the list says so"
+    );
     let none = list(&lab, &all, Some(started[0]), 3).await;
     assert_eq!((none.items.len(), none.next), (0, None));
     assert_eq!(whole.items[11], lab.get(started[0]).await);
@@ -84,24 +96,102 @@ pub async fn an_empty_store_lists_nothing(lab: Lab) {
 
 pub async fn a_list_can_be_filtered_by_each_thing_and_by_all(lab: Lab) {
     let worker = lab.worker("w").await;
-    let of = |machine, queue, text| Start { machine: name(machine), queue: Some(name(queue)), ..keyed(text) };
+    let of = |machine, queue, text| Start {
+        machine: name(machine),
+        queue: Some(name(queue)),
+        ..keyed(text)
+    };
     let parent = lab.start(plain()).await;
-    lab.step(worker, spawn(vec![of("m", "fast", "a:1"), of("n", "fast", "a:2"), of("n", "slow", "b:1")])).await;
-    let children = lab.store.children(parent, abide_core::model::BarrierNumber(1)).await.unwrap();
+    lab.step(
+        worker,
+        spawn(vec![
+            of("m", "fast", "a:1"),
+            of("n", "fast", "a:2"),
+            of("n", "slow", "b:1"),
+        ]),
+    )
+    .await;
+    let children = lab
+        .store
+        .children(parent, abide_core::model::BarrierNumber(1))
+        .await
+        .unwrap();
     let child = |at: usize| children[at].id;
-    let others = lab.start_all(vec![of("n", "fast", "a:3"), later(MINUTE)]).await;
+    let others = lab
+        .start_all(vec![of("n", "fast", "a:3"), later(MINUTE)])
+        .await;
     let none = Filter::default;
     let cases = [
-        (Filter { status: Some(Status::Scheduled), ..none() }, vec![others[1]]),
-        (Filter { status: Some(Status::AwaitingChildren), ..none() }, vec![parent]),
-        (Filter { status: Some(Status::Cancelled), ..none() }, vec![]),
-        (Filter { machine: Some(name("n")), ..none() }, vec![child(1), child(2), others[0]]),
-        (Filter { queue: Some(name("slow")), ..none() }, vec![child(2)]),
-        (Filter { key_prefix: Some("a:".into()), ..none() }, vec![child(0), child(1), others[0]]),
-        (Filter { key_prefix: Some("a:3".into()), ..none() }, vec![others[0]]),
-        (Filter { key_prefix: Some("A".into()), ..none() }, vec![]),
-        (Filter { parent: Some(parent), ..none() }, vec![child(0), child(1), child(2)]),
-        (Filter { parent: Some(others[0]), ..none() }, vec![]),
+        (
+            Filter {
+                status: Some(Status::Scheduled),
+                ..none()
+            },
+            vec![others[1]],
+        ),
+        (
+            Filter {
+                status: Some(Status::AwaitingChildren),
+                ..none()
+            },
+            vec![parent],
+        ),
+        (
+            Filter {
+                status: Some(Status::Cancelled),
+                ..none()
+            },
+            vec![],
+        ),
+        (
+            Filter {
+                machine: Some(name("n")),
+                ..none()
+            },
+            vec![child(1), child(2), others[0]],
+        ),
+        (
+            Filter {
+                queue: Some(name("slow")),
+                ..none()
+            },
+            vec![child(2)],
+        ),
+        (
+            Filter {
+                key_prefix: Some("a:".into()),
+                ..none()
+            },
+            vec![child(0), child(1), others[0]],
+        ),
+        (
+            Filter {
+                key_prefix: Some("a:3".into()),
+                ..none()
+            },
+            vec![others[0]],
+        ),
+        (
+            Filter {
+                key_prefix: Some("A".into()),
+                ..none()
+            },
+            vec![],
+        ),
+        (
+            Filter {
+                parent: Some(parent),
+                ..none()
+            },
+            vec![child(0), child(1), child(2)],
+        ),
+        (
+            Filter {
+                parent: Some(others[0]),
+                ..none()
+            },
+            vec![],
+        ),
         (
             Filter {
                 status: Some(Status::Runnable),
@@ -114,18 +204,39 @@ pub async fn a_list_can_be_filtered_by_each_thing_and_by_all(lab: Lab) {
         ),
     ];
     for (filter, expected) in cases {
-        assert_eq!(listed(&lab, filter.clone()).await, backwards(expected), "{filter:?}");
+        assert_eq!(
+            listed(&lab, filter.clone()).await,
+            backwards(expected),
+            "{filter:?}"
+        );
     }
 }
 
 pub async fn a_key_prefix_is_taken_letter_by_letter(lab: Lab) {
-    let texts = ["a%b", "a_b", "axb", "a\\b", "é1", "e1", "🦀1", "🦀", "z\u{10ffff}", "z"];
+    let texts = [
+        "a%b",
+        "a_b",
+        "axb",
+        "a\\b",
+        "é1",
+        "e1",
+        "🦀1",
+        "🦀",
+        "z\u{10ffff}",
+        "z",
+    ];
     let starts = texts.map(keyed);
     let started = lab.start_all(starts.into()).await;
     for prefix in ["a%", "a_", "a", "a\\", "é", "🦀", "z", "z\u{10ffff}", ""] {
-        let expected = texts.iter().zip(&started).filter(|(text, _)| text.starts_with(prefix));
+        let expected = texts
+            .iter()
+            .zip(&started)
+            .filter(|(text, _)| text.starts_with(prefix));
         let expected = backwards(expected.map(|(_, id)| *id));
-        let filter = Filter { key_prefix: Some(prefix.to_owned()), ..Filter::default() };
+        let filter = Filter {
+            key_prefix: Some(prefix.to_owned()),
+            ..Filter::default()
+        };
         assert_eq!(listed(&lab, filter).await, expected, "{prefix}");
     }
 }
@@ -139,15 +250,28 @@ pub async fn endings_tell_who_has_ended_and_who_is_not_there(lab: Lab) {
     let asked = [started[2], absent, started[1], started[0]];
     let (mut endings, missing) = lab.store.endings(&asked).await.unwrap();
     endings.sort_by_key(|ending| ending.id);
-    let good = Ending { id: started[0], status: Status::Done, result: Some(json("{\"sum\":42}")), last_error: None };
-    let bad = Ending { id: started[1], status: Status::Failed, result: None, last_error: Some("no".into()) };
+    let good = Ending {
+        id: started[0],
+        status: Status::Done,
+        result: Some(json("{\"sum\":42}")),
+        last_error: None,
+    };
+    let bad = Ending {
+        id: started[1],
+        status: Status::Failed,
+        result: None,
+        last_error: Some("no".into()),
+    };
     assert_eq!((endings, missing), (vec![good, bad], vec![absent]));
     assert_eq!(lab.store.endings(&[]).await.unwrap(), (vec![], vec![]));
 }
 
 pub async fn depths_count_what_has_not_ended_queue_by_queue(lab: Lab) {
     let worker = lab.worker("w").await;
-    let slow = Start { queue: Some(name("slow")), ..plain() };
+    let slow = Start {
+        queue: Some(name("slow")),
+        ..plain()
+    };
     lab.start_all(many(6)).await;
     lab.start_all(vec![slow.clone(), slow, later(MINUTE)]).await;
     lab.step(worker, done()).await;
@@ -155,8 +279,10 @@ pub async fn depths_count_what_has_not_ended_queue_by_queue(lab: Lab) {
     lab.step(worker, stop("no")).await;
     lab.claim(worker).await;
     let depths = lab.store.depths().await.unwrap();
-    let counts: BTreeMap<_, _> =
-        depths.iter().map(|depth| ((depth.queue.as_str(), depth.status), depth.count)).collect();
+    let counts: BTreeMap<_, _> = depths
+        .iter()
+        .map(|depth| ((depth.queue.as_str(), depth.status), depth.count))
+        .collect();
     let expected = [
         (("default", Status::Scheduled), 1),
         (("default", Status::Runnable), 2),
@@ -171,7 +297,13 @@ pub async fn depths_count_what_has_not_ended_queue_by_queue(lab: Lab) {
 pub async fn a_closed_store_says_so(lab: Lab) {
     let id = lab.start(plain()).await;
     lab.store.close().await;
-    assert!(matches!(lab.try_run(vec![Op::Start(many(1))]).await, Err(Error::Closed)));
-    assert!(matches!(lab.store.get(&id.into()).await, Err(Error::Closed)));
+    assert!(matches!(
+        lab.try_run(vec![Op::Start(many(1))]).await,
+        Err(Error::Closed)
+    ));
+    assert!(matches!(
+        lab.store.get(&id.into()).await,
+        Err(Error::Closed)
+    ));
     lab.store.close().await;
 }

@@ -2,12 +2,26 @@
 
 use abide_core::model::{BarrierNumber, InstanceId, Scope, Start, Started, Status, Timestamp};
 
-use super::build::{MINUTE, SECOND, done, join, key, keyed, many, next, plain, spawn, stop, urgent};
+use super::build::{
+    MINUTE, SECOND, done, join, key, keyed, many, next, plain, spawn, stop, urgent,
+};
 use super::lab::Lab;
 use crate::{Answer, Cursor, Op, SweepRequest};
 
-async fn sweep(lab: &Lab, before: Timestamp, after: Option<Cursor>, limit: usize) -> (usize, Option<Cursor>) {
-    match lab.run(Op::Sweep(SweepRequest { before, after, limit })).await {
+async fn sweep(
+    lab: &Lab,
+    before: Timestamp,
+    after: Option<Cursor>,
+    limit: usize,
+) -> (usize, Option<Cursor>) {
+    match lab
+        .run(Op::Sweep(SweepRequest {
+            before,
+            after,
+            limit,
+        }))
+        .await
+    {
         Answer::Swept { deleted, next } => (deleted, next),
         other => panic!("a sweep is not answered with {other:?}"),
     }
@@ -47,7 +61,13 @@ pub async fn what_ended_before_that_moment_is_deleted_with_its_history(lab: Lab)
     lab.pass(MINUTE);
     assert_eq!(sweep(&lab, before, None, 100).await, (2, None));
     assert_eq!(there(&lab, &started).await, [false, false, true, true]);
-    assert!(lab.store.history(started[0], 0, 10).await.unwrap().is_empty());
+    assert!(
+        lab.store
+            .history(started[0], 0, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(lab.kinds(started[2]).await, ["step_completed", "done"]);
     assert_eq!(sweep(&lab, before, None, 100).await, (0, None));
 }
@@ -78,18 +98,27 @@ pub async fn a_child_is_spared_while_its_parent_is_waiting_to_join_it(lab: Lab) 
     // rule 16.2
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
-    lab.step(worker, spawn(vec![keyed("a"), keyed("b"), keyed("c")])).await;
+    lab.step(worker, spawn(vec![keyed("a"), keyed("b"), keyed("c")]))
+        .await;
     lab.step(worker, done()).await;
     lab.step(worker, stop("no")).await;
     lab.pass(MINUTE);
     assert_eq!(sweep_all(&lab, 10).await, [0]);
     lab.step(worker, done()).await;
     lab.pass(MINUTE);
-    assert_eq!(sweep_all(&lab, 10).await, [0], "the barrier is open, but nobody has read it");
+    assert_eq!(
+        sweep_all(&lab, 10).await,
+        [0],
+        "the barrier is open, but nobody has read it"
+    );
     let joined = lab.claim(worker).await;
     assert_eq!((joined.claim.id(), joined.children.len()), (parent, 3));
     lab.commit(joined.claim, done()).await;
-    assert_eq!(sweep_all(&lab, 10).await, [3], "the parent has ended only now");
+    assert_eq!(
+        sweep_all(&lab, 10).await,
+        [3],
+        "the parent has ended only now"
+    );
     lab.pass(SECOND);
     assert_eq!(sweep_all(&lab, 10).await, [1]);
 }
@@ -121,7 +150,13 @@ pub async fn a_child_of_an_earlier_barrier_is_not_spared(lab: Lab) {
     lab.pass(SECOND);
     assert_eq!(sweep_all(&lab, 10).await, [1]);
     assert!(lab.find(key("early")).await.is_none() && lab.find(key("late")).await.is_some());
-    assert!(lab.store.children(parent, BarrierNumber(1)).await.unwrap().is_empty());
+    assert!(
+        lab.store
+            .children(parent, BarrierNumber(1))
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 pub async fn a_child_whose_parent_was_deleted_ends_quietly(lab: Lab) {
@@ -144,11 +179,17 @@ pub async fn a_child_whose_parent_was_deleted_ends_quietly(lab: Lab) {
 pub async fn deleting_frees_a_key_that_was_held_for_good(lab: Lab) {
     // rules 2.2 and 16.2
     let worker = lab.worker("w").await;
-    let always = Start { scope: Scope::ALWAYS, ..keyed("k") };
+    let always = Start {
+        scope: Scope::ALWAYS,
+        ..keyed("k")
+    };
     let holder = lab.start(always.clone()).await;
     lab.step(worker, done()).await;
     lab.pass(SECOND);
-    assert_eq!(lab.starts(vec![always.clone()]).await, [Ok(Started::Duplicate(holder))]);
+    assert_eq!(
+        lab.starts(vec![always.clone()]).await,
+        [Ok(Started::Duplicate(holder))]
+    );
     sweep_all(&lab, 10).await;
     assert!(lab.find(key("k")).await.is_none());
     let heir = lab.start(always).await;

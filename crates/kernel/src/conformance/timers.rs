@@ -16,14 +16,19 @@ pub async fn the_next_due_time_is_the_earliest_of_all_kinds(lab: Lab) {
     let begin = lab.now();
     assert_eq!(next_due(&lab).await, None);
     lab.start(plain()).await;
-    assert_eq!(next_due(&lab).await, None, "what is runnable is waited for by nobody");
+    assert_eq!(
+        next_due(&lab).await,
+        None,
+        "what is runnable is waited for by nobody"
+    );
     lab.step(worker, retry(50_000)).await;
     assert_eq!(next_due(&lab).await, Some(begin + SECOND * 50));
     lab.start(plain()).await;
     lab.step(worker, wait(&["s"], Some(40_000))).await;
     assert_eq!(next_due(&lab).await, Some(begin + SECOND * 40));
     lab.start(plain()).await;
-    lab.step(worker, join(vec![later(MINUTE)], None, Some(30_000))).await;
+    lab.step(worker, join(vec![later(MINUTE)], None, Some(30_000)))
+        .await;
     assert_eq!(next_due(&lab).await, Some(begin + SECOND * 30));
     lab.start(later(SECOND * 20)).await;
     assert_eq!(next_due(&lab).await, Some(begin + SECOND * 20));
@@ -40,7 +45,10 @@ pub async fn what_is_due_fires_at_its_moment_and_not_before(lab: Lab) {
     assert_eq!(lab.fire().await, 0);
     lab.clock.set(due);
     assert_eq!(lab.fire().await, 1);
-    assert_eq!((lab.status(id).await, lab.get(id).await.due_at), (Status::Runnable, Some(due)));
+    assert_eq!(
+        (lab.status(id).await, lab.get(id).await.due_at),
+        (Status::Runnable, Some(due))
+    );
     assert_eq!(lab.fire().await, 0);
 }
 
@@ -48,12 +56,17 @@ pub async fn what_is_overdue_fires_at_once_oldest_first(lab: Lab) {
     // rule 6.5
     let worker = lab.worker("w").await;
     let seconds = [3, 1, 2, 5, 4];
-    let started = lab.start_all(seconds.map(|s| later(SECOND * s)).into()).await;
+    let started = lab
+        .start_all(seconds.map(|s| later(SECOND * s)).into())
+        .await;
     lab.pass(MINUTE * 60 * 24);
     assert_eq!(lab.touch(Op::Fire { limit: 2 }).await, (2, true));
     assert_eq!(lab.claim_ids(worker, 10).await, [started[1], started[2]]);
     assert_eq!(lab.touch(Op::Fire { limit: 10 }).await, (3, false));
-    assert_eq!(lab.claim_ids(worker, 10).await, [started[0], started[4], started[3]]);
+    assert_eq!(
+        lab.claim_ids(worker, 10).await,
+        [started[0], started[4], started[3]]
+    );
 }
 
 pub async fn firing_is_bounded(lab: Lab) {
@@ -78,7 +91,10 @@ pub async fn the_far_future_is_no_trouble(lab: Lab) {
     let asleep = lab.start(plain()).await;
     lab.step(worker, wait(&[], Some(u64::MAX))).await;
     assert_eq!(lab.get(asleep).await.due_at, Some(Timestamp::MAX));
-    assert_eq!((next_due(&lab).await, lab.fire().await), (Some(Timestamp::MAX), 0));
+    assert_eq!(
+        (next_due(&lab).await, lab.fire().await),
+        (Some(Timestamp::MAX), 0)
+    );
 }
 
 pub async fn what_executes_has_no_deadline(lab: Lab) {

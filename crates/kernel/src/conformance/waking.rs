@@ -19,7 +19,9 @@ async fn heard(listener: &mut Listener, fits: impl Fn(&Effects) -> bool) -> bool
         false
     };
     // Real time, and only to end a test that would otherwise hang.
-    tokio::time::timeout(Duration::from_secs(20), listen).await.unwrap_or(false)
+    tokio::time::timeout(Duration::from_secs(20), listen)
+        .await
+        .unwrap_or(false)
 }
 
 pub async fn work_that_becomes_runnable_is_told_at_once(lab: Lab) {
@@ -40,11 +42,21 @@ pub async fn what_is_due_later_is_told_with_its_time(lab: Lab) {
     let mut listener = lab.store.listen();
     lab.start(later(MINUTE)).await;
     let due = lab.now() + MINUTE;
-    assert!(heard(&mut listener, |effects| effects.due.is_some_and(|told| told <= due)).await);
+    assert!(
+        heard(&mut listener, |effects| effects
+            .due
+            .is_some_and(|told| told <= due))
+        .await
+    );
     lab.pass(MINUTE);
     let mut listener = lab.store.listen();
     lab.fire().await;
-    assert!(heard(&mut listener, |effects| effects.ready.contains(&name("default"))).await);
+    assert!(
+        heard(&mut listener, |effects| effects
+            .ready
+            .contains(&name("default")))
+        .await
+    );
 }
 
 pub async fn an_end_is_told(lab: Lab) {
@@ -53,16 +65,28 @@ pub async fn an_end_is_told(lab: Lab) {
     let started = lab.start_all(many(2)).await;
     let mut listener = lab.store.listen();
     lab.step(worker, done()).await;
-    assert!(heard(&mut listener, |effects| effects.ended.contains(&started[0]) || effects.ended_elsewhere).await);
+    assert!(
+        heard(&mut listener, |effects| effects.ended.contains(&started[0])
+            || effects.ended_elsewhere)
+        .await
+    );
 }
 
 pub async fn the_next_of_a_partition_is_told_when_it_is_freed(lab: Lab) {
     // rules 6.3 and 6.6
     let worker = lab.worker("w").await;
-    let slow = abide_core::model::Start { queue: Some(name("slow")), ..within("p") };
+    let slow = abide_core::model::Start {
+        queue: Some(name("slow")),
+        ..within("p")
+    };
     lab.start(within("p")).await;
     lab.start(slow).await;
     let mut listener = lab.store.listen();
     lab.step(worker, done()).await;
-    assert!(heard(&mut listener, |effects| effects.ready.contains(&name("slow"))).await);
+    assert!(
+        heard(&mut listener, |effects| effects
+            .ready
+            .contains(&name("slow")))
+        .await
+    );
 }

@@ -7,14 +7,27 @@ use super::lab::{LEASE, Lab, OVER_LEASE};
 use crate::{Answer, Op};
 
 async fn renew(lab: &Lab, worker: WorkerId) -> Heartbeat {
-    match lab.run(Op::Renew { worker, lease: LEASE }).await {
+    match lab
+        .run(Op::Renew {
+            worker,
+            lease: LEASE,
+        })
+        .await
+    {
         Answer::Heartbeat(heartbeat) => heartbeat,
         other => panic!("a heartbeat is not answered with {other:?}"),
     }
 }
 
 async fn living(lab: &Lab) -> Vec<WorkerId> {
-    let mut ids: Vec<_> = lab.store.workers().await.unwrap().iter().map(|worker| worker.id).collect();
+    let mut ids: Vec<_> = lab
+        .store
+        .workers()
+        .await
+        .unwrap()
+        .iter()
+        .map(|worker| worker.id)
+        .collect();
     ids.sort();
     ids
 }
@@ -23,7 +36,10 @@ pub async fn a_worker_is_known_as_it_registered(lab: Lab) {
     let worker = lab.register("w").await;
     assert_eq!((worker.name.as_str(), worker.started_at), ("w", lab.now()));
     assert_eq!(worker.lease_until, lab.now() + LEASE);
-    assert_eq!((&worker.queues, &worker.lanes), (&vec![name("default")], &vec![lane("m", 1)]));
+    assert_eq!(
+        (&worker.queues, &worker.lanes),
+        (&vec![name("default")], &vec![lane("m", 1)])
+    );
     assert_eq!(lab.store.workers().await.unwrap(), [worker]);
 }
 
@@ -40,13 +56,25 @@ pub async fn what_a_dead_worker_held_is_runnable_again_one_attempt_on(lab: Lab) 
     lab.pass(SECOND);
     assert_eq!(lab.reclaim().await, 1);
     let found = lab.get(id).await;
-    assert_eq!((found.status, found.attempt, found.worker), (Status::Runnable, 1, None));
-    assert_eq!((found.step.as_str(), found.step_seq, found.cause), ("b", 2, Cause::Reclaim));
+    assert_eq!(
+        (found.status, found.attempt, found.worker),
+        (Status::Runnable, 1, None)
+    );
+    assert_eq!(
+        (found.step.as_str(), found.step_seq, found.cause),
+        ("b", 2, Cause::Reclaim)
+    );
     assert_eq!(found.due_at, due_at, "it has its old place in the queue");
     assert_eq!(lab.reclaim().await, 0);
     let claimed = lab.claim(heir).await;
-    assert_eq!((claimed.claim.id(), claimed.attempt, claimed.step_seq), (id, 1, 2));
-    assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Moved(Status::Done));
+    assert_eq!(
+        (claimed.claim.id(), claimed.attempt, claimed.step_seq),
+        (id, 1, 2)
+    );
+    assert_eq!(
+        lab.commit(claimed.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
 }
 
 pub async fn a_worker_that_renews_keeps_what_it_holds(lab: Lab) {
@@ -60,7 +88,10 @@ pub async fn a_worker_that_renews_keeps_what_it_holds(lab: Lab) {
         assert_eq!(lab.reclaim().await, 0);
     }
     for id in ids {
-        assert_eq!((lab.status(id).await, lab.get(id).await.attempt), (Status::Executing, 0));
+        assert_eq!(
+            (lab.status(id).await, lab.get(id).await.attempt),
+            (Status::Executing, 0)
+        );
     }
 }
 
@@ -70,7 +101,10 @@ pub async fn a_worker_whose_lease_ran_out_is_lost(lab: Lab) {
     lab.pass(LEASE);
     assert_eq!(renew(&lab, worker).await, Heartbeat::Lost);
     assert!(living(&lab).await.is_empty());
-    assert_eq!(renew(&lab, WorkerId(worker.0 + 1000)).await, Heartbeat::Lost);
+    assert_eq!(
+        renew(&lab, WorkerId(worker.0 + 1000)).await,
+        Heartbeat::Lost
+    );
 }
 
 pub async fn a_worker_that_comes_back_under_its_name_takes_up_its_claims_at_once(lab: Lab) {
@@ -88,7 +122,11 @@ pub async fn a_worker_that_comes_back_under_its_name_takes_up_its_claims_at_once
     let claimed = lab.claim(new).await;
     assert_eq!((claimed.claim.id(), claimed.attempt), (ids[0], 1));
     assert_eq!(lab.commit(lost.claim, done()).await, Committed::Stale);
-    assert_eq!(lab.status(ids[1]).await, Status::Executing, "what others hold is left to them");
+    assert_eq!(
+        lab.status(ids[1]).await,
+        Status::Executing,
+        "what others hold is left to them"
+    );
 }
 
 pub async fn reclaiming_is_bounded(lab: Lab) {
@@ -109,7 +147,13 @@ pub async fn reclaiming_is_bounded(lab: Lab) {
     assert_eq!(counts.iter().sum::<usize>(), 25);
     assert!(counts.iter().all(|count| *count <= 10), "{counts:?}");
     let depths = lab.store.depths().await.unwrap();
-    assert_eq!(depths.iter().map(|depth| (depth.status, depth.count)).collect::<Vec<_>>(), [(Status::Runnable, 25)]);
+    assert_eq!(
+        depths
+            .iter()
+            .map(|depth| (depth.status, depth.count))
+            .collect::<Vec<_>>(),
+        [(Status::Runnable, 25)]
+    );
 }
 
 pub async fn what_a_dead_worker_claims_afterwards_is_taken_back_too(lab: Lab) {
@@ -131,16 +175,35 @@ pub async fn a_claim_that_is_given_back_does_not_raise_the_attempt(lab: Lab) {
     let worker = lab.worker("w").await;
     let ids = lab.start_all(vec![urgent(1), urgent(2)]).await;
     let before = lab.get(ids[0]).await;
-    let claims: Vec<_> = lab.claim_some(worker, 2).await.into_iter().map(|one| one.claim).collect();
+    let claims: Vec<_> = lab
+        .claim_some(worker, 2)
+        .await
+        .into_iter()
+        .map(|one| one.claim)
+        .collect();
     let stale = again(&claims[0]);
     assert_eq!(lab.touch(Op::GiveBack(claims)).await.0, 2);
     let after = lab.get(ids[0]).await;
-    assert_eq!((after.status, after.attempt, after.worker), (Status::Runnable, 0, None));
-    assert_eq!((after.due_at, after.cause, after.step_seq), (before.due_at, before.cause, before.step_seq));
+    assert_eq!(
+        (after.status, after.attempt, after.worker),
+        (Status::Runnable, 0, None)
+    );
+    assert_eq!(
+        (after.due_at, after.cause, after.step_seq),
+        (before.due_at, before.cause, before.step_seq)
+    );
     assert_eq!(lab.commit(again(&stale), done()).await, Committed::Stale);
-    assert_eq!(lab.touch(Op::GiveBack(vec![again(&stale)])).await.0, 0, "it is given back once");
+    assert_eq!(
+        lab.touch(Op::GiveBack(vec![again(&stale)])).await.0,
+        0,
+        "it is given back once"
+    );
     assert_eq!(lab.claim_ids(worker, 2).await, ids, "in its old place");
-    assert_eq!(lab.touch(Op::GiveBack(vec![stale])).await.0, 0, "and not from under who has it now");
+    assert_eq!(
+        lab.touch(Op::GiveBack(vec![stale])).await.0,
+        0,
+        "and not from under who has it now"
+    );
     assert!(lab.kinds(ids[0]).await.is_empty());
 }
 
@@ -151,7 +214,11 @@ pub async fn a_claim_whose_answer_got_lost_is_given_back(lab: Lab) {
     lab.claim_some(worker, 6).await;
     lab.claim(other).await;
     let known = vec![ids[1], ids[3], ids[6], InstanceId(ids[6].0 + 1000)];
-    let except = |limit| Op::GiveBackExcept { worker, known: known.clone(), limit };
+    let except = |limit| Op::GiveBackExcept {
+        worker,
+        known: known.clone(),
+        limit,
+    };
     let mut count = 0;
     loop {
         let (touched, more) = lab.touch(except(2)).await;

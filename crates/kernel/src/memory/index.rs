@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{BarrierNumber, InstanceId, Key, Lane, Name, Priority, Status, Timestamp, UniqueKey, WorkerId};
+use abide_core::model::{
+    BarrierNumber, InstanceId, Key, Lane, Name, Priority, Status, Timestamp, UniqueKey, WorkerId,
+};
 
 use super::record::Record;
 use crate::{Cursor, Error, Result};
@@ -54,7 +56,10 @@ impl<'r> Entries<'r> {
         let row = &record.row;
         let runnable = row.status == Status::Runnable;
         let executing = row.status == Status::Executing;
-        let sleeps = matches!(row.status, Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren);
+        let sleeps = matches!(
+            row.status,
+            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
+        );
         let place = (row.priority, row.due_at.unwrap_or_default(), row.id);
         Self {
             id: row.id,
@@ -62,10 +67,23 @@ impl<'r> Entries<'r> {
             due: row.due_at.filter(|_| sleeps),
             holder: row.worker.filter(|_| executing),
             finished: row.finished_at,
-            queued: row.partition_key.as_ref().filter(|_| runnable).map(|key| (key, place)),
-            front: row.partition_key.as_ref().filter(|_| (runnable || executing) && !row.behind),
-            key: record.key.as_ref().filter(|_| record.scope.holds(row.status)),
-            unique_key: record.unique_key.as_ref().filter(|_| record.unique_scope.holds(row.status)),
+            queued: row
+                .partition_key
+                .as_ref()
+                .filter(|_| runnable)
+                .map(|key| (key, place)),
+            front: row
+                .partition_key
+                .as_ref()
+                .filter(|_| (runnable || executing) && !row.behind),
+            key: record
+                .key
+                .as_ref()
+                .filter(|_| record.scope.holds(row.status)),
+            unique_key: record
+                .unique_key
+                .as_ref()
+                .filter(|_| record.unique_scope.holds(row.status)),
         }
     }
 }
@@ -94,12 +112,17 @@ impl Index {
     pub fn holder_of(&self, record: &Record) -> Option<InstanceId> {
         let new = Entries::of(record);
         let by_key = new.key.and_then(|key| self.keys.get(key));
-        by_key.or_else(|| new.unique_key.and_then(|key| self.unique_keys.get(key))).copied()
+        by_key
+            .or_else(|| new.unique_key.and_then(|key| self.unique_keys.get(key)))
+            .copied()
     }
 
     fn check(&self, new: &Entries<'_>) -> Result<()> {
-        let other = |holder: Option<&InstanceId>| holder.copied().filter(|holder| *holder != new.id);
-        let taken = |what: &str, by: InstanceId| Error::Conflict(format!("instance {by} has {what} of {}", new.id));
+        let other =
+            |holder: Option<&InstanceId>| holder.copied().filter(|holder| *holder != new.id);
+        let taken = |what: &str, by: InstanceId| {
+            Error::Conflict(format!("instance {by} has {what} of {}", new.id))
+        };
         if let Some(by) = other(new.key.and_then(|key| self.keys.get(key))) {
             return Err(taken("the key", by));
         }
@@ -122,7 +145,8 @@ impl Index {
         }
         old.due.map(|due| self.due.remove(&(due, id)));
         old.holder.map(|worker| self.held.remove(&(worker, id)));
-        old.finished.map(|finished_at| self.finished.remove(&Cursor { finished_at, id }));
+        old.finished
+            .map(|finished_at| self.finished.remove(&Cursor { finished_at, id }));
         old.front.map(|key| self.fronts.remove(key));
         old.key.map(|key| self.keys.remove(key));
         old.unique_key.map(|key| self.unique_keys.remove(key));
@@ -131,29 +155,42 @@ impl Index {
     fn add(&mut self, new: &Entries<'_>) {
         let id = new.id;
         if let Some((queue, lane, place)) = new.claimable {
-            self.claimable.entry((queue.clone(), lane.clone())).or_default().insert(place);
+            self.claimable
+                .entry((queue.clone(), lane.clone()))
+                .or_default()
+                .insert(place);
         }
         if let Some((key, place)) = new.queued {
             self.queued.entry(key.clone()).or_default().insert(place);
         }
         self.due.extend(new.due.map(|due| (due, id)));
         self.held.extend(new.holder.map(|worker| (worker, id)));
-        self.finished.extend(new.finished.map(|finished_at| Cursor { finished_at, id }));
+        self.finished
+            .extend(new.finished.map(|finished_at| Cursor { finished_at, id }));
         self.fronts.extend(new.front.map(|key| (key.clone(), id)));
         self.keys.extend(new.key.map(|key| (key.clone(), id)));
-        self.unique_keys.extend(new.unique_key.map(|key| (key.clone(), id)));
+        self.unique_keys
+            .extend(new.unique_key.map(|key| (key.clone(), id)));
     }
 
     fn born(&mut self, record: &Record) {
         let row = &record.row;
-        self.children.extend(row.parent.map(|parent| (parent, row.parent_barrier, row.id)));
-        self.named.extend(record.key.clone().map(|key| (key, row.id)));
+        self.children.extend(
+            row.parent
+                .map(|parent| (parent, row.parent_barrier, row.id)),
+        );
+        self.named
+            .extend(record.key.clone().map(|key| (key, row.id)));
     }
 
     fn gone(&mut self, record: &Record) {
         let row = &record.row;
-        row.parent.map(|parent| self.children.remove(&(parent, row.parent_barrier, row.id)));
-        record.key.clone().map(|key| self.named.remove(&(key, row.id)));
+        row.parent
+            .map(|parent| self.children.remove(&(parent, row.parent_barrier, row.id)));
+        record
+            .key
+            .clone()
+            .map(|key| self.named.remove(&(key, row.id)));
     }
 }
 

@@ -8,12 +8,14 @@ mod txn;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use abide_core::model::{BarrierNumber, Child, HistoryRow, Instance, InstanceId, Limits, Timestamp, Worker};
+use abide_core::model::{
+    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Limits, Timestamp, Worker,
+};
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target,
-    run_now,
+    Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store,
+    SystemClock, Target, run_now,
 };
 use tables::Tables;
 use txn::MemoryTxn;
@@ -48,7 +50,12 @@ pub struct Memory {
 impl Memory {
     /// An empty store that takes the time from that clock.
     pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Self {
-        Self { clock, limits, bus: Bus::new(), tables: Mutex::new(Some(Tables::default())) }
+        Self {
+            clock,
+            limits,
+            bus: Bus::new(),
+            tables: Mutex::new(Some(Tables::default())),
+        }
     }
 
     /// The tables, which are `None` when the store was closed. A panic while they were locked has rolled its
@@ -68,7 +75,10 @@ impl Memory {
         Ok(answers)
     }
 
-    fn read<'a, T: Send + 'a>(&'a self, look: impl FnOnce(&Tables) -> T + Send + 'a) -> BoxFuture<'a, Result<T>> {
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        look: impl FnOnce(&Tables) -> T + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move { self.locked().as_ref().map(look).ok_or(Error::Closed) })
     }
 }
@@ -81,7 +91,9 @@ impl Default for Memory {
 
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Memory")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -115,15 +127,27 @@ impl Store for Memory {
         self.read(move |tables| tables.list(filter, before, limit))
     }
 
-    fn history(&self, id: InstanceId, after: u32, limit: usize) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
+    fn history(
+        &self,
+        id: InstanceId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
         self.read(move |tables| tables.history_after(id, after, limit))
     }
 
-    fn children(&self, parent: InstanceId, barrier: BarrierNumber) -> BoxFuture<'_, Result<Vec<Child>>> {
+    fn children(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+    ) -> BoxFuture<'_, Result<Vec<Child>>> {
         self.read(move |tables| tables.children(parent, barrier).collect())
     }
 
-    fn endings<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+    fn endings<'a>(
+        &'a self,
+        ids: &'a [InstanceId],
+    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
         self.read(move |tables| tables.endings(ids))
     }
 

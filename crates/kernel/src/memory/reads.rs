@@ -26,12 +26,26 @@ impl Tables {
     }
 
     /// A page of instances, newest first.
-    pub fn list(&self, filter: &Filter, before: Option<InstanceId>, limit: usize) -> Page<Instance> {
+    pub fn list(
+        &self,
+        filter: &Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> Page<Instance> {
         let below = before.map_or(Bound::Unbounded, Bound::Excluded);
         let records = self.records().range((Bound::Unbounded, below)).rev();
-        let mut found = records.map(|(_, record)| record).filter(|record| meets(record, filter));
-        let items: Vec<Instance> = found.by_ref().take(limit).map(|record| record.to_instance()).collect();
-        let next = items.last().map(|last| last.id).filter(|_| found.next().is_some());
+        let mut found = records
+            .map(|(_, record)| record)
+            .filter(|record| meets(record, filter));
+        let items: Vec<Instance> = found
+            .by_ref()
+            .take(limit)
+            .map(|record| record.to_instance())
+            .collect();
+        let next = items
+            .last()
+            .map(|last| last.id)
+            .filter(|_| found.next().is_some());
         Page { items, next }
     }
 
@@ -44,10 +58,15 @@ impl Tables {
     }
 
     /// The children of a barrier, by id.
-    pub fn children(&self, parent: InstanceId, barrier: BarrierNumber) -> impl Iterator<Item = Child> {
+    pub fn children(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+    ) -> impl Iterator<Item = Child> {
         let ids = (parent, barrier, InstanceId(i64::MIN))..=(parent, barrier, InstanceId(i64::MAX));
         let ids = self.index().children.range(ids).map(|(_, _, id)| id);
-        ids.filter_map(|id| self.records().get(id)).map(|record| record.to_child())
+        ids.filter_map(|id| self.records().get(id))
+            .map(|record| record.to_child())
     }
 
     /// How those ended that have, and which are not there.
@@ -75,28 +94,52 @@ impl Tables {
 
     /// The workers whose lease has not run out.
     pub fn living_workers(&self, now: Timestamp) -> Vec<Worker> {
-        self.workers().values().filter(|worker| worker.lease_until > now).cloned().collect()
+        self.workers()
+            .values()
+            .filter(|worker| worker.lease_until > now)
+            .cloned()
+            .collect()
     }
 
     /// How many stand where that have not ended.
     pub fn depths(&self) -> Vec<QueueDepth> {
         let mut counts: BTreeMap<(&Name, Status), u64> = BTreeMap::new();
-        let live = self.records().values().filter(|record| !record.row.status.is_terminal());
+        let live = self
+            .records()
+            .values()
+            .filter(|record| !record.row.status.is_terminal());
         for Record { row, .. } in live.map(Arc::as_ref) {
             *counts.entry((&row.queue, row.status)).or_default() += 1;
         }
-        let depth = |((queue, status), count): ((&Name, Status), u64)| QueueDepth { queue: queue.clone(), status, count };
+        let depth = |((queue, status), count): ((&Name, Status), u64)| QueueDepth {
+            queue: queue.clone(),
+            status,
+            count,
+        };
         counts.into_iter().map(depth).collect()
     }
 }
 
 fn meets(record: &Record, filter: &Filter) -> bool {
-    let Filter { status, machine, queue, key_prefix, parent } = filter;
+    let Filter {
+        status,
+        machine,
+        queue,
+        key_prefix,
+        parent,
+    } = filter;
     status.is_none_or(|status| record.row.status == status)
-        && machine.as_ref().is_none_or(|machine| record.lane.machine == *machine)
-        && queue.as_ref().is_none_or(|queue| record.row.queue == *queue)
+        && machine
+            .as_ref()
+            .is_none_or(|machine| record.lane.machine == *machine)
+        && queue
+            .as_ref()
+            .is_none_or(|queue| record.row.queue == *queue)
         && parent.is_none_or(|parent| record.row.parent == Some(parent))
         && key_prefix.as_ref().is_none_or(|prefix| {
-            record.key.as_ref().is_some_and(|key| key.as_str().starts_with(prefix.as_str()))
+            record
+                .key
+                .as_ref()
+                .is_some_and(|key| key.as_str().starts_with(prefix.as_str()))
         })
 }

@@ -1,8 +1,8 @@
 //! One instance as it lies in memory, and the shapes in which it is handed out.
 
 use abide_core::model::{
-    Child, Claim, Claimed, Epoch, Family, Instance, InstanceId, Json, Key, Kind, Lane, Name, NewRow, ParentRef, Row,
-    Scope, Timestamp, UniqueKey, WaitKind,
+    Child, Claim, Claimed, Epoch, Family, Instance, InstanceId, Json, Key, Kind, Lane, Name,
+    NewRow, ParentRef, Row, Scope, Timestamp, UniqueKey, WaitKind,
 };
 
 /// One instance: the part that rules decide over, and all the rest. Cheap to clone, however large its state is.
@@ -57,7 +57,10 @@ impl Record {
             unique_key: new.unique_key.clone(),
             unique_scope: new.unique_scope,
             kind: new.kind,
-            lane: Lane { machine: new.machine.clone(), version: new.version },
+            lane: Lane {
+                machine: new.machine.clone(),
+                version: new.version,
+            },
             first_step: new.step.clone(),
             state: new.state.clone(),
             result: None,
@@ -95,7 +98,11 @@ impl Record {
             cause: row.cause,
             timed_out: row.timed_out,
             wait_kind: row.awaits.as_ref().map(|awaits| awaits.kind),
-            awaits: row.awaits.as_ref().map(|awaits| awaits.names.clone()).unwrap_or_default(),
+            awaits: row
+                .awaits
+                .as_ref()
+                .map(|awaits| awaits.names.clone())
+                .unwrap_or_default(),
             wait_since: row.awaits.as_ref().map(|awaits| awaits.since),
             parent: row.parent,
             parent_barrier: row.parent_barrier,
@@ -124,9 +131,18 @@ impl Record {
     /// The record as a claim hands it out, when a worker holds it.
     pub fn to_claimed(&self, parent: Option<ParentRef>) -> Option<Claimed> {
         let row = &self.row;
-        let joins = row.awaits.as_ref().filter(|awaits| awaits.kind == WaitKind::Children);
+        let joins = row
+            .awaits
+            .as_ref()
+            .filter(|awaits| awaits.kind == WaitKind::Children);
         Some(Claimed {
-            claim: Claim::granted(row.id, row.epoch, row.worker?, row.partition_key.clone(), parent),
+            claim: Claim::granted(
+                row.id,
+                row.epoch,
+                row.worker?,
+                row.partition_key.clone(),
+                parent,
+            ),
             key: self.key.clone(),
             kind: self.kind,
             machine: self.lane.machine.clone(),

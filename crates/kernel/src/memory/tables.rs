@@ -90,7 +90,9 @@ impl Tables {
     }
 
     pub fn forget(&mut self, id: InstanceId) -> Option<Undo> {
-        self.history.remove(&id).map(|rows| Undo::Forgotten(id, rows))
+        self.history
+            .remove(&id)
+            .map(|rows| Undo::Forgotten(id, rows))
     }
 
     pub fn put_worker(&mut self, id: WorkerId, worker: Option<Worker>) -> Undo {

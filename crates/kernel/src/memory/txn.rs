@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Declared, Epoch, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, ParentRef,
-    Priority, Row, Started, Status, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Declared, Epoch, HistoryRow, InstanceId, Json, Key, Lane, Name,
+    NewRow, ParentRef, Priority, Row, Started, Status, Timestamp, Worker, WorkerId,
 };
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Expired;
@@ -12,7 +12,9 @@ use abide_core::rules::retention::Expired;
 use super::index::Place;
 use super::record::Record;
 use super::tables::{Noted, Tables, Undo};
-use crate::{Changes, ClaimRequest, Cursor, Error, Expiring, NewWorker, Partition, Result, Touched, Txn};
+use crate::{
+    Changes, ClaimRequest, Cursor, Error, Expiring, NewWorker, Partition, Result, Touched, Txn,
+};
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
 pub(super) struct MemoryTxn<'t> {
@@ -22,7 +24,10 @@ pub(super) struct MemoryTxn<'t> {
 
 impl<'t> MemoryTxn<'t> {
     pub fn begin(tables: &'t mut Tables) -> Self {
-        Self { tables, log: Vec::new() }
+        Self {
+            tables,
+            log: Vec::new(),
+        }
     }
 
     pub fn commit(mut self) {
@@ -41,7 +46,9 @@ impl<'t> MemoryTxn<'t> {
 
     /// A copy of a record, to be changed and put back.
     fn copy(&self, id: InstanceId) -> Result<Record> {
-        self.record(id).cloned().ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
+        self.record(id)
+            .cloned()
+            .ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
     }
 
     fn write(
@@ -64,7 +71,11 @@ impl<'t> MemoryTxn<'t> {
     /// The first place of a queue, over all lanes.
     fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<Place> {
         let places = lanes.iter().filter_map(|lane| {
-            self.tables.index().claimable.get(&(queue.clone(), lane.clone())).and_then(|places| places.first())
+            self.tables
+                .index()
+                .claimable
+                .get(&(queue.clone(), lane.clone()))
+                .and_then(|places| places.first())
         });
         places.min().copied()
     }
@@ -72,11 +83,22 @@ impl<'t> MemoryTxn<'t> {
     fn contender(&self, id: InstanceId) -> Option<(Contender, Name)> {
         let row = &self.record(id)?.row;
         let (status, priority, due_at) = (row.status, row.priority, row.due_at.unwrap_or_default());
-        Some((Contender { id, status, priority, due_at }, row.queue.clone()))
+        Some((
+            Contender {
+                id,
+                status,
+                priority,
+                due_at,
+            },
+            row.queue.clone(),
+        ))
     }
 
     fn touched(&self, id: InstanceId) -> Option<Touched> {
-        Some(Touched { id, partition: self.record(id)?.row.partition_key.clone() })
+        Some(Touched {
+            id,
+            partition: self.record(id)?.row.partition_key.clone(),
+        })
     }
 
     fn set_behind(&mut self, ids: &[InstanceId], behind: bool) -> Result<()> {
@@ -115,12 +137,18 @@ impl Txn for MemoryTxn<'_> {
 
     async fn declared(&mut self, machines: &[Name]) -> Result<Vec<Declared>> {
         let declared = self.tables.declared().values();
-        Ok(declared.filter(|declared| machines.contains(&declared.machine)).cloned().collect())
+        Ok(declared
+            .filter(|declared| machines.contains(&declared.machine))
+            .cloned()
+            .collect())
     }
 
     async fn declare(&mut self, declared: &[Declared]) -> Result<()> {
         for one in declared {
-            let lane = Lane { machine: one.machine.clone(), version: one.version };
+            let lane = Lane {
+                machine: one.machine.clone(),
+                version: one.version,
+            };
             let undo = self.tables.put_declared(lane, Some(one.clone()));
             self.log.push(undo);
         }
@@ -128,7 +156,11 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
-        Ok(ids.iter().filter_map(|id| self.record(*id)).map(|record| record.row.clone()).collect())
+        Ok(ids
+            .iter()
+            .filter_map(|id| self.record(*id))
+            .map(|record| record.row.clone())
+            .collect())
     }
 
     async fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
@@ -146,8 +178,16 @@ impl Txn for MemoryTxn<'_> {
 
     async fn append(&mut self, rows: &[HistoryRow]) -> Result<()> {
         for row in rows {
-            let last = self.record(row.instance).map_or(row.seq, |record| record.row.history_seq);
-            let undo = self.tables.append(row.instance, Noted { row: row.clone(), last });
+            let last = self
+                .record(row.instance)
+                .map_or(row.seq, |record| record.row.history_seq);
+            let undo = self.tables.append(
+                row.instance,
+                Noted {
+                    row: row.clone(),
+                    last,
+                },
+            );
             self.log.push(undo);
         }
         Ok(())
@@ -163,7 +203,9 @@ impl Txn for MemoryTxn<'_> {
             record.row.worker = Some(request.worker);
             record.row.epoch = Epoch(record.row.epoch.0 + 1);
             let parent = record.row.parent.map(|id| {
-                let partition = self.record(id).and_then(|parent| parent.row.partition_key.clone());
+                let partition = self
+                    .record(id)
+                    .and_then(|parent| parent.row.partition_key.clone());
                 ParentRef { id, partition }
             });
             claimed.extend(record.to_claimed(parent));
@@ -173,19 +215,32 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-        Ok(self.first_place(queue, lanes).map(|(priority, _, _)| priority))
+        Ok(self
+            .first_place(queue, lanes)
+            .map(|(priority, _, _)| priority))
     }
 
-    async fn children(&mut self, barriers: &[(InstanceId, BarrierNumber)]) -> Result<Vec<(InstanceId, Child)>> {
+    async fn children(
+        &mut self,
+        barriers: &[(InstanceId, BarrierNumber)],
+    ) -> Result<Vec<(InstanceId, Child)>> {
         let of = |(parent, barrier): &(InstanceId, BarrierNumber)| {
             let parent = *parent;
-            self.tables.children(parent, *barrier).map(move |child| (parent, child))
+            self.tables
+                .children(parent, *barrier)
+                .map(move |child| (parent, child))
         };
         Ok(barriers.iter().flat_map(of).collect())
     }
 
     async fn due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
-        let due = self.tables.index().due.iter().take_while(|(due_at, _)| *due_at <= now).take(limit);
+        let due = self
+            .tables
+            .index()
+            .due
+            .iter()
+            .take_while(|(due_at, _)| *due_at <= now)
+            .take(limit);
         Ok(due.filter_map(|(_, id)| self.touched(*id)).collect())
     }
 
@@ -196,8 +251,16 @@ impl Txn for MemoryTxn<'_> {
     async fn partitions(&mut self, keys: &[Key]) -> Result<Vec<Partition>> {
         let index = self.tables.index();
         let partition = |key: &Key| Partition {
-            front: index.fronts.get(key).and_then(|id| self.contender(*id)).map(|(front, _)| front),
-            first: index.queued.get(key).and_then(|places| places.first()).and_then(|(_, _, id)| self.contender(*id)),
+            front: index
+                .fronts
+                .get(key)
+                .and_then(|id| self.contender(*id))
+                .map(|(front, _)| front),
+            first: index
+                .queued
+                .get(key)
+                .and_then(|places| places.first())
+                .and_then(|(_, _, id)| self.contender(*id)),
         };
         Ok(keys.iter().map(partition).collect())
     }
@@ -222,16 +285,35 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn workers_named(&mut self, name: &Name) -> Result<Vec<Worker>> {
-        Ok(self.tables.workers().values().filter(|worker| worker.name == *name).cloned().collect())
+        Ok(self
+            .tables
+            .workers()
+            .values()
+            .filter(|worker| worker.name == *name)
+            .cloned()
+            .collect())
     }
 
     async fn dead_workers(&mut self, now: Timestamp) -> Result<Vec<Worker>> {
-        Ok(self.tables.workers().values().filter(|worker| worker.lease_until <= now).cloned().collect())
+        Ok(self
+            .tables
+            .workers()
+            .values()
+            .filter(|worker| worker.lease_until <= now)
+            .cloned()
+            .collect())
     }
 
     async fn renew(&mut self, worker: WorkerId, now: Timestamp, until: Timestamp) -> Result<bool> {
-        let living = self.tables.workers().get(&worker).filter(|worker| worker.lease_until > now);
-        let Some(renewed) = living.map(|worker| Worker { lease_until: until, ..worker.clone() }) else {
+        let living = self
+            .tables
+            .workers()
+            .get(&worker)
+            .filter(|worker| worker.lease_until > now);
+        let Some(renewed) = living.map(|worker| Worker {
+            lease_until: until,
+            ..worker.clone()
+        }) else {
             return Ok(false);
         };
         let undo = self.tables.put_worker(worker, Some(renewed));
@@ -241,8 +323,13 @@ impl Txn for MemoryTxn<'_> {
 
     async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
         for id in workers {
-            let Some(worker) = self.tables.workers().get(id) else { continue };
-            let expired = Worker { lease_until: worker.lease_until.min(now), ..worker.clone() };
+            let Some(worker) = self.tables.workers().get(id) else {
+                continue;
+            };
+            let expired = Worker {
+                lease_until: worker.lease_until.min(now),
+                ..worker.clone()
+            };
             let undo = self.tables.put_worker(*id, Some(expired));
             self.log.push(undo);
         }
@@ -257,22 +344,47 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    async fn held(&mut self, worker: WorkerId, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
-        let above = (std::ops::Bound::Excluded((worker, after)), std::ops::Bound::Included((worker, InstanceId(i64::MAX))));
+    async fn held(
+        &mut self,
+        worker: WorkerId,
+        after: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<Touched>> {
+        let above = (
+            std::ops::Bound::Excluded((worker, after)),
+            std::ops::Bound::Included((worker, InstanceId(i64::MAX))),
+        );
         let held = self.tables.index().held.range(above).take(limit);
         Ok(held.filter_map(|(_, id)| self.touched(*id)).collect())
     }
 
-    async fn expiring(&mut self, before: Timestamp, after: Option<Cursor>, limit: usize) -> Result<Vec<Expiring>> {
+    async fn expiring(
+        &mut self,
+        before: Timestamp,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Vec<Expiring>> {
         let start = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let finished = self.tables.index().finished.range((start, std::ops::Bound::Unbounded));
+        let finished = self
+            .tables
+            .index()
+            .finished
+            .range((start, std::ops::Bound::Unbounded));
         let expired = |cursor: &Cursor| {
             let row = &self.record(cursor.id)?.row;
             let parent = row.parent.and_then(|parent| self.record(parent));
             let parent = parent.map(|parent| (parent.row.status, parent.row.family.barrier));
-            Some(Expiring { cursor: *cursor, expired: Expired { parent_barrier: row.parent_barrier, parent } })
+            Some(Expiring {
+                cursor: *cursor,
+                expired: Expired {
+                    parent_barrier: row.parent_barrier,
+                    parent,
+                },
+            })
         };
-        let old = finished.take_while(|cursor| cursor.finished_at < before).take(limit);
+        let old = finished
+            .take_while(|cursor| cursor.finished_at < before)
+            .take(limit);
         Ok(old.filter_map(expired).collect())
     }
 

@@ -15,68 +15,28 @@ use crate::cells::{self, Names};
 /// How many lanes one statement looks at. SQLite takes up to 500 selects in one.
 const LANES_AT_ONCE: usize = 32;
 
-/// A row that waits to be claimed, ordered as rule 6.1 has it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    priority: Priority,
-    due_at: Timestamp,
-    id: InstanceId,
-    /// Which of the lanes it was found in.
-    lane: usize,
-}
-
 /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, in the order of rule 6.1.
 pub(crate) fn claim(
     conn: &Connection,
     request: &ClaimRequest,
     now: Timestamp,
 ) -> Result<Vec<Claimed>> {
-    let places = first(conn, &request.queue, &request.lanes, request.limit)?;
-    let mut statement = conn.prepare_cached(TAKE)?;
-    let mut steps = Names::default();
-    let mut claimed = Vec::with_capacity(places.len());
-    for place in places {
-        let Some(lane) = request.lanes.get(place.lane) else { continue };
-        let mut rows = statement.query(params![place.id.0, request.worker.0, now.as_micros()])?;
-        let Some(row) = rows.next()? else { continue };
-        let parent = match cells::maybe_id(row, 2)? {
-            None => None,
-            Some(id) => Some(ParentRef { id, partition: partition_of(conn, id)? }),
-        };
-        let epoch = Epoch(row.get(0)?);
-        let joins = cells::wait_kind(row, 8)? == Some(WaitKind::Children);
-        claimed.push(Claimed {
-            claim: Claim::granted(place.id, epoch, request.worker, cells::maybe_key(row, 1)?, parent),
-            key: cells::maybe_key(row, 10)?,
-            kind: Kind::from_code(row.get(11)?),
-            machine: lane.machine.clone(),
-            version: lane.version,
-            step: steps.read(row, 3)?,
-            step_seq: row.get(4)?,
-            attempt: row.get(5)?,
-            state: cells::json(row, 12)?,
-            queue: request.queue.clone(),
-            priority: place.priority,
-            due_at: place.due_at,
-            cause: Cause::from_code(row.get(6)?),
-            timed_out: cells::flag(row, 7)?,
-            joins: if joins { Some(BarrierNumber(row.get(9)?)) } else { None },
-            children: Vec::new(),
-        });
+    let mut claimed = Vec::with_capacity(request.limit.min(1024));
+    for (chunk, lanes) in request.lanes.chunks(LANES_AT_ONCE).enumerate() {
+        find(conn, request, lanes, &mut claimed)?;
     }
+    if request.lanes.len() > LANES_AT_ONCE {
+        claimed.sort_unstable_by_key(|one| (one.priority, one.due_at, one.claim.id()));
+        claimed.truncate(request.limit);
+    }
+    take(conn, request, &claimed, now)?;
     Ok(claimed)
 }
 
-/// By primary key; leaves `abide_claimable` and enters `abide_held`.
-pub(crate) const TAKE: &str = "
-    update abide_instances set status = 3, worker = ?2, epoch = epoch + 1, updated_at = ?3
-    where id = ?1
-    returning epoch, partition_key, parent_id, step, step_seq, attempt, cause, timed_out, wait_kind, barrier, key, kind,
-              state";
-
-/// The statement that finds the first rows of that many lanes, by `abide_claimable` alone. Each lane is one select, in
-/// order as it comes from the index, and SQLite merges them as it reads: it reads as many entries as are asked for, and one more for each lane.
-pub(crate) fn first_of(lanes: usize) -> String {
+/// The statement that finds the first rows of that many lanes, by `abide_claimable`. Each lane is one select, in order
+/// as it comes from the index, and SQLite merges them as it reads: it reads as many entries as are asked for, and one
+/// more for each lane.
+pub(crate) fn find_of(lanes: usize) -> String {
     let mut sql = String::new();
     for lane in 0..lanes {
         let (machine, version) = (2 * lane + 3, 2 * lane + 4);
@@ -84,7 +44,8 @@ pub(crate) fn first_of(lanes: usize) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             sql,
-            "{union}select priority, due_at, id, {lane} from abide_instances \
+            "{union}select priority, due_at, id, {lane}, epoch, partition_key, parent_id, step, step_seq, attempt, cause, \
+             timed_out, wait_kind, barrier, key, kind, state from abide_instances \
              where status = 2 and behind = 0 and queue = ?1 and machine = ?{machine} and version = ?{version}"
         );
     }
@@ -92,39 +53,66 @@ pub(crate) fn first_of(lanes: usize) -> String {
     sql
 }
 
-fn first(conn: &Connection, queue: &Name, lanes: &[Lane], limit: usize) -> Result<Vec<Place>> {
-    let mut places = Vec::new();
-    for (chunk, lanes) in lanes.chunks(LANES_AT_ONCE).enumerate() {
-        let mut statement = conn.prepare_cached(&first_of(lanes.len()))?;
-        let (queue, limit) = (queue.as_str(), limited(limit));
-        let mut values: Vec<&dyn ToSql> = vec![&queue, &limit];
-        let texts: Vec<&str> = lanes.iter().map(|lane| lane.machine.as_str()).collect();
-        for (lane, machine) in lanes.iter().zip(&texts) {
-            values.extend([machine as &dyn ToSql, &lane.version]);
-        }
-        let rows = statement.query_map(values.as_slice(), |row| {
-            Ok(Place {
-                priority: cells::priority(row, 0)?,
-                due_at: cells::time(row, 1)?,
-                id: cells::id(row, 2)?,
-                lane: chunk * LANES_AT_ONCE + usize::from(row.get::<_, u16>(3)?),
-            })
-        })?;
-        for place in rows {
-            places.push(place?);
-        }
+fn find(conn: &Connection, request: &ClaimRequest, lanes: &[Lane], found: &mut Vec<Claimed>) -> Result<()> {
+    let mut statement = conn.prepare_cached(&find_of(lanes.len()))?;
+    let (queue, limit) = (request.queue.as_str(), limited(request.limit));
+    let mut values: Vec<&dyn ToSql> = vec![&queue, &limit];
+    let machines: Vec<&str> = lanes.iter().map(|lane| lane.machine.as_str()).collect();
+    for (lane, machine) in lanes.iter().zip(&machines) {
+        values.extend([machine as &dyn ToSql, &lane.version]);
     }
-    if lanes.len() > LANES_AT_ONCE {
-        places.sort_unstable();
-        places.truncate(limit);
+    let mut steps = Names::default();
+    let mut rows = statement.query(values.as_slice())?;
+    while let Some(row) = rows.next()? {
+        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(3)?)) else { continue };
+        let parent = match cells::maybe_id(row, 6)? {
+            None => None,
+            Some(id) => Some(ParentRef { id, partition: partition_of(conn, id)? }),
+        };
+        let epoch = Epoch(row.get::<_, i64>(4)? + 1);
+        let joins = cells::wait_kind(row, 12)? == Some(WaitKind::Children);
+        found.push(Claimed {
+            claim: Claim::granted(cells::id(row, 2)?, epoch, request.worker, cells::maybe_key(row, 5)?, parent),
+            key: cells::maybe_key(row, 14)?,
+            kind: Kind::from_code(row.get(15)?),
+            machine: lane.machine.clone(),
+            version: lane.version,
+            step: steps.read(row, 7)?,
+            step_seq: row.get(8)?,
+            attempt: row.get(9)?,
+            state: cells::json(row, 16)?,
+            queue: request.queue.clone(),
+            priority: cells::priority(row, 0)?,
+            due_at: cells::time(row, 1)?,
+            cause: Cause::from_code(row.get(10)?),
+            timed_out: cells::flag(row, 11)?,
+            joins: if joins { Some(BarrierNumber(row.get(13)?)) } else { None },
+            children: Vec::new(),
+        });
     }
-    Ok(places)
+    Ok(())
+}
+
+/// By primary key; leaves `abide_claimable` and enters `abide_held`.
+pub(crate) const TAKE: &str = "
+    update abide_instances set status = 3, worker = ?2, epoch = ?3, updated_at = ?4
+    where id = ?1";
+
+fn take(conn: &Connection, request: &ClaimRequest, claimed: &[Claimed], now: Timestamp) -> Result<()> {
+    let mut statement = conn.prepare_cached(TAKE)?;
+    for Claimed { claim, .. } in claimed {
+        statement.execute(params![claim.id().0, request.worker.0, claim.epoch().0, now.as_micros()])?;
+    }
+    Ok(())
 }
 
 /// The priority of the row that would be claimed first.
 pub(crate) fn waiting(conn: &Connection, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-    let first = first(conn, queue, lanes, 1)?;
-    Ok(first.first().map(|place| place.priority))
+    let request = ClaimRequest { worker: Default::default(), queue: queue.clone(), lanes: lanes.to_vec(), limit: 1 };
+    let mut f = vec![];
+    for lanes in lanes.chunks(LANES_AT_ONCE) {
+    find(conn, &request, lanes, &mut f)?; }
+    Ok(f.iter().map(|place| place.priority).min())
 }
 
 /// By primary key.

@@ -73,7 +73,7 @@ fn read(row: &rusqlite::Row<'_>, queues: &mut Names, steps: &mut Names) -> Resul
 /// By `abide_parked`, from its beginning.
 pub(crate) const DUE: &str = "
     select id, partition_key from abide_instances
-    where status in (1, 4, 5) and due_at <= ?1
+    where (status = 1 or status = 4 or status = 5) and due_at <= ?1
     order by due_at, id limit ?2";
 
 /// The first rows, scheduled or awaiting, that are due.

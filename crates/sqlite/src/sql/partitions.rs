@@ -26,7 +26,7 @@ pub(crate) fn partitions(conn: &Connection, keys: &[Key]) -> Result<Vec<Partitio
 /// By `abide_partition_front`, which has at most one entry for each partition.
 pub(crate) const FRONT: &str = "
     select id, status, priority, due_at, queue from abide_instances
-    where partition_key = ?1 and partition_key is not null and behind = 0 and status in (2, 3)";
+    where partition_key = ?1 and partition_key is not null and behind = 0 and (status = 2 or status = 3)";
 
 /// By `abide_partition_queue`, its first entry.
 pub(crate) const FIRST: &str = "

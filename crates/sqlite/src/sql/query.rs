@@ -180,7 +180,7 @@ pub(crate) fn endings(
 /// By `abide_parked`: the first entry that has a time.
 pub(crate) const NEXT_DUE: &str = "
     select due_at from abide_instances
-    where status in (1, 4, 5) and due_at > ?1 order by due_at limit 1";
+    where (status = 1 or status = 4 or status = 5) and due_at > ?1 order by due_at limit 1";
 
 /// The earliest moment at which anything is due.
 pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
@@ -200,7 +200,7 @@ pub(crate) const DEPTHS: &str = "
     select queue, 3, count(*) from abide_instances indexed by abide_held where status = 3 group by queue
     union all
     select queue, status, count(*) from abide_instances indexed by abide_parked
-    where status in (1, 4, 5) group by queue, status";
+    where (status = 1 or status = 4 or status = 5) group by queue, status";
 
 /// How many instances stand where, queue by queue; finished ones are not counted.
 pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {

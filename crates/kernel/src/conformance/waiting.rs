@@ -1,0 +1,119 @@
+//! Waiting: an instance that parks, and what wakes it.
+
+use abide_core::model::{Cause, Status, WaitKind};
+
+use super::build::{MINUTE, SECOND, name, next, plain, retry, wait};
+use super::lab::Lab;
+
+pub async fn a_wait_for_time_alone_is_scheduled_and_then_times_out(lab: Lab) {
+    // rules 3.1 and 6.5
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    assert_eq!(
+        lab.step(worker, wait(&[], Some(60_000))).await,
+        Status::Scheduled
+    );
+    let (since, due) = (lab.now(), lab.now() + MINUTE);
+    let found = lab.get(id).await;
+    assert_eq!(
+        (found.wait_kind, found.wait_since, found.due_at),
+        (Some(WaitKind::Timer), Some(since), Some(due))
+    );
+    assert_eq!(
+        (found.step.as_str(), found.step_seq, found.attempt),
+        ("woken", 2, 0)
+    );
+    lab.pass(MINUTE);
+    assert_eq!(lab.fire().await, 1);
+    let claimed = lab.claim(worker).await;
+    assert_eq!(
+        (claimed.cause, claimed.timed_out, claimed.due_at),
+        (Cause::Timeout, true, due)
+    );
+    assert_eq!(
+        (
+            claimed.step.as_str(),
+            claimed.attempt,
+            claimed.state.as_str()
+        ),
+        ("woken", 0, "{\"waits\":1}")
+    );
+}
+
+pub async fn a_wait_for_signals_is_parked_until_its_deadline(lab: Lab) {
+    // rule 3.1
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    assert_eq!(
+        lab.step(worker, wait(&["paid", "cancelled"], Some(60_000)))
+            .await,
+        Status::AwaitingSignal
+    );
+    let found = lab.get(id).await;
+    assert_eq!(
+        (found.wait_kind, found.wait_since),
+        (Some(WaitKind::Signal), Some(lab.now()))
+    );
+    assert_eq!(
+        (found.awaits, found.due_at),
+        (
+            vec![name("paid"), name("cancelled")],
+            Some(lab.now() + MINUTE)
+        )
+    );
+    assert!(lab.claim_some(worker, 1).await.is_empty());
+    lab.pass(MINUTE);
+    assert_eq!(lab.fire().await, 1);
+    let claimed = lab.claim(worker).await;
+    assert_eq!(
+        (claimed.step.as_str(), claimed.timed_out, claimed.attempt),
+        ("woken", true, 0)
+    );
+    lab.commit(claimed.claim, next("after")).await;
+    let after = lab.get(id).await;
+    assert_eq!(
+        (after.timed_out, after.wait_kind, after.wait_since),
+        (false, None, None)
+    );
+    assert!(after.awaits.is_empty());
+}
+
+pub async fn a_wait_without_a_deadline_is_due_never(lab: Lab) {
+    // rule 3.1
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    lab.step(worker, wait(&["paid"], None)).await;
+    lab.pass(MINUTE * 60 * 24 * 365);
+    assert_eq!(
+        (lab.fire().await, lab.status(id).await),
+        (0, Status::AwaitingSignal)
+    );
+    assert_eq!(lab.store.next_due().await.unwrap(), None);
+}
+
+pub async fn a_step_that_timed_out_and_is_tried_again_still_knows_it(lab: Lab) {
+    // rule 1.2
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    lab.step(worker, wait(&[], Some(1000))).await;
+    lab.pass(SECOND);
+    lab.fire().await;
+    lab.step(worker, retry(1000)).await;
+    lab.pass(SECOND);
+    lab.fire().await;
+    let claimed = lab.claim(worker).await;
+    assert_eq!(
+        (claimed.timed_out, claimed.cause, claimed.attempt),
+        (true, Cause::Retry, 1)
+    );
+    let timed_out = lab
+        .kinds(id)
+        .await
+        .into_iter()
+        .filter(|kind| *kind == "timed_out")
+        .count();
+    assert_eq!(
+        timed_out, 1,
+        "its wait ended once, however often the step is tried"
+    );
+}

@@ -1,0 +1,104 @@
+//! Makes connections.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use abide_kernel::{Error, Result};
+use futures_util::future::poll_fn;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
+use tokio_util::task::TaskTracker;
+
+use crate::error::{Fate, classify, describe};
+
+/// How long the other side may be silent before it is asked whether it is still there, and how long it has to answer.
+const SILENCE: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What a caller whose URL cannot be used is told to write.
+const EXAMPLE: &str = "expected something like postgres://role:password@host:5432/database";
+
+/// Makes connections to one database.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    config: Config,
+    timeout: Duration,
+    /// The connections' own tasks.
+    tasks: TaskTracker,
+}
+
+impl Connector {
+    /// Reads a URL. The error says what is wrong with it and does not repeat it: there may be a password in it.
+    pub fn new(url: &str, timeout: Duration) -> Result<Self> {
+        let unusable = |why: String| Error::Broken(format!("the database URL cannot be used: {why}; {EXAMPLE}"));
+        let mut config = Config::from_str(url).map_err(|error| unusable(describe(&error)))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(unusable("it names no host".into()));
+        }
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(unusable("TLS is not in this release; leave sslmode out".into()));
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("abide");
+        }
+        config.connect_timeout(timeout).keepalives_idle(SILENCE).keepalives_interval(ANSWER);
+        config.keepalives_retries(3).tcp_user_timeout(SILENCE + ANSWER);
+        Ok(Self { config, timeout, tasks: TaskTracker::new() })
+    }
+
+    /// Makes a connection. What is notified to it goes to `notices`.
+    pub async fn connect(&self, notices: Option<UnboundedSender<String>>) -> Result<Client> {
+        let connecting = async {
+            let (client, connection) = self.config.connect(NoTls).await?;
+            self.tasks.spawn(drive(connection, notices));
+            Ok(client)
+        };
+        match tokio::time::timeout(self.timeout, connecting).await {
+            Ok(connected) => connected.map_err(|error| classify(&error, Fate::Open)),
+            Err(_) => Err(Error::Unavailable(format!("no connection within {:?}", self.timeout))),
+        }
+    }
+
+    /// Waits until all connections that were made have ended.
+    pub async fn wait(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// Moves what comes and goes over a connection, until it ends.
+async fn drive<S>(
+    mut connection: Connection<Socket, S>,
+    notices: Option<UnboundedSender<String>>,
+) where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+        match (message, &notices) {
+            (Ok(AsyncMessage::Notification(notice)), Some(notices)) => {
+                // Who does not listen any more is about to close the connection.
+                let _ = notices.send(notice.payload().to_owned());
+            }
+            (Ok(_), _) => {}
+            (Err(error), _) => {
+                tracing::debug!(error = describe(&error), "a connection ended");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_url_is_refused_with_an_example_and_without_its_password() {
+        for url in ["", "mysql://u:secret@h/d", "postgres://u:secret@h:port/d", "postgres:///d"] {
+            let error = Connector::new(url, ANSWER).unwrap_err().to_string();
+            assert!(error.contains("postgres://role:password@host"), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The kernel's operations in a transaction of the host's own.
+
+use abide_core::model::{Limits, Timestamp};
+use abide_kernel::{Answer, Op, Result, run};
+use tokio_postgres::Transaction as HostTransaction;
+
+use crate::notify::{NOTIFY, Notice};
+use crate::param::Param;
+use crate::txn::Transaction;
+
+/// Runs operations in a transaction that the host has opened and will commit (rule 17.1).
+///
+/// What they write exists when the host commits, and never existed when it rolls back. The database tells those who
+/// wait when it commits; to hear of it at once, this process must [listen](crate::Listen) too. When an error comes, the
+/// host's transaction can only be rolled back.
+///
+/// ```no_run
+/// # use abide_kernel::{Clock, Op, Result, SystemClock};
+/// # use abide_kernel::model::{Json, Limits, Name, Start};
+/// # async fn place(client: &mut abide_postgres::tokio_postgres::Client) -> Result<()> {
+/// # let lost = |error: abide_postgres::tokio_postgres::Error| abide_kernel::Error::Unavailable(error.to_string());
+/// let transaction = client.transaction().await.map_err(lost)?;
+/// transaction.execute("insert into orders default values", &[]).await.map_err(lost)?;
+/// let start = Start::of(Name::new("checkout")?, Json::null());
+/// let now = SystemClock::default().now();
+/// abide_postgres::run_within(&transaction, &[Op::Start(vec![start])], now, &Limits::default()).await?;
+/// transaction.commit().await.map_err(lost)?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn run_within(
+    transaction: &HostTransaction<'_>,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<Vec<Answer>> {
+    let mut txn = Transaction::host(transaction.client());
+    let (answers, effects) = run(&mut txn, ops, now, limits).await?;
+    if !effects.is_empty() {
+        let payload = Notice::of(&effects).payload();
+        txn.write(NOTIFY, vec![Param::one(payload.as_str())])?;
+    }
+    txn.land().await?;
+    Ok(answers)
+}
