@@ -61,8 +61,10 @@ pub use abide_core::model::{
     Worker, WorkerId,
 };
 pub use abide_core::rules::retry::Retry;
-pub use abide_kernel::{Filter, Page, QueueDepth, Target};
+pub use abide_kernel::{Filter, Page, QueueDepth, Store, Target};
 pub use abide_macros::Step;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use client::Within;
 pub use client::{Handle, NotDone, Spec, StartError, spec};
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};

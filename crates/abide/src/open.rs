@@ -85,16 +85,31 @@ impl OpenOptions {
             .split_once(':')
             .ok_or_else(|| bad("it does not say which store"))?;
         let store: Arc<dyn Store> = match scheme {
-            "memory" if rest.is_empty() => {
-                Arc::new(Memory::new(Arc::new(SystemClock::default()), self.limits))
-            }
+            "memory" if rest.is_empty() => Arc::new(Memory::new(
+                Arc::new(SystemClock::default()),
+                self.limits.clone(),
+            )),
             "memory" => return Err(bad("memory: takes nothing after it")),
-            "sqlite" => open_sqlite(rest, url, self.limits).await?,
-            "postgres" | "postgresql" => open_postgres(url, self.limits).await?,
+            "sqlite" => open_sqlite(rest, url, self.limits.clone()).await?,
+            "postgres" | "postgresql" => open_postgres(url, self.limits.clone()).await?,
             "http" | "https" => return Err(bad("servers are not in this release")),
             _ => return Err(bad("there is no such store")),
         };
-        Ok(Abide::on(store, self.patience))
+        Ok(self.on(store))
+    }
+
+    /// Works on a store that you have opened yourself, with options of its own; give the same limits to both.
+    pub fn on(self, store: Arc<dyn Store>) -> Abide {
+        let submit = Submit::begin(store.clone(), self.patience);
+        let endings = Endings::begin(store.clone());
+        Abide {
+            client: Client {
+                store,
+                submit,
+                endings,
+                limits: self.limits,
+            },
+        }
     }
 }
 
@@ -112,10 +127,11 @@ async fn open_sqlite(path: &str, url: &str, limits: Limits) -> Result<Arc<dyn St
         limits,
         ..abide_sqlite::Options::default()
     };
-    let store = abide_sqlite::Sqlite::open(path.as_ref(), options)
-        .await
-        .map_err(Error::from)?;
-    Ok(store)
+    let path = std::path::PathBuf::from(path);
+    let opened =
+        tokio::task::spawn_blocking(move || abide_sqlite::Sqlite::open(path, options)).await;
+    let store = opened.map_err(|_| Error::Broken("opening the file panicked".into()))?;
+    Ok(store.map_err(Error::from)?)
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -137,7 +153,7 @@ async fn open_postgres(url: &str, limits: Limits) -> Result<Arc<dyn Store>, Open
     let store = abide_postgres::Postgres::connect(url, options)
         .await
         .map_err(Error::from)?;
-    Ok(store)
+    Ok(Arc::new(store))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -162,18 +178,6 @@ impl Abide {
     /// How to open a store otherwise than [`open`](Self::open) does.
     pub fn options() -> OpenOptions {
         OpenOptions::default()
-    }
-
-    pub(crate) fn on(store: Arc<dyn Store>, patience: Duration) -> Self {
-        let submit = Submit::begin(store.clone(), patience);
-        let endings = Endings::begin(store.clone());
-        Self {
-            client: Client {
-                store,
-                submit,
-                endings,
-            },
-        }
     }
 
     /// Puts an engine together: a worker that runs what it has code for. There may be many, in this process and others.

@@ -1,2 +1,117 @@
-//! bench
-fn main() {}
+//! Measures abide side by side with the database's own limit, and prints the ratios.
+
+mod args;
+mod limits;
+mod machines;
+mod rounds;
+mod site;
+mod table;
+mod workloads;
+
+use std::process::ExitCode;
+
+use args::{Ask, Plan};
+use site::Site;
+use table::Report;
+use workloads::Workload;
+
+/// Whatever went wrong, to be printed.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, BoxError>;
+
+/// How many threads the runtime has, and with it the engine.
+const THREADS: usize = 2;
+
+fn main() -> ExitCode {
+    let ask = match args::read(std::env::args().skip(1)) {
+        Ok(ask) => ask,
+        Err(mistake) => {
+            eprintln!("abide-bench: {mistake}\n\n{}", args::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match answer(ask) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("abide-bench: {}", with_causes(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(ask: Ask) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()?;
+    match ask {
+        Ask::Help => println!("{}", args::USAGE),
+        Ask::Resident(url) => {
+            println!("{}", runtime.block_on(workloads::memory::resident(&url))?)
+        }
+        Ask::Run(plan) => {
+            let report = runtime.block_on(measure(&plan))?;
+            if plan.json {
+                println!("{}", report.json()?);
+            } else {
+                println!("{}", report.table());
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn measure(plan: &Plan) -> Result<Report> {
+    let mut report = Report::new();
+    report.setting(
+        "engine",
+        format!(
+            "{THREADS} threads, {} steps at once, {} outcomes a transaction, history on",
+            workloads::CONCURRENCY,
+            workloads::BATCH
+        ),
+    );
+    report.setting(
+        "measured",
+        format!(
+            "{} rounds of limit and abide in turn after one to warm up; the round whose ratio is in the middle is shown",
+            plan.rounds
+        ),
+    );
+    for store in &plan.stores {
+        let site = Site::prepare(*store, plan.postgres.as_deref()).await?;
+        report.setting(store.name(), site.described().await?);
+        for workload in Workload::ALL {
+            if plan.workloads.contains(workload) {
+                eprintln!("{} on {} …", workload.name(), store.name());
+                let measured = workload.run(&site, plan.rounds).await;
+                let measured = measured.map_err(|error| {
+                    format!(
+                        "{} on {}: {}",
+                        workload.name(),
+                        store.name(),
+                        with_causes(&*error)
+                    )
+                })?;
+                report.add(*workload, *store, measured);
+            }
+        }
+        site.leave().await?;
+    }
+    Ok(report)
+}
+
+/// An error with what it came from: drivers say the essential thing last.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -54,13 +54,10 @@ impl Param {
             overwrite(&mut to, at, length);
             count += 1;
         }
-        // One dimension, or none when it is empty; whether there are nulls; of what type; how many, counted from 1.
-        let header = [i32::from(count > 0), i32::from(has_null), C::KIND.oid().cast_signed(), count, 1];
+        // One dimension; whether there are nulls; of what type; how many, counted from 1.
+        let header = [1, i32::from(has_null), C::KIND.oid().cast_signed(), count, 1];
         for (at, word) in (0..).step_by(4).zip(header) {
             overwrite(&mut to, at, word);
-        }
-        if count == 0 {
-            to.truncate(12);
         }
         Self { kind: C::LIST, bytes: Encoded(Some(to.freeze())) }
     }

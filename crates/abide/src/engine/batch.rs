@@ -18,8 +18,6 @@ pub(super) struct Finished {
     pub task: Arc<Task>,
     pub ran: Ran,
     pub took: Duration,
-    /// Whether the error handler's own outcome is what was refused: then there is nobody left to ask.
-    pub last_word: bool,
 }
 
 /// What a transaction is made of.
@@ -60,13 +58,17 @@ pub(super) struct Sent {
     pub task: Arc<Task>,
     /// The step and the state that follow, when the claim may be kept.
     pub follows: Option<(Name, Json)>,
-    pub last_word: bool,
+    /// The error that the outcome answered for: then it was the error handler's.
+    pub error: Option<String>,
+    /// The reason, when the outcome was a stop.
+    pub stopped: Option<String>,
 }
 
 /// How long to wait before a database that cannot be reached is tried again: at first, and at most.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How often a transaction that conflicts is tried before its members are tried one by one.
+/// How often a transaction that conflicts is tried before its members are tried one by one, which then wait for the
+/// others as for a database that is away.
 const CONFLICTS_MAX: u32 = 8;
 /// The rows given back in one transaction.
 const GIVE_BACK: usize = 500;
@@ -95,7 +97,7 @@ impl Batch {
         ops.extend(self.claims.iter().map(|ask| Op::Claim(ask.request.clone())));
         let ops: Arc<[Op]> = ops.into();
 
-        let mut answers = match attempt(&shared, &ops, &mut landed.unsure).await {
+        let mut answers = match attempt(&shared, &ops, Of::Many, &mut landed.unsure).await {
             Ok(answers) => answers.into_iter(),
             Err(Trouble::Dead) => {
                 landed.dead = true;
@@ -140,7 +142,6 @@ impl Finished {
             task,
             ran,
             took,
-            last_word,
         } = self;
         let settings = &shared.settings;
         let keep = !shared.stop.is_cancelled()
@@ -154,6 +155,11 @@ impl Finished {
             } if keep => Some((step.clone(), state.clone())),
             _ => None,
         };
+        let stopped = match &ran.outcome {
+            Outcome::Stop { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        let error = ran.error.clone();
         let again = claim.renewed(claim.epoch());
         let commit = Commit {
             claim,
@@ -168,7 +174,8 @@ impl Finished {
                 claim: again,
                 task,
                 follows,
-                last_word,
+                error,
+                stopped,
             },
         )
     }
@@ -186,7 +193,7 @@ pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Lande
         limit: GIVE_BACK,
     }]);
     loop {
-        match attempt(&shared, &ops, &mut false).await {
+        match attempt(&shared, &ops, Of::One, &mut false).await {
             Ok(answers) if matches!(answers.first(), Some(Answer::Touched { more: true, .. })) => {}
             Ok(_) => return landed,
             Err(Trouble::Dead) => {
@@ -209,10 +216,18 @@ enum Trouble {
     Dead,
 }
 
+/// Whether a transaction can be taken apart when it conflicts again and again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    One,
+    Many,
+}
+
 /// Runs a transaction until it is answered, through conflicts and while the database is away.
 async fn attempt(
     shared: &Shared,
     ops: &Arc<[Op]>,
+    of: Of,
     unsure: &mut bool,
 ) -> Result<Vec<Answer>, Trouble> {
     let mut conflicts = 0;
@@ -224,7 +239,10 @@ async fn attempt(
         match shared.store.run(ops.clone()).await {
             Ok(answers) => return Ok(answers),
             Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
-            Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
+            Err(error @ Error::Conflict(_)) if of == Of::Many => {
+                return Err(Trouble::Refused(error));
+            }
+            Err(error @ (Error::Conflict(_) | Error::Unavailable(_) | Error::Unknown(_))) => {
                 tracing::warn!(%error, "outcomes are kept until the database is back");
                 // What was committed though its answer got lost is told by its epoch when it is sent again. What was
                 // claimed so is not known to anybody, and has to be looked for.
@@ -254,7 +272,7 @@ async fn one_by_one(shared: &Shared, commits: &[Commit], sent: Vec<Sent>, landed
             commits: vec![alone],
             serves: shared.serves(),
         }]);
-        let answer = match attempt(shared, &ops, &mut landed.unsure).await {
+        let answer = match attempt(shared, &ops, Of::One, &mut landed.unsure).await {
             Ok(answers) => match answers.into_iter().next() {
                 Some(Answer::Committed(mut committed)) => committed.pop(),
                 _ => None,

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Timestamp};
 use abide_kernel::{ClaimRequest, Effects, Listener};
@@ -27,6 +27,8 @@ pub(super) enum Command {
 
 /// How many outcomes, or free places, are worth a second transaction beside one that is under way.
 const SECOND: usize = 64;
+/// How long to wait before a stop that the database refuses is sent again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// One queue, as this worker serves it.
 struct Queue {
@@ -318,35 +320,47 @@ impl Dispatcher {
             tracing::error!(instance = %task.id, machine = %task.lane.machine, "claimed without code for it");
             return;
         };
-        self.spawn(claim, task.clone(), runner.run(task), false);
+        self.spawn(claim, task.clone(), runner.run(task));
     }
 
-    /// Asks the error handler about an outcome that was refused; when its own is refused too, there is nobody left to
-    /// ask, and the instance is stopped (rule 4.2: it never loops).
+    /// Asks the error handler about an outcome that was refused. When that was the handler's own, there is nobody left
+    /// to ask, and the instance is stopped with both messages (rules 4.2, 5.2: it never loops).
     fn ask_again(&self, why: String, sent: Sent) {
         let Sent {
             claim,
             task,
-            last_word,
+            error,
+            stopped,
             ..
         } = sent;
-        match self.shared.runners.get(&task.lane).cloned() {
-            Some(runner) if !last_word => {
-                self.spawn(claim, task.clone(), runner.refused(task, why), true)
+        let runner = self.shared.runners.get(&task.lane).cloned();
+        let code = match (error, stopped, runner) {
+            (None, _, Some(runner)) => runner.refused(task.clone(), why),
+            // A stop breaks no rule, so the database itself will not have it: not before something is done about that.
+            (error, Some(reason), _) => async move {
+                tokio::time::sleep(REFUSED_PAUSE).await;
+                Ran {
+                    outcome: Outcome::Stop { reason },
+                    error,
+                }
             }
-            _ => {
-                let ran = Ran {
-                    outcome: Outcome::Stop {
-                        reason: why.clone(),
-                    },
-                    error: Some(why),
-                };
-                self.spawn(claim, task, std::future::ready(ran).boxed(), true);
+            .boxed(),
+            (error, None, _) => {
+                let reason = error.as_ref().map_or_else(
+                    || why.clone(),
+                    |first| format!("{first}; and its error handler failed: {why}"),
+                );
+                std::future::ready(Ran {
+                    outcome: Outcome::Stop { reason },
+                    error: error.or(Some(why)),
+                })
+                .boxed()
             }
-        }
+        };
+        self.spawn(claim, task, code);
     }
 
-    fn spawn(&self, claim: Claim, task: Arc<Task>, code: BoxFuture<'static, Ran>, last_word: bool) {
+    fn spawn(&self, claim: Claim, task: Arc<Task>, code: BoxFuture<'static, Ran>) {
         let (finish, kill) = (self.finish.clone(), self.shared.kill.clone());
         self.steps.spawn(async move {
             let began = Instant::now();
@@ -370,7 +384,6 @@ impl Dispatcher {
                 task,
                 ran,
                 took: began.elapsed(),
-                last_word,
             });
         });
     }

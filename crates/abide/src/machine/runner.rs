@@ -26,7 +26,9 @@ impl<M: Machine> MachineRunner<M> {
         let at = M::Step::parse(task.step.as_str()).ok_or_else(|| unknown_step::<M>(task))?;
         let mut ctx = self.context(task)?;
         let limit = self.machine.time_limit(at);
-        let answer = guarded(self.machine.step(at, &mut ctx), limit, &*self.clock).await?;
+        // In a block of its own: what is not an `async fn` may panic in the call itself.
+        let code = async { self.machine.step(at, &mut ctx).await };
+        let answer = guarded(code, limit, &*self.clock).await?;
         stored(answer, ctx.state)
     }
 
@@ -34,8 +36,8 @@ impl<M: Machine> MachineRunner<M> {
     async fn handled(&self, task: &Arc<Task>, fault: Fault) -> Ran {
         let answer = async {
             let mut ctx = self.context(task)?;
-            let answer =
-                guarded(self.machine.on_error(&fault, &mut ctx), None, &*self.clock).await?;
+            let code = async { self.machine.on_error(&fault, &mut ctx).await };
+            let answer = guarded(code, None, &*self.clock).await?;
             stored(answer, ctx.state)
         };
         let outcome = match answer.await {

@@ -50,7 +50,7 @@ impl Kit {
         let clock = ManualClock::at(Timestamp::from_micros(1_893_456_000_000_000));
         let store: Arc<dyn Store> =
             Arc::new(Memory::new(Arc::new(clock.clone()), Limits::default()));
-        let abide = Abide::on(store.clone(), Duration::ZERO);
+        let abide = Abide::options().patience(Duration::ZERO).on(store.clone());
         let crashes = Crashes::default();
         // The bus of a store in memory loses nothing, so nobody has to look; and a worker dies when the test says so.
         let settings = Settings {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use abide_core::model::{
     Claimed, Committed, InstanceId, Outcome, Priority, Start, Started, Status, WorkerId,
 };
+use tokio::task::JoinSet;
 
 use super::build::{
     again, commit, done, keyed, lane, many, name, next, plain, retry, spawn, within,
@@ -84,21 +85,35 @@ async fn work(lab: Lab, worker: WorkerId, outcome: fn(&Claimed) -> Outcome) -> R
     }
 }
 
+/// Lets all of them run at once; the first that panics ends the test.
+async fn together<T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let mut tasks: JoinSet<T> = futures.into_iter().collect();
+    let mut all = Vec::new();
+    while let Some(one) = tasks.join_next().await {
+        all.push(one.unwrap());
+    }
+    all
+}
+
 /// Lets eight workers work; how often each step of each attempt was run.
 async fn work_together(
     lab: &Lab,
     outcome: fn(&Claimed) -> Outcome,
 ) -> BTreeMap<(InstanceId, u32, u32), usize> {
-    let mut tasks = Vec::new();
+    let mut workers = Vec::new();
     for number in 0..TASKS {
-        let worker = lab.worker(&format!("worker-{number}")).await;
-        tasks.push(tokio::spawn(work(lab.clone(), worker, outcome)));
+        workers.push(lab.worker(&format!("worker-{number}")).await);
     }
+    let work = workers
+        .into_iter()
+        .map(|worker| work(lab.clone(), worker, outcome));
     let mut counts = BTreeMap::new();
-    for task in tasks {
-        for step in task.await.unwrap() {
-            *counts.entry(step).or_default() += 1;
-        }
+    for step in together(work).await.into_iter().flatten() {
+        *counts.entry(step).or_default() += 1;
     }
     counts
 }
@@ -183,24 +198,21 @@ pub async fn eight_workers_join_every_family_once(lab: Lab) {
 pub async fn of_many_starts_with_one_key_exactly_one_is_new(lab: Lab) {
     // rules 2.2 and 2.3
     for round in 0..10 {
-        let mut tasks = Vec::new();
-        for task in 0..TASKS {
+        let start = |task: usize| {
             let lab = lab.clone();
-            // Some come alone, some in a batch and in another order.
             let mut starts = vec![keyed(&format!("x{round}")), keyed(&format!("y{round}"))];
+            // Half of them in the other order, which is what deadlocks are made of.
             if task % 2 == 0 {
                 starts.reverse();
             }
-            tasks.push(tokio::spawn(async move {
+            async move {
                 persist(lab.store.as_ref(), vec![Op::Start(starts)])
                     .await
                     .unwrap()
-            }));
-        }
-        let mut new = Vec::new();
-        let mut all = Vec::new();
-        for task in tasks {
-            let answers = task.await.unwrap();
+            }
+        };
+        let (mut new, mut all) = (Vec::new(), Vec::new());
+        for answers in together((0..TASKS).map(start)).await {
             let [Answer::Started(each)] = answers.as_slice() else {
                 panic!("{answers:?}")
             };
@@ -215,11 +227,8 @@ pub async fn of_many_starts_with_one_key_exactly_one_is_new(lab: Lab) {
         all.sort();
         all.dedup();
         new.sort();
-        assert_eq!(
-            (new.len(), &new),
-            (2, &all),
-            "all the others are told of the two that are new"
-        );
+        assert_eq!(new.len(), 2);
+        assert_eq!(new, all, "all the others are told of the two that are new");
     }
 }
 
@@ -229,24 +238,16 @@ pub async fn of_many_commits_of_one_claim_one_counts(lab: Lab) {
     let parent = lab.start(plain()).await;
     lab.step(worker, spawn(many(2))).await;
     let claimed = lab.claim(worker).await;
-    let mut tasks = Vec::new();
-    for _ in 0..TASKS {
-        let (lab, claim) = (lab.clone(), again(&claimed.claim));
-        tasks.push(tokio::spawn(async move {
-            let commits = vec![commit(claim, done())];
-            persist(
-                lab.store.as_ref(),
-                vec![Op::Commit {
-                    commits,
-                    serves: Vec::new(),
-                }],
-            )
-            .await
-            .unwrap()
-        }));
-    }
-    for task in tasks {
-        let answers = task.await.unwrap();
+    let end = |_| {
+        let (lab, commits) = (lab.clone(), vec![commit(again(&claimed.claim), done())]);
+        let serves = Vec::new();
+        async move {
+            persist(lab.store.as_ref(), vec![Op::Commit { commits, serves }])
+                .await
+                .unwrap()
+        }
+    };
+    for answers in together((0..TASKS).map(end)).await {
         let [Answer::Committed(each)] = answers.as_slice() else {
             panic!("{answers:?}")
         };

@@ -52,6 +52,9 @@ impl Subject {
     }
 }
 
+/// How long a test may take, in real time: a store that loses something must not make it hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Makes a store, runs one test on it, looks it over, and closes it.
 pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnOnce(Lab)) {
     let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
@@ -60,11 +63,12 @@ pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnO
         limits: Limits::default(),
     })
     .await;
-    test(Lab {
+    let lab = Lab {
         store: subject.store.clone(),
         clock,
-    })
-    .await;
+    };
+    let tested = tokio::time::timeout(PATIENCE, test(lab)).await;
+    assert!(tested.is_ok(), "the test was not over after {PATIENCE:?}");
     match violations(subject.store.as_ref()).await {
         Ok(found) => assert!(
             found.is_empty(),

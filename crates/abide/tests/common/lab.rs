@@ -1,0 +1,241 @@
+//! A store of one's own, and the few things that every test says about it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use abide::{
+    Abide, EngineBuilder, Entry, Handle, Happening, Instance, InstanceId, NotDone, OpenOptions,
+    Status,
+};
+use serde::de::DeserializeOwned;
+
+use super::Doomed;
+use super::wait::{self, eventually, soon};
+
+/// A store of one's own. It derefs to the [`Abide`] on it, so that `lab.start(…)` starts an instance.
+#[derive(Clone)]
+pub struct Lab {
+    abide: Abide,
+    url: Arc<str>,
+    #[cfg(feature = "sqlite")]
+    _dir: Option<Arc<tempfile::TempDir>>,
+}
+
+impl Lab {
+    pub async fn memory() -> Self {
+        Self {
+            abide: Abide::open("memory:").await.unwrap(),
+            url: "memory:".into(),
+            #[cfg(feature = "sqlite")]
+            _dir: None,
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub async fn sqlite() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", dir.path().join("test.db").display());
+        Self {
+            abide: Abide::open(&url).await.unwrap(),
+            url: url.into(),
+            _dir: Some(Arc::new(dir)),
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    pub async fn postgres() -> Self {
+        let fresh = tokio::task::spawn_blocking(|| abide_pgtest::server().fresh_database());
+        Self::at(&fresh.await.unwrap()).await
+    }
+
+    /// On a database that is there already.
+    pub async fn at(url: &str) -> Self {
+        Self {
+            abide: Abide::open(url).await.unwrap(),
+            url: url.into(),
+            #[cfg(feature = "sqlite")]
+            _dir: None,
+        }
+    }
+
+    /// The connection string.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether two handles can be opened on one database.
+    pub fn is_memory(&self) -> bool {
+        &*self.url == "memory:"
+    }
+
+    /// Another handle on the same database, independent of the first; on the store in memory, a clone.
+    pub async fn again(&self) -> Abide {
+        if self.is_memory() {
+            self.abide.clone()
+        } else {
+            Abide::open(&self.url).await.unwrap()
+        }
+    }
+
+    /// A handle that is opened otherwise, on the same database; in memory, on another store.
+    pub async fn opened(&self, options: OpenOptions) -> Self {
+        Self {
+            abide: options.open(&self.url).await.unwrap(),
+            ..self.clone()
+        }
+    }
+
+    /// Starts an engine that can be made to die: it commits nothing any more, and signs nothing off.
+    pub async fn doomed(
+        &self,
+        build: impl FnOnce(EngineBuilder) -> EngineBuilder + Send + 'static,
+    ) -> Doomed {
+        let lab = self.clone();
+        Doomed::start(async move { build(lab.again().await.engine()) }).await
+    }
+
+    /// The instance as it stands.
+    pub async fn now(&self, id: InstanceId) -> Instance {
+        let found = self.abide.get(id).await.unwrap();
+        found.unwrap_or_else(|| panic!("there is no instance {id}"))
+    }
+
+    /// Waits until an instance is as it should be.
+    pub async fn until(
+        &self,
+        id: InstanceId,
+        what: &str,
+        mut is: impl FnMut(&Instance) -> bool,
+    ) -> Instance {
+        let mut last = self.now(id).await;
+        let deadline = wait::deadline();
+        while !is(&last) {
+            if std::time::Instant::now() > deadline {
+                panic!("waited for {what}, but {}", self.standing(id).await);
+            }
+            tokio::time::sleep(wait::LOOK).await;
+            last = self.now(id).await;
+        }
+        last
+    }
+
+    /// Waits until an instance has that status.
+    pub async fn until_status(&self, id: InstanceId, status: Status) -> Instance {
+        let what = format!("instance {id} to be {status}");
+        self.until(id, &what, |instance| instance.status == status)
+            .await
+    }
+
+    /// Waits until an instance has ended.
+    pub async fn ended(&self, id: InstanceId) -> Instance {
+        let what = format!("instance {id} to end");
+        self.until(id, &what, |instance| instance.status.is_terminal())
+            .await
+    }
+
+    /// What an instance comes to, or why it does not.
+    pub async fn result<O: DeserializeOwned>(&self, handle: &Handle<O>) -> Result<O, NotDone> {
+        match tokio::time::timeout(wait::PATIENCE, handle.result()).await {
+            Ok(result) => result,
+            Err(_) => panic!(
+                "waited for a result, but {}",
+                self.standing(handle.id()).await
+            ),
+        }
+    }
+
+    /// What an instance comes to, which must be well.
+    pub async fn came_to<O: DeserializeOwned>(&self, handle: &Handle<O>) -> O {
+        self.result(handle).await.unwrap()
+    }
+
+    /// The error an instance failed of.
+    pub async fn failed_of<O: DeserializeOwned>(&self, handle: &Handle<O>) -> String {
+        match self.result(handle).await {
+            Err(NotDone::Failed { error, .. }) => error,
+            Err(other) => panic!("it should have failed, but: {other}"),
+            Ok(_) => panic!("it should have failed, but is done"),
+        }
+    }
+
+    /// Waits until that many instances of all are done, and no others are left.
+    pub async fn all_done(&self, ids: &[InstanceId]) {
+        for id in ids {
+            let ended = self.ended(*id).await;
+            assert_eq!(ended.status, Status::Done, "{}", self.standing(*id).await);
+        }
+    }
+
+    /// The events of an instance.
+    pub async fn events(&self, id: InstanceId) -> Vec<Entry> {
+        self.abide.history(id).await.unwrap()
+    }
+
+    /// Their kinds.
+    pub async fn kinds(&self, id: InstanceId) -> Vec<&'static str> {
+        kinds(&self.events(id).await)
+    }
+
+    /// The steps whose outcomes were committed, in order, with their numbers.
+    pub async fn committed(&self, id: InstanceId) -> Vec<(String, u32)> {
+        let events = self.events(id).await;
+        let steps = events.iter().filter_map(|entry| match &entry.what {
+            Happening::StepCompleted {
+                step,
+                step_sequence,
+                ..
+            } => Some((step.to_string(), *step_sequence)),
+            _ => None,
+        });
+        steps.collect()
+    }
+
+    /// Where an instance stands, for a message.
+    pub async fn standing(&self, id: InstanceId) -> String {
+        let Ok(Some(instance)) = self.abide.get(id).await else {
+            return format!("instance {id} is not there, or cannot be read");
+        };
+        let history = self.abide.history(id).await;
+        let kinds = history.map(|events| kinds(&events)).unwrap_or_default();
+        format!(
+            "instance {id} of {} version {} is {} at step {} (number {}, attempt {}), due at {:?}, held by {:?}, \
+             error {:?}, state {}; its history: {}",
+            instance.machine,
+            instance.version,
+            instance.status,
+            instance.step,
+            instance.step_seq,
+            instance.attempt,
+            instance.due_at.map(|due| due.to_string()),
+            instance.worker,
+            instance.last_error,
+            instance.state,
+            kinds.join(", "),
+        )
+    }
+
+    /// Waits until nobody is believed to live but that many workers.
+    pub async fn workers_are(&self, count: usize) {
+        let what = format!("{count} workers to be left");
+        eventually(&what, async || {
+            soon("the workers to be read", self.abide.workers())
+                .await
+                .unwrap()
+                .len()
+                == count
+        })
+        .await;
+    }
+}
+
+fn kinds(events: &[Entry]) -> Vec<&'static str> {
+    events.iter().map(|entry| entry.what.kind()).collect()
+}
+
+impl Deref for Lab {
+    type Target = Abide;
+
+    fn deref(&self) -> &Abide {
+        &self.abide
+    }
+}

@@ -1,0 +1,44 @@
+//! What every engine test is given: a store of its own, scripted machines, and waits that end.
+
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
+
+mod doomed;
+mod gate;
+mod lab;
+mod script;
+mod wait;
+
+pub use doomed::Doomed;
+pub use gate::{Gate, Log, Most};
+pub use lab::Lab;
+pub use script::{At, Script};
+pub use wait::{eventually, soon};
+
+/// Makes three tests of one: on the store in memory, on SQLite, and on PostgreSQL.
+macro_rules! on_every_store {
+    (async fn $name:ident($lab:ident: Lab) $body:block) => {
+        mod $name {
+            #[allow(unused_imports, reason = "not every test needs all of them")]
+            use super::*;
+
+            async fn test($lab: Lab) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn memory() {
+                test(Lab::memory().await).await;
+            }
+
+            #[cfg(feature = "sqlite")]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                test(Lab::sqlite().await).await;
+            }
+
+            #[cfg(feature = "postgres")]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                test(Lab::postgres().await).await;
+            }
+        }
+    };
+}

@@ -1,0 +1,216 @@
+//! What happens to a step that fails or panics, and who is asked.
+
+use std::sync::Arc;
+
+use abide::{BoxError, Context, Fault, FaultKind, Machine, Outcome, Status, Step};
+use abide::{Json, Name, Start, done, next, stop};
+
+use crate::common::{At, Lab, Log, Script};
+
+/// Fails in as many ways as there are steps, and notes what its error handler is told.
+#[derive(Clone, Default)]
+struct Clumsy {
+    told: Log<(FaultKind, String)>,
+    handler: Handler,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Handler {
+    #[default]
+    GoesOn,
+    Fails,
+    Panics,
+}
+
+#[derive(Step)]
+enum Way {
+    Error,
+    Panic,
+    PanicBeforeAnything,
+    GoOn,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the till is shut")]
+struct Shut(#[source] std::io::Error);
+
+fn shut() -> BoxError {
+    Shut(std::io::Error::other("nobody has the key")).into()
+}
+
+impl Machine for Clumsy {
+    const NAME: &'static str = "clumsy";
+    type Step = Way;
+    type State = u32;
+    type Output = u32;
+
+    // Not an `async fn`: what comes before the first await panics in the call itself.
+    #[allow(clippy::manual_async_fn, reason = "that is what is tested")]
+    fn step(
+        &self,
+        at: Way,
+        ctx: &mut Context<Self>,
+    ) -> impl Future<Output = Outcome<Self>> + Send {
+        assert!(!matches!(at, Way::PanicBeforeAnything), "before anything");
+        async move {
+            *ctx.state_mut() += 1;
+            match at {
+                Way::Error => Err(shut()),
+                Way::Panic => panic!("out of tea on attempt {}", ctx.attempt()),
+                Way::PanicBeforeAnything | Way::GoOn => done(*ctx.state()),
+            }
+        }
+    }
+
+    async fn on_error(&self, fault: &Fault, ctx: &mut Context<Self>) -> Outcome<Self> {
+        assert_eq!(fault.downcast_ref::<Shut>().is_some(), fault.kind() == FaultKind::Error);
+        self.told.note((fault.kind(), fault.to_string()));
+        match self.handler {
+            Handler::GoesOn => {
+                *ctx.state_mut() += 10;
+                next(Way::GoOn)
+            }
+            Handler::Fails => Err("the handler has no till either".into()),
+            Handler::Panics => panic!("no handler at all"),
+        }
+    }
+}
+
+on_every_store! {
+    async fn the_error_handler_is_asked_and_answers_as_it_likes(lab: Lab) {
+        // rule 5.2
+        let clumsy = Clumsy::default();
+        let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
+        let order = lab.start(clumsy.clone(), 0).await.unwrap();
+        // The handler finds the state as the step found it: what the step added is gone.
+        assert_eq!(lab.came_to(&order).await, 11);
+        assert_eq!(clumsy.told.read(), [(FaultKind::Error, "the till is shut: nobody has the key".into())]);
+        assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "step_completed", "done"]);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_panic_is_an_error_of_its_step_and_of_no_other(lab: Lab) {
+        // rule 5.2
+        let clumsy = Clumsy::default();
+        let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
+        let order = lab.start(clumsy.clone(), 0).step(Way::Panic).await.unwrap();
+        let early = lab.start(clumsy.clone(), 0).step(Way::PanicBeforeAnything).await.unwrap();
+        let sound = lab.start(clumsy.clone(), 0).step(Way::GoOn).await.unwrap();
+        assert_eq!(lab.came_to(&sound).await, 1);
+        assert_eq!((lab.came_to(&order).await, lab.came_to(&early).await), (11, 11));
+        let mut told = clumsy.told.read();
+        told.sort_by(|a, b| a.1.cmp(&b.1));
+        let panicked = |text: &str| (FaultKind::Panic, format!("panicked: {text}"));
+        assert_eq!(told, [panicked("before anything"), panicked("out of tea on attempt 0")]);
+        assert_eq!(lab.kinds(early.id()).await, ["started", "step_failed", "step_completed", "done"]);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_handler_that_fails_too_stops_the_instance_with_both_messages(lab: Lab) {
+        // rule 5.2
+        for (handler, says) in [
+            (Handler::Fails, "the handler has no till either"),
+            (Handler::Panics, "panicked: no handler at all"),
+        ] {
+            let clumsy = Clumsy { handler, ..Clumsy::default() };
+            let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
+            let order = lab.start(clumsy.clone(), 0).await.unwrap();
+            let error = lab.failed_of(&order).await;
+            assert!(error.contains("nobody has the key") && error.contains(says), "{error}");
+            assert_eq!(clumsy.told.len(), 1, "the handler is asked once");
+            assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
+            engine.shutdown().await;
+        }
+    }
+}
+
+on_every_store! {
+    async fn without_a_handler_an_error_stops_the_instance(lab: Lab) {
+        // rule 5.2
+        let engine = lab.engine().machine(Script::new(|at, ctx| {
+            *ctx.state_mut() = serde_json::json!("changed");
+            match at {
+                At::One => Err(shut()),
+                _ => panic!("no tea"),
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let order = lab.start(Script::any(), "as it was".into()).await.unwrap();
+        assert_eq!(lab.failed_of(&order).await, "the till is shut: nobody has the key");
+        assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
+        // The state of a step that fails is not stored.
+        assert_eq!(lab.now(order.id()).await.state.as_str(), "\"as it was\"");
+        let order = lab.start(Script::any(), "x".into()).step(At::Two).await.unwrap();
+        assert_eq!(lab.failed_of(&order).await, "panicked: no tea");
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_step_this_code_does_not_know_is_an_error_that_names_those_it_does(lab: Lab) {
+        let clumsy = Clumsy { handler: Handler::GoesOn, ..Clumsy::default() };
+        let engine = lab.engine().machine(Script::new(|_, _| stop("never"))).machine(clumsy.clone());
+        let engine = engine.start().await.unwrap();
+        let order = lab.start(Script::any(), 0.into()).step(Way::GoOn).await.unwrap();
+        let error = lab.failed_of(&order).await;
+        assert!(error.contains("no step \"go_on\"") && error.contains("one, two, three"), "{error}");
+        assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
+        // A handler of one's own may send it where it should be.
+        let order = lab.start(clumsy.clone(), 0).step(At::One).await.unwrap();
+        assert_eq!(lab.came_to(&order).await, 11);
+        assert_eq!(clumsy.told.read()[0].0, FaultKind::Unreadable);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_state_of_another_shape_stops_the_instance_and_says_why(lab: Lab) {
+        let clumsy = Clumsy::default();
+        let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
+        let state = Json::of("not a number").unwrap();
+        let started = lab.start_named(Start::of(Name::new("clumsy").unwrap(), state)).await.unwrap();
+        let row = lab.ended(started.id()).await;
+        let error = row.last_error.unwrap();
+        assert!(row.status == Status::Failed && error.contains("does not fit its type"), "{error}");
+        assert!(error.contains("expected u32"), "{error}");
+        assert_eq!(clumsy.told.len(), 0, "there is no state to ask the handler with");
+        assert_eq!(lab.kinds(started.id()).await, ["started", "step_failed", "failed"]);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_very_long_error_is_cut(lab: Lab) {
+        // rule 16.3
+        let engine = lab.engine().machine(Script::new(|_, _| Err("né\0".repeat(100_000).into())));
+        let engine = engine.start().await.unwrap();
+        let order = lab.start(Script::any(), 0.into()).await.unwrap();
+        let error = lab.failed_of(&order).await;
+        assert!(error.len() < 20_000 && error.contains("bytes in all"), "{} bytes", error.len());
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn the_engine_survives_a_thousand_panics(lab: Lab) {
+        // rule 5.2
+        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = count.clone();
+        let engine = lab.engine().machine(Script::new(move |_, _| {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            // A panic that prints nothing.
+            std::panic::resume_unwind(Box::new("again"))
+        }));
+        let engine = engine.start().await.unwrap();
+        let started = lab.start_all((0..1_000).map(|n| abide::spec(Script::any(), n.into()))).await.unwrap();
+        for one in started {
+            assert_eq!(lab.ended(one.unwrap().id()).await.status, Status::Failed);
+        }
+        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1_000);
+        engine.shutdown().await;
+    }
+}

@@ -1,0 +1,181 @@
+//! What is asked for on the command line.
+
+use crate::site::Store;
+use crate::workloads::Workload;
+
+/// What `--help` prints.
+pub const USAGE: &str = "\
+Measures abide side by side with the database's own limit, and prints the ratios.
+
+usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N] [--json]
+
+  --only LIST       these workloads: W1, W2, START, MEM, IDLE, DUE; all unless given
+  --store STORE     sqlite or postgres; both unless given
+  --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
+                    unless given, a private PostgreSQL is started and removed, with fsync on
+  --rounds N        how often limit and abide are measured in turn; 5 unless given
+  --json            print {\"rows\": [...]} instead of a table
+  --help            print this
+
+The files of SQLite and of the private PostgreSQL lie in the temporary directory: point TMPDIR at a real disk.
+The exit code is 0 whether floors are met or missed, 1 when measuring failed, 2 when called wrongly.";
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Say how to call it.
+    Help,
+    /// Measure.
+    Run(Plan),
+    /// Be the fresh process whose memory is measured.
+    Resident(String),
+}
+
+/// What to measure, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub workloads: Vec<Workload>,
+    pub stores: Vec<Store>,
+    pub postgres: Option<String>,
+    pub rounds: usize,
+    pub json: bool,
+}
+
+/// How the parent process says [`Ask::Resident`]; of no use by hand.
+pub const RESIDENT: &str = "--resident";
+
+/// Reads the arguments; the error says what would be right.
+pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
+    let mut plan = Plan {
+        workloads: Workload::ALL.to_vec(),
+        stores: Store::ALL.to_vec(),
+        postgres: None,
+        rounds: 5,
+        json: false,
+    };
+    // `--store=sqlite` is `--store sqlite`.
+    let mut args = args.flat_map(|arg| match arg.split_once('=') {
+        Some((name, value)) if name.starts_with("--") => vec![name.to_owned(), value.to_owned()],
+        _ => vec![arg],
+    });
+    while let Some(arg) = args.next() {
+        let mut value = |what: &str| {
+            args.next()
+                .filter(|value| !value.is_empty())
+                .ok_or_else(|| format!("{arg} wants {what} after it"))
+        };
+        match arg.as_str() {
+            "--help" | "-h" => return Ok(Ask::Help),
+            RESIDENT => return Ok(Ask::Resident(value("a connection string")?)),
+            "--json" => plan.json = true,
+            "--only" => plan.workloads = workloads(&value("workloads, like W1,W2")?)?,
+            "--store" => plan.stores = vec![store(&value("sqlite or postgres")?)?],
+            "--postgres" => plan.postgres = Some(url(value("a URL")?)?),
+            "--rounds" => plan.rounds = rounds(&value("a number")?)?,
+            _ => return Err(format!("there is no argument {arg}")),
+        }
+    }
+    if plan.postgres.is_some() && !plan.stores.contains(&Store::Postgres) {
+        return Err(
+            "--postgres is of no use with --store sqlite: leave one of them out".to_owned(),
+        );
+    }
+    Ok(Ask::Run(plan))
+}
+
+fn workloads(list: &str) -> Result<Vec<Workload>, String> {
+    let named = |name: &str| {
+        let found = Workload::ALL
+            .iter()
+            .find(|workload| workload.name().eq_ignore_ascii_case(name.trim()));
+        found.copied().ok_or_else(|| {
+            let all: Vec<&str> = Workload::ALL.iter().map(|one| one.name()).collect();
+            format!("there is no workload {name:?}: they are {}", all.join(", "))
+        })
+    };
+    list.split(',').map(named).collect()
+}
+
+fn store(name: &str) -> Result<Store, String> {
+    let found = Store::ALL.iter().find(|store| store.name() == name);
+    found
+        .copied()
+        .ok_or_else(|| format!("there is no store {name:?}: write sqlite or postgres"))
+}
+
+fn url(url: String) -> Result<String, String> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        Ok(url)
+    } else {
+        Err(format!(
+            "{url:?} is no URL of a PostgreSQL: write postgres://role:password@host:5432"
+        ))
+    }
+}
+
+fn rounds(number: &str) -> Result<usize, String> {
+    match number.parse() {
+        Ok(rounds) if (1..=99).contains(&rounds) => Ok(rounds),
+        _ => Err(format!(
+            "--rounds wants a number from 1 to 99, not {number:?}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_line(line: &str) -> Result<Ask, String> {
+        read(line.split_whitespace().map(str::to_owned))
+    }
+
+    fn plan(line: &str) -> Plan {
+        match read_line(line) {
+            Ok(Ask::Run(plan)) => plan,
+            other => panic!("{line:?} is no plan: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_arguments_everything_is_measured() {
+        let plan = plan("");
+        assert_eq!(plan.workloads, Workload::ALL);
+        assert_eq!(plan.stores, Store::ALL);
+        assert!(!plan.json);
+    }
+
+    #[test]
+    fn what_is_named_is_measured_and_nothing_else() {
+        let plan = plan("--only w1,START --store=sqlite --rounds 3 --json");
+        assert_eq!(plan.workloads, [Workload::W1, Workload::Start]);
+        assert_eq!(plan.stores, [Store::Sqlite]);
+        assert!(plan.json && plan.rounds == 3);
+    }
+
+    #[test]
+    fn a_mistake_is_answered_with_what_would_be_right() {
+        for (line, right) in [
+            ("--only W9", "W1, W2, START"),
+            ("--store mysql", "sqlite or postgres"),
+            ("--store", "sqlite or postgres"),
+            ("--postgres host=db", "postgres://"),
+            (
+                "--store sqlite --postgres postgres://db",
+                "leave one of them out",
+            ),
+            ("--rounds 0", "1 to 99"),
+            ("--fast", "no argument --fast"),
+        ] {
+            let mistake = read_line(line).unwrap_err();
+            assert!(mistake.contains(right), "{line}: {mistake}");
+        }
+    }
+
+    #[test]
+    fn the_usage_names_every_workload() {
+        for workload in Workload::ALL {
+            assert!(USAGE.contains(workload.name()), "{}", workload.name());
+        }
+    }
+}

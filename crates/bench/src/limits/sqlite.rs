@@ -1,0 +1,139 @@
+//! SQLite: one connection, prepared statements, the write-ahead log, a sync at every commit.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use abide::{Machine, Scope};
+use rusqlite::{Connection, params};
+
+use super::{BATCH, DRAINED};
+use crate::Result;
+use crate::machines::{One, Order, now};
+
+const TABLE: &str = "
+create table job (
+    id integer primary key,
+    status integer not null,
+    queue text not null,
+    priority integer not null,
+    due_at integer not null,
+    worker integer,
+    finished_at integer,
+    result text,
+    state text not null
+) strict;
+create index job_claimable on job (queue, priority, due_at) where status = 2";
+
+const FILL: &str =
+    "insert into job (status, queue, priority, due_at, state) values (2, 'default', 0, ?1, ?2)";
+
+/// Claims the first rows of the queue. Index: `job_claimable`.
+fn claim() -> String {
+    format!(
+        "update job set status = 3, worker = ?1 where id in ( \
+            select id from job where status = 2 and queue = ?2 \
+            order by priority, due_at, id limit {BATCH}) \
+        returning id, state"
+    )
+}
+
+/// Completes one row by its primary key; run in a loop, which is faster here than a list.
+const COMPLETE: &str =
+    "update job set status = 6, worker = null, finished_at = ?2, result = ?3 where id = ?1";
+
+/// A queue that is a plain table.
+pub struct Queue {
+    conn: Connection,
+}
+
+impl Queue {
+    pub fn create(path: &Path) -> Result<Self> {
+        let conn = open(path)?;
+        conn.execute_batch(TABLE)?;
+        Ok(Self { conn })
+    }
+
+    pub fn drain(&mut self) -> Result<(usize, Duration)> {
+        self.fill()?;
+        let claim = claim();
+        let begun = Instant::now();
+        let mut drained = 0;
+        loop {
+            // A statement outside of a transaction is one.
+            let mut statement = self.conn.prepare_cached(&claim)?;
+            let rows =
+                statement.query_map(params![1, "default"], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let claimed: Vec<(i64, String)> = rows.collect::<rusqlite::Result<_>>()?;
+            drop(statement);
+            if claimed.is_empty() {
+                return Ok((drained, begun.elapsed()));
+            }
+            drained += claimed.len();
+            let transaction = self.conn.transaction()?;
+            let mut statement = transaction.prepare_cached(COMPLETE)?;
+            for (id, result) in claimed {
+                statement.execute(params![id, now().as_micros(), result])?;
+            }
+            drop(statement);
+            transaction.commit()?;
+        }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let transaction = self.conn.transaction()?;
+        let mut statement = transaction.prepare_cached(FILL)?;
+        for order in (0..).take(DRAINED) {
+            statement.execute(params![now().as_micros(), Order::json(order)])?;
+        }
+        drop(statement);
+        Ok(transaction.commit()?)
+    }
+}
+
+/// Rows inserted by hand into `abide_instances`.
+pub struct Inserts {
+    conn: Connection,
+    insert: String,
+}
+
+impl Inserts {
+    pub fn into(path: &Path) -> Result<Self> {
+        let conn = open(path)?;
+        let insert = insert();
+        conn.prepare_cached(&insert)?;
+        Ok(Self { conn, insert })
+    }
+
+    pub fn insert(&mut self, states: &[String]) -> Result<()> {
+        let now = now().as_micros();
+        let transaction = self.conn.transaction()?;
+        let mut statement = transaction.prepare_cached(&self.insert)?;
+        for state in states {
+            statement.execute(params![state, now])?;
+        }
+        drop(statement);
+        Ok(transaction.commit()?)
+    }
+}
+
+/// Fills the columns that a start fills, with what a start of [`One`] fills them with. What is the same in every row is
+/// written into the statement.
+fn insert() -> String {
+    let (machine, scope) = (One::NAME, Scope::default().bits());
+    format!(
+        "insert into abide_instances ( \
+            status, behind, queue, machine, version, priority, due_at, epoch, settled, step, step_seq, attempt, \
+            cause, timed_out, parent_barrier, barrier, children_pending, children_needed, history, history_seq, \
+            key_scope, unique_scope, kind, created_at, updated_at, first_step, state) \
+        values (2, 0, 'default', '{machine}', 1, 0, ?2, 0, 0, 'work', 1, 0, \
+            0, 0, 0, 0, 0, 0, 1, 1, {scope}, {scope}, 0, ?2, ?2, 'work', ?1)"
+    )
+}
+
+fn open(path: &Path) -> Result<Connection> {
+    let conn = Connection::open(path)?;
+    conn.pragma_update(None, "journal_mode", "wal")?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.busy_timeout(Duration::from_secs(10))?;
+    Ok(conn)
+}

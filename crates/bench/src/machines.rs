@@ -1,0 +1,101 @@
+//! The machines that are measured: they do nothing, so that all that is left is what the engine does.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use abide::{Context, Machine, Outcome, Step, Timestamp, done, next};
+use serde::{Deserialize, Serialize};
+
+/// A small state, as an application would keep one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    pub order: u64,
+    pub steps: u32,
+}
+
+impl Order {
+    pub const fn new(order: u64) -> Self {
+        Self { order, steps: 0 }
+    }
+
+    /// As it is stored.
+    pub fn json(order: u64) -> String {
+        format!(r#"{{"order":{order},"steps":0}}"#)
+    }
+}
+
+#[derive(Step)]
+pub enum At {
+    Work,
+}
+
+/// One step, and done.
+pub struct One;
+
+impl Machine for One {
+    const NAME: &'static str = "bench-one";
+    type Step = At;
+    type State = Order;
+    type Output = u64;
+
+    async fn step(&self, _at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        done(ctx.state().order)
+    }
+}
+
+/// Ten steps, each of which changes the state.
+pub struct Ten;
+
+impl Ten {
+    pub const STEPS: u32 = 10;
+}
+
+impl Machine for Ten {
+    const NAME: &'static str = "bench-ten";
+    type Step = At;
+    type State = Order;
+    type Output = u64;
+
+    async fn step(&self, _at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        ctx.state_mut().steps += 1;
+        if ctx.state().steps < Self::STEPS {
+            next(At::Work)
+        } else {
+            done(ctx.state().order)
+        }
+    }
+}
+
+/// One step, which tells by how many microseconds it ran too late. Its state is the moment when it is due.
+pub struct Late;
+
+impl Machine for Late {
+    const NAME: &'static str = "bench-late";
+    type Step = At;
+    type State = i64;
+    type Output = i64;
+
+    async fn step(&self, _at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        done(now().as_micros() - *ctx.state())
+    }
+}
+
+/// The time of this computer.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_store_the_state_that_abide_stores() {
+        assert_eq!(
+            serde_json::to_string(&Order::new(42)).unwrap(),
+            Order::json(42)
+        );
+    }
+}

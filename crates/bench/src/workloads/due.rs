@@ -1,0 +1,36 @@
+//! DUE: how late a due time is met when the engine has nothing else to do.
+
+use std::time::Duration;
+
+use abide::Abide;
+
+use super::engine;
+use crate::Result;
+use crate::machines::{Late, now};
+use crate::site::Site;
+use crate::table::{Floor, Measured};
+
+const INSTANCES: usize = 20;
+/// How far ahead each is due.
+const AHEAD: Duration = Duration::from_millis(500);
+/// How late is allowed, in milliseconds.
+const ALLOWED: f64 = 50.0;
+
+pub async fn run(site: &Site) -> Result<Measured> {
+    let abide = Abide::open(&site.fresh().await?).await?;
+    let engine = engine(&abide, Late).await?;
+    let mut worst = 0;
+    for _ in 0..INSTANCES {
+        let due = now() + AHEAD;
+        let late = abide.start(Late, due.as_micros()).at(due).await?;
+        worst = worst.max(late.result().await?);
+    }
+    engine.shutdown().await;
+    abide.close().await;
+    Ok(Measured::Figures {
+        ours: worst as f64 / 1_000.0,
+        limit: ALLOWED,
+        unit: "ms",
+        floor: Floor::AtMost(1.0),
+    })
+}

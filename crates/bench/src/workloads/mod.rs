@@ -1,0 +1,128 @@
+//! What is measured: each workload against its limit.
+
+mod due;
+mod idle;
+pub mod memory;
+mod start;
+mod w1;
+mod w2;
+
+use std::time::Duration;
+
+use abide::{Abide, Engine, Machine, spec};
+
+use crate::Result;
+use crate::machines::Order;
+use crate::site::Site;
+use crate::table::Measured;
+
+/// How many steps the engine runs at once.
+pub const CONCURRENCY: usize = 2_000;
+/// How many outcomes, and how many claims, the engine puts into one transaction at most.
+pub const BATCH: usize = 500;
+
+/// How often the counters of an engine are looked at while it works.
+const LOOK: Duration = Duration::from_millis(1);
+/// Nothing here takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    W1,
+    W2,
+    Start,
+    Memory,
+    Idle,
+    Due,
+}
+
+impl Workload {
+    /// All of them, in the order in which they are measured: the one that may restart the server comes last.
+    pub const ALL: &'static [Self] = &[
+        Self::W1,
+        Self::W2,
+        Self::Start,
+        Self::Memory,
+        Self::Due,
+        Self::Idle,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::W1 => "W1",
+            Self::W2 => "W2",
+            Self::Start => "START",
+            Self::Memory => "MEM",
+            Self::Due => "DUE",
+            Self::Idle => "IDLE",
+        }
+    }
+
+    /// What is measured, against what.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::W1 => "10,000 instances of one step, against rows claimed and completed by hand",
+            Self::W2 => {
+                "steps of 1,000 instances of ten, against rows claimed and completed by hand"
+            }
+            Self::Start => "instances started 1,000 at a time, against rows inserted by hand",
+            Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
+            Self::Due => "how late a due time is met on an idle engine, the worst of 20",
+            Self::Idle => "statements that an idle engine sends",
+        }
+    }
+
+    pub async fn run(self, site: &Site, rounds: usize) -> Result<Measured> {
+        match self {
+            Self::W1 => w1::run(site, rounds).await,
+            Self::W2 => w2::run(site, rounds).await,
+            Self::Start => start::run(site, rounds).await,
+            Self::Memory => memory::run(site).await,
+            Self::Due => due::run(site).await,
+            Self::Idle => idle::run(site).await,
+        }
+    }
+}
+
+/// An engine for one machine, with the settings that are measured.
+async fn engine(abide: &Abide, machine: impl Machine) -> Result<Engine> {
+    let engine = abide
+        .engine()
+        .machine(machine)
+        .queue("default", CONCURRENCY)
+        .batch(BATCH);
+    Ok(engine.start().await?)
+}
+
+/// How many instances are started in one call, before an engine is.
+const STARTED: u64 = 1_000;
+
+/// Starts instances with no engine running, runs them with one, and answers how many steps a second it committed.
+///
+/// Timed from the start of the engine to its last commit, which leaves out neither.
+async fn drain<M: Machine<State = Order>>(
+    abide: &Abide,
+    machine: fn() -> M,
+    instances: u64,
+    steps: u64,
+) -> Result<f64> {
+    for first in (0..instances).step_by(usize::try_from(STARTED)?) {
+        let batch = first..instances.min(first + STARTED);
+        let started = abide.start_all(batch.map(|order| spec(machine(), Order::new(order))));
+        for started in started.await? {
+            started?;
+        }
+    }
+    let begun = std::time::Instant::now();
+    let engine = engine(abide, machine()).await?;
+    while engine.stats().committed < steps {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("the engine hangs: {:?}", engine.stats()).into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let took = begun.elapsed();
+    engine.shutdown().await;
+    Ok(steps as f64 / took.as_secs_f64())
+}

@@ -1,0 +1,35 @@
+//! W1: instances of one step, started before the engine and drained by it.
+
+use abide::Abide;
+
+use super::drain;
+use crate::Result;
+use crate::limits::Queue;
+use crate::machines::One;
+use crate::rounds::{Round, middle};
+use crate::site::Site;
+use crate::table::{Floor, Measured};
+
+const INSTANCES: u64 = 10_000;
+
+pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
+    let mut queue = Queue::create(site).await?;
+    let abide = Abide::open(&site.fresh().await?).await?;
+    let round = async || {
+        let limit = queue.drain().await?;
+        let ours = drain(&abide, || One, INSTANCES, INSTANCES).await?;
+        Ok(Round { ours, limit })
+    };
+    let Round { ours, limit } = middle(rounds, round).await?;
+    abide.close().await;
+    let floor = match site {
+        Site::Postgres(_) => 0.6,
+        Site::Sqlite(_) => 0.4,
+    };
+    Ok(Measured::Figures {
+        ours,
+        limit,
+        unit: "instances/s",
+        floor: Floor::AtLeast(floor),
+    })
+}

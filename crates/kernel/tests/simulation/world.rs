@@ -1,0 +1,242 @@
+//! The world of a simulation: a store, its clock, the workers with what they believe to hold, and what must be true.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::conformance::invariants;
+use abide_kernel::memory::Memory;
+use abide_kernel::model::{
+    Claim, Epoch, Happening, Instance, InstanceId, Limits, Outcome, Timestamp, WorkerId,
+};
+use abide_kernel::{Answer, Clock, Cursor, Error, Filter, ManualClock, Op, Store, SweepRequest};
+use futures_util::FutureExt;
+
+use crate::dice::Dice;
+
+/// A small limit, so that a batch over it is cheap.
+pub const BATCH_MOST: usize = 40;
+
+pub struct World {
+    pub dice: Dice,
+    pub clock: ManualClock,
+    store: Memory,
+    pub workers: Vec<Worker>,
+    /// Commits that were taken, to be sent again.
+    pub taken: Vec<(Claim, Outcome)>,
+    /// Claims whose holder has forgotten them: they may still hold, or not.
+    pub limbo: Vec<Claim>,
+    /// Where the last sweep stopped.
+    pub cursor: Option<Cursor>,
+    /// Every hold that a claim has granted.
+    granted: BTreeSet<(InstanceId, Epoch)>,
+    /// Every worker that was ever registered.
+    known: BTreeSet<WorkerId>,
+    /// The instances when they were last looked at.
+    seen: BTreeMap<InstanceId, Instance>,
+    tells: bool,
+    pub trace: Vec<String>,
+}
+
+/// A worker process, as it sees itself.
+pub struct Worker {
+    pub id: WorkerId,
+    pub name: usize,
+    pub held: Vec<Held>,
+}
+
+/// What a worker believes to hold.
+pub struct Held {
+    pub claim: Claim,
+    pub step_seq: u32,
+    pub attempt: u32,
+}
+
+/// What a caller hears of its request.
+#[derive(Debug)]
+pub enum Heard {
+    /// The answers.
+    Answers(Vec<Answer>),
+    /// That nothing was written.
+    Refused,
+    /// Nothing: it was written, but nobody was told.
+    Lost,
+}
+
+impl World {
+    pub fn new(seed: u64, tells: bool) -> Self {
+        let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
+        let limits = Limits {
+            batch_entries: BATCH_MOST,
+            ..Limits::default()
+        };
+        Self {
+            dice: Dice::new(seed),
+            store: Memory::new(Arc::new(clock.clone()), limits),
+            clock,
+            workers: Vec::new(),
+            taken: Vec::new(),
+            limbo: Vec::new(),
+            cursor: None,
+            granted: BTreeSet::new(),
+            known: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            tells,
+            trace: Vec::new(),
+        }
+    }
+
+    pub fn tell(&mut self, what: String) {
+        if self.tells {
+            println!("{:>4} {what}", self.trace.len());
+        }
+        self.trace.push(what);
+    }
+
+    /// Runs operations on a store that may be down, or fall silent after it has written.
+    pub fn send(&mut self, ops: Arc<[Op]>) -> Heard {
+        if self.dice.chance(6) {
+            self.tell("  the store is down".into());
+            return Heard::Refused;
+        }
+        let answers = self.run(ops).expect("the operations are good");
+        if self.dice.chance(8) {
+            self.tell("  it is written, and the answer is lost".into());
+            return Heard::Lost;
+        }
+        Heard::Answers(answers)
+    }
+
+    /// Runs operations without trouble, and notes what holds were granted, whether or not anybody will hear of it.
+    pub fn run(&mut self, ops: Arc<[Op]>) -> Result<Vec<Answer>, Error> {
+        let answers = now(self.store.run(ops));
+        for answer in answers.iter().flatten() {
+            match answer {
+                Answer::Claimed(claimed) => {
+                    for one in claimed {
+                        let hold = (one.claim.id(), one.claim.epoch());
+                        assert!(self.granted.insert(hold), "{hold:?} was granted twice");
+                    }
+                }
+                Answer::Registered(worker) => {
+                    self.known.insert(worker.id);
+                }
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    /// Whether a claim has granted this hold: then no commit may have kept it.
+    pub fn is_granted(&self, claim: &Claim) -> bool {
+        self.granted.contains(&(claim.id(), claim.epoch()))
+    }
+
+    /// Everything that can be read, to see whether something changed.
+    pub fn snapshot(&self) -> impl PartialEq + std::fmt::Debug + use<> {
+        (
+            self.instances(),
+            now(self.store.workers()).unwrap(),
+            now(self.store.next_due()).unwrap(),
+        )
+    }
+
+    pub fn instances(&self) -> Vec<Instance> {
+        let page = now(self.store.list(&Filter::default(), None, usize::MAX)).unwrap();
+        page.items
+    }
+
+    /// Checks that a step whose commit was acknowledged is in the history.
+    pub fn check_told(&self, id: InstanceId, step: u32, tried: u32) {
+        let entries = now(invariants::history(&self.store, id)).unwrap();
+        let told = entries.iter().any(|entry| match entry.what {
+            Happening::StepCompleted {
+                step_sequence,
+                attempt,
+                ..
+            }
+            | Happening::StepFailed {
+                step_sequence,
+                attempt,
+                ..
+            } => (step_sequence, attempt) == (step, tried),
+            _ => false,
+        });
+        let kept = self.seen.get(&id).is_none_or(|instance| instance.history);
+        assert!(
+            told || !kept,
+            "step {step}, attempt {tried} of {id} was acknowledged and is lost"
+        );
+    }
+
+    /// Checks what must be true at every moment; histories only of what has changed.
+    pub fn check(&mut self) {
+        let instances = self.instances();
+        let mut found = invariants::of_rows(&instances, true);
+        for instance in &instances {
+            if self.seen.get(&instance.id) != Some(instance) {
+                let entries = now(invariants::history(&self.store, instance.id)).unwrap();
+                found.extend(invariants::of_history(instance, &entries));
+            }
+            if let Some(worker) = instance.worker
+                && !self.known.contains(&worker)
+            {
+                found.push(format!(
+                    "{} is held by {worker}, whom nobody knows",
+                    instance.id
+                ));
+            }
+        }
+        assert!(found.is_empty(), "{}", found.join("\n"));
+        self.seen = instances.into_iter().map(|one| (one.id, one)).collect();
+    }
+
+    /// Ends all that is left, and sweeps it: nothing may be stuck, and nothing may stay.
+    pub fn finish(&mut self) {
+        self.tell("everything is driven to its end".into());
+        for _ in 0..1000 {
+            self.clock.advance(Duration::from_secs(3600));
+            self.run([Op::Reclaim { limit: 1000 }, Op::Fire { limit: 1000 }].into())
+                .unwrap();
+            self.end_all_runnable();
+            self.check();
+            if self.seen.values().all(|one| one.status.is_terminal()) {
+                break;
+            }
+        }
+        let stuck: Vec<_> = self
+            .seen
+            .values()
+            .filter(|one| !one.status.is_terminal())
+            .collect();
+        assert!(stuck.is_empty(), "stuck: {stuck:?}");
+        let found = now(invariants::violations(&self.store)).unwrap();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+        self.clock.advance(Duration::from_secs(1));
+        let sweep = SweepRequest {
+            before: self.clock.now(),
+            after: None,
+            limit: usize::MAX,
+        };
+        self.run([Op::Sweep(sweep)].into()).unwrap();
+        assert!(self.instances().is_empty(), "nothing is left to be joined");
+    }
+
+    /// How many have not ended.
+    pub fn living(&self) -> usize {
+        let lives = |one: &&Instance| !one.status.is_terminal();
+        self.seen.values().filter(lives).count()
+    }
+}
+
+/// The store's futures never wait.
+pub fn now<T>(future: impl Future<Output = T>) -> T {
+    future
+        .now_or_never()
+        .expect("a store in memory never waits")
+}
+
+/// The same claim once more.
+pub fn again(claim: &Claim) -> Claim {
+    claim.renewed(claim.epoch())
+}

@@ -1,0 +1,106 @@
+//! What the tests have in common: opening stores, and asking them for the usual things.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::model::{
+    Claimed, Commit, Committed, Json, Lane, Name, Outcome, Start, Started, WorkerId,
+};
+use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
+use abide_postgres::{Options, Postgres};
+
+/// A store on a new and empty database.
+pub async fn fresh() -> Postgres {
+    open(&abide_pgtest::server().fresh_database()).await
+}
+
+/// A store on that database.
+pub async fn open(url: &str) -> Postgres {
+    Postgres::connect(url, Options::default()).await.unwrap()
+}
+
+/// Runs one operation.
+pub async fn one(store: &Postgres, op: Op) -> Answer {
+    store.run(Arc::new([op])).await.unwrap().remove(0)
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub fn json(text: &str) -> Json {
+    Json::parse(text.to_owned()).unwrap()
+}
+
+/// A start that leaves nothing to declarations.
+pub fn start(machine: &str) -> Start {
+    Start {
+        version: Some(1),
+        step: Some(name("begin")),
+        queue: Some(name("default")),
+        history: Some(true),
+        ..Start::of(name(machine), json("{\"n\":1}"))
+    }
+}
+
+pub fn lane(machine: &str) -> Lane {
+    Lane { machine: name(machine), version: 1 }
+}
+
+pub async fn start_all(store: &Postgres, starts: Vec<Start>) -> Vec<Started> {
+    let Answer::Started(each) = one(store, Op::Start(starts)).await else { panic!() };
+    each.into_iter().map(Result::unwrap).collect()
+}
+
+pub async fn register(store: &Postgres, worker: &str) -> WorkerId {
+    let worker = NewWorker {
+        name: name(worker),
+        lease: Duration::from_secs(60),
+        queues: vec![name("default")],
+        lanes: vec![lane("m")],
+    };
+    let Answer::Registered(worker) = one(store, Op::Register(worker)).await else { panic!() };
+    worker.id
+}
+
+pub fn request(worker: WorkerId, lanes: &[&str], limit: usize) -> ClaimRequest {
+    let lanes = lanes.iter().map(|machine| lane(machine)).collect();
+    ClaimRequest { worker, queue: name("default"), lanes, limit }
+}
+
+pub async fn claim(
+    store: &Postgres,
+    worker: WorkerId,
+    lanes: &[&str],
+    limit: usize,
+) -> Vec<Claimed> {
+    let answer = one(store, Op::Claim(request(worker, lanes, limit))).await;
+    let Answer::Claimed(claimed) = answer else { panic!() };
+    claimed
+}
+
+pub fn done(claimed: Claimed) -> Commit {
+    commit(claimed, Outcome::Done { result: json("true") }, false)
+}
+
+/// Goes on to the next step, and would like to keep the claim.
+pub fn next(claimed: Claimed, step: &str) -> Commit {
+    let outcome = Outcome::Next { step: name(step), state: json("{\"n\":2}"), delay_ms: 0 };
+    commit(claimed, outcome, true)
+}
+
+pub fn commit(claimed: Claimed, outcome: Outcome, keep: bool) -> Commit {
+    let took = Duration::from_micros(7);
+    Commit { claim: claimed.claim, outcome, keep, took, error: None }
+}
+
+pub fn commits(commits: Vec<Commit>) -> Op {
+    Op::Commit { commits, serves: vec![(name("default"), vec![lane("m")])] }
+}
+
+pub async fn commit_all(store: &Postgres, all: Vec<Commit>) -> Vec<Committed> {
+    let Answer::Committed(each) = one(store, commits(all)).await else { panic!() };
+    each
+}

@@ -1,0 +1,21 @@
+//! The store passes the suite that every store must pass.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+use abide_kernel::conformance::{Setup, Subject};
+use abide_postgres::{Options, Postgres};
+
+async fn make(setup: Setup) -> Subject {
+    let url = abide_pgtest::server().fresh_database();
+    let options =
+        Options { clock: Some(setup.clock), limits: setup.limits, ..Options::default() };
+    Subject::new(Postgres::connect(&url, options).await.unwrap())
+}
+
+abide_kernel::conformance_tests!(make);

@@ -1,0 +1,143 @@
+//! What is PostgreSQL's own about the store: pipelines, connections, plans of writing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use abide_kernel::model::{Committed, Key, Scope, Start, Started, Status};
+use abide_kernel::{Answer, Op, Store, Target};
+use common::{claim, commit_all, done, fresh, name, next, register, request, start, start_all};
+
+#[tokio::test]
+async fn an_instance_is_started_claimed_moved_on_and_ended() {
+    let store = fresh().await;
+    let worker = register(&store, "w").await;
+    let started = start_all(&store, vec![start("m"), start("m")]).await;
+    let claimed = claim(&store, worker, &["m"], 10).await;
+    assert_eq!(
+        claimed.iter().map(|one| one.claim.id()).collect::<Vec<_>>(),
+        started.iter().map(|one| one.id()).collect::<Vec<_>>()
+    );
+    let mut claimed = claimed.into_iter();
+    let (first, second) = (claimed.next().unwrap(), claimed.next().unwrap());
+    let id = first.claim.id();
+    let answers = commit_all(&store, vec![next(first, "more"), done(second)]).await;
+    assert!(matches!(answers[0], Committed::Kept(_)));
+    assert_eq!(answers[1], Committed::Moved(Status::Done));
+    let instance = store.get(&Target::Id(id)).await.unwrap().unwrap();
+    assert_eq!((instance.step.as_str(), instance.state.as_str()), ("more", "{\"n\":2}"));
+    assert_eq!((instance.status, instance.step_seq), (Status::Executing, 2));
+    let history = store.history(id, 0, 10).await.unwrap();
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].unpack().unwrap()[0].what.kind(), "step_completed");
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_start_in_one_call() {
+    // rule 2.3
+    let store = fresh().await;
+    let keyed = |n: usize| Start { key: Some(Key::new(format!("k{n}")).unwrap()), ..start("m") };
+    let began = std::time::Instant::now();
+    let started = start_all(&store, (0..100_000).map(|_| start("m")).collect()).await;
+    println!("without keys: {:?}", began.elapsed());
+    assert!(started.windows(2).all(|pair| pair[0].id() < pair[1].id()));
+    let began = std::time::Instant::now();
+    let started = start_all(&store, (0..100_000).map(|n| keyed(n / 2)).collect()).await;
+    println!("with keys, half of them taken: {:?}", began.elapsed());
+    for pair in started.chunks(2) {
+        assert_eq!(pair[1], Started::Duplicate(pair[0].id()));
+    }
+}
+
+#[tokio::test]
+async fn of_two_equals_the_first_wins_whichever_key_they_share() {
+    // rule 2.2
+    let store = fresh().await;
+    let with = |key: &str, unique: u8| Start {
+        key: Some(Key::new(key).unwrap()),
+        unique_key: Some(abide_kernel::model::UniqueKey::new([unique]).unwrap()),
+        scope: Scope::LIVE,
+        ..start("m")
+    };
+    let started = start_all(&store, vec![with("b", 1), with("a", 1), with("b", 2), with("c", 3)]).await;
+    let first = started[0].id();
+    assert_eq!(started[0], Started::New(first));
+    assert_eq!(started[1], Started::Duplicate(first));
+    assert_eq!(started[2], Started::Duplicate(first));
+    assert!(matches!(started[3], Started::New(_)));
+}
+
+#[tokio::test]
+async fn several_lanes_are_claimed_in_one_order_and_others_are_left() {
+    // rules 6.1, 2.6
+    let store = fresh().await;
+    let worker = register(&store, "w").await;
+    let urgent = |machine, priority| Start {
+        priority: abide_kernel::model::Priority(priority),
+        ..start(machine)
+    };
+    let starts = vec![urgent("b", 3), urgent("a", 2), urgent("x", 0), urgent("b", 1), urgent("a", 4)];
+    let ids: Vec<_> = start_all(&store, starts).await.iter().map(|one| one.id()).collect();
+    let claimed = claim(&store, worker, &["a", "b", "c"], 3).await;
+    let claimed: Vec<_> = claimed.iter().map(|one| one.claim.id()).collect();
+    assert_eq!(claimed, [ids[3], ids[1], ids[0]]);
+    assert_eq!(claim(&store, worker, &["a", "b"], 3).await.len(), 1);
+    assert_eq!(claim(&store, worker, &["x", "x"], 3).await.len(), 1);
+}
+
+#[tokio::test]
+async fn two_claimers_never_get_the_same() {
+    // rule 6.1
+    let store = Arc::new(fresh().await);
+    let worker = register(&store, "w").await;
+    start_all(&store, (0..2000).map(|n| start(["m", "n"][n % 2])).collect()).await;
+    let claimers = (0..6).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut ids = Vec::new();
+            loop {
+                let lanes: &[&str] = if n % 2 == 0 { &["m", "n"] } else { &["m"] };
+                let claimed = claim(&store, worker, lanes, 37).await;
+                if claimed.is_empty() {
+                    return ids;
+                }
+                ids.extend(claimed.iter().map(|one| one.claim.id()));
+            }
+        })
+    });
+    let mut ids = Vec::new();
+    for claimer in claimers.collect::<Vec<_>>() {
+        ids.extend(claimer.await.unwrap());
+    }
+    ids.extend(claim(&store, worker, &["m", "n"], 2000).await.iter().map(|one| one.claim.id()));
+    ids.sort_unstable();
+    let all = ids.len();
+    ids.dedup();
+    assert_eq!((all, ids.len()), (2000, 2000));
+}
+
+#[tokio::test]
+async fn committing_and_claiming_are_one_transaction() {
+    let store = fresh().await;
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"), start("m")]).await;
+    let first = claim(&store, worker, &["m"], 1).await.remove(0);
+    let ops: Arc<[Op]> = Arc::new([
+        common::commits(vec![done(first)]),
+        Op::Claim(request(worker, &["m"], 5)),
+    ]);
+    let answers = store.run(ops).await.unwrap();
+    let [Answer::Committed(_), Answer::Claimed(claimed)] = &answers[..] else { panic!() };
+    assert_eq!(claimed.len(), 1);
+    let depths = store.depths().await.unwrap();
+    assert_eq!(depths.len(), 1);
+    assert_eq!((depths[0].queue.clone(), depths[0].count), (name("default"), 1));
+}
