@@ -91,4 +91,7 @@ mod guides {
     struct Queues;
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
+    #[doc = include_str!("../../../docs/stores.md")]
+    struct Stores;
 }
