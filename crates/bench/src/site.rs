@@ -79,7 +79,7 @@ pub struct Databases {
     /// The one that is connected to for creating others.
     admin: String,
     /// Held: a server of our own lives as long as this does.
-    server: Option<Server>,
+    server: Option<Box<Server>>,
     made: Mutex<Vec<String>>,
 }
 
@@ -89,7 +89,7 @@ impl Databases {
             Some(url) => (url.to_owned(), None),
             None => {
                 let server = Server::private(SETTINGS);
-                (server.url("postgres"), Some(server))
+                (server.url("postgres"), Some(Box::new(server)))
             }
         };
         Self {

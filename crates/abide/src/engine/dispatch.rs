@@ -43,6 +43,19 @@ struct Queue {
     plenty: bool,
     /// Counts the wakes, so that one that comes while a claim is under way is not forgotten.
     wakes: u64,
+    /// Outcomes that were refused, and why. Their places may have been given away in the same transaction, so that
+    /// their error handlers have to wait for others.
+    refused: VecDeque<(String, Sent)>,
+}
+
+impl Queue {
+    /// The next refused outcome whose error handler has a place to run in.
+    fn next_refused(&mut self) -> Option<(String, Sent)> {
+        let running = self.taken.saturating_sub(self.refused.len());
+        (running < self.places)
+            .then(|| self.refused.pop_front())
+            .flatten()
+    }
 }
 
 pub(super) struct Dispatcher {
@@ -81,6 +94,7 @@ impl Dispatcher {
             hungry: true,
             plenty: false,
             wakes: 0,
+            refused: VecDeque::new(),
         });
         Self {
             news,
@@ -282,6 +296,11 @@ impl Dispatcher {
                 self.start(claim, Arc::new(task));
             }
         }
+        let queues = self.queues.iter_mut();
+        let refused = queues.flat_map(|queue| std::iter::from_fn(|| queue.next_refused()));
+        for (why, sent) in refused.collect::<Vec<_>>() {
+            self.ask_again(why, sent);
+        }
     }
 
     fn settle_one(&mut self, committed: Committed, sent: Sent) {
@@ -308,7 +327,13 @@ impl Dispatcher {
             }
             Committed::Refused(refusal) => {
                 add(&counters.refused, 1);
-                self.ask_again(refusal.to_string(), sent);
+                if let Some(queue) = self
+                    .queues
+                    .iter_mut()
+                    .find(|queue| queue.name == sent.task.queue)
+                {
+                    queue.refused.push_back((refusal.to_string(), sent));
+                }
             }
         }
     }

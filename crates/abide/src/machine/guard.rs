@@ -36,6 +36,13 @@ pub(super) async fn guarded<T>(
         .map_err(Fault::error)
 }
 
+/// Runs what is around user code and calls more of it: reads and writes states, asks for a time limit. A panic in there
+/// is the step's as well (rule 5.2).
+pub(super) async fn caught<T>(code: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let answer = AssertUnwindSafe(code).catch_unwind().await;
+    answer.unwrap_or_else(|payload| Err(Fault::panic(&*payload)))
+}
+
 /// Waits until a moment has passed; a clock may wake its sleepers early.
 async fn passed(clock: &dyn Clock, until: Timestamp) {
     while clock.now() < until {

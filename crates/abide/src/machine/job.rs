@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::guarded;
+use super::guard::{caught, guarded};
 use super::runner::as_ms;
 use super::{Definition, Fault, FaultKind};
 use crate::BoxError;
@@ -173,7 +173,7 @@ where
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
-            match self.call(&task).await {
+            match caught(self.call(&task)).await {
                 Ok(result) => Ran {
                     outcome: model::Outcome::Done { result },
                     error: None,

@@ -7,7 +7,7 @@ use abide_core::model::{self, Declared, Json, Name, Refusal};
 use abide_kernel::Clock;
 use futures_util::future::BoxFuture;
 
-use super::guard::guarded;
+use super::guard::{caught, guarded};
 use super::outcome::Kind;
 use super::{Context, Definition, Fault, FaultKind, Machine, Move, Step};
 use crate::engine::{Ran, Runner, Task};
@@ -40,7 +40,7 @@ impl<M: Machine> MachineRunner<M> {
             let answer = guarded(code, None, &*self.clock).await?;
             stored(answer, ctx.state)
         };
-        let outcome = match answer.await {
+        let outcome = match caught(answer).await {
             Ok(outcome) => outcome,
             // The state cannot be read by this code, so no handler can be asked: that is the one message there is.
             Err(second) if second.kind() == FaultKind::Unreadable => model::Outcome::Stop {
@@ -79,7 +79,7 @@ impl<M: Machine> Runner for MachineRunner<M> {
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
-            match self.step(&task).await {
+            match caught(self.step(&task)).await {
                 Ok(outcome) => Ran {
                     outcome,
                     error: None,

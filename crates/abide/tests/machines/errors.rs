@@ -1,9 +1,11 @@
 //! What happens to a step that fails or panics, and who is asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide::{BoxError, Context, Fault, FaultKind, Machine, Outcome, Status, Step};
 use abide::{Json, Name, Start, done, next, stop};
+use serde::{Deserialize, Serialize};
 
 use crate::common::{At, Lab, Log, Script};
 
@@ -179,6 +181,69 @@ on_every_store! {
         assert!(error.contains("expected u32"), "{error}");
         assert_eq!(clumsy.told.len(), 0, "there is no state to ask the handler with");
         assert_eq!(lab.kinds(started.id()).await, ["started", "step_failed", "failed"]);
+        engine.shutdown().await;
+    }
+}
+
+/// Panics wherever the engine calls it but in its step.
+struct Trap;
+
+#[derive(Step)]
+enum Where {
+    TimeLimit,
+    Reading,
+    Writing,
+}
+
+/// A state that panics when it is read as 1 or written as 2.
+struct Touchy(u32);
+
+impl Serialize for Touchy {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        assert_ne!(self.0, 2, "not to be written");
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Touchy {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let read = u32::deserialize(from)?;
+        assert_ne!(read, 1, "not to be read");
+        Ok(Self(read))
+    }
+}
+
+impl Machine for Trap {
+    const NAME: &'static str = "trap";
+    type Step = Where;
+    type State = Touchy;
+    type Output = u32;
+
+    async fn step(&self, at: Where, ctx: &mut Context<Self>) -> Outcome<Self> {
+        ctx.state_mut().0 = 2;
+        next(at)
+    }
+
+    fn time_limit(&self, at: Where) -> Option<Duration> {
+        assert!(!matches!(at, Where::TimeLimit), "no time limit to be had");
+        None
+    }
+}
+
+on_every_store! {
+    async fn whatever_of_a_machine_panics_it_is_an_error_of_the_step(lab: Lab) {
+        // rule 5.2
+        let engine = lab.engine().machine(Trap).start().await.unwrap();
+        for (at, state, says) in [
+            (Where::TimeLimit, 0, "no time limit to be had"),
+            (Where::Reading, 1, "not to be read"),
+            (Where::Writing, 0, "not to be written"),
+        ] {
+            let order = lab.start(Trap, Touchy(state)).step(at).await.unwrap();
+            let error = lab.failed_of(&order).await;
+            assert!(error.starts_with("panicked: ") && error.contains(says), "{error}");
+            assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
+        }
         engine.shutdown().await;
     }
 }

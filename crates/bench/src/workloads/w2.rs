@@ -14,15 +14,15 @@ const INSTANCES: u64 = 1_000;
 const STEPS: u64 = INSTANCES * Ten::STEPS as u64;
 
 pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
-    let mut queue = Queue::create(site).await?;
-    let abide = Abide::open(&site.fresh().await?).await?;
+    // Fresh tables each time: what earlier rounds left behind would slow down the later ones.
     let round = async || {
-        let limit = queue.drain().await?;
+        let limit = Queue::create(site).await?.drain().await?;
+        let abide = Abide::open(&site.fresh().await?).await?;
         let ours = drain(&abide, || Ten, INSTANCES, STEPS).await?;
+        abide.close().await;
         Ok(Round { ours, limit })
     };
     let Round { ours, limit } = middle(rounds, round).await?;
-    abide.close().await;
     let floor = match site {
         Site::Postgres(_) => 1.2,
         Site::Sqlite(_) => 0.6,

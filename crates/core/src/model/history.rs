@@ -52,7 +52,7 @@ pub enum Happening {
         /// How long it ran.
         duration_us: u64,
     },
-    /// A step failed or panicked; what its error handler answered follows.
+    /// A step failed or panicked, and what its error handler answered was committed.
     StepFailed {
         /// The step.
         step: Name,
@@ -60,6 +60,11 @@ pub enum Happening {
         step_sequence: u32,
         /// The error.
         error: String,
+        /// What its error handler answered.
+        outcome: String,
+        /// Where to, when that went on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Name>,
         /// How often it was begun before.
         attempt: u32,
         /// How long it ran.

@@ -126,31 +126,34 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
 fn ran(row: &Row, commit: &Commit, limits: &Limits) -> Happening {
     let (step, step_sequence, attempt) = (row.step.clone(), row.step_seq, row.attempt);
     let duration_us = u64::try_from(commit.took.as_micros()).unwrap_or(u64::MAX);
+    let outcome = commit.outcome.name().to_owned();
+    let next = match &commit.outcome {
+        Outcome::Next { step, .. } => Some(step.clone()),
+        Outcome::Wait(wait) => Some(wait.next.clone()),
+        Outcome::Spawn { next, .. } => Some(next.clone()),
+        Outcome::Retry { .. } | Outcome::Done { .. } | Outcome::Stop { .. } => None,
+    };
     match &commit.error {
-        Some(error) => Happening::StepFailed {
-            step,
-            step_sequence,
-            error: limits.cut_error(error),
-            attempt,
-            duration_us,
-        },
-        None => {
-            let outcome = commit.outcome.name().to_owned();
-            let next = match &commit.outcome {
-                Outcome::Next { step, .. } => Some(step.clone()),
-                Outcome::Wait(wait) => Some(wait.next.clone()),
-                Outcome::Spawn { next, .. } => Some(next.clone()),
-                Outcome::Retry { .. } | Outcome::Done { .. } | Outcome::Stop { .. } => None,
-            };
-            Happening::StepCompleted {
+        Some(error) => {
+            let error = limits.cut_error(error);
+            Happening::StepFailed {
                 step,
                 step_sequence,
+                error,
                 outcome,
                 next,
                 attempt,
                 duration_us,
             }
         }
+        None => Happening::StepCompleted {
+            step,
+            step_sequence,
+            outcome,
+            next,
+            attempt,
+            duration_us,
+        },
     }
 }
 

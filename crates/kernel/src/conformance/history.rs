@@ -180,21 +180,23 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
         }])
         .await;
     }
-    let failed = |error: &str, attempt| Happening::StepFailed {
+    let failed = |error: &str, outcome: &str, attempt| Happening::StepFailed {
         step: name("start"),
         step_sequence: 1,
         error: error.to_owned(),
+        outcome: outcome.to_owned(),
+        next: None,
         attempt,
         duration_us: 7,
     };
     let expected = [
-        failed("timeout", 0),
+        failed("timeout", "retry", 0),
         Happening::Retried {
             step: name("start"),
             attempt: 1,
             due_at: lab.now(),
         },
-        failed("refused", 1),
+        failed("refused", "stop", 1),
         Happening::Failed {
             error: "gave up".into(),
         },

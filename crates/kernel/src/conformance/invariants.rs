@@ -128,62 +128,74 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     if status.is_terminal() && last != Some(status.name()) {
         found.push(format!("it is {status}, and {last:?} is told last"));
     }
-    if !status.is_terminal() && !turn.fits(instance.step_seq) {
-        let (at, from, to) = (instance.step_seq, turn.from, turn.to);
-        found.push(format!("it is at step {at}, and {from} to {to} is told"));
+    if !status.is_terminal() && instance.step_seq != turn.step {
+        let (at, told) = (instance.step_seq, turn.step);
+        found.push(format!("it is at step {at}, and by what is told at {told}"));
     }
     let of = |problem| format!("history of {id}: {problem}");
     found.into_iter().map(of).collect()
 }
 
-/// Which step a history must tell of next.
+/// What a history must tell of next.
 struct Turn {
-    /// This one or a later one.
-    from: u32,
-    /// This one or an earlier one.
-    to: u32,
-    /// The last that was told of, and at which attempt.
-    last: (u32, u32),
+    /// This step.
+    step: u32,
+    /// At this attempt.
+    attempt: u32,
+    /// Whether a wait is open.
+    waits: bool,
 }
 
 impl Default for Turn {
     fn default() -> Self {
         Self {
-            from: 1,
-            to: 1,
-            last: (0, 0),
+            step: 1,
+            attempt: 0,
+            waits: false,
         }
     }
 }
 
 impl Turn {
-    fn fits(&self, step: u32) -> bool {
-        (self.from..=self.to).contains(&step)
-    }
-
     /// Follows an event; what is wrong with it.
     fn follow(&mut self, what: &Happening) -> Option<String> {
-        let (step, attempt, went_on) = match what {
+        match what {
             Happening::StepCompleted {
                 step_sequence,
                 attempt,
                 outcome,
                 ..
-            } => (*step_sequence, *attempt, Some(outcome != "retry")),
-            // What the error handler answered may have gone on, or not.
-            Happening::StepFailed {
+            }
+            | Happening::StepFailed {
                 step_sequence,
                 attempt,
+                outcome,
                 ..
-            } => (*step_sequence, *attempt, None),
-            _ => return None,
-        };
-        let wrong = !self.fits(step) || (step, attempt) <= self.last;
-        let problem = wrong.then(|| format!("step {step}, attempt {attempt} is out of turn"));
-        self.last = (step, attempt);
-        self.from = step + u32::from(went_on == Some(true));
-        self.to = step + u32::from(went_on != Some(false));
-        problem
+            } => self.ran((*step_sequence, *attempt), outcome),
+            Happening::Retried { attempt, .. } | Happening::Reclaimed { attempt, .. } => {
+                self.attempt += 1;
+                let (met, next) = (*attempt, self.attempt);
+                (met != next).then(|| format!("attempt {met} follows where {next} should"))
+            }
+            Happening::WaitOpened { .. } | Happening::ChildrenSpawned { .. } => {
+                self.waits = true;
+                None
+            }
+            Happening::TimedOut { .. } | Happening::ChildrenJoined { .. } => {
+                let open = std::mem::take(&mut self.waits);
+                (!open).then(|| format!("{} ends a wait that is not open", what.kind()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Follows a step that ran; one that is to run again keeps its number and its attempts.
+    fn ran(&mut self, met: (u32, u32), outcome: &str) -> Option<String> {
+        let next = (self.step, self.attempt);
+        if outcome != "retry" {
+            (self.step, self.attempt) = (met.0 + 1, 0);
+        }
+        (met != next).then(|| format!("step and attempt {met:?} are told where {next:?} should be"))
     }
 }
 

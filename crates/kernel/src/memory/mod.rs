@@ -3,6 +3,7 @@
 mod index;
 mod reads;
 mod record;
+mod shapes;
 mod tables;
 mod txn;
 

@@ -11,6 +11,7 @@ use abide_core::rules::retention::Expired;
 
 use super::index::Place;
 use super::record::Record;
+use super::shapes;
 use super::tables::{Noted, Tables, Undo};
 use crate::{
     Changes, ClaimRequest, Cursor, Error, Expiring, NewWorker, Partition, Result, Touched, Txn,
@@ -49,6 +50,17 @@ impl<'t> MemoryTxn<'t> {
         self.record(id)
             .cloned()
             .ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
+    }
+
+    /// Refuses a row that differs in more than its shape allows: the databases would not write the rest.
+    fn expect(&self, row: &Row, shaped: fn(&Row, &Row) -> Row) -> Result<()> {
+        let was = self.copy(row.id)?.row;
+        let written = shaped(&was, row);
+        if written == *row {
+            return Ok(());
+        }
+        let problem = format!("of {row:?}, no more than {written:?} would be written");
+        Err(Error::Broken(problem))
     }
 
     fn write(
@@ -165,9 +177,11 @@ impl Txn for MemoryTxn<'_> {
 
     async fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
         for advance in &changes.advances {
+            self.expect(advance.row, shapes::advanced)?;
             self.write(advance.row, Some(advance.state), None, now)?;
         }
         for finish in &changes.finishes {
+            self.expect(finish.row, shapes::finished)?;
             self.write(finish.row, None, finish.result, now)?;
         }
         for change in &changes.moves {

@@ -140,11 +140,7 @@ impl World {
             };
             for one in claimed {
                 assert_eq!(one.claim.worker(), self.workers[at].id);
-                let missing = one
-                    .children
-                    .iter()
-                    .filter(|child| !child.status.is_terminal());
-                assert!(one.joins.is_some() || missing.count() == 0);
+                self.check_joined(&one);
                 self.workers[at].held.push(Held {
                     claim: one.claim,
                     step_seq: one.step_seq,
@@ -194,23 +190,28 @@ impl World {
             }));
         }
         let ops: Arc<[Op]> = ops.into();
+        let mut unheard = None;
         for _ in 0..3 {
             match self.send(ops.clone()) {
                 Heard::Answers(mut answers) => {
+                    if let Some(unheard) = unheard {
+                        assert_eq!(kinds(&answers), unheard, "it is not answered as before");
+                    }
                     self.take(at, answers.split_off(1));
                     return self.hear(at, held, outcomes, answers);
                 }
-                Heard::Refused | Heard::Lost if self.dice.chance(70) => {
-                    self.tell("  it is sent again".into());
-                }
-                Heard::Refused => {
-                    self.workers[at].held.extend(held);
-                    return;
-                }
-                Heard::Lost => break,
+                Heard::Refused => {}
+                Heard::Lost(answers) => unheard = Some(kinds(&answers)),
             }
+            if self.dice.chance(30) {
+                break;
+            }
+            self.tell("  it is sent again".into());
         }
-        self.limbo.extend(held.into_iter().map(|one| one.claim));
+        match unheard {
+            None => self.workers[at].held.extend(held),
+            Some(_) => self.limbo.extend(held.into_iter().map(|one| one.claim)),
+        }
     }
 
     /// Hears what became of commits.
@@ -330,7 +331,7 @@ impl World {
                 },
                 other => panic!("{other:?}"),
             },
-            Heard::Refused | Heard::Lost => self.limbo.push(claim),
+            Heard::Refused | Heard::Lost(_) => self.limbo.push(claim),
         }
     }
 
@@ -608,4 +609,19 @@ impl World {
             assert!(each.iter().all(done), "{each:?}");
         }
     }
+}
+
+/// Of what kind the answers to commits are: where an instance stands may have changed, but not what became of a commit.
+fn kinds(answers: &[Answer]) -> Vec<&'static str> {
+    let kind = |one: &Committed| match one {
+        Committed::Moved(_) => "moved",
+        Committed::Kept(_) => "kept",
+        Committed::Stale => "stale",
+        Committed::Refused(_) => "refused",
+    };
+    let committed = answers.iter().filter_map(|answer| match answer {
+        Answer::Committed(each) => Some(each.iter().map(kind)),
+        _ => None,
+    });
+    committed.flatten().collect()
 }

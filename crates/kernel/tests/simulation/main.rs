@@ -75,7 +75,7 @@ fn run(seed: u64, tells: bool) -> Option<String> {
     let skipped = world.trace.len().saturating_sub(SHOWN);
     let last: Vec<String> = world.trace.drain(skipped..).collect();
     Some(format!(
-        "seed {seed}, action {}: {}\nthe last actions were:\n  {}\nrun it again with:\n  \
+        "seed {seed}, line {}: {}\nthe last actions were:\n  {}\nrun it again with:\n  \
          ABIDE_SIM_SEED={seed} cargo test -p abide-kernel --test simulation -- --nocapture\n",
         skipped + last.len(),
         why.unwrap_or_default(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use abide_kernel::conformance::invariants;
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
-    Claim, Epoch, Happening, Instance, InstanceId, Limits, Outcome, Timestamp, WorkerId,
+    Claim, Claimed, Epoch, Happening, Instance, InstanceId, Limits, Outcome, Timestamp, WorkerId,
 };
 use abide_kernel::{Answer, Clock, Cursor, Error, Filter, ManualClock, Op, Store, SweepRequest};
 use futures_util::FutureExt;
@@ -59,8 +59,8 @@ pub enum Heard {
     Answers(Vec<Answer>),
     /// That nothing was written.
     Refused,
-    /// Nothing: it was written, but nobody was told.
-    Lost,
+    /// Nothing: it was written, but nobody was told. Here is what they would have been told.
+    Lost(Vec<Answer>),
 }
 
 impl World {
@@ -102,7 +102,7 @@ impl World {
         let answers = self.run(ops).expect("the operations are good");
         if self.dice.chance(8) {
             self.tell("  it is written, and the answer is lost".into());
-            return Heard::Lost;
+            return Heard::Lost(answers);
         }
         Heard::Answers(answers)
     }
@@ -167,6 +167,27 @@ impl World {
             told || !kept,
             "step {step}, attempt {tried} of {id} was acknowledged and is lost"
         );
+    }
+
+    /// Checks that a parent is handed all the children it has spawned, and no others.
+    pub fn check_joined(&self, claimed: &Claimed) {
+        let id = claimed.claim.id();
+        let entries = now(invariants::history(&self.store, id)).unwrap();
+        let spawned = entries.iter().rev().find_map(|entry| match entry.what {
+            Happening::ChildrenSpawned { barrier, count, .. } => Some((barrier, count as usize)),
+            _ => None,
+        });
+        match (claimed.joins, spawned) {
+            (Some(joins), Some((barrier, count))) => {
+                assert_eq!(
+                    (joins, claimed.children.len()),
+                    (barrier, count),
+                    "{id} joins"
+                );
+            }
+            (Some(_), None) => assert!(entries.is_empty(), "{id} joins what it has not spawned"),
+            (None, _) => assert!(claimed.children.is_empty(), "{id} joins nothing"),
+        }
     }
 
     /// Checks what must be true at every moment; histories only of what has changed.

@@ -1,0 +1,480 @@
+//! Children: spawned in the commit of their parent's step, joined when enough of them have ended.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+
+#[macro_use]
+mod common;
+
+use abide::testing::Kit;
+use abide::{Cause, Context, EngineBuilder, Filter, Happening, Job, Status, WaitKind};
+use abide::{done, hours, millis, minutes, next, spec, stop};
+use serde_json::{Value, json};
+
+use common::{At, Gate, Lab, Script};
+
+/// The child of most tests: doubles, and fails on 13.
+const DOUBLE: Job<u32, u32> = Job::new("double");
+/// A child that waits at a gate.
+const STUCK: Job<u32, u32> = Job::new("stuck");
+
+fn doubling(engine: EngineBuilder) -> EngineBuilder {
+    engine.job(DOUBLE, |n| async move {
+        if n == 13 {
+            Err("13 is no number to double".into())
+        } else {
+            Ok(n * 2)
+        }
+    })
+}
+
+fn waiting(engine: EngineBuilder, gate: &Gate) -> EngineBuilder {
+    let gate = gate.clone();
+    engine.job(STUCK, move |n| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            Ok(n)
+        }
+    })
+}
+
+/// What a joining step sees of its children: key, status, result, error.
+fn seen(ctx: &Context<Script>) -> Value {
+    let children = ctx.children().iter().map(|child| {
+        let result = child.result.as_ref().map(|result| result.as_str());
+        json!([child.key, child.machine, child.status, result, child.last_error])
+    });
+    children.collect()
+}
+
+on_every_store! {
+    async fn a_parent_goes_on_with_what_its_children_came_to(lab: Lab) {
+        // rules 10.1, 10.2, 16.1
+        let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
+            At::One => {
+                let children = (1..=3).map(|n| spec(DOUBLE, n).key(format!("child:{n}")));
+                ctx.spawn(children).then(At::Two)
+            }
+            _ => {
+                assert_eq!((ctx.cause(), ctx.timed_out(), ctx.missing().count()), (Cause::Children, false, 0));
+                assert!(ctx.children().is_sorted_by_key(|child| child.id));
+                done(seen(ctx))
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        let each = |n: u32| json!([format!("child:{n}"), "double", "done", (n * 2).to_string(), null]);
+        assert_eq!(lab.came_to(&parent).await, json!([each(1), each(2), each(3)]));
+        let kinds = ["started", "step_completed", "children_spawned", "child_ended", "child_ended", "child_ended",
+            "children_joined", "step_completed", "done"];
+        assert_eq!(lab.kinds(parent.id()).await, kinds);
+        let children = lab.list(&Filter { parent: Some(parent.id()), ..Filter::default() }, None, 10).await.unwrap();
+        assert_eq!(children.items.len(), 3);
+        assert_eq!(lab.kinds(children.items[0].id).await, ["started", "step_completed", "done"]);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_child_that_failed_has_ended_like_any_other(lab: Lab) {
+        // rule 10.3
+        let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
+            At::One => ctx.spawn([12, 13].map(|n| spec(DOUBLE, n))).then(At::Two),
+            _ => done(seen(ctx)),
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        let expected = json!([
+            [null, "double", "done", "24", null],
+            [null, "double", "failed", null, "13 is no number to double"],
+        ]);
+        assert_eq!(lab.came_to(&parent).await, expected);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn while_it_waits_a_parent_shows_how_many_are_left(lab: Lab) {
+        // rules 3.1, 10.1
+        let gate = Gate::closed();
+        let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
+            At::One => ctx.spawn([spec(DOUBLE, 1).into(), spec(STUCK, 2).into(), start(spec(STUCK, 3))]).then(At::Two),
+            _ => done(json!(ctx.children().len())),
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        let row = lab.until(parent.id(), "one child to have ended", |row| row.children_pending == 2).await;
+        assert_eq!((row.status, row.wait_kind), (Status::AwaitingChildren, Some(WaitKind::Children)));
+        assert_eq!((row.step.as_str(), row.due_at, row.worker), ("two", None, None));
+        gate.open();
+        assert_eq!(lab.came_to(&parent).await, json!(3));
+        engine.shutdown().await;
+    }
+}
+
+/// Children of several machines in one list have one type.
+fn start<D: abide::Definition>(spec: abide::Spec<D>) -> Result<abide::Start, abide::Error> {
+    spec.into()
+}
+
+on_every_store! {
+    async fn a_barrier_opens_when_as_many_have_ended_as_it_needs(lab: Lab) {
+        // rule 10.3
+        let gate = Gate::closed();
+        let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
+            At::One => {
+                let children = [start(spec(DOUBLE, 1)), start(spec(STUCK, 7)), start(spec(DOUBLE, 2))];
+                ctx.spawn(children).at_least(2).then(At::Two)
+            }
+            _ => {
+                let missing: Vec<_> = ctx.missing().map(|child| child.machine.to_string()).collect();
+                done(json!([ctx.children().len(), missing, ctx.timed_out()]))
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        assert_eq!(lab.came_to(&parent).await, json!([3, ["stuck"], false]));
+        gate.reached_by(1).await;
+        gate.open();
+        // The one that was not waited for runs on, and its end changes nothing any more.
+        let children = lab.list(&Filter { parent: Some(parent.id()), ..Filter::default() }, None, 10).await.unwrap();
+        lab.all_done(&children.items.iter().map(|child| child.id).collect::<Vec<_>>()).await;
+        let kinds = ["started", "step_completed", "children_spawned", "child_ended", "child_ended",
+            "children_joined", "step_completed", "done"];
+        assert_eq!(lab.kinds(parent.id()).await, kinds);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_barrier_that_needs_more_than_there_are_waits_for_all_and_one_that_needs_none_for_nobody(lab: Lab) {
+        // rule 10.3
+        let gate = Gate::closed();
+        let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| {
+            let needs = ctx.state().as_u64().unwrap() as u32;
+            match at {
+                At::One if needs == 0 => ctx.spawn([spec(STUCK, 1)]).at_least(0).then(At::Two),
+                At::One => ctx.spawn([1, 2].map(|n| spec(DOUBLE, n))).at_least(needs).then(At::Two),
+                _ => done(json!([ctx.children().len(), ctx.missing().count()])),
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let all = lab.start(Script::any(), json!(99)).await.unwrap();
+        let none = lab.start(Script::any(), json!(0)).await.unwrap();
+        assert_eq!(lab.came_to(&all).await, json!([2, 0]));
+        assert_eq!(lab.came_to(&none).await, json!([1, 1]));
+        gate.open();
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_barriers_deadline_wakes_the_parent_and_tells_who_is_missing(lab: Lab) {
+        // rule 10.3: a wake, and no failure.
+        let gate = Gate::closed();
+        let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
+            At::One => {
+                let children = [start(spec(DOUBLE, 1)), start(spec(STUCK, 2).key("late"))];
+                ctx.spawn(children).timeout(millis(ctx.state().as_u64().unwrap())).then(At::Two)
+            }
+            _ => {
+                let missing: Vec<_> = ctx.missing().map(|child| child.key.clone()).collect();
+                done(json!([ctx.timed_out(), ctx.cause() == Cause::Timeout, missing, ctx.attempt()]))
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(500)).await.unwrap();
+        assert_eq!(lab.came_to(&parent).await, json!([true, true, ["late"], 0]));
+        let kinds = ["started", "step_completed", "children_spawned", "child_ended", "timed_out", "step_completed", "done"];
+        assert_eq!(lab.kinds(parent.id()).await, kinds);
+        gate.open();
+        lab.ended(lab.get(abide::Key::new("late").unwrap()).await.unwrap().unwrap().id).await;
+        // A barrier that opens in time forgets its deadline.
+        let parent = lab.start(Script::any(), json!(3_600_000)).await.unwrap();
+        assert_eq!(lab.came_to(&parent).await, json!([false, false, [], 0]));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn children_whose_key_is_taken_are_left_out(lab: Lab) {
+        // rule 10.1
+        let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
+            At::One => {
+                let keys = ["taken", "free", "free", "other"];
+                ctx.spawn((1..).zip(keys).map(|(n, key)| spec(DOUBLE, n).key(key))).then(At::Two)
+            }
+            _ => done(seen(ctx)),
+        }));
+        let held = lab.start(DOUBLE, 0).key("taken").delay(hours(1)).await.unwrap();
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        let expected = json!([["free", "double", "done", "4", null], ["other", "double", "done", "8", null]]);
+        assert_eq!(lab.came_to(&parent).await, expected);
+        let events = lab.events(parent.id()).await;
+        assert!(matches!(events[2].what, Happening::ChildrenSpawned { count: 2, duplicates: 2, .. }), "{events:?}");
+        assert_eq!(lab.now(held.id()).await.parent, None, "it is nobody's child");
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_parent_without_children_goes_straight_on(lab: Lab) {
+        // rule 10.1
+        let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
+            At::One if ctx.state() == "none" => ctx.spawn((0..0).map(|n| spec(DOUBLE, n))).then(At::Two),
+            At::One => ctx.spawn([spec(DOUBLE, 1).key("taken")]).timeout(hours(1)).then(At::Two),
+            _ => done(json!([ctx.children().len(), ctx.timed_out()])),
+        }));
+        lab.start(DOUBLE, 0).key("taken").delay(hours(1)).await.unwrap();
+        let engine = engine.start().await.unwrap();
+        for state in ["none", "all are duplicates"] {
+            let parent = lab.start(Script::any(), json!(state)).await.unwrap();
+            assert_eq!(lab.came_to(&parent).await, json!([0, false]));
+            let kinds = ["started", "step_completed", "children_spawned", "children_joined", "step_completed", "done"];
+            assert_eq!(lab.kinds(parent.id()).await, kinds);
+        }
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn children_have_children(lab: Lab) {
+        // rule 10.3
+        let engine = lab.engine().machine(Script::new(|at, ctx| {
+            let depth = ctx.state().as_u64().unwrap();
+            match at {
+                At::One if depth == 0 => done(json!(1)),
+                At::One => ctx.spawn((0..3).map(|_| spec(Script::any(), json!(depth - 1)))).then(At::Two),
+                _ => {
+                    let leaves = ctx.children().iter().map(|child| child.result.as_ref().unwrap().to::<u64>().unwrap());
+                    done(json!(leaves.sum::<u64>()))
+                }
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let root = lab.start(Script::any(), json!(3)).await.unwrap();
+        assert_eq!(lab.came_to(&root).await, json!(27));
+        assert_eq!(lab.list(&Filter::default(), None, 100).await.unwrap().items.len(), 1 + 3 + 9 + 27);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_thousand_children_are_joined_once(lab: Lab) {
+        // rule 10.2
+        let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
+            At::One => ctx.spawn((100..1_100).map(|n| spec(DOUBLE, n))).then(At::Two),
+            _ => {
+                let results = ctx.children().iter().map(|child| child.result.as_ref().unwrap().to::<u32>().unwrap());
+                done(json!(results.sum::<u32>()))
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        assert_eq!(lab.came_to(&parent).await, json!((100..1_100).map(|n| n * 2).sum::<u32>()));
+        let kinds = lab.kinds(parent.id()).await;
+        let count = |kind| kinds.iter().filter(|one| **one == kind).count();
+        assert_eq!((count("child_ended"), count("children_joined"), count("step_completed")), (1_000, 1, 2));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn children_of_other_queues_are_run_by_whoever_serves_them(lab: Lab) {
+        // rule 10.2: the end of a child in another process wakes the parent in this one.
+        const FAR: Job<u32, u32> = Job::new("far").queue("far away");
+        let engine = lab.engine().machine(Script::new(|at, ctx| match at {
+            At::One => ctx.spawn([1, 2].map(|n| spec(FAR, n))).then(At::Two),
+            _ => done(seen(ctx)),
+        }));
+        let near = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        lab.until_status(parent.id(), Status::AwaitingChildren).await;
+        let far = lab.again().await.engine().job(FAR, |n| async move { Ok(n + 1) }).start().await.unwrap();
+        let expected = json!([[null, "far", "done", "2", null], [null, "far", "done", "3", null]]);
+        assert_eq!(lab.came_to(&parent).await, expected);
+        assert_eq!((near.stats().committed, far.stats().committed), (2, 2));
+        far.shutdown().await;
+        near.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_second_barrier_lists_its_own_children_only(lab: Lab) {
+        // rule 10.2
+        let gate = Gate::closed();
+        let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
+            // One of the first barrier's children is left behind and ends while the parent waits for the second's.
+            At::One => ctx.spawn([start(spec(DOUBLE, 1)), start(spec(STUCK, 2))]).at_least(1).then(At::Two),
+            At::Two => {
+                *ctx.state_mut() = seen(ctx);
+                ctx.spawn([start(spec(DOUBLE, 3)), start(spec(STUCK, 4))]).then(At::Three)
+            }
+            At::Three => done(json!([ctx.state(), seen(ctx)])),
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        gate.reached_by(2).await;
+        gate.open();
+        let result = lab.came_to(&parent).await;
+        assert_eq!((result[0].as_array().unwrap().len(), result[1].as_array().unwrap().len()), (2, 2));
+        assert_eq!(result[1], json!([[null, "double", "done", "6", null], [null, "stuck", "done", "4", null]]));
+        let all = lab.list(&Filter { parent: Some(parent.id()), ..Filter::default() }, None, 10).await.unwrap();
+        assert_eq!(all.items.len(), 4, "those of earlier barriers can be listed");
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_child_may_be_in_the_partition_of_its_parent(lab: Lab) {
+        // rule 6.3: who waits for children holds no partition.
+        let engine = lab.engine().machine(Script::new(|at, ctx| {
+            let child = |n: u32| spec(Script::any(), json!(n)).step(At::Three).partition("customer:7");
+            match at {
+                At::One => ctx.spawn([child(1), child(2)]).then(At::Two),
+                At::Two => done(json!(ctx.children().len())),
+                At::Three => done(json!(null)),
+            }
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).partition("customer:7").await.unwrap();
+        assert_eq!(lab.came_to(&parent).await, json!(2));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_child_that_cannot_be_started_is_an_error_of_the_step(lab: Lab) {
+        // rule 5.2
+        let engine = lab.engine().machine(Script::new(|_, ctx| {
+            ctx.spawn([spec(DOUBLE, 1).key("fine"), spec(DOUBLE, 2).key("12")]).then(At::Two)
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        let error = lab.failed_of(&parent).await;
+        assert!(error.contains("digits only"), "{error}");
+        assert_eq!(lab.list(&Filter::default(), None, 10).await.unwrap().items.len(), 1, "no child was started");
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn children_outlive_a_parent_that_ends(lab: Lab) {
+        let gate = Gate::closed();
+        let engine = waiting(lab.engine(), &gate).machine(Script::new(|at, ctx| match at {
+            At::One => ctx.spawn([spec(STUCK, 5).key("orphan")]).at_least(0).then(At::Two),
+            _ => stop("that is all"),
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        assert_eq!(lab.failed_of(&parent).await, "that is all");
+        gate.open();
+        let orphan = lab.handle::<u32>(abide::Key::new("orphan").unwrap()).await.unwrap().unwrap();
+        assert_eq!(lab.came_to(&orphan).await, 5);
+        engine.shutdown().await;
+    }
+}
+
+/// A parent that spawns at `One` and joins at `Two`; its children go from `Three` to their end.
+fn family() -> Script {
+    Script::new(|at, ctx| match at {
+        At::One => {
+            let children = (0..3).map(|n| spec(Script::any(), json!(n)).step(At::Three));
+            ctx.spawn(children).then(At::Two)
+        }
+        At::Two => done(json!(ctx.children().len())),
+        At::Three => done(json!(null)),
+    })
+}
+
+#[tokio::test]
+async fn a_crash_before_the_spawn_is_committed_leaves_no_children() {
+    // rules 1.1, 10.1
+    let kit = Kit::builder().machine(family()).build().await.unwrap();
+    kit.kill_worker_before_commit(At::One);
+    let parent = kit.start(Script::any(), json!(null)).await.unwrap();
+    kit.settle().await;
+    assert!(kit.worker_is_dead().await);
+    assert_eq!(count(&kit).await, 1);
+    kit.restart_worker().await.unwrap();
+    kit.settle().await;
+    kit.assert_done(&parent, &json!(3)).await;
+    assert_eq!(count(&kit).await, 4);
+}
+
+#[tokio::test]
+async fn a_child_counts_once_however_often_its_worker_dies() {
+    // rule 10.2
+    let kit = Kit::builder().machine(family()).queue("default", 1);
+    let kit = kit.build().await.unwrap();
+    let parent = kit.start(Script::any(), json!(null)).await.unwrap();
+    for round in 0..3 {
+        kit.kill_worker_before_commit(At::Three);
+        kit.settle().await;
+        assert!(kit.worker_is_dead().await, "round {round}");
+        kit.restart_worker().await.unwrap();
+        kit.kill_worker_after_commit(At::Three);
+        kit.settle().await;
+        assert!(kit.worker_is_dead().await, "round {round}");
+        let pending = kit.get(parent.id()).await.unwrap().unwrap().children_pending;
+        assert_eq!(pending, 2 - round);
+        kit.restart_worker().await.unwrap();
+    }
+    kit.settle().await;
+    kit.assert_done(&parent, &json!(3)).await;
+}
+
+#[tokio::test]
+async fn a_deadline_far_away_is_met_to_the_moment() {
+    // rules 6.5, 10.3
+    let kit = Kit::builder().machine(Script::new(|at, ctx| match at {
+        At::One => {
+            let child = spec(Script::any(), json!(null)).step(At::Three);
+            ctx.spawn([child]).timeout(hours(24)).then(At::Two)
+        }
+        At::Two => done(json!(ctx.timed_out())),
+        At::Three => ctx.sleep(hours(100)).then(At::Three),
+    }));
+    let kit = kit.build().await.unwrap();
+    let parent = kit.start(Script::any(), json!(null)).await.unwrap();
+    kit.advance(hours(24) - millis(1)).await;
+    kit.assert_status(&parent, Status::AwaitingChildren).await;
+    kit.advance(millis(1)).await;
+    kit.assert_done(&parent, &json!(true)).await;
+    kit.advance(minutes(1)).await;
+}
+
+async fn count(kit: &Kit) -> usize {
+    let page = kit.list(&Filter::default(), None, 100).await.unwrap();
+    page.items.len()
+}
+
+on_every_store! {
+    async fn a_parent_whose_step_after_the_join_is_run_again_sees_the_same_children(lab: Lab) {
+        // rule 10.2
+        let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match (at, ctx.attempt()) {
+            (At::One, _) => ctx.spawn([1, 2].map(|n| spec(DOUBLE, n))).then(At::Two),
+            (At::Two, 0) => {
+                *ctx.state_mut() = seen(ctx);
+                abide::retry_in(millis(1))
+            }
+            (At::Two, _) => {
+                assert_eq!(*ctx.state(), seen(ctx));
+                next(At::Three)
+            }
+            (At::Three, _) => done(json!(ctx.children().len())),
+        }));
+        let engine = engine.start().await.unwrap();
+        let parent = lab.start(Script::any(), json!(null)).await.unwrap();
+        assert_eq!(lab.came_to(&parent).await, json!(0), "the step after the one that joined joins nothing");
+        engine.shutdown().await;
+    }
+}

@@ -1,0 +1,131 @@
+//! Versions of a machine side by side.
+
+use std::time::Duration;
+
+use abide::{Context, Json, Machine, Name, Outcome, Start, Started, Status, Step, done, hours, next};
+
+use crate::common::{Gate, Lab};
+
+/// A machine in two versions, whose steps and results tell them apart.
+struct Tea<const VERSION: u32>(Gate);
+
+#[derive(Step)]
+enum Brew {
+    Boil,
+    Pour,
+}
+
+impl<const VERSION: u32> Tea<VERSION> {
+    fn now() -> Self {
+        let gate = Gate::closed();
+        gate.open();
+        Self(gate)
+    }
+}
+
+impl<const VERSION: u32> Machine for Tea<VERSION> {
+    const NAME: &'static str = "tea";
+    const VERSION: u32 = VERSION;
+    type Step = Brew;
+    type State = u32;
+    type Output = u32;
+
+    async fn step(&self, at: Brew, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            Brew::Boil => {
+                self.0.pass().await;
+                *ctx.state_mut() = VERSION;
+                next(Brew::Pour)
+            }
+            Brew::Pour => done(*ctx.state() * 10 + VERSION),
+        }
+    }
+}
+
+fn tea() -> Start {
+    Start::of(Name::new("tea").unwrap(), Json::of(&0).unwrap())
+}
+
+on_every_store! {
+    async fn two_versions_run_side_by_side_and_each_instance_finishes_on_its_own(lab: Lab) {
+        // rule 2.6
+        let gate = Gate::closed();
+        let old = lab.engine().machine(Tea::<1>(gate.clone())).start().await.unwrap();
+        let begun = lab.start(Tea::<1>::now(), 0).await.unwrap();
+        gate.reached_by(1).await;
+        let both = lab.again().await.engine().machine(Tea::<1>::now()).machine(Tea::<2>::now());
+        let both = both.start().await.unwrap();
+        let new = lab.start(Tea::<2>::now(), 0).await.unwrap();
+        assert_eq!(lab.came_to(&new).await, 22);
+        // A start that names no version takes the newest; one that names the old one keeps it.
+        let newest = lab.start_named(tea()).await.unwrap().id();
+        let pinned = lab.start_named(Start { version: Some(1), ..tea() }).await.unwrap().id();
+        assert_eq!((lab.ended(newest).await.version, lab.now(pinned).await.version), (2, 1));
+        gate.open();
+        assert_eq!(lab.came_to(&begun).await, 11);
+        assert_eq!(lab.ended(pinned).await.result.unwrap().as_str(), "11");
+        old.shutdown().await;
+        both.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn what_nobody_has_code_for_is_left_alone_until_somebody_has(lab: Lab) {
+        // rule 2.6: it does not fail, and it causes no busy polling.
+        let engine = lab.engine().machine(Tea::<1>::now()).start().await.unwrap();
+        let new = lab.start(Tea::<2>::now(), 0).await.unwrap();
+        let unheard_of = Start::of(Name::new("coffee").unwrap(), Json::null());
+        let unheard_of = lab.start_named(unheard_of).await.unwrap().id();
+        let old = lab.start(Tea::<1>::now(), 0).await.unwrap();
+        assert_eq!(lab.came_to(&old).await, 11);
+        let before = engine.stats().batches;
+        // Time is what this is about: for so long, next to nothing is asked of the database.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let asked = engine.stats().batches - before;
+        assert!(asked <= 2, "{asked} transactions in a second and a half, for work that cannot be done here");
+        for id in [new.id(), unheard_of] {
+            let row = lab.now(id).await;
+            assert_eq!((row.status, row.attempt, row.last_error), (Status::Runnable, 0, None));
+            assert_eq!(lab.kinds(id).await, ["started"]);
+        }
+        let newer = lab.again().await.engine().machine(Tea::<2>::now()).start().await.unwrap();
+        assert_eq!(lab.came_to(&new).await, 22);
+        newer.shutdown().await;
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn what_a_start_leaves_out_is_taken_from_the_newest_declaration(lab: Lab) {
+        // rule 2.6
+        let unknown = lab.start_named(tea()).await.unwrap().id();
+        let row = lab.now(unknown).await;
+        assert_eq!((row.version, row.step.as_str(), row.queue.as_str()), (1, "start", "default"));
+        // Whoever has code declares it, and the newest is remembered when they are gone.
+        for version in [2, 1] {
+            let engine = match version {
+                1 => lab.engine().machine(Tea::<1>::now()),
+                _ => lab.engine().machine(Tea::<2>::now()),
+            };
+            engine.start().await.unwrap().shutdown().await;
+        }
+        let Started::New(known) = lab.start_named(tea()).await.unwrap() else { panic!("it has no key") };
+        let row = lab.now(known).await;
+        assert_eq!((row.version, row.step.as_str(), row.status), (2, "boil", Status::Runnable));
+        let given = Start { version: Some(7), step: Some(Name::new("sip").unwrap()), ..tea() };
+        let row = lab.now(lab.start_named(given).await.unwrap().id()).await;
+        assert_eq!((row.version, row.step.as_str()), (7, "sip"));
+    }
+}
+
+on_every_store! {
+    async fn an_instance_that_sleeps_keeps_its_version(lab: Lab) {
+        // rule 2.6
+        let later = lab.start(Tea::<1>::now(), 0).delay(hours(1)).await.unwrap();
+        let engine = lab.engine().machine(Tea::<2>::now()).machine(Tea::<1>::now()).start().await.unwrap();
+        assert_eq!(lab.now(later.id()).await.version, 1);
+        let soon = lab.start(Tea::<1>::now(), 0).delay(abide::millis(20)).await.unwrap();
+        assert_eq!(lab.came_to(&soon).await, 11);
+        engine.shutdown().await;
+    }
+}
