@@ -49,7 +49,13 @@ fn waiting(engine: EngineBuilder, gate: &Gate) -> EngineBuilder {
 fn seen(ctx: &Context<Script>) -> Value {
     let children = ctx.children().iter().map(|child| {
         let result = child.result.as_ref().map(|result| result.as_str());
-        json!([child.key, child.machine, child.status, result, child.last_error])
+        json!([
+            child.key,
+            child.machine,
+            child.status,
+            result,
+            child.last_error
+        ])
     });
     children.collect()
 }
@@ -424,7 +430,12 @@ async fn a_child_counts_once_however_often_its_worker_dies() {
         kit.kill_worker_after_commit(At::Three);
         kit.settle().await;
         assert!(kit.worker_is_dead().await, "round {round}");
-        let pending = kit.get(parent.id()).await.unwrap().unwrap().children_pending;
+        let pending = kit
+            .get(parent.id())
+            .await
+            .unwrap()
+            .unwrap()
+            .children_pending;
         assert_eq!(pending, 2 - round);
         kit.restart_worker().await.unwrap();
     }

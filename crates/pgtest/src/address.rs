@@ -48,6 +48,24 @@ impl Address {
         })
     }
 
+    /// The database that the URL named.
+    pub fn database(&self) -> &str {
+        &self.admin_database
+    }
+
+    /// How pgbouncer is told where a database of this server is.
+    pub fn for_pgbouncer(&self, database: &str) -> String {
+        let place = self.base.split_once("://").map_or("", |(_, place)| place);
+        let (role, host) = place.rsplit_once('@').unwrap_or(("", place));
+        let (role, password) = role.split_once(':').unwrap_or((role, ""));
+        let (host, port) = host.rsplit_once(':').unwrap_or((host, "5432"));
+        let mut target = format!("host={host} port={port} dbname={database} user={role}");
+        if !password.is_empty() {
+            target.push_str(&format!(" password={password}"));
+        }
+        target
+    }
+
     pub fn url(&self, database: &str) -> String {
         format!("{}/{database}{}", self.base, self.parameters)
     }

@@ -116,7 +116,7 @@ fn configure(directory: &Path, settings: &[(&str, &str)]) {
 }
 
 /// A port nobody listens on just now, begun at a random place so that processes that start together do not meet.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let random = RandomState::new().build_hasher().finish();
     let offset = (random % PORTS.len() as u64) as u16;
     (PORTS.start + offset..PORTS.end)

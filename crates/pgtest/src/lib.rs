@@ -18,6 +18,7 @@
 
 mod address;
 mod binaries;
+mod bouncer;
 mod cluster;
 mod psql;
 mod supervisor;
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use address::Address;
+pub use bouncer::Bouncer;
 use cluster::Cluster;
 pub use psql::psql;
 

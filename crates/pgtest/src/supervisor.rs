@@ -42,7 +42,7 @@ impl Supervisor {
             .stderr(Stdio::null())
             // Out of the terminal's reach: an interrupt ends the tests, and thereby the server, in that order.
             .process_group(0);
-        if id(&["-u"]) == Some(0) {
+        if is_root() {
             let (uid, gid) = unprivileged_user();
             command.uid(uid).gid(gid);
         }
@@ -115,7 +115,8 @@ impl Drop for Supervisor {
     }
 }
 
-fn unprivileged_user() -> (u32, u32) {
+/// Whom to run servers as that do not run as root.
+pub fn unprivileged_user() -> (u32, u32) {
     USERS
         .iter()
         .find_map(|user| Some((id(&["-u", user])?, id(&["-g", user])?)))
@@ -125,6 +126,11 @@ fn unprivileged_user() -> (u32, u32) {
                 USERS.join(" or ")
             )
         })
+}
+
+/// Whether we are root.
+pub fn is_root() -> bool {
+    id(&["-u"]) == Some(0)
 }
 
 /// What the program `id` says of us, or of a user; `None` when there is no such user.

@@ -19,31 +19,31 @@ pub(crate) enum Fate {
 /// Classes a failure by what the caller must do about it.
 pub(crate) fn classify(error: &DriverError, fate: Fate) -> Error {
     let text = describe(error);
-    if let Some(code) = error.code() {
-        return by_code(code.code(), text);
-    }
-    match (is_lost_connection(error), fate) {
-        (true, Fate::Committing) => Error::Unknown(text),
-        (true, Fate::Open) => Error::Unavailable(text),
-        (false, _) => Error::Broken(text),
+    match error.code() {
+        Some(code) => by_code(code.code(), fate, text),
+        None if is_lost_connection(error) => lost(fate, text),
+        None => Error::Broken(text),
     }
 }
 
-/// The class of an SQLSTATE. When the server itself ends a connection (class 57), the transaction was rolled back: it
-/// says so before it looks at a COMMIT.
-fn by_code(code: &str, text: String) -> Error {
-    match code {
+/// The class of an SQLSTATE.
+fn by_code(code: &str, fate: Fate, text: String) -> Error {
+    match (code, code.get(..2)) {
         // A unique violation is a guard, of a key or of a partition's front, that another transaction was faster at.
-        "40001" | "40P01" | "55P03" | "23505" => Error::Conflict(text),
-        "40003" => Error::Unknown(text),
-        // Read-only: the server has become a standby, and another one takes over.
-        "25006" | "57014" => Error::Unavailable(text),
-        _ => match code.get(..2) {
-            // The connection; the server's resources; the operator; a connection ended for idling.
-            Some("08" | "53" | "57") => Error::Unavailable(text),
-            _ if code == "25P03" => Error::Unavailable(text),
-            _ => Error::Broken(text),
-        },
+        ("40001" | "40P01" | "55P03" | "23505", _) => Error::Conflict(text),
+        ("40003", _) => Error::Unknown(text),
+        // A statement that was cancelled; a server that has become a standby; one that has no room.
+        ("57014" | "25006", _) | (_, Some("53")) => Error::Unavailable(text),
+        // The server ends the connection. It may say so at any moment, also when it has just committed.
+        ("25P03", _) | (_, Some("08" | "57")) => lost(fate, text),
+        _ => Error::Broken(text),
+    }
+}
+
+fn lost(fate: Fate, text: String) -> Error {
+    match fate {
+        Fate::Open => Error::Unavailable(text),
+        Fate::Committing => Error::Unknown(text),
     }
 }
 
@@ -79,8 +79,8 @@ pub(crate) fn describe(error: &DriverError) -> String {
 mod tests {
     use super::*;
 
-    fn class(code: &str) -> &'static str {
-        match by_code(code, String::new()) {
+    fn class(code: &str, fate: Fate) -> &'static str {
+        match by_code(code, fate, String::new()) {
             Error::Conflict(_) => "conflict",
             Error::Unavailable(_) => "unavailable",
             Error::Unknown(_) => "unknown",
@@ -90,15 +90,24 @@ mod tests {
 
     #[test]
     fn a_code_is_classed_by_what_the_caller_must_do() {
-        for again in ["40001", "40P01", "55P03", "23505"] {
-            assert_eq!(class(again), "conflict", "{again}");
+        for fate in [Fate::Open, Fate::Committing] {
+            for again in ["40001", "40P01", "55P03", "23505"] {
+                assert_eq!(class(again, fate), "conflict", "{again}");
+            }
+            for later in ["53300", "53100", "25006", "57014"] {
+                assert_eq!(class(later, fate), "unavailable", "{later}");
+            }
+            for stop in ["42P01", "XX001", "22021", "25P02", "23502"] {
+                assert_eq!(class(stop, fate), "broken", "{stop}");
+            }
         }
-        for later in ["57P01", "57P02", "57P03", "08006", "53300", "25006", "25P03", "57014"] {
-            assert_eq!(class(later), "unavailable", "{later}");
-        }
-        assert_eq!(class("40003"), "unknown");
-        for stop in ["42P01", "XX001", "22021", "25P02", "23502"] {
-            assert_eq!(class(stop), "broken", "{stop}");
+    }
+
+    #[test]
+    fn a_connection_that_ends_during_the_commit_leaves_it_unknown() {
+        for ended in ["57P01", "57P02", "57P03", "08006", "25P03"] {
+            assert_eq!(class(ended, Fate::Open), "unavailable", "{ended}");
+            assert_eq!(class(ended, Fate::Committing), "unknown", "{ended}");
         }
     }
 }

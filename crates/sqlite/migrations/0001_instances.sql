@@ -5,17 +5,19 @@
 -- One row for each run of an instance. What rules and indexes read comes first and what is large comes last: reading a
 -- column costs a walk over those before it. An id is never given twice, or the claim of a deleted instance could be
 -- taken for one of a new instance.
+--
+-- An index carries only the rows it is for, so that neither a backlog nor what has finished makes anything slower, and
+-- it has a column of its own to tell which these are, so that a statement which does not concern it does not touch it:
+-- SQLite looks at every index whose columns, or whose condition's columns, a statement sets.
 create table abide_instances (
     id integer primary key autoincrement,
     status integer not null,
-    behind integer not null,
-    queue text not null,
-    machine text not null,
-    version integer not null,
+    ready_at integer,                    -- when it became due, while it can be claimed
+    wake_at integer,                     -- when it is due, while it is scheduled or parked; the end of time for never
+    lane integer not null,               -- a number made of queue, machine and version
     priority integer not null,
-    due_at integer,
-    partition_key text,
-    worker integer,
+    due_at integer,                      -- of what has ended it means nothing
+    worker integer,                      -- while it is executing
     epoch integer not null,
     settled integer not null,
     step text not null,
@@ -23,62 +25,58 @@ create table abide_instances (
     attempt integer not null,
     cause integer not null,
     timed_out integer not null,
-    wait_kind integer,
-    awaits text,
-    wait_since integer,
+    awaits text,                         -- what it waits for, as JSON
+    family text,                         -- how its children stand, as JSON; null when it never had any
+    history_seq integer not null,        -- 0 when it keeps no history
+    finished_at integer,
+    partition_key text,
+    standing integer,                    -- 1: behind; 2: at the front; 3: executing; 0: will stand behind; null: not in it
     parent_id integer,
     parent_barrier integer not null,
-    barrier integer not null,
-    children_pending integer not null,
-    children_needed integer not null,
-    history integer not null,
-    history_seq integer not null,
-    finished_at integer,
     key text,
-    key_scope integer not null,
     unique_key blob,
-    unique_scope integer not null,
+    scopes integer not null,             -- a bit for each status: of the key from bit 0 on, of the unique key from 16 on
+    taken integer,                       -- scopes >> status & 65537: which keys it holds; null when it has none
+    queue text not null,
+    machine text not null,
+    version integer not null,
     kind integer not null,
+    first_step text not null,
     created_at integer not null,
     updated_at integer not null,
-    first_step text not null,
     last_error text,
     result text,
     state text not null
 ) strict;
 
--- Every index carries only the rows it is for, so that neither a backlog nor what has finished makes anything slower.
--- Each of them ends in the id, as all indexes of SQLite do.
+-- Each of these ends in the id, as all indexes of SQLite do.
 
 -- Who is claimed next (rules 6.1, 6.2).
-create index abide_claimable on abide_instances (queue, machine, version, priority, due_at)
-    where status = 2 and behind = 0;
+create index abide_claimable on abide_instances (lane, priority, ready_at) where ready_at is not null;
 
--- What is scheduled or parked, by when it is due; first what is due at no time.
-create index abide_parked on abide_instances (due_at) where status = 1 or status = 4 or status = 5;
+-- What is scheduled or parked, by when it is due.
+create index abide_parked on abide_instances (wake_at) where wake_at is not null;
 
 -- What each worker holds.
-create index abide_held on abide_instances (worker) where status = 3;
+create index abide_held on abide_instances (worker) where worker is not null;
+
+-- What has ended, by when it did.
+create index abide_finished on abide_instances (finished_at) where finished_at is not null;
 
 -- A key has one holder (rule 2.2).
-create unique index abide_key_taken on abide_instances (key)
-    where key is not null and (key_scope >> status) & 1 = 1;
+create unique index abide_key_taken on abide_instances (key) where key is not null and taken & 1 = 1;
 create unique index abide_unique_key_taken on abide_instances (unique_key)
-    where unique_key is not null and (unique_scope >> status) & 1 = 1;
+    where unique_key is not null and taken & 65536 = 65536;
 
 -- All who ever had a key.
 create index abide_key on abide_instances (key) where key is not null;
 
 -- A partition has one at its front (rule 6.3).
-create unique index abide_partition_front on abide_instances (partition_key)
-    where partition_key is not null and behind = 0 and (status = 2 or status = 3);
+create unique index abide_partition_front on abide_instances (partition_key) where standing >= 2;
 
 -- Who is next in a partition.
 create index abide_partition_queue on abide_instances (partition_key, priority, due_at)
-    where partition_key is not null and status = 2;
-
--- What has ended, by when it did.
-create index abide_finished on abide_instances (finished_at) where finished_at is not null;
+    where standing = 1 or standing = 2;
 
 -- The children of each barrier.
 create index abide_children on abide_instances (parent_id, parent_barrier) where parent_id is not null;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    InstanceId, Json, Key, Name, Priority, Status, Timestamp, UniqueKey, WaitKind, WorkerId,
+    Awaits, BarrierNumber, Family, InstanceId, Json, Key, Name, Priority, Status, Timestamp,
+    UniqueKey, WaitKind, WorkerId,
 };
-use rusqlite::types::Type;
+use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Error, Result, Row};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 pub(crate) fn id(row: &Row<'_>, at: usize) -> Result<InstanceId> {
     Ok(InstanceId(row.get(at)?))
@@ -18,6 +21,11 @@ pub(crate) fn maybe_id(row: &Row<'_>, at: usize) -> Result<Option<InstanceId>> {
 
 pub(crate) fn maybe_worker(row: &Row<'_>, at: usize) -> Result<Option<WorkerId>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(WorkerId))
+}
+
+/// Whether a column is not null.
+pub(crate) fn is_there(row: &Row<'_>, at: usize) -> Result<bool> {
+    Ok(row.get_ref(at)? != ValueRef::Null)
 }
 
 pub(crate) fn flag(row: &Row<'_>, at: usize) -> Result<bool> {
@@ -40,12 +48,6 @@ pub(crate) fn priority(row: &Row<'_>, at: usize) -> Result<Priority> {
 
 pub(crate) fn status(row: &Row<'_>, at: usize) -> Result<Status> {
     Status::from_code(row.get(at)?).map_err(|error| unreadable(at, Type::Integer, error))
-}
-
-pub(crate) fn wait_kind(row: &Row<'_>, at: usize) -> Result<Option<WaitKind>> {
-    Ok(row
-        .get::<_, Option<i16>>(at)?
-        .and_then(WaitKind::from_code))
 }
 
 pub(crate) fn name(row: &Row<'_>, at: usize) -> Result<Name> {
@@ -74,12 +76,66 @@ fn parsed(text: String, at: usize) -> Result<Json> {
     Json::parse(text).map_err(|error| unreadable(at, Type::Text, error))
 }
 
-/// A list that is kept as JSON; null stands for an empty one.
-pub(crate) fn list<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Vec<T>> {
-    match row.get_ref(at)?.as_str_or_null()? {
-        None => Ok(Vec::new()),
-        Some(text) => serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error)),
+/// A list that is kept as JSON.
+pub(crate) fn list<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Vec<T>> {
+    let text = row.get_ref(at)?.as_str()?;
+    serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))
+}
+
+/// What it waits for; null when it does not.
+pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
+    let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    let StoredAwaits { kind, names, since_us } =
+        serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
+    let since = Timestamp::from_micros(since_us);
+    Ok(Some(Awaits { kind, names, since }))
+}
+
+/// How its children stand; null when it never had any.
+pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
+    let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
+        return Ok(Family::default());
+    };
+    let StoredFamily { barrier, pending, needed } =
+        serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
+    Ok(Family { barrier, pending, needed })
+}
+
+/// What it waits for, as it is kept.
+pub(crate) fn write_awaits(awaits: &Awaits) -> Result<String> {
+    let Awaits { kind, names, since } = awaits;
+    written(&StoredAwaits { kind: *kind, names: names.clone(), since_us: since.as_micros() })
+}
+
+/// How its children stand, as it is kept.
+pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
+    if family == Family::default() {
+        return Ok(None);
     }
+    let Family { barrier, pending, needed } = family;
+    written(&StoredFamily { barrier, pending, needed }).map(Some)
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredAwaits {
+    kind: WaitKind,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<Name>,
+    since_us: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredFamily {
+    barrier: BarrierNumber,
+    pending: u32,
+    needed: u32,
+}
+
+/// A value as JSON.
+pub(crate) fn written<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn unreadable(

@@ -26,7 +26,9 @@
 //!
 //! The tables are named `abide_…` and may lie in a file with your own. Any number of processes may open one file.
 
+mod cache;
 mod cells;
+mod columns;
 mod error;
 mod open;
 mod options;

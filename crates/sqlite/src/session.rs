@@ -1,5 +1,6 @@
 //! A transaction of the kernel on a connection: every call is one or a few statements, done when it answers.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 
 use abide_core::model::{
@@ -7,60 +8,116 @@ use abide_core::model::{
     Priority, Row, Started, Timestamp, Worker, WorkerId,
 };
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, Expiring, NewWorker, Partition, Result, Touched, Txn,
+    Advance, Changes, ClaimRequest, Cursor, Expiring, NewWorker, Partition, Result, Touched, Txn,
 };
 use rusqlite::Connection;
 
+use crate::cache::{Cache, Loaded};
 use crate::error::classed;
 use crate::sql::{children, claim, insert, load, machines, partitions, sweep, update, workers};
 
 /// A transaction that somebody else has begun and will commit.
 ///
 /// SQLite has one writer at a time, from `begin immediate` to the end, so a row that was read is a row that is locked.
-pub(crate) struct Session<C>(pub C);
+pub(crate) struct Session<'s, C> {
+    conn: C,
+    cache: &'s mut Cache,
+    /// Those of the rows loaded that have keys.
+    keyed: HashSet<InstanceId>,
+}
 
-impl<C: Deref<Target = Connection> + Send> Txn for Session<C> {
+impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
+    pub fn new(conn: C, cache: &'s mut Cache) -> Self {
+        Self { conn, cache, keyed: HashSet::new() }
+    }
+
+    /// Loads rows, those from the cache that are in it.
+    fn load(&mut self, ids: &[InstanceId]) -> rusqlite::Result<Vec<Row>> {
+        let mut loader = None;
+        let mut rows = Vec::with_capacity(ids.len());
+        for id in ids {
+            let loaded = match self.cache.take(*id) {
+                Some(loaded) => Some(loaded),
+                None => match &mut loader {
+                    Some(loader) => load::Loader::load(loader, *id)?,
+                    none => none.insert(load::Loader::new(&self.conn)?).load(*id)?,
+                },
+            };
+            let Some(Loaded { row, keyed }) = loaded else {
+                continue;
+            };
+            if keyed {
+                self.keyed.insert(row.id);
+            }
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn write(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
+        let Changes { advances, finishes, moves } = changes;
+        // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
+        let guarded = |row: &Row| row.partition_key.is_some() || self.keyed.contains(&row.id);
+        if !advances.is_empty() {
+            update::advance(&self.conn, advances, now)?;
+        }
+        if !finishes.is_empty() {
+            update::finish(&self.conn, finishes, now, guarded)?;
+        }
+        if !moves.is_empty() {
+            update::move_all(&self.conn, moves, now, guarded)?;
+        }
+        for Advance { row, .. } in advances {
+            let keyed = self.keyed.contains(&row.id);
+            self.cache.keep(Loaded { row: (*row).clone(), keyed });
+        }
+        Ok(())
+    }
+}
+
+impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
-        insert::insert(&self.0, rows).map_err(classed)
+        insert::insert(&self.conn, rows).map_err(classed)
     }
 
     async fn declared(&mut self, machines: &[Name]) -> Result<Vec<Declared>> {
-        machines::declared(&self.0, machines).map_err(classed)
+        machines::declared(&self.conn, machines).map_err(classed)
     }
 
     async fn declare(&mut self, declared: &[Declared]) -> Result<()> {
-        machines::declare(&self.0, declared).map_err(classed)
+        machines::declare(&self.conn, declared).map_err(classed)
     }
 
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
-        load::lock(&self.0, ids).map_err(classed)
+        self.load(ids).map_err(classed)
     }
 
     async fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
-        update::update(&self.0, changes, now).map_err(classed)
+        self.write(changes, now).map_err(classed)
     }
 
     async fn append(&mut self, rows: &[HistoryRow]) -> Result<()> {
-        update::append(&self.0, rows).map_err(classed)
+        update::append(&self.conn, rows).map_err(classed)
     }
 
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
-        claim::claim(&self.0, request, now).map_err(classed)
+        let keep = |loaded| self.cache.keep(loaded);
+        claim::claim(&self.conn, request, now, keep).map_err(classed)
     }
 
     async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-        claim::waiting(&self.0, queue, lanes).map_err(classed)
+        claim::waiting(&self.conn, queue, lanes).map_err(classed)
     }
 
     async fn children(
         &mut self,
         barriers: &[(InstanceId, BarrierNumber)],
     ) -> Result<Vec<(InstanceId, Child)>> {
-        children::of_all(&self.0, barriers).map_err(classed)
+        children::of_all(&self.conn, barriers).map_err(classed)
     }
 
     async fn due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
-        load::due(&self.0, now, limit).map_err(classed)
+        load::due(&self.conn, now, limit).map_err(classed)
     }
 
     async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
@@ -68,35 +125,35 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<C> {
     }
 
     async fn partitions(&mut self, keys: &[Key]) -> Result<Vec<Partition>> {
-        partitions::partitions(&self.0, keys).map_err(classed)
+        partitions::partitions(&self.conn, keys).map_err(classed)
     }
 
     async fn reorder(&mut self, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
-        partitions::reorder(&self.0, back, front).map_err(classed)
+        partitions::reorder(&self.conn, back, front).map_err(classed)
     }
 
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
-        workers::insert(&self.0, worker, now).map_err(classed)
+        workers::insert(&self.conn, worker, now).map_err(classed)
     }
 
     async fn workers_named(&mut self, name: &Name) -> Result<Vec<Worker>> {
-        workers::named(&self.0, name).map_err(classed)
+        workers::named(&self.conn, name).map_err(classed)
     }
 
     async fn dead_workers(&mut self, now: Timestamp) -> Result<Vec<Worker>> {
-        workers::dead(&self.0, now).map_err(classed)
+        workers::dead(&self.conn, now).map_err(classed)
     }
 
     async fn renew(&mut self, worker: WorkerId, now: Timestamp, until: Timestamp) -> Result<bool> {
-        workers::renew(&self.0, worker, now, until).map_err(classed)
+        workers::renew(&self.conn, worker, now, until).map_err(classed)
     }
 
     async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
-        workers::expire(&self.0, workers, now).map_err(classed)
+        workers::expire(&self.conn, workers, now).map_err(classed)
     }
 
     async fn delete_workers(&mut self, workers: &[WorkerId]) -> Result<()> {
-        workers::delete(&self.0, workers).map_err(classed)
+        workers::delete(&self.conn, workers).map_err(classed)
     }
 
     async fn held(
@@ -105,7 +162,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<C> {
         after: InstanceId,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        load::held(&self.0, worker, after, limit).map_err(classed)
+        load::held(&self.conn, worker, after, limit).map_err(classed)
     }
 
     async fn expiring(
@@ -114,10 +171,10 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<C> {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Vec<Expiring>> {
-        sweep::expiring(&self.0, before, after, limit).map_err(classed)
+        sweep::expiring(&self.conn, before, after, limit).map_err(classed)
     }
 
     async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
-        sweep::delete(&self.0, ids).map_err(classed)
+        sweep::delete(&self.conn, ids).map_err(classed)
     }
 }

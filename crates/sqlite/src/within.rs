@@ -7,6 +7,7 @@ use abide_kernel::{Answer, Error, Op, Result, run_now};
 use rusqlite::Connection;
 use send_wrapper::SendWrapper;
 
+use crate::cache::Cache;
 use crate::error::{bare, classed};
 use crate::schema;
 use crate::session::Session;
@@ -56,7 +57,9 @@ pub fn run_within(
     // What one of the operations wrote before another failed must not stay in the caller's transaction.
     let savepoint = |sql| conn.prepare_cached(sql)?.execute([]).map(drop);
     savepoint("savepoint abide_within").map_err(classed)?;
-    let answers = run_now(&mut Session(Lent(SendWrapper::new(conn))), ops, now, limits);
+    let mut nothing_known = Cache::default();
+    let mut session = Session::new(Lent(SendWrapper::new(conn)), &mut nothing_known);
+    let answers = run_now(&mut session, ops, now, limits);
     if answers.is_err() && !conn.is_autocommit() {
         savepoint("rollback to abide_within").map_err(classed)?;
     }

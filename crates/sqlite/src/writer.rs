@@ -13,6 +13,7 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, DEFAULT_NAME};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cache::Cache;
 use crate::error::{again, classed, of_checkpoint, of_commit};
 use crate::session::Session;
 
@@ -50,6 +51,7 @@ pub(crate) struct Writer {
     bus: Bus,
     commits: Arc<AtomicU64>,
     log: Log,
+    cache: Cache,
     /// Changes when another connection commits.
     data_version: i64,
     /// Why nothing may be written any more.
@@ -92,6 +94,7 @@ impl Writer {
             bus,
             commits,
             log: Log { pages: log_pages, last: 0, checkpoint_at: LOG_PAGES },
+            cache: Cache::default(),
             data_version,
             poison: None,
         })
@@ -113,8 +116,8 @@ impl Writer {
                 }
             }
             self.run_all(runs);
-            if look {
-                self.look();
+            if look && let Err(error) = self.look() {
+                tracing::debug!(%error, "could not look for commits of others");
             }
             if self.log.is_long() {
                 self.checkpoint(CheckpointMode::PASSIVE);
@@ -151,7 +154,7 @@ impl Writer {
 
     /// Runs requests, one after the other, in one transaction.
     fn transact(&mut self, runs: &[Run]) -> Transacted {
-        if let Err(error) = self.execute("begin immediate") {
+        if let Err(error) = self.begin() {
             return Transacted::Failed(runs.len(), classed(error));
         }
         let (begun, now) = (Instant::now(), self.clock.now());
@@ -159,7 +162,8 @@ impl Writer {
         let mut effects = Effects::default();
         for run in runs {
             let before = self.conn.total_changes();
-            match run_now(&mut Session(&mut self.conn), &run.ops, now, &self.limits) {
+            let mut session = Session::new(&mut self.conn, &mut self.cache);
+            match run_now(&mut session, &run.ops, now, &self.limits) {
                 Ok((answer, told)) => {
                     answers.push(Ok(answer));
                     effects.merge(told);
@@ -190,12 +194,23 @@ impl Writer {
         }
     }
 
+    /// Begins a transaction that writes: nobody else does until it ends.
+    fn begin(&mut self) -> rusqlite::Result<()> {
+        self.execute("begin immediate")?;
+        let looked = self.look();
+        if looked.is_err() {
+            self.roll_back();
+        }
+        looked
+    }
+
     fn execute(&self, sql: &str) -> rusqlite::Result<()> {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
 
     /// Ends a transaction that went wrong, unless SQLite has ended it already.
     fn roll_back(&mut self) {
+        self.cache.forget();
         if !self.conn.is_autocommit()
             && let Err(error) = self.execute("rollback")
         {
@@ -213,16 +228,15 @@ impl Writer {
         self.poison = Some(why);
     }
 
-    /// Tells everybody to look when another connection has committed since the last time.
-    fn look(&mut self) {
-        match data_version(&self.conn) {
-            Ok(version) if version != self.data_version => {
-                self.data_version = version;
-                self.bus.tell(Effects::anything());
-            }
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "could not look for commits of others"),
+    /// When another connection has committed since the last time: forgets what it knew, and tells everybody to look.
+    fn look(&mut self) -> rusqlite::Result<()> {
+        let version = data_version(&self.conn)?;
+        if version != self.data_version {
+            self.data_version = version;
+            self.cache.forget();
+            self.bus.tell(Effects::anything());
         }
+        Ok(())
     }
 
     /// Carries the log over into the database, as far as those who read allow. Those who waited have been answered.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::InstanceId;
-use abide_kernel::{Effects, Ending, Listener, Result, Store};
+use abide_kernel::{Effects, Ending, Error, Listener, Result, Store};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// How an instance ended; `None` when there is no such instance.
 type Told = Option<Ending>;
@@ -39,8 +40,8 @@ impl Endings {
         let (reply, told) = oneshot::channel();
         self.0
             .send(Waiter { id, reply })
-            .map_err(|_| abide_kernel::Error::Closed)?;
-        told.await.map_err(|_| abide_kernel::Error::Closed)
+            .map_err(|_| Error::Closed)?;
+        told.await.map_err(|_| Error::Closed)
     }
 }
 
@@ -51,6 +52,8 @@ async fn watch(
 ) {
     let mut waiting: HashMap<InstanceId, Vec<oneshot::Sender<Told>>> = HashMap::new();
     let mut look: Vec<InstanceId> = Vec::new();
+    // Not from the last event on: where much happens, it would never come.
+    let mut next_poll = Instant::now() + POLL;
     loop {
         tokio::select! {
             waiter = waiters.recv() => match waiter {
@@ -70,7 +73,8 @@ async fn watch(
                 Some(effects) => hear(&effects, &waiting, &mut look).await,
                 None => return,
             },
-            () = tokio::time::sleep(POLL), if !waiting.is_empty() => {
+            () = tokio::time::sleep_until(next_poll), if !waiting.is_empty() => {
+                next_poll = Instant::now() + POLL;
                 waiting.retain(|_, replies| {
                     replies.retain(|reply| !reply.is_closed());
                     !replies.is_empty()
@@ -91,6 +95,8 @@ async fn watch(
                         }
                     }
                 }
+                // Who waits, and who comes to wait, is told that the store was closed.
+                Err(Error::Closed) => return,
                 Err(error) => tracing::warn!(%error, "results cannot be read; looking again later"),
             }
             look.clear();

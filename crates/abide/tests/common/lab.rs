@@ -210,7 +210,7 @@ impl Lab {
             instance.worker,
             instance.last_error,
             instance.state,
-            kinds.join(", "),
+            shown(&kinds),
         )
     }
 
@@ -225,6 +225,20 @@ impl Lab {
                 == count
         })
         .await;
+    }
+}
+
+/// The last of many events.
+fn shown(kinds: &[&str]) -> String {
+    const MOST: usize = 30;
+    let last = kinds
+        .split_at(kinds.len().saturating_sub(MOST))
+        .1
+        .join(", ");
+    if kinds.len() > MOST {
+        format!("{} events, and in the end {last}", kinds.len())
+    } else {
+        last
     }
 }
 

@@ -1,6 +1,10 @@
 //! What every engine test is given: a store of its own, scripted machines, and waits that end.
 
-#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses a part of it"
+)]
 
 mod doomed;
 mod gate;

@@ -48,11 +48,7 @@ impl Machine for Clumsy {
 
     // Not an `async fn`: what comes before the first await panics in the call itself.
     #[allow(clippy::manual_async_fn, reason = "that is what is tested")]
-    fn step(
-        &self,
-        at: Way,
-        ctx: &mut Context<Self>,
-    ) -> impl Future<Output = Outcome<Self>> + Send {
+    fn step(&self, at: Way, ctx: &mut Context<Self>) -> impl Future<Output = Outcome<Self>> + Send {
         assert!(!matches!(at, Way::PanicBeforeAnything), "before anything");
         async move {
             *ctx.state_mut() += 1;
@@ -65,7 +61,10 @@ impl Machine for Clumsy {
     }
 
     async fn on_error(&self, fault: &Fault, ctx: &mut Context<Self>) -> Outcome<Self> {
-        assert_eq!(fault.downcast_ref::<Shut>().is_some(), fault.kind() == FaultKind::Error);
+        assert_eq!(
+            fault.downcast_ref::<Shut>().is_some(),
+            fault.kind() == FaultKind::Error
+        );
         self.told.note((fault.kind(), fault.to_string()));
         match self.handler {
             Handler::GoesOn => {

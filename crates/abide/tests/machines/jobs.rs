@@ -132,8 +132,16 @@ async fn a_job_may_be_retried_for_as_long_as_it_takes() {
 #[tokio::test]
 async fn what_is_registered_twice_is_refused() {
     let lab = Lab::memory().await;
-    let twice = lab.engine().job(DOUBLE, |n| async move { Ok(n) }).job(DOUBLE, |n| async move { Ok(n) });
+    let twice = lab
+        .engine()
+        .job(DOUBLE, |n| async move { Ok(n) })
+        .job(DOUBLE, |n| async move { Ok(n) });
     let error = twice.start().await.err().unwrap();
     assert!(matches!(&error, Error::Mismatch { .. }), "{error}");
-    assert!(error.to_string().contains("double version 1 is registered twice"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("double version 1 is registered twice"),
+        "{error}"
+    );
 }

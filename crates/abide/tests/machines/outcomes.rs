@@ -212,7 +212,10 @@ async fn a_token_survives_the_death_of_the_worker() {
     kit.settle().await;
     kit.assert_done(&order, &json!(null)).await;
     let seen = tokens.read();
-    assert_eq!(seen.iter().map(|(_, attempt)| *attempt).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(
+        seen.iter().map(|(_, attempt)| *attempt).collect::<Vec<_>>(),
+        [0, 0, 1]
+    );
     assert!(seen[1].0 == seen[2].0 && seen[0].0 != seen[1].0, "{seen:?}");
 }
 

@@ -93,7 +93,10 @@ on_every_store! {
 #[tokio::test]
 async fn exponential_delays_double_up_to_their_cap() {
     // rule 5.1
-    let policy = Retry::exponential(secs(1)).steady().cap(secs(5)).attempts(6);
+    let policy = Retry::exponential(secs(1))
+        .steady()
+        .cap(secs(5))
+        .attempts(6);
     let flaky = Flaky::new(policy);
     let kit = Kit::builder().machine(flaky.clone()).build().await.unwrap();
     let order = kit.start(flaky.clone(), 99).await.unwrap();
@@ -117,7 +120,12 @@ async fn jitter_keeps_delays_apart_and_within_their_upper_half() {
         let due = retried(&order.history().await.unwrap());
         delays.push(due[0].since(kit.now()));
     }
-    assert!(delays.iter().all(|delay| (secs(4)..=secs(8)).contains(delay)), "{delays:?}");
+    assert!(
+        delays
+            .iter()
+            .all(|delay| (secs(4)..=secs(8)).contains(delay)),
+        "{delays:?}"
+    );
     delays.sort();
     delays.dedup();
     assert!(delays.len() > 15, "{delays:?}");

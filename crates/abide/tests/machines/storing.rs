@@ -101,14 +101,31 @@ impl Machine for Greedy {
 
 /// Small limits, to be met quickly.
 fn limits() -> Limits {
-    Limits { state_bytes: 1_000, result_bytes: 1_000, children_per_barrier: 10, ..Limits::default() }
+    Limits {
+        state_bytes: 1_000,
+        result_bytes: 1_000,
+        children_per_barrier: 10,
+        ..Limits::default()
+    }
 }
 
 const REFUSED: [(Want, &str); 4] = [
-    (Want::LargeState, "2002 is over the limit state_bytes of 1000"),
-    (Want::LargeResult, "2011 is over the limit result_bytes of 1000"),
-    (Want::ManyChildren, "11 is over the limit children_per_barrier of 10"),
-    (Want::LargeChild, "2002 is over the limit state_bytes of 1000"),
+    (
+        Want::LargeState,
+        "2002 is over the limit state_bytes of 1000",
+    ),
+    (
+        Want::LargeResult,
+        "2011 is over the limit result_bytes of 1000",
+    ),
+    (
+        Want::ManyChildren,
+        "11 is over the limit children_per_barrier of 10",
+    ),
+    (
+        Want::LargeChild,
+        "2002 is over the limit state_bytes of 1000",
+    ),
 ];
 const UNWRITABLE: [(Want, &str); 2] = [
     (Want::UnwritableState, "the bag is torn"),
@@ -179,5 +196,9 @@ on_every_store! {
 }
 
 async fn count(lab: &Lab) -> usize {
-    lab.list(&Default::default(), None, 1_000).await.unwrap().items.len()
+    lab.list(&Default::default(), None, 1_000)
+        .await
+        .unwrap()
+        .items
+        .len()
 }

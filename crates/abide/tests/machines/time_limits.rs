@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use abide::testing::Kit;
-use abide::{Context, Fault, FaultKind, Machine, Outcome, Step, done, hours, millis, minutes, secs};
+use abide::{
+    Context, Fault, FaultKind, Machine, Outcome, Step, done, hours, millis, minutes, secs,
+};
 
 use crate::common::{Gate, Lab, Log};
 
@@ -105,7 +107,11 @@ async fn a_time_limit_goes_by_the_clock_of_the_test() {
     assert_eq!(slow.ended.len(), 0);
     kit.assert_at(&order, Doze::Off).await;
     kit.advance(minutes(1)).await;
-    kit.assert_done(&order, &"ran longer than its time limit of 600s".to_owned()).await;
-    assert_eq!(kit.get(order.id()).await.unwrap().unwrap().finished_at, Some(kit.now()));
+    kit.assert_done(&order, &"ran longer than its time limit of 600s".to_owned())
+        .await;
+    assert_eq!(
+        kit.get(order.id()).await.unwrap().unwrap().finished_at,
+        Some(kit.now())
+    );
     assert!(kit.now() > abide::Timestamp::default() + secs(600));
 }

@@ -40,7 +40,9 @@ on_every_store! {
 
 /// The time, cut to seconds so that equal ones are equal.
 fn lab_time() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     Timestamp::from_micros(i64::try_from(since.as_secs()).unwrap() * 1_000_000)
 }
 

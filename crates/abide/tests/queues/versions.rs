@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{Context, Json, Machine, Name, Outcome, Start, Started, Status, Step, done, hours, next};
+use abide::{
+    Context, Json, Machine, Name, Outcome, Start, Started, Status, Step, done, hours, next,
+};
 
 use crate::common::{Gate, Lab};
 

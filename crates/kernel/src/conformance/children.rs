@@ -337,6 +337,19 @@ pub async fn a_scheduled_child_is_waited_for(lab: Lab) {
     assert_eq!(lab.status(parent).await, Status::Runnable);
 }
 
+pub async fn a_family_of_exactly_the_limit_is_taken(lab: Lab) {
+    // rules 10.1 and 16.3
+    let worker = lab.worker("w").await;
+    let parent = lab.start(plain()).await;
+    let status = lab.step(worker, spawn(many(10_000))).await;
+    assert_eq!(status, Status::AwaitingChildren);
+    assert_eq!(lab.get(parent).await.children_pending, 10_000);
+    let ended = lab.claim_some(worker, 500).await.into_iter();
+    let commits = ended.map(|one| commit(one.claim, done())).collect();
+    lab.commit_all(commits).await;
+    assert_eq!(lab.get(parent).await.children_pending, 9_500);
+}
+
 pub async fn children_have_children_to_any_depth(lab: Lab) {
     // rule 10.3
     let worker = lab.worker("w").await;

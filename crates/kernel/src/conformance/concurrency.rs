@@ -52,13 +52,14 @@ type Ran = Vec<(InstanceId, u32, u32)>;
 async fn work(lab: Lab, worker: WorkerId, outcome: fn(&Claimed) -> Outcome) -> Ran {
     let mut ran = Ran::new();
     loop {
+        // A store in memory never waits, and the others want to run too.
+        tokio::task::yield_now().await;
         let claimed = claim(&lab, worker, 7).await;
         if claimed.is_empty() {
-            if lab.store.depths().await.unwrap().is_empty() {
-                return ran;
+            match lab.store.depths().await.unwrap().is_empty() {
+                true => return ran,
+                false => continue,
             }
-            tokio::task::yield_now().await;
-            continue;
         }
         let mut commits = Vec::new();
         for one in claimed {
@@ -202,7 +203,7 @@ pub async fn of_many_starts_with_one_key_exactly_one_is_new(lab: Lab) {
             let lab = lab.clone();
             let mut starts = vec![keyed(&format!("x{round}")), keyed(&format!("y{round}"))];
             // Half of them in the other order, which is what deadlocks are made of.
-            if task % 2 == 0 {
+            if task.is_multiple_of(2) {
                 starts.reverse();
             }
             async move {

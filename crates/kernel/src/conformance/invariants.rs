@@ -7,9 +7,9 @@ use abide_core::model::{Entry, Happening, Instance, InstanceId, Key, Status, Uni
 use crate::{Filter, Result, Store};
 
 /// How many instances are looked at; larger stores are looked at in part.
-const MOST: usize = 5_000;
+const MOST: usize = 1_500;
 
-/// What in this store breaks an invariant, each as a sentence; none if all is well. It reads the newest 5,000
+/// What in this store breaks an invariant, each as a sentence; none if all is well. It reads the newest 1,500
 /// instances with their histories, and must not run while others write.
 pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
     let page = store.list(&Filter::default(), None, MOST).await?;
@@ -34,6 +34,9 @@ pub fn of_rows(instances: &[Instance], whole: bool) -> Vec<String> {
 
 /// The whole history of an instance after `started`.
 pub async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
+    let broken = |problem: &dyn std::fmt::Display| {
+        crate::Error::Broken(format!("history of {id}: {problem}"))
+    };
     let mut entries: Vec<Entry> = Vec::new();
     loop {
         let after = entries.last().map_or(0, |last| last.seq);
@@ -42,10 +45,13 @@ pub async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
             return Ok(entries);
         }
         for row in rows {
-            let read = row
-                .unpack()
-                .map_err(|error| crate::Error::Broken(format!("history of {id}: {error}")))?;
+            let read = row.unpack().map_err(|error| broken(&error))?;
             entries.extend(read.into_iter().filter(|entry| entry.seq > after));
+        }
+        if entries.last().is_none_or(|last| last.seq <= after) {
+            return Err(broken(
+                &"asked for what comes after an event, it answers with that event",
+            ));
         }
     }
 }

@@ -112,6 +112,7 @@ macro_rules! for_each_conformance_test {
                 siblings_that_end_in_one_commit_lower_the_count_together,
                 a_child_that_ends_twice_is_counted_once,
                 a_scheduled_child_is_waited_for,
+                a_family_of_exactly_the_limit_is_taken,
                 children_have_children_to_any_depth,
             }
             joining {

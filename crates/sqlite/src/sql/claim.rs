@@ -3,116 +3,235 @@
 use std::fmt::Write as _;
 
 use abide_core::model::{
-    BarrierNumber, Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Name, ParentRef,
-    Priority, Timestamp, WaitKind,
+    Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Name, ParentRef, Priority, Row,
+    Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::ClaimRequest;
-use rusqlite::{Connection, Result, ToSql, params};
+use rusqlite::{CachedStatement, Connection, Result, params};
 
 use super::limited;
+use super::load::parent;
+use crate::cache::Loaded;
 use crate::cells::{self, Names};
+use crate::columns;
 
 /// How many lanes one statement looks at. SQLite takes up to 500 selects in one.
 const LANES_AT_ONCE: usize = 32;
 
+/// A row that can be claimed, as it will be when it is.
+struct Candidate {
+    claimed: Claimed,
+    loaded: Loaded,
+    /// Whether being claimed changes where it stands in a partition, or which keys it holds.
+    guarded: bool,
+}
+
 /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, in the order of rule 6.1.
+/// Each of them is shown, as it is from now on, to `keep`.
 pub(crate) fn claim(
     conn: &Connection,
     request: &ClaimRequest,
     now: Timestamp,
+    mut keep: impl FnMut(Loaded),
 ) -> Result<Vec<Claimed>> {
-    let mut claimed = Vec::with_capacity(request.limit.min(1024));
-    for (chunk, lanes) in request.lanes.chunks(LANES_AT_ONCE).enumerate() {
-        find(conn, request, lanes, &mut claimed)?;
+    let mut candidates = Vec::new();
+    for lanes in request.lanes.chunks(LANES_AT_ONCE) {
+        find(conn, request, lanes, &mut candidates)?;
     }
     if request.lanes.len() > LANES_AT_ONCE {
-        claimed.sort_unstable_by_key(|one| (one.priority, one.due_at, one.claim.id()));
-        claimed.truncate(request.limit);
+        candidates.sort_unstable_by_key(|one| {
+            (one.claimed.priority, one.claimed.due_at, one.claimed.claim.id())
+        });
+        candidates.truncate(request.limit);
     }
-    take(conn, request, &claimed, now)?;
-    Ok(claimed)
+    take(conn, &candidates, request.worker, now)?;
+    let claimed = candidates.into_iter().map(|candidate| {
+        keep(candidate.loaded);
+        candidate.claimed
+    });
+    Ok(claimed.collect())
 }
 
+/// The columns that a claim needs.
+const CANDIDATE: &str = "\
+    id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
+    taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, state";
+
 /// The statement that finds the first rows of that many lanes, by `abide_claimable`. Each lane is one select, in order
-/// as it comes from the index, and SQLite merges them as it reads: it reads as many entries as are asked for, and one
-/// more for each lane.
-pub(crate) fn find_of(lanes: usize) -> String {
+/// as it comes from the index, and SQLite merges them as it reads: it reads as many rows as are asked for, and one more
+/// for each lane. Parameters: the queue, the limit, then for each lane its number, machine and version.
+pub(crate) fn find_in(lanes: usize, columns: &str) -> String {
     let mut sql = String::new();
-    for lane in 0..lanes {
-        let (machine, version) = (2 * lane + 3, 2 * lane + 4);
-        let union = if lane == 0 { "" } else { " union all " };
+    for index in 0..lanes {
+        let (lane, machine, version) = (3 * index + 3, 3 * index + 4, 3 * index + 5);
+        let union = if index == 0 { "" } else { " union all " };
         // Writing to a string does not fail.
         let _ = write!(
             sql,
-            "{union}select priority, due_at, id, {lane}, epoch, partition_key, parent_id, step, step_seq, attempt, cause, \
-             timed_out, wait_kind, barrier, key, kind, state from abide_instances \
-             where status = 2 and behind = 0 and queue = ?1 and machine = ?{machine} and version = ?{version}"
+            "{union}select {columns}, {index} from abide_instances where ready_at is not null \
+             and lane = ?{lane} and queue = ?1 and machine = ?{machine} and version = ?{version}"
         );
     }
-    sql.push_str(" order by priority, due_at, id limit ?2");
+    sql.push_str(" order by priority, ready_at, id limit ?2");
     sql
 }
 
-fn find(conn: &Connection, request: &ClaimRequest, lanes: &[Lane], found: &mut Vec<Claimed>) -> Result<()> {
-    let mut statement = conn.prepare_cached(&find_of(lanes.len()))?;
-    let (queue, limit) = (request.queue.as_str(), limited(request.limit));
-    let mut values: Vec<&dyn ToSql> = vec![&queue, &limit];
-    let machines: Vec<&str> = lanes.iter().map(|lane| lane.machine.as_str()).collect();
-    for (lane, machine) in lanes.iter().zip(&machines) {
-        values.extend([machine as &dyn ToSql, &lane.version]);
-    }
+/// Finds rows that can be claimed, in order.
+fn find(
+    conn: &Connection,
+    request: &ClaimRequest,
+    lanes: &[Lane],
+    found: &mut Vec<Candidate>,
+) -> Result<()> {
+    let mut statement = conn.prepare_cached(&find_in(lanes.len(), CANDIDATE))?;
+    bind(&mut statement, &request.queue, lanes, request.limit)?;
     let mut steps = Names::default();
-    let mut rows = statement.query(values.as_slice())?;
+    let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
-        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(3)?)) else { continue };
-        let parent = match cells::maybe_id(row, 6)? {
-            None => None,
-            Some(id) => Some(ParentRef { id, partition: partition_of(conn, id)? }),
+        // The statement numbers the lanes that it was given.
+        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(21)?)) else {
+            continue;
         };
-        let epoch = Epoch(row.get::<_, i64>(4)? + 1);
-        let joins = cells::wait_kind(row, 12)? == Some(WaitKind::Children);
-        found.push(Claimed {
-            claim: Claim::granted(cells::id(row, 2)?, epoch, request.worker, cells::maybe_key(row, 5)?, parent),
-            key: cells::maybe_key(row, 14)?,
-            kind: Kind::from_code(row.get(15)?),
-            machine: lane.machine.clone(),
-            version: lane.version,
-            step: steps.read(row, 7)?,
-            step_seq: row.get(8)?,
-            attempt: row.get(9)?,
-            state: cells::json(row, 16)?,
-            queue: request.queue.clone(),
-            priority: cells::priority(row, 0)?,
-            due_at: cells::time(row, 1)?,
-            cause: Cause::from_code(row.get(10)?),
-            timed_out: cells::flag(row, 11)?,
-            joins: if joins { Some(BarrierNumber(row.get(13)?)) } else { None },
-            children: Vec::new(),
-        });
+        found.push(candidate(conn, row, request, lane, &mut steps)?);
     }
     Ok(())
 }
 
+fn bind(
+    statement: &mut CachedStatement<'_>,
+    queue: &Name,
+    lanes: &[Lane],
+    limit: usize,
+) -> Result<()> {
+    statement.raw_bind_parameter(1, queue.as_str())?;
+    statement.raw_bind_parameter(2, limited(limit))?;
+    for (index, lane) in lanes.iter().enumerate() {
+        let number = columns::lane(queue, &lane.machine, lane.version);
+        statement.raw_bind_parameter(3 * index + 3, number)?;
+        statement.raw_bind_parameter(3 * index + 4, lane.machine.as_str())?;
+        statement.raw_bind_parameter(3 * index + 5, lane.version)?;
+    }
+    Ok(())
+}
+
+fn candidate(
+    conn: &Connection,
+    found: &rusqlite::Row<'_>,
+    request: &ClaimRequest,
+    lane: &Lane,
+    steps: &mut Names,
+) -> Result<Candidate> {
+    let (parent, parent_barrier) = parent(found, 16)?;
+    let history_seq = found.get(10)?;
+    let row = Row {
+        id: cells::id(found, 0)?,
+        status: Status::Executing,
+        behind: false,
+        queue: request.queue.clone(),
+        priority: cells::priority(found, 1)?,
+        due_at: Some(cells::time(found, 2)?),
+        partition_key: cells::maybe_key(found, 13)?,
+        worker: Some(request.worker),
+        epoch: Epoch(found.get::<_, i64>(3)? + 1),
+        settled: Epoch(found.get(4)?),
+        step: steps.read(found, 5)?,
+        step_seq: found.get(6)?,
+        attempt: found.get(7)?,
+        cause: Cause::from_code(found.get(8)?),
+        timed_out: cells::flag(found, 9)?,
+        awaits: cells::awaits(found, 14)?,
+        parent,
+        parent_barrier,
+        family: cells::family(found, 15)?,
+        history: history_seq > 0,
+        history_seq,
+        last_error: found.get(12)?,
+        finished_at: None,
+    };
+    let joins = row
+        .awaits
+        .as_ref()
+        .filter(|awaits| awaits.kind == WaitKind::Children)
+        .map(|_| row.family.barrier);
+    let parent = match parent {
+        None => None,
+        Some(id) => Some(ParentRef { id, partition: partition_of(conn, id)? }),
+    };
+    let keyed = cells::is_there(found, 11)?;
+    Ok(Candidate {
+        claimed: Claimed {
+            claim: Claim::granted(
+                row.id,
+                row.epoch,
+                request.worker,
+                row.partition_key.clone(),
+                parent,
+            ),
+            key: cells::maybe_key(found, 18)?,
+            kind: Kind::from_code(found.get(19)?),
+            machine: lane.machine.clone(),
+            version: lane.version,
+            step: row.step.clone(),
+            step_seq: row.step_seq,
+            attempt: row.attempt,
+            state: cells::json(found, 20)?,
+            queue: request.queue.clone(),
+            priority: row.priority,
+            due_at: row.due_at.unwrap_or_default(),
+            cause: row.cause,
+            timed_out: row.timed_out,
+            joins,
+            children: Vec::new(),
+        },
+        guarded: row.partition_key.is_some() || (keyed && cells::flag(found, 11)?),
+        loaded: Loaded { row, keyed },
+    })
+}
+
 /// By primary key; leaves `abide_claimable` and enters `abide_held`.
 pub(crate) const TAKE: &str = "
-    update abide_instances set status = 3, worker = ?2, epoch = ?3, updated_at = ?4
+    update abide_instances set status = 3, ready_at = null, worker = ?2, epoch = ?3, updated_at = ?4
     where id = ?1";
 
-fn take(conn: &Connection, request: &ClaimRequest, claimed: &[Claimed], now: Timestamp) -> Result<()> {
-    let mut statement = conn.prepare_cached(TAKE)?;
-    for Claimed { claim, .. } in claimed {
-        statement.execute(params![claim.id().0, request.worker.0, claim.epoch().0, now.as_micros()])?;
+/// The same, and it keeps the front of its partition; it may also take or free its keys.
+pub(crate) const TAKE_GUARDED: &str = "
+    update abide_instances
+    set status = 3, ready_at = null, worker = ?2, epoch = ?3, updated_at = ?4,
+        standing = iif(partition_key is null, null, 3),
+        taken = iif(taken is null, null, scopes >> 3 & 65537)
+    where id = ?1";
+
+fn take(
+    conn: &Connection,
+    candidates: &[Candidate],
+    worker: WorkerId,
+    now: Timestamp,
+) -> Result<()> {
+    let mut plain = conn.prepare_cached(TAKE)?;
+    for Candidate { loaded, guarded, .. } in candidates {
+        let (id, epoch) = (loaded.row.id.0, loaded.row.epoch.0);
+        let values = params![id, worker.0, epoch, now.as_micros()];
+        if *guarded {
+            conn.prepare_cached(TAKE_GUARDED)?.execute(values)?;
+        } else {
+            plain.execute(values)?;
+        }
     }
     Ok(())
 }
 
 /// The priority of the row that would be claimed first.
 pub(crate) fn waiting(conn: &Connection, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-    let request = ClaimRequest { worker: Default::default(), queue: queue.clone(), lanes: lanes.to_vec(), limit: 1 };
-    let mut f = vec![];
+    let mut first = None;
     for lanes in lanes.chunks(LANES_AT_ONCE) {
-    find(conn, &request, lanes, &mut f)?; }
-    Ok(f.iter().map(|place| place.priority).min())
+        let mut statement = conn.prepare_cached(&find_in(lanes.len(), "id, priority, ready_at"))?;
+        bind(&mut statement, queue, lanes, 1)?;
+        if let Some(row) = statement.raw_query().next()? {
+            let priority = cells::priority(row, 1)?;
+            first = Some(first.map_or(priority, |first: Priority| first.min(priority)));
+        }
+    }
+    Ok(first)
 }
 
 /// By primary key.

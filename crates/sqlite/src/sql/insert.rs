@@ -1,18 +1,19 @@
 //! Inserts rows, and finds who holds the key of one that may not be inserted.
 
-use abide_core::model::{InstanceId, NewRow, Started, UniqueKey};
+use abide_core::model::{InstanceId, Key, NewRow, Started, UniqueKey};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, params};
 
 use crate::cells;
+use crate::columns::{Place, lane, scopes, taken};
 
 /// Dropped when `abide_key_taken` or `abide_unique_key_taken` has its key.
 pub(crate) const INSERT: &str = "
     insert into abide_instances (
-        status, behind, queue, machine, version, priority, due_at, partition_key, epoch, settled, step, step_seq,
-        attempt, cause, timed_out, parent_id, parent_barrier, barrier, children_pending, children_needed, history,
-        history_seq, key, key_scope, unique_key, unique_scope, kind, created_at, updated_at, first_step, state)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, ?9, 1, 0, ?10, 0, ?11, ?12, 0, 0, 0, ?13, ?13, ?14, ?15, ?16, ?17,
-            ?18, ?19, ?19, ?9, ?20)
+        status, ready_at, wake_at, lane, priority, due_at, epoch, settled, step, step_seq, attempt, cause, timed_out,
+        history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key, scopes, taken, queue, machine,
+        version, kind, first_step, created_at, updated_at, state)
+    values (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, 1, 0, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+            ?21, ?7, ?22, ?22, ?23)
     on conflict do nothing";
 
 /// Inserts rows in order; one whose key or unique key is taken is dropped and answered with the holder's id. Event 1 of
@@ -30,24 +31,28 @@ pub(crate) fn insert(conn: &Connection, rows: &[NewRow]) -> Result<Vec<Started>>
 }
 
 fn insert_one(statement: &mut CachedStatement<'_>, row: &NewRow) -> Result<usize> {
+    let place = Place::from(row);
     statement.execute(params![
         row.status.code(),
-        row.behind,
+        place.ready_at(),
+        place.wake_at(),
+        lane(&row.queue, &row.machine, row.version),
+        row.priority.0,
+        row.due_at.as_micros(),
+        row.step.as_str(),
+        row.cause.code(),
+        row.history,
+        row.partition_key.as_ref().map(Key::as_str),
+        place.standing(),
+        row.parent.map(|parent| parent.0),
+        row.parent_barrier.0,
+        row.key.as_ref().map(Key::as_str),
+        row.unique_key.as_ref().map(UniqueKey::as_bytes),
+        scopes(row.scope, row.unique_scope),
+        taken(row),
         row.queue.as_str(),
         row.machine.as_str(),
         row.version,
-        row.priority.0,
-        row.due_at.as_micros(),
-        row.partition_key.as_ref().map(|key| key.as_str()),
-        row.step.as_str(),
-        row.cause.code(),
-        row.parent.map(|parent| parent.0),
-        row.parent_barrier.0,
-        row.history,
-        row.key.as_ref().map(|key| key.as_str()),
-        row.scope.bits(),
-        row.unique_key.as_ref().map(UniqueKey::as_bytes),
-        row.unique_scope.bits(),
         row.kind.code(),
         row.created_at.as_micros(),
         row.state.as_str(),
@@ -69,12 +74,12 @@ fn holder(conn: &Connection, row: &NewRow) -> Result<InstanceId> {
 /// By `abide_key_taken`.
 pub(crate) const KEY_HOLDER: &str = "
     select id from abide_instances
-    where key = ?1 and key is not null and (key_scope >> status) & 1 = 1";
+    where key = ?1 and key is not null and taken & 1 = 1";
 
 /// By `abide_unique_key_taken`.
 pub(crate) const UNIQUE_KEY_HOLDER: &str = "
     select id from abide_instances
-    where unique_key = ?1 and unique_key is not null and (unique_scope >> status) & 1 = 1";
+    where unique_key = ?1 and unique_key is not null and taken & 65536 = 65536";
 
 fn find(conn: &Connection, sql: &str, key: impl rusqlite::ToSql) -> Result<Option<InstanceId>> {
     let mut statement = conn.prepare_cached(sql)?;

@@ -1,92 +1,107 @@
 //! Loads rows that an operation is to decide over.
 
-use abide_core::model::{
-    Awaits, BarrierNumber, Cause, Epoch, Family, InstanceId, Row, Timestamp, WorkerId,
-};
+use abide_core::model::{BarrierNumber, Cause, Epoch, InstanceId, Row, Timestamp, WorkerId};
 use abide_kernel::Touched;
 use rusqlite::{Connection, Result, params};
 
 use super::limited;
+use crate::cache::Loaded;
 use crate::cells::{self, Names};
+use crate::columns::{NEVER, is_behind};
 
 /// By primary key; the state and the result, which no rule reads, stay where they are.
 pub(crate) const LOCK: &str = "
-    select id, status, behind, queue, priority, due_at, partition_key, worker, epoch, settled, step, step_seq,
-           attempt, cause, timed_out, wait_kind, awaits, wait_since, parent_id, parent_barrier, barrier,
-           children_pending, children_needed, history, history_seq, finished_at, last_error
+    select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
+           history_seq, taken, last_error, finished_at, partition_key, standing, awaits, family, parent_id,
+           parent_barrier
     from abide_instances where id = ?1";
 
-/// Loads the rows with these ids, in their order; those that are not there are left out.
-pub(crate) fn lock(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<Row>> {
-    let mut statement = conn.prepare_cached(LOCK)?;
-    let mut found = Vec::with_capacity(ids.len());
-    let (mut queues, mut steps) = (Names::default(), Names::default());
-    for id in ids {
-        let mut rows = statement.query(params![id.0])?;
-        if let Some(row) = rows.next()? {
-            found.push(read(row, &mut queues, &mut steps)?);
-        }
-    }
-    Ok(found)
+/// Loads rows, one at a time.
+pub(crate) struct Loader<'c> {
+    statement: rusqlite::CachedStatement<'c>,
+    queues: Names,
+    steps: Names,
 }
 
-fn read(row: &rusqlite::Row<'_>, queues: &mut Names, steps: &mut Names) -> Result<Row> {
-    let wait_kind = cells::wait_kind(row, 15)?;
-    Ok(Row {
-        id: cells::id(row, 0)?,
-        status: cells::status(row, 1)?,
-        behind: cells::flag(row, 2)?,
-        queue: queues.read(row, 3)?,
-        priority: cells::priority(row, 4)?,
-        due_at: cells::maybe_time(row, 5)?,
-        partition_key: cells::maybe_key(row, 6)?,
-        worker: cells::maybe_worker(row, 7)?,
-        epoch: Epoch(row.get(8)?),
-        settled: Epoch(row.get(9)?),
-        step: steps.read(row, 10)?,
-        step_seq: row.get(11)?,
-        attempt: row.get(12)?,
-        cause: Cause::from_code(row.get(13)?),
-        timed_out: cells::flag(row, 14)?,
-        awaits: match wait_kind {
-            None => None,
-            Some(kind) => Some(Awaits {
-                kind,
-                names: cells::list(row, 16)?,
-                since: cells::maybe_time(row, 17)?.unwrap_or_default(),
-            }),
-        },
-        parent: cells::maybe_id(row, 18)?,
-        parent_barrier: BarrierNumber(row.get(19)?),
-        family: Family {
-            barrier: BarrierNumber(row.get(20)?),
-            pending: row.get(21)?,
-            needed: row.get(22)?,
-        },
-        history: cells::flag(row, 23)?,
-        history_seq: row.get(24)?,
-        finished_at: cells::maybe_time(row, 25)?,
-        last_error: row.get(26)?,
-    })
+impl<'c> Loader<'c> {
+    pub fn new(conn: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            statement: conn.prepare_cached(LOCK)?,
+            queues: Names::default(),
+            steps: Names::default(),
+        })
+    }
+
+    /// Loads the row with that id, if it is there. Columns that cannot matter to it are not looked at.
+    pub fn load(&mut self, id: InstanceId) -> Result<Option<Loaded>> {
+        let mut rows = self.statement.query(params![id.0])?;
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let finished_at = cells::maybe_time(row, 16)?;
+        let partition_key = cells::maybe_key(row, 17)?;
+        let history_seq = row.get(13)?;
+        let (parent, parent_barrier) = parent(row, 21)?;
+        Ok(Some(Loaded {
+            keyed: cells::is_there(row, 14)?,
+            row: Row {
+                id,
+                status: cells::status(row, 1)?,
+                behind: partition_key.is_some() && is_behind(row.get(18)?),
+                queue: self.queues.read(row, 2)?,
+                priority: cells::priority(row, 3)?,
+                due_at: if finished_at.is_some() { None } else { cells::maybe_time(row, 4)? },
+                partition_key,
+                worker: cells::maybe_worker(row, 5)?,
+                epoch: Epoch(row.get(6)?),
+                settled: Epoch(row.get(7)?),
+                step: self.steps.read(row, 8)?,
+                step_seq: row.get(9)?,
+                attempt: row.get(10)?,
+                cause: Cause::from_code(row.get(11)?),
+                timed_out: cells::flag(row, 12)?,
+                awaits: cells::awaits(row, 19)?,
+                parent,
+                parent_barrier,
+                family: cells::family(row, 20)?,
+                history: history_seq > 0,
+                history_seq,
+                last_error: row.get(15)?,
+                finished_at,
+            },
+        }))
+    }
+}
+
+/// Whose child it is: two columns, the second without meaning when the first is null.
+pub(super) fn parent(
+    row: &rusqlite::Row<'_>,
+    at: usize,
+) -> Result<(Option<InstanceId>, BarrierNumber)> {
+    match cells::maybe_id(row, at)? {
+        None => Ok((None, BarrierNumber::default())),
+        some => Ok((some, BarrierNumber(row.get(at + 1)?))),
+    }
 }
 
 /// By `abide_parked`, from its beginning.
 pub(crate) const DUE: &str = "
     select id, partition_key from abide_instances
-    where (status = 1 or status = 4 or status = 5) and due_at <= ?1
-    order by due_at, id limit ?2";
+    where wake_at is not null and wake_at <= ?1
+    order by wake_at, id limit ?2";
 
 /// The first rows, scheduled or awaiting, that are due.
 pub(crate) fn due(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
     let mut statement = conn.prepare_cached(DUE)?;
-    let rows = statement.query_map(params![now.as_micros(), limited(limit)], touched)?;
+    let now = now.as_micros().min(NEVER - 1);
+    let rows = statement.query_map(params![now, limited(limit)], touched)?;
     rows.collect()
 }
 
 /// By `abide_held`, from the id on.
 pub(crate) const HELD: &str = "
     select id, partition_key from abide_instances
-    where status = 3 and worker = ?1 and id > ?2
+    where worker = ?1 and worker is not null and id > ?2
     order by id limit ?3";
 
 /// What a worker holds, by id, above `after`.

@@ -16,14 +16,6 @@ pub(crate) mod sweep;
 pub(crate) mod update;
 pub(crate) mod workers;
 
-use rusqlite::Result;
-
-/// A list as it is kept: a JSON array.
-fn json_list<T: serde::Serialize>(list: &[T]) -> Result<String> {
-    serde_json::to_string(list)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
-}
-
 /// How many rows a statement may answer.
 fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)

@@ -3,7 +3,7 @@
 use abide_core::model::{InstanceId, Key, Name};
 use abide_core::rules::partition::Contender;
 use abide_kernel::Partition;
-use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use rusqlite::{Connection, OptionalExtension, Result, Row};
 
 use crate::cells;
 
@@ -26,12 +26,12 @@ pub(crate) fn partitions(conn: &Connection, keys: &[Key]) -> Result<Vec<Partitio
 /// By `abide_partition_front`, which has at most one entry for each partition.
 pub(crate) const FRONT: &str = "
     select id, status, priority, due_at, queue from abide_instances
-    where partition_key = ?1 and partition_key is not null and behind = 0 and (status = 2 or status = 3)";
+    where partition_key = ?1 and standing >= 2";
 
 /// By `abide_partition_queue`, its first entry.
 pub(crate) const FIRST: &str = "
     select id, status, priority, due_at, queue from abide_instances
-    where partition_key = ?1 and partition_key is not null and status = 2
+    where partition_key = ?1 and (standing = 1 or standing = 2)
     order by priority, due_at, id limit 1";
 
 fn contender(row: &Row<'_>) -> Result<(Contender, Name)> {
@@ -44,18 +44,22 @@ fn contender(row: &Row<'_>) -> Result<(Contender, Name)> {
     Ok((contender, cells::name(row, 4)?))
 }
 
-/// By primary key; moves into or out of `abide_claimable` and `abide_partition_front`.
-pub(crate) const SET_BEHIND: &str = "update abide_instances set behind = ?2 where id = ?1";
+/// By primary key; leaves `abide_claimable` and `abide_partition_front`.
+pub(crate) const STEP_BACK: &str =
+    "update abide_instances set standing = 1, ready_at = null where id = ?1";
+
+/// By primary key; enters `abide_claimable` and `abide_partition_front`.
+pub(crate) const COME_FORWARD: &str =
+    "update abide_instances set standing = 2, ready_at = due_at where id = ?1";
 
 /// Puts the first ones behind, then the second ones in front. In this order, or two would be at a front for a moment,
-/// which `abide_partition_front` refuses.
+/// which `abide_partition_front` refuses. All of them are runnable.
 pub(crate) fn reorder(conn: &Connection, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
-    let mut statement = conn.prepare_cached(SET_BEHIND)?;
-    for id in back {
-        statement.execute(params![id.0, true])?;
-    }
-    for id in front {
-        statement.execute(params![id.0, false])?;
+    for (sql, ids) in [(STEP_BACK, back), (COME_FORWARD, front)] {
+        let mut statement = conn.prepare_cached(sql)?;
+        for id in ids {
+            statement.execute([id.0])?;
+        }
     }
     Ok(())
 }

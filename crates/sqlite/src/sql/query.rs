@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Scope, Status, Timestamp,
+    BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Status, Timestamp,
 };
 use abide_kernel::{Ending, Filter, QueueDepth, Target};
 use rusqlite::types::Value;
@@ -11,12 +11,13 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_i
 
 use super::limited;
 use crate::cells;
+use crate::columns::{NEVER, from_scopes, is_behind};
 
 const INSTANCE: &str = "
-    select id, key, key_scope, unique_key, unique_scope, kind, machine, version, first_step, step, step_seq, attempt,
-           status, state, result, last_error, queue, priority, due_at, partition_key, behind, worker, cause, timed_out,
-           wait_kind, awaits, wait_since, parent_id, parent_barrier, barrier, children_pending, history, created_at,
-           updated_at, finished_at
+    select id, key, unique_key, scopes, kind, machine, version, first_step, step, step_seq, attempt, status, state,
+           result, last_error, queue, priority, iif(finished_at is null, due_at, null), partition_key, standing, worker,
+           cause, timed_out, awaits, family, parent_id, parent_barrier, history_seq > 0, created_at, updated_at,
+           finished_at
     from abide_instances";
 
 /// One instance: by primary key, or the newest by `abide_key`.
@@ -80,42 +81,45 @@ pub(crate) fn list(
 }
 
 fn instance(row: &Row<'_>) -> Result<Instance> {
+    let (scope, unique_scope) = from_scopes(row.get(3)?);
+    let awaits = cells::awaits(row, 23)?;
+    let family = cells::family(row, 24)?;
     Ok(Instance {
         id: cells::id(row, 0)?,
         key: cells::maybe_key(row, 1)?,
-        scope: Scope::from_bits(row.get(2)?),
-        unique_key: cells::maybe_unique_key(row, 3)?,
-        unique_scope: Scope::from_bits(row.get(4)?),
-        kind: Kind::from_code(row.get(5)?),
-        machine: cells::name(row, 6)?,
-        version: row.get(7)?,
-        first_step: cells::name(row, 8)?,
-        step: cells::name(row, 9)?,
-        step_seq: row.get(10)?,
-        attempt: row.get(11)?,
-        status: cells::status(row, 12)?,
-        state: cells::json(row, 13)?,
-        result: cells::maybe_json(row, 14)?,
-        last_error: row.get(15)?,
-        queue: cells::name(row, 16)?,
-        priority: cells::priority(row, 17)?,
-        due_at: cells::maybe_time(row, 18)?,
-        partition_key: cells::maybe_key(row, 19)?,
-        behind: cells::flag(row, 20)?,
-        worker: cells::maybe_worker(row, 21)?,
-        cause: Cause::from_code(row.get(22)?),
-        timed_out: cells::flag(row, 23)?,
-        wait_kind: cells::wait_kind(row, 24)?,
-        awaits: cells::list(row, 25)?,
-        wait_since: cells::maybe_time(row, 26)?,
-        parent: cells::maybe_id(row, 27)?,
-        parent_barrier: BarrierNumber(row.get(28)?),
-        barrier: BarrierNumber(row.get(29)?),
-        children_pending: row.get(30)?,
-        history: cells::flag(row, 31)?,
-        created_at: cells::time(row, 32)?,
-        updated_at: cells::time(row, 33)?,
-        finished_at: cells::maybe_time(row, 34)?,
+        scope,
+        unique_key: cells::maybe_unique_key(row, 2)?,
+        unique_scope,
+        kind: Kind::from_code(row.get(4)?),
+        machine: cells::name(row, 5)?,
+        version: row.get(6)?,
+        first_step: cells::name(row, 7)?,
+        step: cells::name(row, 8)?,
+        step_seq: row.get(9)?,
+        attempt: row.get(10)?,
+        status: cells::status(row, 11)?,
+        state: cells::json(row, 12)?,
+        result: cells::maybe_json(row, 13)?,
+        last_error: row.get(14)?,
+        queue: cells::name(row, 15)?,
+        priority: cells::priority(row, 16)?,
+        due_at: cells::maybe_time(row, 17)?,
+        partition_key: cells::maybe_key(row, 18)?,
+        behind: is_behind(row.get(19)?),
+        worker: cells::maybe_worker(row, 20)?,
+        cause: Cause::from_code(row.get(21)?),
+        timed_out: cells::flag(row, 22)?,
+        wait_kind: awaits.as_ref().map(|awaits| awaits.kind),
+        wait_since: awaits.as_ref().map(|awaits| awaits.since),
+        awaits: awaits.map(|awaits| awaits.names).unwrap_or_default(),
+        parent: cells::maybe_id(row, 25)?,
+        parent_barrier: BarrierNumber(row.get(26)?),
+        barrier: family.barrier,
+        children_pending: family.pending,
+        history: cells::flag(row, 27)?,
+        created_at: cells::time(row, 28)?,
+        updated_at: cells::time(row, 29)?,
+        finished_at: cells::maybe_time(row, 30)?,
     })
 }
 
@@ -177,30 +181,33 @@ pub(crate) fn endings(
     Ok((endings, missing))
 }
 
-/// By `abide_parked`: the first entry that has a time.
+/// By `abide_parked`: its first entry.
 pub(crate) const NEXT_DUE: &str = "
-    select due_at from abide_instances
-    where (status = 1 or status = 4 or status = 5) and due_at > ?1 order by due_at limit 1";
+    select wake_at from abide_instances where wake_at is not null order by wake_at limit 1";
 
 /// The earliest moment at which anything is due.
 pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     let mut statement = conn.prepare_cached(NEXT_DUE)?;
-    let first = statement.query_row([i64::MIN], |row| cells::time(row, 0));
-    first.optional()
+    let first: Option<i64> = statement.query_row([], |row| row.get(0)).optional()?;
+    Ok(first
+        .filter(|first| *first != NEVER)
+        .map(Timestamp::from_micros))
 }
 
-/// Counts by the indexes that carry only live rows; what has finished is not read, however much it is.
+/// Counts by the indexes that carry only live rows; what has finished is not read, however much it is. What can be
+/// claimed, which may be much, is counted in the index, and the queue looked up in one row of each lane.
 pub(crate) const DEPTHS: &str = "
-    select queue, 2, count(*) from abide_instances indexed by abide_claimable
-    where status = 2 and behind = 0 group by queue
+    select (select queue from abide_instances where ready_at is not null and lane = ready.lane limit 1), 2, number
+    from (select lane, count(*) as number from abide_instances indexed by abide_claimable
+          where ready_at is not null group by lane) as ready
     union all
     select queue, 2, count(*) from abide_instances indexed by abide_partition_queue
-    where partition_key is not null and status = 2 and behind <> 0 group by queue
+    where (standing = 1 or standing = 2) and standing = 1 group by queue
     union all
-    select queue, 3, count(*) from abide_instances indexed by abide_held where status = 3 group by queue
+    select queue, 3, count(*) from abide_instances indexed by abide_held where worker is not null group by queue
     union all
     select queue, status, count(*) from abide_instances indexed by abide_parked
-    where (status = 1 or status = 4 or status = 5) group by queue, status";
+    where wake_at is not null group by queue, status";
 
 /// How many instances stand where, queue by queue; finished ones are not counted.
 pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {

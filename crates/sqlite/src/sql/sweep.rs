@@ -10,7 +10,7 @@ use crate::cells;
 
 /// By `abide_finished`, from the cursor on; the parent by its primary key.
 pub(crate) const EXPIRING: &str = "
-    select one.finished_at, one.id, one.parent_barrier, parent.status, parent.barrier
+    select one.finished_at, one.id, one.parent_barrier, parent.status, parent.family
     from abide_instances as one left join abide_instances as parent on parent.id = one.parent_id
     where one.finished_at is not null and one.finished_at < ?1 and (one.finished_at, one.id) > (?2, ?3)
     order by one.finished_at, one.id limit ?4";
@@ -31,9 +31,8 @@ pub(crate) fn expiring(
 }
 
 fn read(row: &Row<'_>) -> Result<Expiring> {
-    let has_parent = row.get_ref(3)? != rusqlite::types::ValueRef::Null;
-    let parent = if has_parent {
-        Some((cells::status(row, 3)?, BarrierNumber(row.get(4)?)))
+    let parent = if cells::is_there(row, 3)? {
+        Some((cells::status(row, 3)?, cells::family(row, 4)?.barrier))
     } else {
         None
     };

@@ -1,24 +1,11 @@
 //! Writes rows that were loaded, and appends to their histories.
 
-use abide_core::model::{HistoryRow, Timestamp};
-use abide_kernel::{Advance, Changes, Finish, Move};
-use rusqlite::{Connection, Result, params};
+use abide_core::model::{HistoryRow, Row, Timestamp};
+use abide_kernel::{Advance, Finish, Move};
+use rusqlite::{Connection, Result, ToSql, params};
 
-use super::json_list;
-
-/// Writes rows that were loaded in this transaction.
-pub(crate) fn update(conn: &Connection, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
-    if !changes.advances.is_empty() {
-        advance(conn, &changes.advances, now)?;
-    }
-    if !changes.finishes.is_empty() {
-        finish(conn, &changes.finishes, now)?;
-    }
-    if !changes.moves.is_empty() {
-        move_all(conn, &changes.moves, now)?;
-    }
-    Ok(())
-}
+use crate::cells;
+use crate::columns::Place;
 
 /// By primary key; touches no index.
 pub(crate) const ADVANCE: &str = "
@@ -28,7 +15,7 @@ pub(crate) const ADVANCE: &str = "
     where id = ?1";
 
 /// Writes steps that went on under the same worker.
-fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestamp) -> Result<()> {
+pub(crate) fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestamp) -> Result<()> {
     let mut statement = conn.prepare_cached(ADVANCE)?;
     for Advance { row, state } in advances {
         statement.execute(params![
@@ -47,18 +34,38 @@ fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestamp) -> Resul
     Ok(())
 }
 
-/// By primary key; leaves `abide_held`, may leave those that guard keys, and enters `abide_finished`.
-pub(crate) const FINISH: &str = "
-    update abide_instances
-    set status = ?2, behind = 0, due_at = null, worker = null, epoch = ?3, settled = ?4, wait_kind = null,
-        awaits = null, wait_since = null, history_seq = ?5, finished_at = ?6, updated_at = ?7, last_error = ?8,
-        result = ?9
-    where id = ?1";
+macro_rules! finish {
+    ($more:literal) => {
+        concat!(
+            "update abide_instances
+            set status = ?2, worker = null, epoch = ?3, settled = ?4, awaits = null, history_seq = ?5,
+                finished_at = ?6, updated_at = ?7, last_error = ?8, result = ?9",
+            $more,
+            " where id = ?1"
+        )
+    };
+}
 
-/// Writes instances that were executing and have ended.
-fn finish(conn: &Connection, finishes: &[Finish<'_>], now: Timestamp) -> Result<()> {
-    let mut statement = conn.prepare_cached(FINISH)?;
+/// By primary key; leaves `abide_held` and enters `abide_finished`.
+pub(crate) const FINISH: &str = finish!("");
+
+/// The same, and it leaves its partition's front and frees those of its keys that its status frees.
+pub(crate) const FINISH_GUARDED: &str = finish!(
+    ", standing = null,
+       taken = iif(taken is null, null, scopes >> ?2 & 65537)"
+);
+
+/// Writes instances that were executing and have ended; `guarded` tells which of them have a partition or a key.
+pub(crate) fn finish(
+    conn: &Connection,
+    finishes: &[Finish<'_>],
+    now: Timestamp,
+    guarded: impl Fn(&Row) -> bool,
+) -> Result<()> {
+    let mut plain = conn.prepare_cached(FINISH)?;
+    let mut thorough = conn.prepare_cached(FINISH_GUARDED)?;
     for Finish { row, result } in finishes {
+        let statement = if guarded(row) { &mut thorough } else { &mut plain };
         statement.execute(params![
             row.id.0,
             row.status.code(),
@@ -74,28 +81,43 @@ fn finish(conn: &Connection, finishes: &[Finish<'_>], now: Timestamp) -> Result<
     Ok(())
 }
 
-/// By primary key. What no rule ever changes is left out: queue, priority, partition and parent.
-pub(crate) const MOVE: &str = "
-    update abide_instances
-    set status = ?2, behind = ?3, due_at = ?4, worker = ?5, epoch = ?6, settled = ?7, step = ?8, step_seq = ?9,
-        attempt = ?10, cause = ?11, timed_out = ?12, wait_kind = ?13, awaits = ?14, wait_since = ?15, barrier = ?16,
-        children_pending = ?17, children_needed = ?18, history_seq = ?19, finished_at = ?20, updated_at = ?21,
-        last_error = ?22, state = coalesce(?23, state)
-    where id = ?1";
+macro_rules! move_row {
+    ($more:literal) => {
+        concat!(
+            "update abide_instances
+            set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, worker = ?6, epoch = ?7, settled = ?8,
+                step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, timed_out = ?13, awaits = ?14, family = ?15,
+                history_seq = ?16, finished_at = ?17, updated_at = ?18, last_error = ?19, state = coalesce(?20, state)",
+            $more,
+            " where id = ?1"
+        )
+    };
+}
 
-/// Writes any other change; the old state stays when there is no new one.
-fn move_all(conn: &Connection, moves: &[Move<'_>], now: Timestamp) -> Result<()> {
-    let mut statement = conn.prepare_cached(MOVE)?;
+/// By primary key. What no rule ever changes is left out: queue, priority, partition and parent.
+pub(crate) const MOVE: &str = move_row!("");
+
+/// The same, and where it stands in its partition, and which of its keys it holds.
+pub(crate) const MOVE_GUARDED: &str = move_row!(
+    ", standing = ?21,
+       taken = iif(taken is null, null, scopes >> ?2 & 65537)"
+);
+
+/// Writes any other change; the old state stays when there is no new one. `guarded` as with [`finish`].
+pub(crate) fn move_all(
+    conn: &Connection,
+    moves: &[Move<'_>],
+    now: Timestamp,
+    guarded: impl Fn(&Row) -> bool,
+) -> Result<()> {
     for Move { row, state } in moves {
-        let awaits = row.awaits.as_ref();
-        let names = awaits
-            .filter(|awaits| !awaits.names.is_empty())
-            .map(|awaits| json_list(&awaits.names))
-            .transpose()?;
-        statement.execute(params![
+        let place = Place::from(*row);
+        let awaits = row.awaits.as_ref().map(cells::write_awaits).transpose()?;
+        let values: &[&dyn ToSql] = params![
             row.id.0,
             row.status.code(),
-            row.behind,
+            place.ready_at(),
+            place.wake_at(),
             row.due_at.map(Timestamp::as_micros),
             row.worker.map(|worker| worker.0),
             row.epoch.0,
@@ -105,18 +127,21 @@ fn move_all(conn: &Connection, moves: &[Move<'_>], now: Timestamp) -> Result<()>
             row.attempt,
             row.cause.code(),
             row.timed_out,
-            awaits.map(|awaits| awaits.kind.code()),
-            names,
-            awaits.map(|awaits| awaits.since.as_micros()),
-            row.family.barrier.0,
-            row.family.pending,
-            row.family.needed,
+            awaits,
+            cells::write_family(row.family)?,
             row.history_seq,
             row.finished_at.map(Timestamp::as_micros),
             now.as_micros(),
             row.last_error.as_deref(),
             state.map(|state| state.as_str()),
-        ])?;
+            place.standing(),
+        ];
+        if guarded(row) {
+            conn.prepare_cached(MOVE_GUARDED)?.execute(values)?;
+        } else {
+            let all_but_standing = values.split_last().map(|(_, others)| others);
+            conn.prepare_cached(MOVE)?.execute(all_but_standing.unwrap_or_default())?;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use abide_core::model::{Name, Timestamp, Worker, WorkerId};
 use abide_kernel::NewWorker;
 use rusqlite::{Connection, Result, Row, params};
 
-use super::json_list;
 use crate::cells;
 
 const INSERT: &str = "
@@ -17,8 +16,8 @@ pub(crate) fn insert(conn: &Connection, worker: &NewWorker, now: Timestamp) -> R
         worker.name.as_str(),
         lease_until.as_micros(),
         now.as_micros(),
-        json_list(&worker.queues)?,
-        json_list(&worker.lanes)?,
+        cells::written(&worker.queues)?,
+        cells::written(&worker.lanes)?,
     ])?;
     Ok(Worker {
         id: WorkerId(conn.last_insert_rowid()),

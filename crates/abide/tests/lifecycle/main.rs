@@ -1,0 +1,44 @@
+//! The life of an engine: it starts, keeps its lease and the time, sweeps, stops, and dies.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod death;
+mod idling;
+mod retention;
+mod shutdown;
+mod timers;
+
+use abide::done;
+use common::{Gate, Script};
+use serde_json::json;
+
+/// Waits at the gate, and ends with that name and how often it was begun before.
+fn gated(name: &'static str, gate: &Gate) -> Script {
+    let gate = gate.clone();
+    Script::waiting(move |_, ctx| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            gate.pass().await;
+            *ctx.state_mut() = json!(name);
+            done(json!([name, ctx.attempt()]))
+        })
+    })
+}
+
+/// The same, and nobody waits.
+fn quick(name: &'static str) -> Script {
+    let gate = Gate::closed();
+    gate.open();
+    gated(name, &gate)
+}

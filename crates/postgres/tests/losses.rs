@@ -1,0 +1,208 @@
+//! Connections break, servers stop, and the store goes on.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::model::{Committed, Key, Scope, Start, Status};
+use abide_kernel::{Error, Op, Store};
+use abide_pgtest::{Server, psql};
+use abide_postgres::tokio_postgres::{self, NoTls};
+use abide_postgres::{Options, Postgres};
+use common::{
+    claim, commit_all, commits, done, fresh, open, register, request, start, start_all,
+};
+
+const KILL: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+    where application_name = 'abide' and datname = current_database()";
+
+/// A connection of the test's own.
+async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Waits until a backend of the store waits for a lock.
+async fn until_blocked(client: &tokio_postgres::Client) {
+    let blocked = "select 1 from pg_stat_activity where wait_event_type = 'Lock' \
+        and application_name = 'abide' and datname = current_database()";
+    while client.query(blocked, &[]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_is_killed_during_work_is_replaced() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = Arc::new(open(&url).await);
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m")]).await;
+    let held = claim(&store, worker, &["m"], 1).await.remove(0);
+    let id = held.claim.id();
+
+    let mut host = connect(&url).await;
+    let blocker = host.transaction().await.unwrap();
+    blocker.execute("select from abide.instances for update", &[]).await.unwrap();
+    let running = tokio::spawn({
+        let store = store.clone();
+        async move { store.run(Arc::new([commits(vec![done(held)])])).await }
+    });
+    until_blocked(&connect(&url).await).await;
+    psql(&url, KILL);
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    blocker.rollback().await.unwrap();
+
+    // Nothing of it was written, and the next call has a connection that works.
+    let instance = store.get(&id.into()).await.unwrap().unwrap();
+    assert_eq!(instance.status, Status::Executing);
+    start_all(&store, vec![start("m")]).await;
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
+    // rule 1.3: the epoch tells whether this very commit was made.
+    let url = abide_pgtest::server().fresh_database();
+    let store = Arc::new(open(&url).await);
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"), start("m")]).await;
+    let held = claim(&store, worker, &["m"], 1).await.remove(0);
+    let again = held.claim.renewed(held.claim.epoch());
+
+    // The claim is the last statement, COMMIT travels with it, and both wait behind a lock on the table.
+    let mut host = connect(&url).await;
+    let blocker = host.transaction().await.unwrap();
+    blocker.batch_execute("lock table abide.history in share mode").await.unwrap();
+    let running = tokio::spawn({
+        let store = store.clone();
+        let ops = [commits(vec![done(held)]), Op::Claim(request(worker, &["m"], 1))];
+        async move { store.run(Arc::new(ops)).await }
+    });
+    until_blocked(&connect(&url).await).await;
+    psql(&url, KILL);
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unknown(_)), "{error:?}");
+    blocker.rollback().await.unwrap();
+
+    let outcome = abide_kernel::model::Outcome::Done { result: common::json("true") };
+    let took = Duration::ZERO;
+    let again =
+        abide_kernel::model::Commit { claim: again, outcome, keep: false, took, error: None };
+    assert_eq!(commit_all(&store, vec![again]).await, [Committed::Moved(Status::Done)]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_leaves_no_transaction_behind() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = Arc::new(open(&url).await);
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m")]).await;
+    let held = claim(&store, worker, &["m"], 1).await.remove(0);
+    let id = held.claim.id();
+    let mut host = connect(&url).await;
+    let blocker = host.transaction().await.unwrap();
+    blocker.execute("select from abide.instances for update", &[]).await.unwrap();
+    let running = tokio::spawn({
+        let store = store.clone();
+        async move { store.run(Arc::new([commits(vec![done(held)])])).await }
+    });
+    until_blocked(&connect(&url).await).await;
+    running.abort();
+    let _ = running.await;
+    blocker.rollback().await.unwrap();
+    for _ in 0..20 {
+        start_all(&store, vec![start("m")]).await;
+    }
+    assert_eq!(store.get(&id.into()).await.unwrap().unwrap().status, Status::Executing);
+    let open = "select count(*) from pg_stat_activity where state like 'idle in transaction%' \
+        and datname = current_database()";
+    for _ in 0..200 {
+        if psql(&url, open) == "0" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("a transaction is still open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_away_is_used_again() {
+    let server = Server::private(&[]);
+    let url = server.fresh_database();
+    let store = open(&url).await;
+    let mut listener = store.listen();
+    start_all(&store, vec![start("m")]).await;
+    listener.next().await.unwrap();
+
+    tokio::task::block_in_place(|| server.stop());
+    let error = store.run(Arc::new([Op::Start(vec![start("m")])])).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert!(matches!(store.next_due().await, Err(Error::Unavailable(_))));
+
+    tokio::task::block_in_place(|| server.start());
+    start_all(&store, vec![start("m")]).await;
+    // rule 6.6: word may have been lost meanwhile, so those who listen are told to look for themselves.
+    let told = async {
+        while !listener.next().await.unwrap().anything {}
+    };
+    tokio::time::timeout(Duration::from_secs(30), told).await.unwrap();
+    assert_eq!(psql(&url, "select count(*) from abide.instances"), "2");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_deadlock_and_a_guard_are_conflicts() {
+    // rule 2.2: a key that is held when its instance has ended, by two.
+    let store = fresh().await;
+    let worker = register(&store, "w").await;
+    let held_when_done = || Start {
+        key: Some(Key::new("k").unwrap()),
+        scope: Scope::NEVER.and(Status::Done),
+        ..start("m")
+    };
+    start_all(&store, vec![held_when_done(), held_when_done()]).await;
+    let mut claimed = claim(&store, worker, &["m"], 2).await.into_iter();
+    commit_all(&store, vec![done(claimed.next().unwrap())]).await;
+    let second = commits(vec![done(claimed.next().unwrap())]);
+    let error = store.run(Arc::new([second])).await.unwrap_err();
+    assert!(matches!(&error, Error::Conflict(text) if text.contains("23505")), "{error:?}");
+    // The connection is as good as before.
+    start_all(&store, vec![start("m")]).await;
+}
+
+#[tokio::test]
+async fn a_schema_that_is_gone_is_broken_and_says_so() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = open(&url).await;
+    psql(&url, "drop schema abide cascade");
+    let error = store.run(Arc::new([Op::Start(vec![start("m")])])).await.unwrap_err();
+    assert!(matches!(&error, Error::Broken(text) if text.contains("42P01")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_closed_store_is_closed_and_leaves_no_connection() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = Postgres::connect(&url, Options::default()).await.unwrap();
+    start_all(&store, vec![start("m")]).await;
+    store.close().await;
+    assert!(matches!(store.next_due().await, Err(Error::Closed)));
+    let left = "select count(*) from pg_stat_activity where application_name = 'abide' \
+        and datname = current_database()";
+    for _ in 0..200 {
+        if psql(&url, left) == "0" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("connections are left");
+}

@@ -1,0 +1,101 @@
+//! Word of commits reaches other processes, and not too often.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::model::{Start, When};
+use abide_kernel::{Effects, Listener, Store};
+use abide_postgres::tokio_postgres::{self, AsyncMessage, NoTls};
+use abide_postgres::{Listen, Options, Postgres};
+use common::{claim, commit_all, done, name, open, register, start, start_all};
+use futures_util::future::{join_all, poll_fn};
+
+async fn next(listener: &mut Listener) -> Arc<Effects> {
+    let next = tokio::time::timeout(Duration::from_secs(20), listener.next());
+    next.await.expect("word comes").unwrap()
+}
+
+#[tokio::test]
+async fn what_one_process_does_another_hears() {
+    // rule 6.6
+    let url = abide_pgtest::server().fresh_database();
+    let (here, there) = (open(&url).await, open(&url).await);
+    let (mut own, mut other) = (here.listen(), there.listen());
+    let worker = register(&here, "w").await;
+
+    start_all(&here, vec![start("m")]).await;
+    assert!(next(&mut own).await.ready.contains(&name("default")));
+    assert!(next(&mut other).await.ready.contains(&name("default")));
+
+    let claimed = claim(&here, worker, &["m"], 1).await;
+    let id = claimed[0].claim.id();
+    commit_all(&here, claimed.into_iter().map(done).collect()).await;
+    assert_eq!(next(&mut own).await.ended, [id]);
+    assert!(next(&mut other).await.ended_elsewhere);
+
+    let later = Start { when: When::After(Duration::from_secs(3600)), ..start("m") };
+    start_all(&here, vec![later]).await;
+    let due = here.next_due().await.unwrap().unwrap();
+    assert_eq!(next(&mut own).await.due, Some(due));
+    assert_eq!(next(&mut other).await.due, Some(due));
+
+    // Who said it has heard each of these once, from itself, and no echo.
+    let silent = tokio::time::timeout(Duration::from_millis(200), own.next()).await;
+    assert!(silent.is_err(), "{silent:?}");
+}
+
+#[tokio::test]
+async fn many_commits_are_told_in_few_words() {
+    // rule 6.6
+    let url = abide_pgtest::server().fresh_database();
+    let store = open(&url).await;
+    let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    let (sender, mut notices) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notice) = message {
+                sender.send(notice.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    client.batch_execute("listen abide").await.unwrap();
+
+    let in_queue = |n: usize| Start { queue: Some(name(&format!("q{}", n % 10))), ..start("m") };
+    join_all((0..400).map(|n| start_all(&store, vec![in_queue(n)]).into_future())).await;
+    // A closed store has had its last word.
+    store.close().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    client.batch_execute("").await.unwrap();
+    let mut words = Vec::new();
+    while let Ok(word) = notices.try_recv() {
+        words.push(word);
+    }
+    assert!((1..200).contains(&words.len()), "{} words for 400 commits", words.len());
+    for queue in 0..10 {
+        let named = format!("\"q{queue}\"");
+        assert!(words.iter().any(|word| word.contains(&named)), "nobody heard of {named}");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_listen_hears_only_itself() {
+    let url = abide_pgtest::server().fresh_database();
+    let options = Options { listen: Listen::Off, ..Options::default() };
+    let deaf = Postgres::connect(&url, options).await.unwrap();
+    let other = open(&url).await;
+    let mut listener = deaf.listen();
+    start_all(&other, vec![start("m")]).await;
+    start_all(&deaf, vec![Start { queue: Some(name("own")), ..start("m") }]).await;
+    assert!(next(&mut listener).await.ready.contains(&name("own")));
+    assert!(tokio::time::timeout(Duration::from_millis(200), listener.next()).await.is_err());
+}

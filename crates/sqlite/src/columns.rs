@@ -1,0 +1,149 @@
+//! The columns that are there for the indexes: worked out from what the model says of a row.
+
+use abide_core::model::{Name, NewRow, Row, Scope, Status, Timestamp};
+
+/// What stands for "never" in `wake_at`, so that a row which is due at no time is in the index of what is parked.
+pub(crate) const NEVER: i64 = i64::MAX;
+
+/// A number for the rows that one worker may claim from one queue: a hash (FNV-1a) of the queue, the machine and the
+/// version. Two that share one are told apart by their names; the number only makes the index short.
+///
+/// It is stored, so it must never change.
+pub(crate) fn lane(queue: &Name, machine: &Name, version: u32) -> i64 {
+    // No name has this byte in it.
+    const END: &[u8] = &[0xff];
+    let parts = [
+        queue.as_str().as_bytes(),
+        END,
+        machine.as_str().as_bytes(),
+        END,
+        &version.to_le_bytes(),
+    ];
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in parts.into_iter().flatten() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash.cast_signed()
+}
+
+/// What decides in which of the indexes a row is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    status: Status,
+    behind: bool,
+    due_at: Option<Timestamp>,
+    in_partition: bool,
+}
+
+impl From<&Row> for Place {
+    fn from(row: &Row) -> Self {
+        Self {
+            status: row.status,
+            behind: row.behind,
+            due_at: row.due_at,
+            in_partition: row.partition_key.is_some(),
+        }
+    }
+}
+
+impl From<&NewRow> for Place {
+    fn from(row: &NewRow) -> Self {
+        Self {
+            status: row.status,
+            behind: row.behind,
+            due_at: Some(row.due_at),
+            in_partition: row.partition_key.is_some(),
+        }
+    }
+}
+
+impl Place {
+    /// When it became due, if it can be claimed.
+    pub fn ready_at(self) -> Option<i64> {
+        let ready = self.status == Status::Runnable && !self.behind;
+        ready.then(|| self.due_at.unwrap_or_default().as_micros())
+    }
+
+    /// When it is due, if it is scheduled or parked.
+    pub fn wake_at(self) -> Option<i64> {
+        let parked = matches!(
+            self.status,
+            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
+        );
+        parked.then(|| self.due_at.map_or(NEVER, Timestamp::as_micros))
+    }
+
+    /// Where it stands in its partition.
+    pub fn standing(self) -> Option<i64> {
+        match self.status {
+            _ if !self.in_partition => None,
+            Status::Runnable if self.behind => Some(1),
+            Status::Runnable => Some(2),
+            Status::Executing => Some(3),
+            _ => self.behind.then_some(0),
+        }
+    }
+}
+
+/// Whether a row stands behind another, read back.
+pub(crate) fn is_behind(standing: Option<i64>) -> bool {
+    matches!(standing, Some(0 | 1))
+}
+
+/// Two scopes in one number: a bit for each status, those of the key from bit 0 on, those of the unique key from 16 on.
+pub(crate) fn scopes(key: Scope, unique_key: Scope) -> i64 {
+    i64::from(key.bits()) | i64::from(unique_key.bits()) << 16
+}
+
+/// The scopes, read back.
+pub(crate) fn from_scopes(scopes: i32) -> (Scope, Scope) {
+    (Scope::from_bits(scopes), Scope::from_bits(scopes >> 16))
+}
+
+/// Which of its keys a new row holds, bit 0 for the key and bit 16 for the unique key; `None` when it has none.
+pub(crate) fn taken(row: &NewRow) -> Option<i64> {
+    let keyed = row.key.is_some() || row.unique_key.is_some();
+    keyed.then(|| scopes(row.scope, row.unique_scope) >> row.status.code() & 65537)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_a_number_that_never_changes() {
+        let name = |text| Name::stored(text);
+        assert_eq!(lane(&name("default"), &name("checkout"), 1), LANE_OF_CHECKOUT);
+        assert_ne!(lane(&name("a"), &name("bc"), 1), lane(&name("ab"), &name("c"), 1));
+    }
+
+    const LANE_OF_CHECKOUT: i64 = 0;
+
+    #[test]
+    fn scopes_are_read_back_and_tell_which_keys_are_taken() {
+        let (live, never) = (Scope::LIVE.and(Status::Done), Scope::NEVER);
+        let both = scopes(live, never);
+        assert_eq!(from_scopes(i32::try_from(both).unwrap()), (live, never));
+        assert_eq!(both >> Status::Done.code() & 65537, 1);
+        assert_eq!(scopes(never, live) >> Status::Done.code() & 65537, 65536);
+        assert_eq!(both >> Status::Failed.code() & 65537, 0);
+    }
+
+    #[test]
+    fn a_row_is_in_the_index_for_what_it_waits_for() {
+        let place = |status, behind, due: Option<i64>, in_partition| Place {
+            status,
+            behind,
+            due_at: due.map(Timestamp::from_micros),
+            in_partition,
+        };
+        let ready = place(Status::Runnable, false, Some(5), false);
+        assert_eq!((ready.ready_at(), ready.wake_at(), ready.standing()), (Some(5), None, None));
+        let behind = place(Status::Runnable, true, Some(5), true);
+        assert_eq!((behind.ready_at(), behind.wake_at(), behind.standing()), (None, None, Some(1)));
+        let parked = place(Status::AwaitingSignal, false, None, true);
+        assert_eq!((parked.ready_at(), parked.wake_at(), parked.standing()), (None, Some(NEVER), None));
+        let done = place(Status::Done, false, None, true);
+        assert_eq!((done.ready_at(), done.wake_at(), done.standing()), (None, None, None));
+    }
+}
