@@ -27,7 +27,10 @@ impl<'r> Cells<'r> {
     pub fn next<T: Value<'r>>(&mut self) -> Result<T> {
         let at = self.at;
         self.at += 1;
-        let raw = self.row.try_get(at).map_err(|error| Error::Broken(describe(&error)))?;
+        let raw = self
+            .row
+            .try_get(at)
+            .map_err(|error| Error::Broken(describe(&error)))?;
         T::read(raw)
     }
 }
@@ -61,26 +64,35 @@ macro_rules! value {
 
 value!(i64, i64, |raw| Ok(raw));
 value!(bool, bool, |raw| Ok(raw));
-value!(u32, i32, |raw| u32::try_from(raw).map_err(|_| Error::Broken(format!("{raw} is no count"))));
+value!(u32, i32, |raw| u32::try_from(raw)
+    .map_err(|_| Error::Broken(format!("{raw} is no count"))));
 value!(String, &'r str, |raw| Ok(raw.to_owned()));
 value!(&'r str, &'r str, |raw| Ok(raw));
 value!(Name, &'r str, |raw| Ok(Name::stored(raw)));
 value!(Key, &'r str, |raw| Ok(Key::stored(raw)));
-value!(UniqueKey, &'r [u8], |raw| Ok(UniqueKey::stored(raw.to_vec())));
-value!(Json, &'r str, |raw| Json::parse(raw.to_owned()).map_err(|e| Error::Broken(e.to_string())));
+value!(UniqueKey, &'r [u8], |raw| Ok(UniqueKey::stored(
+    raw.to_vec()
+)));
+value!(Json, &'r str, |raw| Json::parse(raw.to_owned())
+    .map_err(|e| Error::Broken(e.to_string())));
 value!(InstanceId, i64, |raw| Ok(InstanceId(raw)));
 value!(WorkerId, i64, |raw| Ok(WorkerId(raw)));
 value!(Epoch, i64, |raw| Ok(Epoch(raw)));
 value!(BarrierNumber, i32, |raw| Ok(BarrierNumber(raw)));
 value!(Priority, i16, |raw| Ok(Priority(raw)));
-value!(Status, i16, |raw| Status::from_code(raw).map_err(|error| Error::Broken(error.to_string())));
+value!(Status, i16, |raw| Status::from_code(raw)
+    .map_err(|error| Error::Broken(error.to_string())));
 value!(Cause, i16, |raw| Ok(Cause::from_code(raw)));
 value!(Kind, i16, |raw| Ok(Kind::from_code(raw)));
-value!(WaitKind, i16, |raw| WaitKind::from_code(raw)
-    .ok_or_else(|| Error::Broken(format!("{raw} is no kind of wait"))));
+value!(WaitKind, i16, |raw| WaitKind::from_code(raw).ok_or_else(
+    || Error::Broken(format!("{raw} is no kind of wait"))
+));
 value!(Scope, i32, |raw| Ok(Scope::from_bits(raw)));
 value!(Timestamp, Moment, |raw| Ok(raw.0));
-value!(Vec<Name>, Vec<&'r str>, |raw| Ok(raw.into_iter().map(Name::stored).collect()));
+value!(Vec<Name>, Vec<&'r str>, |raw| Ok(raw
+    .into_iter()
+    .map(Name::stored)
+    .collect()));
 value!(Vec<i64>, Vec<i64>, |raw| Ok(raw));
 value!(Vec<i32>, Vec<i32>, |raw| Ok(raw));
 
@@ -102,7 +114,9 @@ impl<'r> FromSql<'r> for Moment {
     ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         // Of the same width and as plain as an int8.
         let micros = i64::from_sql(kind, raw)?;
-        Ok(Self(Timestamp::from_micros(micros.saturating_add(EPOCH_US))))
+        Ok(Self(Timestamp::from_micros(
+            micros.saturating_add(EPOCH_US),
+        )))
     }
 
     fn accepts(kind: &Type) -> bool {

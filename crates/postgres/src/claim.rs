@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
 use crate::param::Param;
-use crate::txn::Transaction;
+use crate::txn::{Last, Transaction};
 
 /// The columns that a claim answers, in the order in which [`claimed`] reads them.
 macro_rules! claimed_columns {
@@ -104,22 +104,31 @@ pub(crate) async fn claim(
     request: &ClaimRequest,
     now: Timestamp,
 ) -> Result<Vec<Claimed>> {
-    let ClaimRequest { worker, queue, lanes, limit } = request;
+    let ClaimRequest {
+        worker,
+        queue,
+        lanes,
+        limit,
+    } = request;
     // A lane that is named twice must not have its share twice.
     let lanes: BTreeSet<&Lane> = lanes.iter().collect();
-    let mut params = vec![Param::one(*worker), Param::one(now), Param::one(queue.as_str())];
+    let mut params = vec![
+        Param::one(*worker),
+        Param::one(now),
+        Param::one(queue.as_str()),
+    ];
     let mut distinct = lanes.iter();
     let rows = match (distinct.next(), distinct.next()) {
         (None, _) => return Ok(Vec::new()),
         (Some(lane), None) => {
             params.extend([Param::one(lane.machine.as_str()), Param::one(lane.version)]);
             params.push(Param::one(*limit));
-            txn.read_claim(CLAIM, params).await?
+            txn.read_last(Last::Claim(0), CLAIM, params).await?
         }
         _ => {
             params.extend(lane_params(lanes));
             params.push(Param::one(*limit));
-            txn.read_claim(CLAIM_LANES, params).await?
+            txn.read_last(Last::Claim(0), CLAIM_LANES, params).await?
         }
     };
     let mut claimed = each(&rows, |cells| claimed(cells, *worker, queue, now))?;
@@ -159,7 +168,10 @@ pub(crate) async fn children(
 /// The parameters of [`CHILDREN`].
 pub(crate) fn children_params(barriers: &[(InstanceId, BarrierNumber)]) -> Vec<Param> {
     let parents = Param::list(barriers.iter().map(|(parent, _)| *parent));
-    vec![parents, Param::list(barriers.iter().map(|(_, barrier)| *barrier))]
+    vec![
+        parents,
+        Param::list(barriers.iter().map(|(_, barrier)| *barrier)),
+    ]
 }
 
 /// The answer of [`CHILDREN`].
@@ -180,8 +192,10 @@ pub(crate) fn read_children(rows: &[Row]) -> Result<Vec<(InstanceId, Child)>> {
 }
 
 fn lane_params<'l>(lanes: impl IntoIterator<Item = &'l Lane>) -> [Param; 2] {
-    let (machines, versions): (Vec<&str>, Vec<u32>) =
-        lanes.into_iter().map(|lane| (lane.machine.as_str(), lane.version)).unzip();
+    let (machines, versions): (Vec<&str>, Vec<u32>) = lanes
+        .into_iter()
+        .map(|lane| (lane.machine.as_str(), lane.version))
+        .unzip();
     [Param::list(machines), Param::list(versions)]
 }
 
@@ -193,7 +207,10 @@ fn claimed(
 ) -> Result<Claimed> {
     let (id, epoch, partition) = (cells.next()?, cells.next()?, cells.next()?);
     let (parent, parent_partition): (Option<InstanceId>, _) = (cells.next()?, cells.next()?);
-    let parent = parent.map(|id| ParentRef { id, partition: parent_partition });
+    let parent = parent.map(|id| ParentRef {
+        id,
+        partition: parent_partition,
+    });
     let mut claimed = Claimed {
         claim: Claim::granted(id, epoch, worker, partition, parent),
         key: cells.next()?,

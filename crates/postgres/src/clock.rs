@@ -23,7 +23,9 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// Refuses a server that is too old.
 pub(crate) async fn check_server(client: &Client) -> Result<()> {
-    let version = each(&query(client, SERVER_VERSION, Vec::new()).await?, |cells| cells.next())?;
+    let version = each(&query(client, SERVER_VERSION, Vec::new()).await?, |cells| {
+        cells.next()
+    })?;
     match version.first().map(|number: &i64| number / 10_000) {
         Some(version) if version < VERSION_MIN => Err(Error::Broken(format!(
             "this is PostgreSQL {version}, and it must be {VERSION_MIN} or newer: upgrade the server"
@@ -44,7 +46,11 @@ pub(crate) async fn follow(clock: &SystemClock, client: &Client) -> Result<()> {
 }
 
 /// Sets the clock by the server's once in a while, until it is stopped.
-pub(crate) async fn keep_following(clock: Arc<SystemClock>, pool: Arc<Pool>, stop: CancellationToken) {
+pub(crate) async fn keep_following(
+    clock: Arc<SystemClock>,
+    pool: Arc<Pool>,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}

@@ -31,20 +31,33 @@ pub(crate) struct Connector {
 impl Connector {
     /// Reads a URL. The error says what is wrong with it and does not repeat it: there may be a password in it.
     pub fn new(url: &str, timeout: Duration) -> Result<Self> {
-        let unusable = |why: String| Error::Broken(format!("the database URL cannot be used: {why}; {EXAMPLE}"));
+        let unusable = |why: String| {
+            Error::Broken(format!("the database URL cannot be used: {why}; {EXAMPLE}"))
+        };
         let mut config = Config::from_str(url).map_err(|error| unusable(describe(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(unusable("it names no host".into()));
         }
         if config.get_ssl_mode() == SslMode::Require {
-            return Err(unusable("TLS is not in this release; leave sslmode out".into()));
+            return Err(unusable(
+                "TLS is not in this release; leave sslmode out".into(),
+            ));
         }
         if config.get_application_name().is_none() {
             config.application_name("abide");
         }
-        config.connect_timeout(timeout).keepalives_idle(SILENCE).keepalives_interval(ANSWER);
-        config.keepalives_retries(3).tcp_user_timeout(SILENCE + ANSWER);
-        Ok(Self { config, timeout, tasks: TaskTracker::new() })
+        config
+            .connect_timeout(timeout)
+            .keepalives_idle(SILENCE)
+            .keepalives_interval(ANSWER);
+        config
+            .keepalives_retries(3)
+            .tcp_user_timeout(SILENCE + ANSWER);
+        Ok(Self {
+            config,
+            timeout,
+            tasks: TaskTracker::new(),
+        })
     }
 
     /// Makes a connection. What is notified to it goes to `notices`.
@@ -56,7 +69,10 @@ impl Connector {
         };
         match tokio::time::timeout(self.timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| classify(&error, Fate::Open)),
-            Err(_) => Err(Error::Unavailable(format!("no connection within {:?}", self.timeout))),
+            Err(_) => Err(Error::Unavailable(format!(
+                "no connection within {:?}",
+                self.timeout
+            ))),
         }
     }
 
@@ -68,10 +84,8 @@ impl Connector {
 }
 
 /// Moves what comes and goes over a connection, until it ends.
-async fn drive<S>(
-    mut connection: Connection<Socket, S>,
-    notices: Option<UnboundedSender<String>>,
-) where
+async fn drive<S>(mut connection: Connection<Socket, S>, notices: Option<UnboundedSender<String>>)
+where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
@@ -95,7 +109,12 @@ mod tests {
 
     #[test]
     fn a_wrong_url_is_refused_with_an_example_and_without_its_password() {
-        for url in ["", "mysql://u:secret@h/d", "postgres://u:secret@h:port/d", "postgres:///d"] {
+        for url in [
+            "",
+            "mysql://u:secret@h/d",
+            "postgres://u:secret@h:port/d",
+            "postgres:///d",
+        ] {
             let error = Connector::new(url, ANSWER).unwrap_err().to_string();
             assert!(error.contains("postgres://role:password@host"), "{error}");
             assert!(!error.contains("secret"), "{error}");

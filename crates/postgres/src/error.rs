@@ -52,7 +52,9 @@ fn is_lost_connection(error: &DriverError) -> bool {
     if error.is_closed() {
         return true;
     }
-    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    let io = error
+        .source()
+        .and_then(|source| source.downcast_ref::<std::io::Error>());
     // What cannot be written or read as a message is said to be invalid; all else is the network's doing.
     io.is_some_and(|io| !matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData))
 }

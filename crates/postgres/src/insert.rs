@@ -7,7 +7,7 @@ use abide_kernel::{Error, Result};
 
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts};
-use crate::txn::Transaction;
+use crate::txn::{Last, Transaction};
 
 /// Inserts instances none of which has a key; answers their ids, in order.
 ///
@@ -78,17 +78,31 @@ const TRIES_MAX: usize = 5;
 
 /// Inserts rows; one whose key or unique key is taken is answered with the holder's id (rules 2.2, 2.3).
 pub(crate) async fn insert(txn: &mut Transaction<'_>, rows: &[NewRow]) -> Result<Vec<Started>> {
+    let parts = parts(rows, |row| row.state.size());
+    if let [all] = parts.as_slice() {
+        return insert_part(txn, all, true).await;
+    }
     let mut started = Vec::with_capacity(rows.len());
-    for part in parts(rows, |row| row.state.size()) {
-        started.extend(insert_part(txn, part).await?);
+    for part in parts {
+        started.extend(insert_part(txn, part, false).await?);
     }
     Ok(started)
 }
 
-async fn insert_part(txn: &mut Transaction<'_>, rows: &[NewRow]) -> Result<Vec<Started>> {
+async fn insert_part(
+    txn: &mut Transaction<'_>,
+    rows: &[NewRow],
+    is_all: bool,
+) -> Result<Vec<Started>> {
     let rows: Vec<&NewRow> = rows.iter().collect();
-    if rows.iter().all(|row| row.key.is_none() && row.unique_key.is_none()) {
-        let ids = txn.read(INSERT, columns(&rows)).await?;
+    if rows
+        .iter()
+        .all(|row| row.key.is_none() && row.unique_key.is_none())
+    {
+        let ids = match is_all {
+            true => txn.read_last(Last::Insert, INSERT, columns(&rows)).await?,
+            false => txn.read(INSERT, columns(&rows)).await?,
+        };
         return each(&ids, |cells| Ok(Started::New(cells.next()?)));
     }
     let mut started: Vec<Option<Started>> = vec![None; rows.len()];
@@ -108,7 +122,9 @@ async fn insert_part(txn: &mut Transaction<'_>, rows: &[NewRow]) -> Result<Vec<S
             return Ok(started.into_iter().flatten().collect());
         }
     }
-    Err(Error::Conflict("a key was taken and given up again at every attempt to start with it".into()))
+    Err(Error::Conflict(
+        "a key was taken and given up again at every attempt to start with it".into(),
+    ))
 }
 
 /// Inserts rows, and looks up who is in the way of those that were dropped; `None` where nobody is any more.
@@ -116,14 +132,24 @@ async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<O
     let mut params = columns(rows);
     params.push(Param::list(places(rows)));
     let answer = txn.read(INSERT_KEYED, params).await?;
-    let row = answer.first().ok_or_else(|| Error::Broken("an insert answered nothing".into()))?;
+    let row = answer
+        .first()
+        .ok_or_else(|| Error::Broken("an insert answered nothing".into()))?;
     let mut cells = Cells::of(row);
     let (given, inserted): (Vec<i64>, Vec<i64>) = (cells.next()?, cells.next()?);
     let inserted: HashSet<i64> = inserted.into_iter().collect();
 
-    let dropped = rows.iter().zip(&given).filter(|(_, id)| !inserted.contains(id));
+    let dropped = rows
+        .iter()
+        .zip(&given)
+        .filter(|(_, id)| !inserted.contains(id));
     let dropped: Vec<&NewRow> = dropped.map(|(row, _)| *row).collect();
-    let mut holders = if dropped.is_empty() { Vec::new() } else { holders(txn, &dropped).await? }.into_iter();
+    let mut holders = if dropped.is_empty() {
+        Vec::new()
+    } else {
+        holders(txn, &dropped).await?
+    }
+    .into_iter();
     let answer = |id| {
         if inserted.contains(&id) {
             Some(Started::New(InstanceId(id)))
@@ -138,10 +164,21 @@ async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<O
 async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<InstanceId>>> {
     let key = |row: &&NewRow| row.scope.holds(row.status);
     let unique = |row: &&NewRow| row.unique_scope.holds(row.status);
-    let keys = rows.iter().map(|row| row.key.as_ref().filter(|_| key(row)).map(|key| key.as_str()));
-    let uniques =
-        rows.iter().map(|row| row.unique_key.as_ref().filter(|_| unique(row)).map(|key| key.as_bytes()));
-    let holders = txn.read(HOLDERS, vec![Param::list(keys), Param::list(uniques)]).await?;
+    let keys = rows.iter().map(|row| {
+        row.key
+            .as_ref()
+            .filter(|_| key(row))
+            .map(|key| key.as_str())
+    });
+    let uniques = rows.iter().map(|row| {
+        row.unique_key
+            .as_ref()
+            .filter(|_| unique(row))
+            .map(|key| key.as_bytes())
+    });
+    let holders = txn
+        .read(HOLDERS, vec![Param::list(keys), Param::list(uniques)])
+        .await?;
     each(&holders, |cells| cells.next())
 }
 
@@ -150,11 +187,18 @@ async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Opti
 fn places(rows: &[&NewRow]) -> Vec<i32> {
     let distinct = |count: usize, wanted: usize| count == wanted;
     let keys: HashSet<_> = rows.iter().filter_map(|row| row.key.as_ref()).collect();
-    let uniques: HashSet<_> = rows.iter().filter_map(|row| row.unique_key.as_ref()).collect();
+    let uniques: HashSet<_> = rows
+        .iter()
+        .filter_map(|row| row.unique_key.as_ref())
+        .collect();
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    if distinct(keys.len(), rows.iter().filter(|row| row.key.is_some()).count())
-        && distinct(uniques.len(), rows.iter().filter(|row| row.unique_key.is_some()).count())
-    {
+    if distinct(
+        keys.len(),
+        rows.iter().filter(|row| row.key.is_some()).count(),
+    ) && distinct(
+        uniques.len(),
+        rows.iter().filter(|row| row.unique_key.is_some()).count(),
+    ) {
         order.sort_by_cached_key(|at| rows.get(*at).map(|row| (&row.key, &row.unique_key)));
     }
     let mut places = vec![0; rows.len()];
@@ -175,14 +219,23 @@ fn columns(rows: &[&NewRow]) -> Vec<Param> {
         Param::list(rows.iter().map(|row| row.state.as_str())),
         Param::list(rows.iter().map(|row| row.status.code())),
         Param::list(rows.iter().map(|row| row.cause.code())),
-        Param::list(rows.iter().map(|row| row.key.as_ref().map(|key| key.as_str()))),
+        Param::list(
+            rows.iter()
+                .map(|row| row.key.as_ref().map(|key| key.as_str())),
+        ),
         Param::list(rows.iter().map(|row| row.scope.bits())),
-        Param::list(rows.iter().map(|row| row.unique_key.as_ref().map(|key| key.as_bytes()))),
+        Param::list(
+            rows.iter()
+                .map(|row| row.unique_key.as_ref().map(|key| key.as_bytes())),
+        ),
         Param::list(rows.iter().map(|row| row.unique_scope.bits())),
         Param::list(rows.iter().map(|row| row.queue.as_str())),
         Param::list(rows.iter().map(|row| row.priority)),
         Param::list(rows.iter().map(|row| row.due_at)),
-        Param::list(rows.iter().map(|row| row.partition_key.as_ref().map(|key| key.as_str()))),
+        Param::list(
+            rows.iter()
+                .map(|row| row.partition_key.as_ref().map(|key| key.as_str())),
+        ),
         Param::list(rows.iter().map(|row| row.behind)),
         Param::list(rows.iter().map(|row| row.parent)),
         Param::list(rows.iter().map(|row| row.parent_barrier)),

@@ -46,7 +46,9 @@ where machine = any((select $1::text[])::text[])";
 
 /// Locks rows and loads them.
 pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
-    let rows = txn.read(LOCK, vec![Param::list(ids.iter().copied())]).await?;
+    let rows = txn
+        .read(LOCK, vec![Param::list(ids.iter().copied())])
+        .await?;
     each(&rows, row)
 }
 
@@ -56,7 +58,9 @@ pub(crate) async fn due(
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<Touched>> {
-    let rows = txn.read(DUE, vec![Param::one(now), Param::one(limit)]).await?;
+    let rows = txn
+        .read(DUE, vec![Param::one(now), Param::one(limit)])
+        .await?;
     each(&rows, touched)
 }
 
@@ -73,7 +77,10 @@ pub(crate) async fn held(
 }
 
 /// What is declared of machines.
-pub(crate) async fn declared(txn: &mut Transaction<'_>, machines: &[Name]) -> Result<Vec<Declared>> {
+pub(crate) async fn declared(
+    txn: &mut Transaction<'_>,
+    machines: &[Name],
+) -> Result<Vec<Declared>> {
     let machines = Param::list(machines.iter().map(Name::as_str));
     let rows = txn.read(DECLARED, vec![machines]).await?;
     each(&rows, |cells| {
@@ -107,7 +114,11 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         awaits: awaits(cells)?,
         parent: cells.next()?,
         parent_barrier: cells.next()?,
-        family: Family { barrier: cells.next()?, pending: cells.next()?, needed: cells.next()? },
+        family: Family {
+            barrier: cells.next()?,
+            pending: cells.next()?,
+            needed: cells.next()?,
+        },
         history: cells.next()?,
         history_seq: cells.next()?,
         last_error: cells.next()?,
@@ -127,5 +138,8 @@ fn awaits(cells: &mut Cells<'_>) -> Result<Option<Awaits>> {
 }
 
 fn touched(cells: &mut Cells<'_>) -> Result<Touched> {
-    Ok(Touched { id: cells.next()?, partition: cells.next()? })
+    Ok(Touched {
+        id: cells.next()?,
+        partition: cells.next()?,
+    })
 }

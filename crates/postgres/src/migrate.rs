@@ -67,7 +67,10 @@ pub(crate) async fn migrate(client: &Client, allowed: bool) -> Result<()> {
              allow this program to migrate it, or run the migrations by other means"
         )));
     }
-    for migration in MIGRATIONS.iter().filter(|one| i64::from(one.version) > version) {
+    for migration in MIGRATIONS
+        .iter()
+        .filter(|one| i64::from(one.version) > version)
+    {
         if let Err(error) = apply(client, migration).await {
             let _ = client.batch_execute("rollback").await;
             return Err(error);
@@ -78,18 +81,25 @@ pub(crate) async fn migrate(client: &Client, allowed: bool) -> Result<()> {
 
 /// Which version the schema has; 0 when there is none.
 async fn version(client: &Client) -> Result<i64> {
-    let founded = each(&query(client, IS_FOUNDED, Vec::new()).await?, |cells| cells.next())?;
+    let founded = each(&query(client, IS_FOUNDED, Vec::new()).await?, |cells| {
+        cells.next()
+    })?;
     if founded.first() != Some(&true) {
         return Ok(0);
     }
-    let version = each(&query(client, VERSION, Vec::new()).await?, |cells| cells.next())?;
+    let version = each(&query(client, VERSION, Vec::new()).await?, |cells| {
+        cells.next()
+    })?;
     Ok(version.first().copied().unwrap_or(0))
 }
 
 /// Runs one migration, unless another process has done so meanwhile.
 async fn apply(client: &Client, migration: &Migration) -> Result<()> {
     let run = async |sql: &str| {
-        client.batch_execute(sql).await.map_err(|error| classify(&error, Fate::Open))
+        client
+            .batch_execute(sql)
+            .await
+            .map_err(|error| classify(&error, Fate::Open))
     };
     run("begin").await?;
     run(LOCK).await?;
@@ -98,7 +108,11 @@ async fn apply(client: &Client, migration: &Migration) -> Result<()> {
         run(migration.sql).await?;
         let note = vec![Param::one(migration.version), Param::one(migration.name)];
         query(client, NOTE, note).await?;
-        tracing::info!(version = migration.version, name = migration.name, "migrated the schema");
+        tracing::info!(
+            version = migration.version,
+            name = migration.name,
+            "migrated the schema"
+        );
     }
     run("commit").await
 }

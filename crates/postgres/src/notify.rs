@@ -85,13 +85,19 @@ impl Notice {
         if (1..=PAYLOAD_BYTES_MAX).contains(&text.len()) {
             return text;
         }
-        let short = Self { from: self.from, anything: true, ..Self::default() };
+        let short = Self {
+            from: self.from,
+            anything: true,
+            ..Self::default()
+        };
         serde_json::to_string(&short).unwrap_or_default()
     }
 
     /// What this process is to make of a text; what it cannot read may mean anything.
     fn heard(text: &str, own: u64) -> Option<Effects> {
-        let Ok(notice) = serde_json::from_str::<Self>(text) else { return Some(Effects::anything()) };
+        let Ok(notice) = serde_json::from_str::<Self>(text) else {
+            return Some(Effects::anything());
+        };
         (notice.from != Some(own)).then(|| Effects {
             ready: notice.ready,
             ended_elsewhere: notice.ended,
@@ -115,7 +121,11 @@ impl Notifier {
     /// One that has nothing to tell yet.
     pub fn new() -> Self {
         let own = RandomState::new().hash_one(std::process::id());
-        Self { own, gathered: Mutex::default(), wake: Notify::new() }
+        Self {
+            own,
+            gathered: Mutex::default(),
+            wake: Notify::new(),
+        }
     }
 
     /// Tells others, soon.
@@ -134,8 +144,15 @@ impl Notifier {
     }
 
     fn take(&self) -> Option<Notice> {
-        let notice = self.gathered.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Notice { from: Some(self.own), ..notice })
+        let notice = self
+            .gathered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        Some(Notice {
+            from: Some(self.own),
+            ..notice
+        })
     }
 
     /// Sends what is gathered: the first word at once, then all that came meanwhile, together. Ends when it is stopped,
@@ -246,7 +263,10 @@ mod tests {
     use super::*;
 
     fn effects() -> Effects {
-        let mut effects = Effects { ended_elsewhere: true, ..Effects::default() };
+        let mut effects = Effects {
+            ended_elsewhere: true,
+            ..Effects::default()
+        };
         effects.ready.insert(Name::stored("mail"));
         effects.due_at(Timestamp::from_micros(7));
         effects
@@ -255,7 +275,10 @@ mod tests {
     #[test]
     fn a_notice_tells_others_what_happened_and_its_sender_nothing() {
         // rule 6.6
-        let notice = Notice { from: Some(1), ..Notice::of(&effects()) };
+        let notice = Notice {
+            from: Some(1),
+            ..Notice::of(&effects())
+        };
         assert_eq!(Notice::heard(&notice.payload(), 2), Some(effects()));
         assert_eq!(Notice::heard(&notice.payload(), 1), None);
     }
@@ -263,7 +286,10 @@ mod tests {
     #[test]
     fn what_is_too_long_or_not_understood_may_mean_anything() {
         let ready = (0..1000).map(|n| Name::stored(format!("a queue with a long name {n}")));
-        let long = Notice::of(&Effects { ready: ready.collect(), ..Effects::default() });
+        let long = Notice::of(&Effects {
+            ready: ready.collect(),
+            ..Effects::default()
+        });
         assert!(long.payload().len() < 100);
         assert_eq!(Notice::heard(&long.payload(), 1), Some(Effects::anything()));
         assert_eq!(Notice::heard("{", 1), Some(Effects::anything()));
@@ -274,11 +300,17 @@ mod tests {
         // rule 6.6
         let notifier = Notifier::new();
         notifier.tell(&effects());
-        let mut later = Effects { ended: vec![abide_core::model::InstanceId(1)], ..Effects::default() };
+        let mut later = Effects {
+            ended: vec![abide_core::model::InstanceId(1)],
+            ..Effects::default()
+        };
         later.due_at(Timestamp::from_micros(9));
         notifier.tell(&later);
         let notice = notifier.take().unwrap();
-        assert_eq!((notice.due, notice.ended, notice.ready.len()), (Some(7), true, 1));
+        assert_eq!(
+            (notice.due, notice.ended, notice.ready.len()),
+            (Some(7), true, 1)
+        );
         assert!(notifier.take().is_none());
     }
 }

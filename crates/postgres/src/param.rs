@@ -32,7 +32,10 @@ impl Param {
     pub fn one<C: Cell>(value: C) -> Self {
         let mut to = BytesMut::new();
         let bytes = value.write(&mut to).then(|| to.freeze());
-        Self { kind: C::KIND, bytes: Encoded(bytes) }
+        Self {
+            kind: C::KIND,
+            bytes: Encoded(bytes),
+        }
     }
 
     /// An array, in the format that `unnest` takes apart.
@@ -55,11 +58,20 @@ impl Param {
             count += 1;
         }
         // One dimension; whether there are nulls; of what type; how many, counted from 1.
-        let header = [1, i32::from(has_null), C::KIND.oid().cast_signed(), count, 1];
+        let header = [
+            1,
+            i32::from(has_null),
+            C::KIND.oid().cast_signed(),
+            count,
+            1,
+        ];
         for (at, word) in (0..).step_by(4).zip(header) {
             overwrite(&mut to, at, word);
         }
-        Self { kind: C::LIST, bytes: Encoded(Some(to.freeze())) }
+        Self {
+            kind: C::LIST,
+            bytes: Encoded(Some(to.freeze())),
+        }
     }
 
     /// The pair that the driver takes.
@@ -126,16 +138,23 @@ macro_rules! cell {
 cell!(i16, INT2, INT2_ARRAY, |value, to| to.put_i16(*value));
 cell!(i32, INT4, INT4_ARRAY, |value, to| to.put_i32(*value));
 cell!(i64, INT8, INT8_ARRAY, |value, to| to.put_i64(*value));
-cell!(u32, INT4, INT4_ARRAY, |value, to| to.put_i32(i32::try_from(*value).unwrap_or(i32::MAX)));
-cell!(usize, INT8, INT8_ARRAY, |value, to| to.put_i64(i64::try_from(*value).unwrap_or(i64::MAX)));
-cell!(bool, BOOL, BOOL_ARRAY, |value, to| to.put_u8(u8::from(*value)));
-cell!(&str, TEXT, TEXT_ARRAY, |value, to| to.put_slice(value.as_bytes()));
-cell!(Cow<'_, str>, TEXT, TEXT_ARRAY, |value, to| to.put_slice(value.as_bytes()));
+cell!(u32, INT4, INT4_ARRAY, |value, to| to
+    .put_i32(i32::try_from(*value).unwrap_or(i32::MAX)));
+cell!(usize, INT8, INT8_ARRAY, |value, to| to
+    .put_i64(i64::try_from(*value).unwrap_or(i64::MAX)));
+cell!(bool, BOOL, BOOL_ARRAY, |value, to| to
+    .put_u8(u8::from(*value)));
+cell!(&str, TEXT, TEXT_ARRAY, |value, to| to
+    .put_slice(value.as_bytes()));
+cell!(Cow<'_, str>, TEXT, TEXT_ARRAY, |value, to| to
+    .put_slice(value.as_bytes()));
 cell!(&[u8], BYTEA, BYTEA_ARRAY, |value, to| to.put_slice(value));
-cell!(InstanceId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
+cell!(InstanceId, INT8, INT8_ARRAY, |value, to| to
+    .put_i64(value.0));
 cell!(WorkerId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(Epoch, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
-cell!(BarrierNumber, INT4, INT4_ARRAY, |value, to| to.put_i32(value.0));
+cell!(BarrierNumber, INT4, INT4_ARRAY, |value, to| to
+    .put_i32(value.0));
 cell!(Priority, INT2, INT2_ARRAY, |value, to| to.put_i16(value.0));
 cell!(Timestamp, TIMESTAMPTZ, TIMESTAMPTZ_ARRAY, |value, to| {
     to.put_i64((value.as_micros() - EPOCH_US).max(EARLIEST_US))
@@ -168,7 +187,11 @@ pub(crate) fn parts<T>(mut list: &[T], size: impl Fn(&T) -> usize) -> Vec<&[T]> 
 
 /// A text without the one character that PostgreSQL cannot keep.
 pub(crate) fn without_nul(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+    if text.contains('\0') {
+        text.replace('\0', "\u{fffd}").into()
+    } else {
+        text.into()
+    }
 }
 
 #[cfg(test)]
@@ -188,16 +211,28 @@ mod tests {
     #[test]
     fn arrays_are_written_as_the_driver_writes_them() {
         let numbers = [Some(7_i64), None, Some(-1)];
-        assert_eq!(bytes(Param::list(numbers)), driver(numbers.to_vec(), &Type::INT8_ARRAY));
+        assert_eq!(
+            bytes(Param::list(numbers)),
+            driver(numbers.to_vec(), &Type::INT8_ARRAY)
+        );
         let texts = ["", "é", "{a,\"b\"}"];
-        assert_eq!(bytes(Param::list(texts)), driver(texts.to_vec(), &Type::TEXT_ARRAY));
+        assert_eq!(
+            bytes(Param::list(texts)),
+            driver(texts.to_vec(), &Type::TEXT_ARRAY)
+        );
         let none: [bool; 0] = [];
-        assert_eq!(bytes(Param::list(none)), driver(Vec::<bool>::new(), &Type::BOOL_ARRAY));
+        assert_eq!(
+            bytes(Param::list(none)),
+            driver(Vec::<bool>::new(), &Type::BOOL_ARRAY)
+        );
     }
 
     #[test]
     fn moments_count_from_2000_and_stay_within_what_postgresql_knows() {
-        assert_eq!(bytes(Param::one(Timestamp::from_micros(EPOCH_US + 5))), 5_i64.to_be_bytes());
+        assert_eq!(
+            bytes(Param::one(Timestamp::from_micros(EPOCH_US + 5))),
+            5_i64.to_be_bytes()
+        );
         assert_eq!(bytes(Param::one(Timestamp::MIN)), EARLIEST_US.to_be_bytes());
     }
 

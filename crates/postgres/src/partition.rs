@@ -66,7 +66,10 @@ pub(crate) fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result
     if locked > LOCKS_MAX {
         return txn.write(LOCK_ALL_PARTITIONS, Vec::new());
     }
-    txn.write(LOCK_PARTITIONS, vec![Param::list(keys.iter().map(Key::as_str))])
+    txn.write(
+        LOCK_PARTITIONS,
+        vec![Param::list(keys.iter().map(Key::as_str))],
+    )
 }
 
 /// Who stands where.
@@ -74,9 +77,13 @@ pub(crate) async fn partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Resul
     let params = || vec![Param::list(keys.iter().map(Key::as_str))];
     // Two statements, and the second begins when the first has its locks: what a claim took meanwhile is not seen as
     // runnable any more.
-    let (fronts, firsts) = txn.read_both((FRONTS, params()), (FIRSTS, params())).await?;
+    let (fronts, firsts) = txn
+        .read_both((FRONTS, params()), (FIRSTS, params()))
+        .await?;
     let fronts: HashMap<i64, Contender> =
-        each(&fronts, |cells| Ok((cells.next()?, contender(cells)?)))?.into_iter().collect();
+        each(&fronts, |cells| Ok((cells.next()?, contender(cells)?)))?
+            .into_iter()
+            .collect();
     let firsts = each(&firsts, |cells| {
         Ok((cells.next()?, (contender(cells)?, cells.next::<Name>()?)))
     })?;
@@ -106,5 +113,10 @@ pub(crate) fn reorder(
 fn contender(cells: &mut Cells<'_>) -> Result<Contender> {
     let (id, status, priority) = (cells.next()?, cells.next()?, cells.next()?);
     let due_at = cells.next::<Option<_>>()?.unwrap_or_default();
-    Ok(Contender { id, status, priority, due_at })
+    Ok(Contender {
+        id,
+        status,
+        priority,
+        due_at,
+    })
 }

@@ -32,7 +32,11 @@ impl Pool {
     /// A pool of that many connections, none of which is made yet.
     pub fn new(connector: Connector, size: usize) -> Self {
         let permits = Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS));
-        Self { connector, permits, idle: Mutex::default() }
+        Self {
+            connector,
+            permits,
+            idle: Mutex::default(),
+        }
     }
 
     /// A connection; waits while all of them are lent out.
@@ -43,7 +47,12 @@ impl Pool {
             Some(client) => client,
             None => Arc::new(self.connector.connect(None).await?),
         };
-        Ok(Loan { pool: self, client, in_transaction: false, permit })
+        Ok(Loan {
+            pool: self,
+            client,
+            in_transaction: false,
+            permit,
+        })
     }
 
     /// Lends out nothing any more, and ends the connections when those on loan are back.

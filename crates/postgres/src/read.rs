@@ -22,8 +22,11 @@ macro_rules! instance_columns {
 }
 
 /// One instance. Index: `instances_pkey`.
-pub const BY_ID: &str =
-    concat!("select ", instance_columns!(), " from abide.instances where id = $1");
+pub const BY_ID: &str = concat!(
+    "select ",
+    instance_columns!(),
+    " from abide.instances where id = $1"
+);
 
 /// The newest instance that has a key. Index: `instances_key`.
 pub const BY_KEY: &str = concat!(
@@ -86,7 +89,9 @@ pub(crate) async fn query(
     params: Vec<Param>,
 ) -> Result<Vec<Row>> {
     let rows = async {
-        let rows = client.query_typed_raw(sql, params.into_iter().map(Param::typed)).await?;
+        let rows = client
+            .query_typed_raw(sql, params.into_iter().map(Param::typed))
+            .await?;
         rows.try_collect().await
     };
     rows.await.map_err(|error| classify(&error, Fate::Open))
@@ -108,9 +113,16 @@ pub(crate) async fn list(
     before: Option<InstanceId>,
     limit: usize,
 ) -> Result<Page<Instance>> {
-    if filter.key_prefix.as_ref().is_some_and(|prefix| prefix.contains('\0')) {
+    if filter
+        .key_prefix
+        .as_ref()
+        .is_some_and(|prefix| prefix.contains('\0'))
+    {
         // No key begins so, and the server would not take it as text.
-        return Ok(Page { items: Vec::new(), next: None });
+        return Ok(Page {
+            items: Vec::new(),
+            next: None,
+        });
     }
     let params = vec![
         Param::one(before.unwrap_or(InstanceId(i64::MAX))),
@@ -136,11 +148,20 @@ pub(crate) async fn history(
     after: u32,
     limit: usize,
 ) -> Result<Vec<HistoryRow>> {
-    let params = vec![Param::one(id), Param::one(i64::from(after)), Param::one(limit)];
+    let params = vec![
+        Param::one(id),
+        Param::one(i64::from(after)),
+        Param::one(limit),
+    ];
     let rows = query(client, HISTORY, params).await?;
     each(&rows, |cells| {
         let (instance, seq) = (cells.next()?, cells.next()?);
-        Ok(HistoryRow { instance, seq, at: cells.next()?, events: cells.next()? })
+        Ok(HistoryRow {
+            instance,
+            seq,
+            at: cells.next()?,
+            events: cells.next()?,
+        })
     })
 }
 
@@ -152,7 +173,15 @@ pub(crate) async fn endings(
     let rows = query(client, ENDINGS, vec![Param::list(ids.iter().copied())]).await?;
     let found = each(&rows, |cells| {
         let (id, status) = (cells.next()?, cells.next()?);
-        Ok((id, Ending { id, status, result: cells.next()?, last_error: cells.next()? }))
+        Ok((
+            id,
+            Ending {
+                id,
+                status,
+                result: cells.next()?,
+                last_error: cells.next()?,
+            },
+        ))
     })?;
     let found: HashMap<InstanceId, Ending> = found.into_iter().collect();
     let (mut endings, mut missing) = (Vec::new(), Vec::new());
@@ -178,7 +207,11 @@ pub(crate) async fn depths(client: &Client) -> Result<Vec<QueueDepth>> {
     each(&rows, |cells| {
         let (queue, status) = (cells.next()?, cells.next()?);
         let count = u64::try_from(cells.next::<i64>()?).unwrap_or_default();
-        Ok(QueueDepth { queue, status, count })
+        Ok(QueueDepth {
+            queue,
+            status,
+            count,
+        })
     })
 }
 

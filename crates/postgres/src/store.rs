@@ -80,7 +80,11 @@ impl Postgres {
             None => {
                 let clock = Arc::new(SystemClock::default());
                 clock::follow(&clock, &client).await?;
-                tasks.spawn(clock::keep_following(clock.clone(), pool.clone(), stop.clone()));
+                tasks.spawn(clock::keep_following(
+                    clock.clone(),
+                    pool.clone(),
+                    stop.clone(),
+                ));
                 clock
             }
         };
@@ -89,7 +93,13 @@ impl Postgres {
         let (bus, notifier) = (Bus::new(), Arc::new(Notifier::new()));
         if let Some(connector) = ear.map(Arc::new) {
             let ear = Ear::open(&connector).await?;
-            tasks.spawn(listen(ear, connector, bus.clone(), notifier.clone(), stop.clone()));
+            tasks.spawn(listen(
+                ear,
+                connector,
+                bus.clone(),
+                notifier.clone(),
+                stop.clone(),
+            ));
         }
         tasks.spawn({
             let (notifier, pool, stop) = (notifier.clone(), pool.clone(), stop.clone());
@@ -97,7 +107,17 @@ impl Postgres {
         });
         let (limits, analyzing) = (options.limits, Arc::default());
         let stop_when_dropped = stop.clone().drop_guard();
-        Ok(Self { pool, clock, limits, bus, notifier, analyzing, tasks, stop, stop_when_dropped })
+        Ok(Self {
+            pool,
+            clock,
+            limits,
+            bus,
+            notifier,
+            analyzing,
+            tasks,
+            stop,
+            stop_when_dropped,
+        })
     }
 
     /// Runs operations in a transaction that the host has opened on this database, with this store's clock and limits;
@@ -174,7 +194,9 @@ impl Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Postgres")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -225,7 +247,10 @@ impl Store for Postgres {
         Box::pin(async move {
             let params = claim::children_params(&[(parent, barrier)]);
             let rows = read::query(&*self.pool.get().await?, claim::CHILDREN, params).await?;
-            Ok(claim::read_children(&rows)?.into_iter().map(|(_, child)| child).collect())
+            Ok(claim::read_children(&rows)?
+                .into_iter()
+                .map(|(_, child)| child)
+                .collect())
         })
     }
 

@@ -43,17 +43,33 @@ pub(crate) async fn expiring(
     after: Option<Cursor>,
     limit: usize,
 ) -> Result<Vec<Expiring>> {
-    let start = Cursor { finished_at: Timestamp::MIN, id: InstanceId(i64::MIN) };
+    let start = Cursor {
+        finished_at: Timestamp::MIN,
+        id: InstanceId(i64::MIN),
+    };
     let Cursor { finished_at, id } = after.unwrap_or(start);
-    let params =
-        vec![Param::one(before), Param::one(finished_at), Param::one(id), Param::one(limit)];
+    let params = vec![
+        Param::one(before),
+        Param::one(finished_at),
+        Param::one(id),
+        Param::one(limit),
+    ];
     let rows = txn.read(EXPIRING, params).await?;
     each(&rows, |cells| {
-        let cursor = Cursor { finished_at: cells.next()?, id: cells.next()? };
+        let cursor = Cursor {
+            finished_at: cells.next()?,
+            id: cells.next()?,
+        };
         let parent_barrier = cells.next()?;
         let (status, barrier): (Option<Status>, Option<BarrierNumber>) =
             (cells.next()?, cells.next()?);
-        Ok(Expiring { cursor, expired: Expired { parent_barrier, parent: status.zip(barrier) } })
+        Ok(Expiring {
+            cursor,
+            expired: Expired {
+                parent_barrier,
+                parent: status.zip(barrier),
+            },
+        })
     })
 }
 

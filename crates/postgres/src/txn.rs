@@ -10,14 +10,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{Lane, Name};
+use abide_core::model::{Lane, Name, Start};
 use abide_kernel::{Error, Op, Result};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row};
 
+use crate::claim;
 use crate::error::{Fate, classify};
 use crate::param::Param;
-use crate::claim;
 
 /// Opens a transaction. Compiling a statement to machine code costs a hundred times what any of ours takes to run, and
 /// the server would do it wherever it believes that there is much to read.
@@ -54,6 +54,17 @@ enum Stage {
     Committing,
 }
 
+/// A statement after which nothing can follow but COMMIT, which is then sent along with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// A claim, when that many have gone before it. Children are read after the commit: nobody else writes to them.
+    Claim(usize),
+    /// The first insert, of rows that nothing can be in the way of.
+    Insert,
+    /// The renewal of a lease.
+    Renewal,
+}
+
 /// A transaction in flight.
 pub(crate) struct Transaction<'c> {
     client: &'c Client,
@@ -63,8 +74,8 @@ pub(crate) struct Transaction<'c> {
     flight: VecDeque<(Option<Name>, Sent<'c>)>,
     /// What those looks have shown.
     ahead: VecDeque<(Name, Vec<Row>)>,
-    /// How many claims are still to come when the last of them is the last statement of all.
-    claims_left: Option<usize>,
+    /// What the last statement of all will be, if that is known.
+    last: Option<Last>,
     /// How many partitions were locked one by one.
     pub(crate) partitions_locked: usize,
 }
@@ -72,9 +83,8 @@ pub(crate) struct Transaction<'c> {
 impl<'c> Transaction<'c> {
     /// A transaction of our own, which will run these operations.
     pub fn own(client: &'c Client, ops: &[Op]) -> Self {
-        let claims = ops.iter().filter(|op| matches!(op, Op::Claim(_))).count();
         let mut txn = Self::new(client, Stage::Fresh);
-        txn.claims_left = matches!(ops.last(), Some(Op::Claim(_))).then_some(claims);
+        txn.last = last_of(ops);
         for (queue, lanes) in ops.iter().flat_map(asks_for_waiting) {
             let looked = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
             txn.flight.push_back((Some(queue.clone()), looked));
@@ -93,7 +103,7 @@ impl<'c> Transaction<'c> {
             stage,
             flight: VecDeque::new(),
             ahead: VecDeque::new(),
-            claims_left: None,
+            last: None,
             partitions_locked: 0,
         }
     }
@@ -101,7 +111,9 @@ impl<'c> Transaction<'c> {
     /// Sends a statement whose answer holds no rows, and goes on.
     pub fn write(&mut self, sql: &'static str, params: Vec<Param>) -> Result<()> {
         if self.stage == Stage::Committing {
-            return Err(Error::Broken("a write came after the last claim of its transaction".into()));
+            return Err(Error::Broken(
+                "a statement came after the last of its transaction".into(),
+            ));
         }
         let sent = self.send(sql, params);
         self.flight.push_back((None, sent));
@@ -125,23 +137,32 @@ impl<'c> Transaction<'c> {
         let second = self.send(second.0, second.1);
         self.land().await?;
         let first = first.answer().await.map_err(|error| self.failure(&error))?;
-        let second = second.answer().await.map_err(|error| self.failure(&error))?;
+        let second = second
+            .answer()
+            .await
+            .map_err(|error| self.failure(&error))?;
         Ok((first, second))
     }
 
-    /// Sends a claim and waits for its rows. When nothing can follow it, COMMIT is sent along with it.
-    pub async fn read_claim(
+    /// Sends a statement that may be the last and waits for its rows. When it is, COMMIT is sent along with it.
+    pub async fn read_last(
         &mut self,
+        as_last: Last,
         sql: &'static str,
         params: Vec<Param>,
     ) -> Result<Vec<Row>> {
         let sent = self.send(sql, params);
-        self.claims_left = self.claims_left.map(|left| left.saturating_sub(1));
-        let commit = (self.claims_left == Some(0)).then(|| self.send_commit());
+        let commit = (self.last == Some(as_last)).then(|| self.send_commit());
+        if let (Last::Claim(_), Some(Last::Claim(before))) = (as_last, self.last) {
+            self.last = before.checked_sub(1).map(Last::Claim);
+        }
         self.land().await?;
         let rows = sent.answer().await.map_err(|error| self.failure(&error))?;
         if let Some(commit) = commit {
-            commit.answer().await.map_err(|error| self.failure(&error))?;
+            commit
+                .answer()
+                .await
+                .map_err(|error| self.failure(&error))?;
         }
         Ok(rows)
     }
@@ -150,7 +171,9 @@ impl<'c> Transaction<'c> {
     pub async fn read_ahead(&mut self, queue: &Name) -> Result<Option<Vec<Row>>> {
         self.land().await?;
         let seen = self.ahead.pop_front();
-        Ok(seen.filter(|(looked_at, _)| looked_at == queue).map(|(_, rows)| rows))
+        Ok(seen
+            .filter(|(looked_at, _)| looked_at == queue)
+            .map(|(_, rows)| rows))
     }
 
     /// Commits, and looks at all that was not looked at yet. When this answers `Ok`, everything is durable.
@@ -188,7 +211,9 @@ impl<'c> Transaction<'c> {
         }
         let client = self.client;
         sent(async move {
-            let rows = client.query_typed_raw(sql, params.into_iter().map(Param::typed)).await?;
+            let rows = client
+                .query_typed_raw(sql, params.into_iter().map(Param::typed))
+                .await?;
             rows.try_collect().await
         })
     }
@@ -204,7 +229,11 @@ impl<'c> Transaction<'c> {
     }
 
     fn failure(&self, error: &DriverError) -> Error {
-        let fate = if self.stage == Stage::Committing { Fate::Committing } else { Fate::Open };
+        let fate = if self.stage == Stage::Committing {
+            Fate::Committing
+        } else {
+            Fate::Open
+        };
         classify(error, fate)
     }
 }
@@ -212,9 +241,28 @@ impl<'c> Transaction<'c> {
 /// Makes a statement's future send it: the driver does that when it is polled for the first time, and then only waits.
 fn sent<'c>(answer: impl Future<Output = Answered> + Send + 'c) -> Sent<'c> {
     let mut answer: Pin<Box<dyn Future<Output = Answered> + Send + 'c>> = Box::pin(answer);
-    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match answer
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
         Poll::Ready(answered) => Sent::Answered(answered),
         Poll::Pending => Sent::Waiting(answer),
+    }
+}
+
+/// What the last statement of these operations will be, where that can be told.
+fn last_of(ops: &[Op]) -> Option<Last> {
+    let plain = |start: &Start| {
+        start.key.is_none() && start.unique_key.is_none() && start.partition_key.is_none()
+    };
+    match ops {
+        [.., Op::Claim(_)] => {
+            let claims = ops.iter().filter(|op| matches!(op, Op::Claim(_))).count();
+            claims.checked_sub(1).map(Last::Claim)
+        }
+        [Op::Start(starts)] if starts.iter().all(plain) => Some(Last::Insert),
+        [Op::Renew { .. }] => Some(Last::Renewal),
+        _ => None,
     }
 }
 

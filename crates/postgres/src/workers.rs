@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
 use crate::param::Param;
-use crate::txn::Transaction;
+use crate::txn::{Last, Transaction};
 
 /// Inserts a worker, under a number that no other ever had.
 pub const INSERT_WORKER: &str = "\
@@ -62,7 +62,12 @@ pub(crate) async fn insert_worker(
     worker: &NewWorker,
     now: Timestamp,
 ) -> Result<Worker> {
-    let NewWorker { name, lease, queues, lanes } = worker;
+    let NewWorker {
+        name,
+        lease,
+        queues,
+        lanes,
+    } = worker;
     let lease_until = now + *lease;
     let params = vec![
         Param::one(name.as_str()),
@@ -74,15 +79,27 @@ pub(crate) async fn insert_worker(
     ];
     let rows = txn.read(INSERT_WORKER, params).await?;
     let ids: Vec<WorkerId> = each(&rows, |cells| cells.next())?;
-    let id = *ids.first().ok_or_else(|| Error::Broken("a worker got no number".into()))?;
+    let id = *ids
+        .first()
+        .ok_or_else(|| Error::Broken("a worker got no number".into()))?;
     let (name, queues, lanes) = (name.clone(), queues.clone(), lanes.clone());
-    Ok(Worker { id, name, lease_until, started_at: now, queues, lanes })
+    Ok(Worker {
+        id,
+        name,
+        lease_until,
+        started_at: now,
+        queues,
+        lanes,
+    })
 }
 
 /// The workers of a name, which nobody else registers meanwhile.
 pub(crate) async fn workers_named(txn: &mut Transaction<'_>, name: &Name) -> Result<Vec<Worker>> {
     txn.write(LOCK_NAME, vec![Param::one(name.as_str())])?;
-    read_workers(&txn.read(WORKERS_NAMED, vec![Param::one(name.as_str())]).await?)
+    read_workers(
+        &txn.read(WORKERS_NAMED, vec![Param::one(name.as_str())])
+            .await?,
+    )
 }
 
 /// The workers whose lease has run out.
@@ -98,7 +115,10 @@ pub(crate) async fn renew(
     until: Timestamp,
 ) -> Result<bool> {
     let params = vec![Param::one(worker), Param::one(now), Param::one(until)];
-    Ok(!txn.read(RENEW, params).await?.is_empty())
+    Ok(!txn
+        .read_last(Last::Renewal, RENEW, params)
+        .await?
+        .is_empty())
 }
 
 /// Ends leases.
@@ -107,7 +127,10 @@ pub(crate) fn expire_workers(
     workers: &[WorkerId],
     now: Timestamp,
 ) -> Result<()> {
-    txn.write(EXPIRE_WORKERS, vec![Param::list(workers.iter().copied()), Param::one(now)])
+    txn.write(
+        EXPIRE_WORKERS,
+        vec![Param::list(workers.iter().copied()), Param::one(now)],
+    )
 }
 
 /// Forgets workers.
@@ -126,7 +149,17 @@ fn worker(cells: &mut Cells<'_>) -> Result<Worker> {
     let queues = cells.next()?;
     let machines: Vec<Name> = cells.next()?;
     let versions: Vec<i32> = cells.next()?;
-    let lane = |(machine, version)| Lane { machine, version: u32::try_from(version).unwrap_or(0) };
+    let lane = |(machine, version)| Lane {
+        machine,
+        version: u32::try_from(version).unwrap_or(0),
+    };
     let lanes = machines.into_iter().zip(versions).map(lane).collect();
-    Ok(Worker { id, name, lease_until, started_at, queues, lanes })
+    Ok(Worker {
+        id,
+        name,
+        lease_until,
+        started_at,
+        queues,
+        lanes,
+    })
 }

@@ -84,14 +84,22 @@ on conflict (machine, version) do update \
         is distinct from (excluded.first_step, excluded.queue, excluded.history)";
 
 /// Writes rows, each shape by its own statement.
-pub(crate) fn update(txn: &mut Transaction<'_>, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
+pub(crate) fn update(
+    txn: &mut Transaction<'_>,
+    changes: &Changes<'_>,
+    now: Timestamp,
+) -> Result<()> {
     for part in parts(&changes.advances, |one| one.state.size()) {
         txn.write(ADVANCE, advances(part, now))?;
     }
-    for part in parts(&changes.finishes, |one| one.result.map_or(0, |result| result.size())) {
+    for part in parts(&changes.finishes, |one| {
+        one.result.map_or(0, |result| result.size())
+    }) {
         txn.write(FINISH, finishes(part, now))?;
     }
-    for part in parts(&changes.moves, |one| one.state.map_or(0, |state| state.size())) {
+    for part in parts(&changes.moves, |one| {
+        one.state.map_or(0, |state| state.size())
+    }) {
         txn.write(MOVE, moves(part, now))?;
     }
     Ok(())
@@ -113,8 +121,10 @@ pub(crate) fn append(txn: &mut Transaction<'_>, rows: &[HistoryRow]) -> Result<(
 
 /// Writes declarations; of two for one machine and version the last counts.
 pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Result<()> {
-    let sorted: BTreeMap<_, _> =
-        declared.iter().map(|one| ((&one.machine, one.version), one)).collect();
+    let sorted: BTreeMap<_, _> = declared
+        .iter()
+        .map(|one| ((&one.machine, one.version), one))
+        .collect();
     let params = vec![
         Param::list(sorted.values().map(|one| one.machine.as_str())),
         Param::list(sorted.values().map(|one| one.version)),
@@ -152,7 +162,10 @@ fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.history_seq)),
         Param::list(rows().map(last_error)),
         Param::list(rows().map(|row| row.finished_at)),
-        Param::list(list.iter().map(|one| one.result.map(|result| result.as_str()))),
+        Param::list(
+            list.iter()
+                .map(|one| one.result.map(|result| result.as_str())),
+        ),
     ]
 }
 

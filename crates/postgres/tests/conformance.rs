@@ -13,8 +13,11 @@ use abide_postgres::{Options, Postgres};
 
 async fn make(setup: Setup) -> Subject {
     let url = abide_pgtest::server().fresh_database();
-    let options =
-        Options { clock: Some(setup.clock), limits: setup.limits, ..Options::default() };
+    let options = Options {
+        clock: Some(setup.clock),
+        limits: setup.limits,
+        ..Options::default()
+    };
     Subject::new(Postgres::connect(&url, options).await.unwrap())
 }
 

@@ -18,9 +18,7 @@ use abide_kernel::{Error, Op, Store};
 use abide_pgtest::{Server, psql};
 use abide_postgres::tokio_postgres::{self, NoTls};
 use abide_postgres::{Options, Postgres};
-use common::{
-    claim, commit_all, commits, done, fresh, open, register, request, start, start_all,
-};
+use common::{claim, commit_all, commits, done, fresh, open, register, request, start, start_all};
 
 const KILL: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
     where application_name = 'abide' and datname = current_database()";
@@ -52,7 +50,10 @@ async fn a_backend_that_is_killed_during_work_is_replaced() {
 
     let mut host = connect(&url).await;
     let blocker = host.transaction().await.unwrap();
-    blocker.execute("select from abide.instances for update", &[]).await.unwrap();
+    blocker
+        .execute("select from abide.instances for update", &[])
+        .await
+        .unwrap();
     let running = tokio::spawn({
         let store = store.clone();
         async move { store.run(Arc::new([commits(vec![done(held)])])).await }
@@ -82,10 +83,16 @@ async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
     // The claim is the last statement, COMMIT travels with it, and both wait behind a lock on the table.
     let mut host = connect(&url).await;
     let blocker = host.transaction().await.unwrap();
-    blocker.batch_execute("lock table abide.history in share mode").await.unwrap();
+    blocker
+        .batch_execute("lock table abide.history in share mode")
+        .await
+        .unwrap();
     let running = tokio::spawn({
         let store = store.clone();
-        let ops = [commits(vec![done(held)]), Op::Claim(request(worker, &["m"], 1))];
+        let ops = [
+            commits(vec![done(held)]),
+            Op::Claim(request(worker, &["m"], 1)),
+        ];
         async move { store.run(Arc::new(ops)).await }
     });
     until_blocked(&connect(&url).await).await;
@@ -94,11 +101,21 @@ async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
     assert!(matches!(error, Error::Unknown(_)), "{error:?}");
     blocker.rollback().await.unwrap();
 
-    let outcome = abide_kernel::model::Outcome::Done { result: common::json("true") };
+    let outcome = abide_kernel::model::Outcome::Done {
+        result: common::json("true"),
+    };
     let took = Duration::ZERO;
-    let again =
-        abide_kernel::model::Commit { claim: again, outcome, keep: false, took, error: None };
-    assert_eq!(commit_all(&store, vec![again]).await, [Committed::Moved(Status::Done)]);
+    let again = abide_kernel::model::Commit {
+        claim: again,
+        outcome,
+        keep: false,
+        took,
+        error: None,
+    };
+    assert_eq!(
+        commit_all(&store, vec![again]).await,
+        [Committed::Moved(Status::Done)]
+    );
 }
 
 #[tokio::test]
@@ -111,7 +128,10 @@ async fn a_call_that_is_given_up_leaves_no_transaction_behind() {
     let id = held.claim.id();
     let mut host = connect(&url).await;
     let blocker = host.transaction().await.unwrap();
-    blocker.execute("select from abide.instances for update", &[]).await.unwrap();
+    blocker
+        .execute("select from abide.instances for update", &[])
+        .await
+        .unwrap();
     let running = tokio::spawn({
         let store = store.clone();
         async move { store.run(Arc::new([commits(vec![done(held)])])).await }
@@ -123,7 +143,10 @@ async fn a_call_that_is_given_up_leaves_no_transaction_behind() {
     for _ in 0..20 {
         start_all(&store, vec![start("m")]).await;
     }
-    assert_eq!(store.get(&id.into()).await.unwrap().unwrap().status, Status::Executing);
+    assert_eq!(
+        store.get(&id.into()).await.unwrap().unwrap().status,
+        Status::Executing
+    );
     let open = "select count(*) from pg_stat_activity where state like 'idle in transaction%' \
         and datname = current_database()";
     for _ in 0..200 {
@@ -145,23 +168,26 @@ async fn a_server_that_was_away_is_used_again() {
     listener.next().await.unwrap();
 
     tokio::task::block_in_place(|| server.stop());
-    let error = store.run(Arc::new([Op::Start(vec![start("m")])])).await.unwrap_err();
+    let error = store
+        .run(Arc::new([Op::Start(vec![start("m")])]))
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     assert!(matches!(store.next_due().await, Err(Error::Unavailable(_))));
 
     tokio::task::block_in_place(|| server.start());
     start_all(&store, vec![start("m")]).await;
     // rule 6.6: word may have been lost meanwhile, so those who listen are told to look for themselves.
-    let told = async {
-        while !listener.next().await.unwrap().anything {}
-    };
-    tokio::time::timeout(Duration::from_secs(30), told).await.unwrap();
+    let told = async { while !listener.next().await.unwrap().anything {} };
+    tokio::time::timeout(Duration::from_secs(30), told)
+        .await
+        .unwrap();
     assert_eq!(psql(&url, "select count(*) from abide.instances"), "2");
     store.close().await;
 }
 
 #[tokio::test]
-async fn a_deadlock_and_a_guard_are_conflicts() {
+async fn a_guard_that_would_be_broken_is_a_conflict() {
     // rule 2.2: a key that is held when its instance has ended, by two.
     let store = fresh().await;
     let worker = register(&store, "w").await;
@@ -175,8 +201,44 @@ async fn a_deadlock_and_a_guard_are_conflicts() {
     commit_all(&store, vec![done(claimed.next().unwrap())]).await;
     let second = commits(vec![done(claimed.next().unwrap())]);
     let error = store.run(Arc::new([second])).await.unwrap_err();
-    assert!(matches!(&error, Error::Conflict(text) if text.contains("23505")), "{error:?}");
+    assert!(
+        matches!(&error, Error::Conflict(text) if text.contains("23505")),
+        "{error:?}"
+    );
     // The connection is as good as before.
+    start_all(&store, vec![start("m")]).await;
+}
+
+#[tokio::test]
+async fn a_deadlock_is_a_conflict() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = Arc::new(open(&url).await);
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"), start("m")]).await;
+    let held = claim(&store, worker, &["m"], 2).await;
+    let (first, second) = (held[0].claim.id().0, held[1].claim.id().0);
+    let lock = "select from abide.instances where id = $1 for update";
+
+    // The host locks against the order of ids, which the store never does.
+    let mut host = connect(&url).await;
+    let host = host.transaction().await.unwrap();
+    host.execute(lock, &[&second]).await.unwrap();
+    let running = tokio::spawn({
+        let store = store.clone();
+        async move {
+            store
+                .run(Arc::new([commits(held.into_iter().map(done).collect())]))
+                .await
+        }
+    });
+    until_blocked(&connect(&url).await).await;
+    host.execute(lock, &[&first]).await.unwrap();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, Error::Conflict(text) if text.contains("40P01")),
+        "{error:?}"
+    );
+    host.rollback().await.unwrap();
     start_all(&store, vec![start("m")]).await;
 }
 
@@ -185,8 +247,14 @@ async fn a_schema_that_is_gone_is_broken_and_says_so() {
     let url = abide_pgtest::server().fresh_database();
     let store = open(&url).await;
     psql(&url, "drop schema abide cascade");
-    let error = store.run(Arc::new([Op::Start(vec![start("m")])])).await.unwrap_err();
-    assert!(matches!(&error, Error::Broken(text) if text.contains("42P01")), "{error:?}");
+    let error = store
+        .run(Arc::new([Op::Start(vec![start("m")])]))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Broken(text) if text.contains("42P01")),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

@@ -21,8 +21,10 @@ const VERSIONS: &str = "select string_agg(version || ' ' || name, ',' order by v
 #[tokio::test]
 async fn an_empty_database_is_migrated_once() {
     let url = abide_pgtest::server().fresh_database();
-    let all: Vec<String> =
-        migrations().iter().map(|one| format!("{} {}", one.version, one.name)).collect();
+    let all: Vec<String> = migrations()
+        .iter()
+        .map(|one| format!("{} {}", one.version, one.name))
+        .collect();
     let store = open(&url).await;
     assert_eq!(psql(&url, VERSIONS), all.join(","));
     let id = start_all(&store, vec![start("m")]).await[0].id();
@@ -49,7 +51,10 @@ async fn eight_that_come_at_once_migrate_once() {
 async fn a_newer_database_is_refused_with_both_versions() {
     let url = abide_pgtest::server().fresh_database();
     open(&url).await.close().await;
-    psql(&url, "insert into abide.schema_version (version, name) values (999, 'later')");
+    psql(
+        &url,
+        "insert into abide.schema_version (version, name) values (999, 'later')",
+    );
     let Err(Error::Broken(text)) = Postgres::connect(&url, Options::default()).await else {
         panic!("it is opened all the same")
     };
@@ -61,8 +66,13 @@ async fn a_newer_database_is_refused_with_both_versions() {
 #[tokio::test]
 async fn who_may_not_migrate_says_what_is_missing() {
     let url = abide_pgtest::server().fresh_database();
-    let options = || Options { migrate: false, ..Options::default() };
-    let Err(Error::Broken(text)) = Postgres::connect(&url, options()).await else { panic!() };
+    let options = || Options {
+        migrate: false,
+        ..Options::default()
+    };
+    let Err(Error::Broken(text)) = Postgres::connect(&url, options()).await else {
+        panic!()
+    };
     assert!(text.contains("version 0"), "{text}");
     open(&url).await.close().await;
     Postgres::connect(&url, options()).await.unwrap();
@@ -89,14 +99,29 @@ async fn a_role_without_rights_to_change_the_schema_can_use_it() {
 
 #[tokio::test]
 async fn a_wrong_url_is_refused_and_an_absent_server_is_not_there() {
-    let refused = Postgres::connect("mysql://h/d", Options::default()).await.unwrap_err();
-    assert!(refused.to_string().contains("postgres://role:password@host"), "{refused}");
-    let options = Options { listen: Listen::At("nonsense".into()), ..Options::default() };
+    let refused = Postgres::connect("mysql://h/d", Options::default())
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("postgres://role:password@host"),
+        "{refused}"
+    );
+    let options = Options {
+        listen: Listen::At("nonsense".into()),
+        ..Options::default()
+    };
     let url = abide_pgtest::server().fresh_database();
-    assert!(matches!(Postgres::connect(&url, options).await, Err(Error::Broken(_))));
+    assert!(matches!(
+        Postgres::connect(&url, options).await,
+        Err(Error::Broken(_))
+    ));
     let absent = Postgres::connect("postgres://u@127.0.0.1:1/d", Options::default()).await;
     assert!(matches!(absent, Err(Error::Unavailable(_))), "{absent:?}");
     let nobody = url.replacen("abide@", "nobody@", 1);
-    let Err(error) = Postgres::connect(&nobody, Options::default()).await else { panic!() };
+    let Err(error) = Postgres::connect(&nobody, Options::default()).await else {
+        panic!()
+    };
     assert!(error.to_string().contains("nobody"), "{error}");
 }

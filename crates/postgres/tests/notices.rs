@@ -43,7 +43,10 @@ async fn what_one_process_does_another_hears() {
     assert_eq!(next(&mut own).await.ended, [id]);
     assert!(next(&mut other).await.ended_elsewhere);
 
-    let later = Start { when: When::After(Duration::from_secs(3600)), ..start("m") };
+    let later = Start {
+        when: When::After(Duration::from_secs(3600)),
+        ..start("m")
+    };
     start_all(&here, vec![later]).await;
     let due = here.next_due().await.unwrap().unwrap();
     assert_eq!(next(&mut own).await.due, Some(due));
@@ -70,7 +73,10 @@ async fn many_commits_are_told_in_few_words() {
     });
     client.batch_execute("listen abide").await.unwrap();
 
-    let in_queue = |n: usize| Start { queue: Some(name(&format!("q{}", n % 10))), ..start("m") };
+    let in_queue = |n: usize| Start {
+        queue: Some(name(&format!("q{}", n % 10))),
+        ..start("m")
+    };
     join_all((0..400).map(|n| start_all(&store, vec![in_queue(n)]).into_future())).await;
     // A closed store has had its last word.
     store.close().await;
@@ -80,22 +86,43 @@ async fn many_commits_are_told_in_few_words() {
     while let Ok(word) = notices.try_recv() {
         words.push(word);
     }
-    assert!((1..200).contains(&words.len()), "{} words for 400 commits", words.len());
+    assert!(
+        (1..200).contains(&words.len()),
+        "{} words for 400 commits",
+        words.len()
+    );
     for queue in 0..10 {
         let named = format!("\"q{queue}\"");
-        assert!(words.iter().any(|word| word.contains(&named)), "nobody heard of {named}");
+        assert!(
+            words.iter().any(|word| word.contains(&named)),
+            "nobody heard of {named}"
+        );
     }
 }
 
 #[tokio::test]
 async fn who_does_not_listen_hears_only_itself() {
     let url = abide_pgtest::server().fresh_database();
-    let options = Options { listen: Listen::Off, ..Options::default() };
+    let options = Options {
+        listen: Listen::Off,
+        ..Options::default()
+    };
     let deaf = Postgres::connect(&url, options).await.unwrap();
     let other = open(&url).await;
     let mut listener = deaf.listen();
     start_all(&other, vec![start("m")]).await;
-    start_all(&deaf, vec![Start { queue: Some(name("own")), ..start("m") }]).await;
+    start_all(
+        &deaf,
+        vec![Start {
+            queue: Some(name("own")),
+            ..start("m")
+        }],
+    )
+    .await;
     assert!(next(&mut listener).await.ready.contains(&name("own")));
-    assert!(tokio::time::timeout(Duration::from_millis(200), listener.next()).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), listener.next())
+            .await
+            .is_err()
+    );
 }

@@ -33,18 +33,27 @@ async fn an_instance_is_started_claimed_moved_on_and_ended() {
     assert!(matches!(answers[0], Committed::Kept(_)));
     assert_eq!(answers[1], Committed::Moved(Status::Done));
     let instance = store.get(&Target::Id(id)).await.unwrap().unwrap();
-    assert_eq!((instance.step.as_str(), instance.state.as_str()), ("more", "{\"n\":2}"));
+    assert_eq!(
+        (instance.step.as_str(), instance.state.as_str()),
+        ("more", "{\"n\":2}")
+    );
     assert_eq!((instance.status, instance.step_seq), (Status::Executing, 2));
     let history = store.history(id, 0, 10).await.unwrap();
     assert_eq!(history.len(), 1);
-    assert_eq!(history[0].unpack().unwrap()[0].what.kind(), "step_completed");
+    assert_eq!(
+        history[0].unpack().unwrap()[0].what.kind(),
+        "step_completed"
+    );
 }
 
 #[tokio::test]
 async fn a_hundred_thousand_start_in_one_call() {
     // rule 2.3
     let store = fresh().await;
-    let keyed = |n: usize| Start { key: Some(Key::new(format!("k{n}")).unwrap()), ..start("m") };
+    let keyed = |n: usize| Start {
+        key: Some(Key::new(format!("k{n}")).unwrap()),
+        ..start("m")
+    };
     let began = std::time::Instant::now();
     let started = start_all(&store, (0..100_000).map(|_| start("m")).collect()).await;
     println!("without keys: {:?}", began.elapsed());
@@ -67,7 +76,11 @@ async fn of_two_equals_the_first_wins_whichever_key_they_share() {
         scope: Scope::LIVE,
         ..start("m")
     };
-    let started = start_all(&store, vec![with("b", 1), with("a", 1), with("b", 2), with("c", 3)]).await;
+    let started = start_all(
+        &store,
+        vec![with("b", 1), with("a", 1), with("b", 2), with("c", 3)],
+    )
+    .await;
     let first = started[0].id();
     assert_eq!(started[0], Started::New(first));
     assert_eq!(started[1], Started::Duplicate(first));
@@ -84,8 +97,18 @@ async fn several_lanes_are_claimed_in_one_order_and_others_are_left() {
         priority: abide_kernel::model::Priority(priority),
         ..start(machine)
     };
-    let starts = vec![urgent("b", 3), urgent("a", 2), urgent("x", 0), urgent("b", 1), urgent("a", 4)];
-    let ids: Vec<_> = start_all(&store, starts).await.iter().map(|one| one.id()).collect();
+    let starts = vec![
+        urgent("b", 3),
+        urgent("a", 2),
+        urgent("x", 0),
+        urgent("b", 1),
+        urgent("a", 4),
+    ];
+    let ids: Vec<_> = start_all(&store, starts)
+        .await
+        .iter()
+        .map(|one| one.id())
+        .collect();
     let claimed = claim(&store, worker, &["a", "b", "c"], 3).await;
     let claimed: Vec<_> = claimed.iter().map(|one| one.claim.id()).collect();
     assert_eq!(claimed, [ids[3], ids[1], ids[0]]);
@@ -98,7 +121,11 @@ async fn two_claimers_never_get_the_same() {
     // rule 6.1
     let store = Arc::new(fresh().await);
     let worker = register(&store, "w").await;
-    start_all(&store, (0..2000).map(|n| start(["m", "n"][n % 2])).collect()).await;
+    start_all(
+        &store,
+        (0..2000).map(|n| start(["m", "n"][n % 2])).collect(),
+    )
+    .await;
     let claimers = (0..6).map(|n| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -117,7 +144,12 @@ async fn two_claimers_never_get_the_same() {
     for claimer in claimers.collect::<Vec<_>>() {
         ids.extend(claimer.await.unwrap());
     }
-    ids.extend(claim(&store, worker, &["m", "n"], 2000).await.iter().map(|one| one.claim.id()));
+    ids.extend(
+        claim(&store, worker, &["m", "n"], 2000)
+            .await
+            .iter()
+            .map(|one| one.claim.id()),
+    );
     ids.sort_unstable();
     let all = ids.len();
     ids.dedup();
@@ -135,9 +167,53 @@ async fn committing_and_claiming_are_one_transaction() {
         Op::Claim(request(worker, &["m"], 5)),
     ]);
     let answers = store.run(ops).await.unwrap();
-    let [Answer::Committed(_), Answer::Claimed(claimed)] = &answers[..] else { panic!() };
+    let [Answer::Committed(_), Answer::Claimed(claimed)] = &answers[..] else {
+        panic!()
+    };
     assert_eq!(claimed.len(), 1);
     let depths = store.depths().await.unwrap();
     assert_eq!(depths.len(), 1);
-    assert_eq!((depths[0].queue.clone(), depths[0].count), (name("default"), 1));
+    assert_eq!(
+        (depths[0].queue.clone(), depths[0].count),
+        (name("default"), 1)
+    );
+}
+
+#[tokio::test]
+async fn a_kept_step_touches_no_index() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = common::open(&url).await;
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"); 100]).await;
+    let mut held = claim(&store, worker, &["m"], 100).await;
+    let counts = || {
+        let counts = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables \
+            where relid = 'abide.instances'::regclass";
+        let counts = abide_pgtest::psql(&url, counts);
+        let (all, hot) = counts.split_once('|').unwrap();
+        (all.parse::<u32>().unwrap(), hot.parse::<u32>().unwrap())
+    };
+    for step in 0..20 {
+        let kept = held
+            .drain(..)
+            .map(|one| next(one, &format!("s{step}")))
+            .collect();
+        let answers = commit_all(&store, kept).await;
+        let claims = answers.into_iter().map(|answer| match answer {
+            Committed::Kept(claim) => claim,
+            other => panic!("{other:?}"),
+        });
+        held = claims.map(common::going_on).collect();
+    }
+    // The statistics come in late, once the backends that gathered them are gone.
+    store.close().await;
+    for _ in 0..400 {
+        if counts().0 >= 2100 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let (all, hot) = counts();
+    // All but those that found no room beside their old version, and moved to a page where there is.
+    assert!(all >= 2100 && hot >= 1800, "{hot} of {all}");
 }

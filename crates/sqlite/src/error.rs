@@ -22,6 +22,11 @@ pub(crate) fn classed(error: rusqlite::Error) -> Error {
             | ErrorCode::OutOfMemory
             | ErrorCode::OperationInterrupted,
         ) => Error::Unavailable(text),
+        // A key that was free, because its holder's scope left out the status it had, is taken now that the holder comes
+        // back into its scope (rule 2.2).
+        Some(ErrorCode::ConstraintViolation) if text.ends_with("key") && !text.contains("partition_key") => {
+            Error::Conflict(format!("a key would be held twice: {text}"))
+        }
         _ => Error::Broken(text),
     }
 }

@@ -13,6 +13,8 @@ pub(crate) type StartAnswers = Vec<Result<Started, Refusal>>;
 
 struct Request {
     starts: Vec<Start>,
+    /// Until when it waits for a database that is away.
+    until: Instant,
     reply: oneshot::Sender<Result<StartAnswers>>,
 }
 
@@ -23,31 +25,37 @@ const BACKOFF: Duration = Duration::from_millis(50);
 
 /// A hand-over to the task that folds.
 #[derive(Clone)]
-pub(crate) struct Submit(mpsc::UnboundedSender<Request>);
+pub(crate) struct Submit {
+    requests: mpsc::UnboundedSender<Request>,
+    patience: Duration,
+}
 
 impl Submit {
     /// Begins to fold. Requests wait for a database that is away for as long as `patience`.
     pub fn begin(store: Arc<dyn Store>, patience: Duration) -> Self {
-        let (sender, requests) = mpsc::unbounded_channel();
-        tokio::spawn(fold(store, requests, patience));
-        Self(sender)
+        let (requests, received) = mpsc::unbounded_channel();
+        tokio::spawn(fold(store, received));
+        Self { requests, patience }
     }
 
     /// Starts instances; durable when the answer comes.
     pub async fn start(&self, starts: Vec<Start>) -> Result<StartAnswers> {
         let (reply, answer) = oneshot::channel();
-        self.0
-            .send(Request { starts, reply })
-            .map_err(|_| Error::Closed)?;
+        let now = Instant::now();
+        let request = Request {
+            starts,
+            until: now.checked_add(self.patience).unwrap_or(now + FOREVER),
+            reply,
+        };
+        self.requests.send(request).map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 }
 
-async fn fold(
-    store: Arc<dyn Store>,
-    mut requests: mpsc::UnboundedReceiver<Request>,
-    patience: Duration,
-) {
+/// What a patience that no clock can count comes to.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+async fn fold(store: Arc<dyn Store>, mut requests: mpsc::UnboundedReceiver<Request>) {
     let mut left_over = None;
     loop {
         let first = match left_over.take() {
@@ -76,76 +84,46 @@ async fn fold(
                 grown = true;
             }
         }
-        send(&store, batch, patience).await;
+        send(&store, batch).await;
     }
 }
 
-/// Runs a batch; when the database refuses it as a whole, its members one by one.
-async fn send(store: &Arc<dyn Store>, batch: Vec<Request>, patience: Duration) {
-    let sizes: Vec<usize> = batch.iter().map(|request| request.starts.len()).collect();
-    let (starts, replies): (Vec<_>, Vec<_>) =
-        batch.into_iter().map(|one| (one.starts, one.reply)).unzip();
-    if let [_] = sizes.as_slice() {
-        let answer = run(store, starts.into_iter().flatten().collect(), patience).await;
-        reply(replies, vec![answer]);
-        return;
-    }
-    let all: Vec<Start> = starts.iter().flatten().cloned().collect();
-    match run(store, all, patience).await {
-        Ok(answers) => {
-            let mut answers = answers.into_iter();
-            let split = sizes
-                .into_iter()
-                .map(|size| Ok(answers.by_ref().take(size).collect()));
-            reply(replies, split.collect());
-        }
-        Err(Error::Unknown(text)) => {
-            let answers = sizes.iter().map(|_| Err(Error::Unknown(text.clone())));
-            reply(replies, answers.collect());
-        }
-        Err(Error::Unavailable(text)) => {
-            let answers = sizes.iter().map(|_| Err(Error::Unavailable(text.clone())));
-            reply(replies, answers.collect());
-        }
-        Err(_) => {
-            let mut answers = Vec::with_capacity(sizes.len());
-            for starts in starts {
-                answers.push(run(store, starts, patience).await);
-            }
-            reply(replies, answers);
-        }
-    }
-}
-
-fn reply(replies: Vec<oneshot::Sender<Result<StartAnswers>>>, answers: Vec<Result<StartAnswers>>) {
-    for (reply, answer) in replies.into_iter().zip(answers) {
-        // Who has stopped waiting is not told; what was started is started all the same.
-        let _ = reply.send(answer);
-    }
-}
-
-/// Runs one transaction, again and again while nothing was written and there is patience left.
-async fn run(
-    store: &Arc<dyn Store>,
-    starts: Vec<Start>,
-    patience: Duration,
-) -> Result<StartAnswers> {
-    let until = Instant::now() + patience;
-    let ops: Arc<[Op]> = Arc::from([Op::Start(starts)]);
+/// Runs a batch, again and again while nothing was written; whose patience is spent leaves it. When the database refuses
+/// it as a whole, its members go one by one.
+async fn send(store: &Arc<dyn Store>, mut batch: Vec<Request>) {
+    let mut ops = folded(&mut batch);
     loop {
-        match store.run(ops.clone()).await {
+        match run(store, ops.clone()).await {
             Ok(answers) => {
-                return match answers.into_iter().next() {
-                    Some(Answer::Started(answers)) => Ok(answers),
-                    _ => Err(Error::Broken(
-                        "a start was answered with something else".into(),
-                    )),
-                };
+                let mut answers = answers.into_iter();
+                for request in batch {
+                    let own = answers.by_ref().take(request.starts.len()).collect();
+                    request.answer(Ok(own));
+                }
+                return;
             }
-            Err(error) if error.is_passing() && Instant::now() < until => {
-                tokio::time::sleep(BACKOFF).await
+            Err(error) if error.is_passing() => {
+                let now = Instant::now();
+                let spent: Vec<Request> = batch.extract_if(.., |one| one.until <= now).collect();
+                if batch.is_empty() || !spent.is_empty() {
+                    spent.into_iter().for_each(|one| one.fail(&error));
+                    ops = folded(&mut batch);
+                }
+                if batch.is_empty() {
+                    return;
+                }
+                tokio::time::sleep(BACKOFF).await;
             }
-            Err(error) => return Err(error),
+            Err(error) if batch.len() == 1 || matches!(error, Error::Unknown(_)) => {
+                batch.into_iter().for_each(|one| one.fail(&error));
+                return;
+            }
+            Err(_) => {
+                for one in batch {
+                    Box::pin(send(store, vec![one])).await;
+                }
+                return;
+            }
         }
     }
 }

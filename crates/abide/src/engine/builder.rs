@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub stop: CancellationToken,
     /// Drop what runs.
     pub kill: CancellationToken,
+    /// Nothing runs any more: the lease may end.
+    pub over: CancellationToken,
 }
 
 impl Shared {
@@ -49,14 +51,19 @@ impl Shared {
 
     /// Sleeps by the engine's clock, or until it stops.
     pub async fn pause(&self, time: Duration) -> ControlFlow<()> {
+        self.pause_until(&self.stop, time).await
+    }
+
+    /// Sleeps by the engine's clock, or until that end.
+    pub async fn pause_until(&self, end: &CancellationToken, time: Duration) -> ControlFlow<()> {
         let until = self.clock.now() + time;
         while self.clock.now() < until {
             tokio::select! {
-                () = self.stop.cancelled() => return ControlFlow::Break(()),
+                () = end.cancelled() => return ControlFlow::Break(()),
                 () = self.clock.sleep_until(until) => {}
             }
         }
-        if self.stop.is_cancelled() {
+        if end.is_cancelled() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -188,6 +195,7 @@ impl EngineBuilder {
             counters: Counters::default(),
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),
+            over: CancellationToken::new(),
         });
         // Listening begins before the first look, so that nothing can fall between the two.
         let (news, due_news) = (shared.store.listen(), shared.store.listen());

@@ -450,6 +450,7 @@ impl Dispatcher {
         self.shared.kill.cancel();
         self.steps.close();
         self.steps.wait().await;
+        self.shared.over.cancel();
         if died {
             // A dead worker's timers and heartbeats die with it, and it signs nothing off.
             self.shared.stop.cancel();

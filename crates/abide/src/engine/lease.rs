@@ -14,10 +14,15 @@ const BATCH: usize = 500;
 /// How often a lease is renewed before it would run out.
 const RENEWALS: u32 = 3;
 
-/// Renews the lease until the engine stops (rule 6.4), and reclaims (rule 5.3).
+/// Renews the lease until nothing runs any more (rule 6.4), which in a shutdown may be later than the engine's stop (rule
+/// 6.7), and reclaims (rule 5.3).
 pub(super) async fn keep_alive(shared: Arc<Shared>) {
     let interval = shared.settings.lease / RENEWALS;
-    while shared.pause(interval).await.is_continue() {
+    while shared
+        .pause_until(&shared.over, interval)
+        .await
+        .is_continue()
+    {
         if let Err(error) = beat(&shared).await {
             tracing::warn!(%error, worker = %shared.settings.name, "the lease could not be renewed; trying again");
         }
@@ -33,6 +38,10 @@ async fn beat(shared: &Shared) -> Result<()> {
             lease: shared.settings.lease,
         }]))
         .await?;
+    if shared.over.is_cancelled() {
+        // It may have signed off meanwhile, and is not to come back.
+        return Ok(());
+    }
     if matches!(answers.first(), Some(Answer::Heartbeat(Heartbeat::Lost))) {
         tracing::error!(
             worker = %shared.settings.name,

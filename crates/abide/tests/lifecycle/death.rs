@@ -74,7 +74,9 @@ on_every_store! {
     async fn what_a_worker_commits_after_its_claim_was_taken_is_thrown_away(lab: Lab) {
         // rule 1.3
         let gate = Gate::closed();
-        let first = lab.engine().name("w").machine(gated("the first", &gate)).start().await.unwrap();
+        // With one place, so that it cannot claim anew what it has lost.
+        let first = lab.engine().name("w").queue("default", 1).machine(gated("the first", &gate));
+        let first = first.start().await.unwrap();
         let order = lab.start(Script::any(), json!("as it was")).await.unwrap();
         gate.reached_by(1).await;
         // Another process takes the name, and with it all that the first one holds.
@@ -127,7 +129,8 @@ on_every_store! {
         // rules 1.3, 5.3: and the error handler has no part in it.
         let (gate, open) = (Gate::closed(), Gate::closed());
         open.open();
-        let first = lab.engine().name("w").machine(Parent(gate.clone())).start().await.unwrap();
+        let first = lab.engine().name("w").queue("default", 1).machine(Parent(gate.clone()));
+        let first = first.start().await.unwrap();
         let parent = lab.start(Parent(open.clone()), 0).await.unwrap();
         gate.reached_by(1).await;
         let second = lab.again().await.engine().name("w").machine(Parent(open)).machine(quick("child"));

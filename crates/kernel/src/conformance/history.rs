@@ -273,15 +273,12 @@ pub async fn a_history_is_read_from_where_one_stopped(lab: Lab) {
     loop {
         let rows = lab.store.history(id, after, 2).await.unwrap();
         assert!(rows.len() <= 2);
-        let Some(last) = rows
-            .iter()
-            .flat_map(|row| row.unpack().unwrap())
-            .map(|entry| entry.seq)
-            .max()
-        else {
+        let entries = rows.iter().flat_map(|row| row.unpack().unwrap());
+        let Some(last) = entries.clone().map(|entry| entry.seq).max() else {
             break;
         };
-        read.extend(rows.iter().flat_map(|row| row.unpack().unwrap()));
+        assert!(last > after, "{last} was read before");
+        read.extend(entries);
         after = last;
     }
     assert_eq!(read, all);

@@ -64,7 +64,7 @@ impl World {
     }
 
     fn start(&mut self) {
-        let starts: Vec<Start> = (0..self.dice.from_to(1, 4))
+        let starts: Vec<Start> = (0..self.dice.between(1, 4))
             .map(|_| self.some_start())
             .collect();
         self.tell(format!("start {}", starts.len()));
@@ -118,7 +118,7 @@ impl World {
     fn claim(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker = self.workers[at].id;
-        let limit = self.dice.from_to(1, 5);
+        let limit = self.dice.between(1, 5);
         let queue = name(QUEUES[self.dice.below(2)]);
         self.tell(format!("{worker} claims up to {limit} from {queue}"));
         let request = ClaimRequest {
@@ -392,13 +392,13 @@ impl World {
     }
 
     fn fire(&mut self) {
-        let limit = self.dice.from_to(1, 5);
+        let limit = self.dice.between(1, 5);
         self.tell(format!("fire up to {limit}"));
         self.send([Op::Fire { limit }].into());
     }
 
     fn reclaim(&mut self) {
-        let limit = self.dice.from_to(1, 5);
+        let limit = self.dice.between(1, 5);
         self.tell(format!("reclaim up to {limit}"));
         self.send([Op::Reclaim { limit }].into());
     }
@@ -463,7 +463,7 @@ impl World {
                 .iter()
                 .map(|one| one.claim.id())
                 .collect();
-            let limit = self.dice.from_to(1, 4);
+            let limit = self.dice.between(1, 4);
             let op = Op::GiveBackExcept {
                 worker,
                 known,
@@ -480,7 +480,7 @@ impl World {
     fn sign_off(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker: WorkerId = self.workers[at].id;
-        let limit = self.dice.from_to(1, 4);
+        let limit = self.dice.between(1, 4);
         self.tell(format!("{worker} signs off"));
         self.send([Op::SignOff { worker, limit }].into());
         self.forget(at);
@@ -492,7 +492,7 @@ impl World {
         let request = SweepRequest {
             before,
             after: self.cursor,
-            limit: self.dice.from_to(1, 5),
+            limit: self.dice.between(1, 5),
         };
         if let Heard::Answers(answers) = self.send([Op::Sweep(request)].into())
             && let [Answer::Swept { next, .. }] = answers.as_slice()

@@ -25,7 +25,7 @@ impl Dice {
     }
 
     /// A number from `from` to `to`, both included.
-    pub fn from_to(&mut self, from: usize, to: usize) -> usize {
+    pub fn between(&mut self, from: usize, to: usize) -> usize {
         from + self.below(to - from + 1)
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Claimed, Commit, Committed, Json, Lane, Name, Outcome, Start, Started, WorkerId,
+    Cause, Claim, Claimed, Commit, Committed, Json, Kind, Lane, Name, Outcome, Priority, Start,
+    Started, Timestamp, WorkerId,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use abide_postgres::{Options, Postgres};
@@ -46,11 +47,16 @@ pub fn start(machine: &str) -> Start {
 }
 
 pub fn lane(machine: &str) -> Lane {
-    Lane { machine: name(machine), version: 1 }
+    Lane {
+        machine: name(machine),
+        version: 1,
+    }
 }
 
 pub async fn start_all(store: &Postgres, starts: Vec<Start>) -> Vec<Started> {
-    let Answer::Started(each) = one(store, Op::Start(starts)).await else { panic!() };
+    let Answer::Started(each) = one(store, Op::Start(starts)).await else {
+        panic!()
+    };
     each.into_iter().map(Result::unwrap).collect()
 }
 
@@ -61,13 +67,20 @@ pub async fn register(store: &Postgres, worker: &str) -> WorkerId {
         queues: vec![name("default")],
         lanes: vec![lane("m")],
     };
-    let Answer::Registered(worker) = one(store, Op::Register(worker)).await else { panic!() };
+    let Answer::Registered(worker) = one(store, Op::Register(worker)).await else {
+        panic!()
+    };
     worker.id
 }
 
 pub fn request(worker: WorkerId, lanes: &[&str], limit: usize) -> ClaimRequest {
     let lanes = lanes.iter().map(|machine| lane(machine)).collect();
-    ClaimRequest { worker, queue: name("default"), lanes, limit }
+    ClaimRequest {
+        worker,
+        queue: name("default"),
+        lanes,
+        limit,
+    }
 }
 
 pub async fn claim(
@@ -77,30 +90,75 @@ pub async fn claim(
     limit: usize,
 ) -> Vec<Claimed> {
     let answer = one(store, Op::Claim(request(worker, lanes, limit))).await;
-    let Answer::Claimed(claimed) = answer else { panic!() };
+    let Answer::Claimed(claimed) = answer else {
+        panic!()
+    };
     claimed
 }
 
+/// What a worker makes of a claim that it keeps.
+pub fn going_on(claim: Claim) -> Claimed {
+    Claimed {
+        claim,
+        key: None,
+        kind: Kind::Machine,
+        machine: name("m"),
+        version: 1,
+        step: name("begin"),
+        step_seq: 1,
+        attempt: 0,
+        state: Json::null(),
+        queue: name("default"),
+        priority: Priority(0),
+        due_at: Timestamp::default(),
+        cause: Cause::Next,
+        timed_out: false,
+        joins: None,
+        children: Vec::new(),
+    }
+}
+
 pub fn done(claimed: Claimed) -> Commit {
-    commit(claimed, Outcome::Done { result: json("true") }, false)
+    commit(
+        claimed,
+        Outcome::Done {
+            result: json("true"),
+        },
+        false,
+    )
 }
 
 /// Goes on to the next step, and would like to keep the claim.
 pub fn next(claimed: Claimed, step: &str) -> Commit {
-    let outcome = Outcome::Next { step: name(step), state: json("{\"n\":2}"), delay_ms: 0 };
+    let outcome = Outcome::Next {
+        step: name(step),
+        state: json("{\"n\":2}"),
+        delay_ms: 0,
+    };
     commit(claimed, outcome, true)
 }
 
 pub fn commit(claimed: Claimed, outcome: Outcome, keep: bool) -> Commit {
     let took = Duration::from_micros(7);
-    Commit { claim: claimed.claim, outcome, keep, took, error: None }
+    Commit {
+        claim: claimed.claim,
+        outcome,
+        keep,
+        took,
+        error: None,
+    }
 }
 
 pub fn commits(commits: Vec<Commit>) -> Op {
-    Op::Commit { commits, serves: vec![(name("default"), vec![lane("m")])] }
+    Op::Commit {
+        commits,
+        serves: vec![(name("default"), vec![lane("m")])],
+    }
 }
 
 pub async fn commit_all(store: &Postgres, all: Vec<Commit>) -> Vec<Committed> {
-    let Answer::Committed(each) = one(store, commits(all)).await else { panic!() };
+    let Answer::Committed(each) = one(store, commits(all)).await else {
+        panic!()
+    };
     each
 }

@@ -34,11 +34,12 @@ pub(crate) fn claim(
     now: Timestamp,
     mut keep: impl FnMut(Loaded),
 ) -> Result<Vec<Claimed>> {
+    let lanes = distinct(&request.lanes);
     let mut candidates = Vec::new();
-    for lanes in request.lanes.chunks(LANES_AT_ONCE) {
+    for lanes in lanes.chunks(LANES_AT_ONCE) {
         find(conn, request, lanes, &mut candidates)?;
     }
-    if request.lanes.len() > LANES_AT_ONCE {
+    if lanes.len() > LANES_AT_ONCE {
         candidates.sort_unstable_by_key(|one| {
             (one.claimed.priority, one.claimed.due_at, one.claimed.claim.id())
         });
@@ -50,6 +51,14 @@ pub(crate) fn claim(
         candidate.claimed
     });
     Ok(claimed.collect())
+}
+
+/// The lanes, each once: a lane that is asked for twice would find its rows twice.
+fn distinct(lanes: &[Lane]) -> Vec<&Lane> {
+    let mut lanes: Vec<&Lane> = lanes.iter().collect();
+    lanes.sort_unstable();
+    lanes.dedup();
+    lanes
 }
 
 /// The columns that a claim needs.
@@ -80,7 +89,7 @@ pub(crate) fn find_in(lanes: usize, columns: &str) -> String {
 fn find(
     conn: &Connection,
     request: &ClaimRequest,
-    lanes: &[Lane],
+    lanes: &[&Lane],
     found: &mut Vec<Candidate>,
 ) -> Result<()> {
     let mut statement = conn.prepare_cached(&find_in(lanes.len(), CANDIDATE))?;
@@ -100,7 +109,7 @@ fn find(
 fn bind(
     statement: &mut CachedStatement<'_>,
     queue: &Name,
-    lanes: &[Lane],
+    lanes: &[&Lane],
     limit: usize,
 ) -> Result<()> {
     statement.raw_bind_parameter(1, queue.as_str())?;
@@ -223,7 +232,7 @@ fn take(
 /// The priority of the row that would be claimed first.
 pub(crate) fn waiting(conn: &Connection, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
     let mut first = None;
-    for lanes in lanes.chunks(LANES_AT_ONCE) {
+    for lanes in distinct(lanes).chunks(LANES_AT_ONCE) {
         let mut statement = conn.prepare_cached(&find_in(lanes.len(), "id, priority, ready_at"))?;
         bind(&mut statement, queue, lanes, 1)?;
         if let Some(row) = statement.raw_query().next()? {

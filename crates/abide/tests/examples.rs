@@ -1,0 +1,81 @@
+//! Every example runs and says what it should.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Runs an example that was built along with the tests, in an empty directory; what it printed.
+fn run(example: &str, arguments: &[&str]) -> String {
+    let deps = std::env::current_exe().unwrap();
+    let built: PathBuf = deps
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .join("examples")
+        .join(example);
+    let empty = tempfile::tempdir().unwrap();
+    let output = Command::new(&built)
+        .args(arguments)
+        .current_dir(&empty)
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("{} does not run: {error}", built.display()));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{example} failed: {complained}");
+    printed
+}
+
+#[test]
+fn first() {
+    let printed = run("first", &[]);
+    let lines: Vec<&str> = printed.lines().collect();
+    let expected = ["charge", "pack", "ship", "kettle shipped, 100 paid"]
+        .map(|what| format!("instance 1: {what}"));
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn first_refuses_a_connection_string_that_is_none() {
+    let examples = std::env::current_exe().unwrap();
+    let built = examples
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .join("examples/first");
+    let output = Command::new(built).arg("mysql://orders").output().unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && complained.contains("mysql://orders"),
+        "{complained}"
+    );
+}
+
+#[test]
+fn jobs() {
+    let printed = run("jobs", &[]);
+    assert!(
+        printed.starts_with("kettle.small.png\n1000 more, in "),
+        "{printed}"
+    );
+}
+
+#[test]
+fn children() {
+    assert_eq!(run("children", &[]), "500 words\n");
+}
+
+#[test]
+fn errors() {
+    let printed = run("errors", &[]);
+    assert!(
+        printed.contains("attempt 2: the card is declined\nnot paid, and sorry\n"),
+        "{printed}"
+    );
+    assert!(
+        printed.ends_with("6 step_failed\n  7 step_completed\n  8 done\n"),
+        "{printed}"
+    );
+}

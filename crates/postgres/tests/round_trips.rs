@@ -1,0 +1,153 @@
+//! How often a transaction waits for the server: counted by a proxy on the way that delays every answer.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use abide_kernel::model::{Key, Start};
+use abide_kernel::{Answer, Op, Store};
+use abide_postgres::{Listen, Options, Postgres};
+use common::{claim, commits, next, register, request, start, start_all};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long each answer is held back: whatever is sent meanwhile was sent without waiting for it.
+const DELAY: Duration = Duration::from_millis(40);
+
+/// Counts how often something is sent that could have been a consequence of an answer.
+#[derive(Default)]
+struct Trips {
+    count: AtomicUsize,
+    answered: AtomicBool,
+}
+
+impl Trips {
+    fn sent(&self) {
+        if self.answered.swap(false, Ordering::SeqCst) {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn take(&self) -> usize {
+        self.answered.store(true, Ordering::SeqCst);
+        self.count.swap(0, Ordering::SeqCst)
+    }
+}
+
+/// A store behind a proxy, and the proxy's count.
+async fn delayed() -> (Postgres, Arc<Trips>) {
+    let url = abide_pgtest::server().fresh_database();
+    let (scheme, rest) = url.split_once('@').unwrap();
+    let (server, database) = rest.split_once('/').unwrap();
+    let (server, trips) = (server.to_owned(), Arc::new(Trips::default()));
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let through = format!("{scheme}@{}/{database}", proxy.local_addr().unwrap());
+    let counted = trips.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = proxy.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            let (asks, answers) = (counted.clone(), counted.clone());
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
+                    asks.sent();
+                    to_server.write_all(&bytes[..count]).await.unwrap();
+                }
+            });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+                    tokio::time::sleep(DELAY).await;
+                    answers.answered.store(true, Ordering::SeqCst);
+                    if to_client.write_all(&bytes[..count]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let options = Options {
+        listen: Listen::Off,
+        pool_size: 1,
+        ..Options::default()
+    };
+    (Postgres::connect(&through, options).await.unwrap(), trips)
+}
+
+async fn trips_of(store: &Postgres, trips: &Trips, ops: Vec<Op>) -> (usize, Vec<Answer>) {
+    // What was told of the calls before has gone out.
+    tokio::time::sleep(DELAY * 5).await;
+    trips.take();
+    let answers = store.run(ops.into()).await.unwrap();
+    (trips.take(), answers)
+}
+
+#[tokio::test]
+async fn a_claim_is_one_round_trip() {
+    let (store, trips) = delayed().await;
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"); 3]).await;
+    let ops = vec![Op::Claim(request(worker, &["m"], 2))];
+    let (count, answers) = trips_of(&store, &trips, ops).await;
+    assert!(matches!(&answers[0], Answer::Claimed(claimed) if claimed.len() == 2));
+    assert_eq!(count, 1);
+}
+
+#[tokio::test]
+async fn a_commit_is_two_round_trips_and_a_claim_after_it_costs_none() {
+    let (store, trips) = delayed().await;
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"); 5]).await;
+    let held = claim(&store, worker, &["m"], 2).await;
+
+    let kept = commits(held.into_iter().map(|one| next(one, "more")).collect());
+    let (count, _) = trips_of(&store, &trips, vec![kept]).await;
+    assert_eq!(count, 2);
+
+    let held = claim(&store, worker, &["m"], 2).await;
+    let kept = commits(held.into_iter().map(|one| next(one, "more")).collect());
+    let ops = vec![kept, Op::Claim(request(worker, &["m"], 2))];
+    let (count, answers) = trips_of(&store, &trips, ops).await;
+    assert!(matches!(&answers[1], Answer::Claimed(claimed) if claimed.len() == 1));
+    assert_eq!(count, 2);
+}
+
+#[tokio::test]
+async fn a_heartbeat_is_one_round_trip() {
+    let (store, trips) = delayed().await;
+    let worker = register(&store, "w").await;
+    let lease = Duration::from_secs(60);
+    let (count, _) = trips_of(&store, &trips, vec![Op::Renew { worker, lease }]).await;
+    assert_eq!(count, 1);
+}
+
+#[tokio::test]
+async fn a_start_is_one_round_trip_with_a_key_two_and_in_a_partition_four() {
+    let (store, trips) = delayed().await;
+    let (count, _) = trips_of(&store, &trips, vec![Op::Start(vec![start("m"); 3])]).await;
+    assert_eq!(count, 1);
+    let keyed = Start {
+        key: Some(Key::new("k").unwrap()),
+        ..start("m")
+    };
+    let (count, _) = trips_of(&store, &trips, vec![Op::Start(vec![keyed])]).await;
+    assert_eq!(count, 2);
+    let partition = || Start {
+        partition_key: Some(Key::new("p").unwrap()),
+        ..start("m")
+    };
+    let (count, _) = trips_of(&store, &trips, vec![Op::Start(vec![partition(); 3])]).await;
+    assert!(count <= 4, "{count}");
+}
