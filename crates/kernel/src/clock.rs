@@ -10,7 +10,7 @@ pub trait Clock: Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Timestamp;
 
-    /// Waits until that moment has come.
+    /// Waits until that moment has come, or some time less: look at the clock again, and wait again.
     fn sleep_until(&self, moment: Timestamp) -> BoxFuture<'static, ()>;
 }
 
@@ -28,12 +28,17 @@ impl SystemClock {
     /// [`here`](Self::here) tells).
     pub fn follow(&self, before: Timestamp, theirs: Timestamp, after: Timestamp) {
         let middle = before.as_micros() / 2 + after.as_micros() / 2;
-        self.offset_us.store(theirs.as_micros() - middle, std::sync::atomic::Ordering::Relaxed);
+        self.offset_us.store(
+            theirs.as_micros() - middle,
+            std::sync::atomic::Ordering::Relaxed,
+        );
     }
 
     /// The time of this computer, as it is.
     pub fn here() -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
     }
 }

@@ -20,7 +20,9 @@ pub enum Error {
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
     /// The answer to a commit got lost: it may have been written or not. A claim's epoch or a key settles which.
-    #[error("the connection broke while the transaction was being committed, so it is unknown whether it was: {0}")]
+    #[error(
+        "the connection broke while the transaction was being committed, so it is unknown whether it was: {0}"
+    )]
     Unknown(String),
     /// The database is not what it should be. Stop, and keep the evidence.
     #[error("the store is broken: {0}")]

@@ -40,7 +40,13 @@ impl<'a> Ledger<'a> {
             return Ok(());
         }
         for row in txn.lock(ids).await? {
-            let account = Account { was: row.clone(), row, state: None, result: None, told: Vec::new() };
+            let account = Account {
+                was: row.clone(),
+                row,
+                state: None,
+                result: None,
+                told: Vec::new(),
+            };
             self.0.insert(account.was.id, account);
         }
         Ok(())
@@ -79,8 +85,12 @@ impl Account<'_> {
             return Ok(None);
         }
         let first = self.row.history_seq + 1;
-        let row = HistoryRow::pack(self.row.id, first, now, &self.told)
-            .map_err(|error| Error::Broken(format!("history of instance {} cannot be written: {error}", self.row.id)))?;
+        let row = HistoryRow::pack(self.row.id, first, now, &self.told).map_err(|error| {
+            Error::Broken(format!(
+                "history of instance {} cannot be written: {error}",
+                self.row.id
+            ))
+        })?;
         self.row.history_seq += u32::try_from(self.told.len()).unwrap_or(u32::MAX);
         Ok(Some(row))
     }
@@ -96,7 +106,9 @@ impl Account<'_> {
                     effects.due_at(due_at);
                 }
             }
-            status if status.is_terminal() && !was.status.is_terminal() => effects.ended.push(row.id),
+            status if status.is_terminal() && !was.status.is_terminal() => {
+                effects.ended.push(row.id)
+            }
             _ => {}
         }
         let contends = |status| matches!(status, Status::Runnable | Status::Executing);
@@ -119,7 +131,10 @@ impl Account<'_> {
                 changes.advances.push(Advance { row, state });
             }
             None if executing && row.status.is_terminal() => {
-                changes.finishes.push(Finish { row, result: self.result });
+                changes.finishes.push(Finish {
+                    row,
+                    result: self.result,
+                });
             }
             state => changes.moves.push(Move { row, state }),
         }

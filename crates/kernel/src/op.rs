@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Claimed, Commit, Committed, Declared, Heartbeat, InstanceId, Lane, Name, Refusal, Start, Started, Timestamp,
-    Worker, WorkerId,
+    Claim, Claimed, Commit, Committed, Declared, Heartbeat, InstanceId, Lane, Name, Refusal, Start,
+    Started, Timestamp, Worker, WorkerId,
 };
 
 /// A request to change something. A list of them is one transaction.

@@ -22,8 +22,19 @@ pub(crate) struct Turn<'t, T> {
 
 /// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
 /// when it has.
-pub async fn run<T: Txn>(txn: &mut T, ops: &[Op], now: Timestamp, limits: &Limits) -> Result<(Vec<Answer>, Effects)> {
-    let mut turn = Turn { txn, now, limits, effects: Effects::default(), partitions: Vec::new() };
+pub async fn run<T: Txn>(
+    txn: &mut T,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<(Vec<Answer>, Effects)> {
+    let mut turn = Turn {
+        txn,
+        now,
+        limits,
+        effects: Effects::default(),
+        partitions: Vec::new(),
+    };
     // One lock order everywhere: partitions, then instances by id.
     let keys: BTreeSet<&Key> = ops.iter().flat_map(ops::partitions_of).collect();
     turn.lock_partitions(keys).await?;
@@ -35,11 +46,18 @@ pub async fn run<T: Txn>(txn: &mut T, ops: &[Op], now: Timestamp, limits: &Limit
 }
 
 /// Runs operations on a store whose transactions never wait: to the end, in one go.
-pub fn run_now<T: Txn>(txn: &mut T, ops: &[Op], now: Timestamp, limits: &Limits) -> Result<(Vec<Answer>, Effects)> {
+pub fn run_now<T: Txn>(
+    txn: &mut T,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<(Vec<Answer>, Effects)> {
     let future = pin!(run(txn, ops, now, limits));
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answers) => answers,
-        Poll::Pending => Err(Error::Broken("a transaction that never waits has waited".into())),
+        Poll::Pending => Err(Error::Broken(
+            "a transaction that never waits has waited".into(),
+        )),
     }
 }
 
@@ -56,14 +74,20 @@ impl<T: Txn> Turn<'_, T> {
                 ops::partition::settle(self).await?;
                 Answer::Claimed(ops::claim::claim(self, request).await?)
             }
-            Op::Commit { commits, serves } => Answer::Committed(ops::commit::commit(self, commits, serves).await?),
-            Op::GiveBack(claims) => ops::workers::give_back(self, claims).await?,
-            Op::GiveBackExcept { worker, known, limit } => {
-                ops::workers::give_back_except(self, *worker, known, *limit).await?
+            Op::Commit { commits, serves } => {
+                Answer::Committed(ops::commit::commit(self, commits, serves).await?)
             }
+            Op::GiveBack(claims) => ops::workers::give_back(self, claims).await?,
+            Op::GiveBackExcept {
+                worker,
+                known,
+                limit,
+            } => ops::workers::give_back_except(self, *worker, known, *limit).await?,
             Op::Fire { limit } => ops::timers::fire(self, *limit).await?,
             Op::Register(worker) => Answer::Registered(ops::workers::register(self, worker).await?),
-            Op::Renew { worker, lease } => Answer::Heartbeat(ops::workers::renew(self, *worker, *lease).await?),
+            Op::Renew { worker, lease } => {
+                Answer::Heartbeat(ops::workers::renew(self, *worker, *lease).await?)
+            }
             Op::Reclaim { limit } => ops::workers::reclaim(self, *limit).await?,
             Op::SignOff { worker, limit } => ops::workers::sign_off(self, *worker, *limit).await?,
             Op::Sweep(request) => ops::sweep::sweep(self, request).await?,

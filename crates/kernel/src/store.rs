@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use abide_core::model::{BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker};
+use abide_core::model::{
+    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker,
+};
 use futures_util::future::BoxFuture;
 
 use crate::{Answer, Clock, Ending, Filter, Listener, Op, Page, QueueDepth, Result, Target};
@@ -40,13 +42,25 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Page<Instance>>>;
 
     /// The rows of an instance's history whose last event is after `after`, oldest first, at most `limit` rows.
-    fn history(&self, id: InstanceId, after: u32, limit: usize) -> BoxFuture<'_, Result<Vec<HistoryRow>>>;
+    fn history(
+        &self,
+        id: InstanceId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>>;
 
     /// The children of one barrier, by id.
-    fn children(&self, parent: InstanceId, barrier: BarrierNumber) -> BoxFuture<'_, Result<Vec<Child>>>;
+    fn children(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+    ) -> BoxFuture<'_, Result<Vec<Child>>>;
 
     /// How those of the instances named ended that have; an instance that is not there is named in the second list.
-    fn endings<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>>;
+    fn endings<'a>(
+        &'a self,
+        ids: &'a [InstanceId],
+    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>>;
 
     /// The earliest moment at which anything is due.
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;

@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Declared, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Priority, Row,
-    Started, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Declared, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
+    Priority, Row, Started, Timestamp, Worker, WorkerId,
 };
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Expired;
@@ -23,7 +23,8 @@ pub trait Txn: Send {
     fn insert(&mut self, rows: &[NewRow]) -> impl Future<Output = Result<Vec<Started>>> + Send;
 
     /// The declarations of the machines named.
-    fn declared(&mut self, machines: &[Name]) -> impl Future<Output = Result<Vec<Declared>>> + Send;
+    fn declared(&mut self, machines: &[Name])
+    -> impl Future<Output = Result<Vec<Declared>>> + Send;
 
     /// Writes declarations, over those of the same machine and version.
     fn declare(&mut self, declared: &[Declared]) -> impl Future<Output = Result<()>> + Send;
@@ -33,7 +34,11 @@ pub trait Txn: Send {
     fn lock(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Row>>> + Send;
 
     /// Writes rows that were locked, and marks them as updated `now`.
-    fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> impl Future<Output = Result<()>> + Send;
+    fn update(
+        &mut self,
+        changes: &Changes<'_>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Appends to histories.
     fn append(&mut self, rows: &[HistoryRow]) -> impl Future<Output = Result<()>> + Send;
@@ -41,10 +46,18 @@ pub trait Txn: Send {
     /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, by priority, due time
     /// and id, passing over those that another transaction has locked. They become executing under the worker, their
     /// epoch one higher. Answered in that order; without children.
-    fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
+    fn claim(
+        &mut self,
+        request: &ClaimRequest,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
 
     /// The priority of the row that [`claim`](Self::claim) would take first.
-    fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> impl Future<Output = Result<Option<Priority>>> + Send;
+    fn waiting(
+        &mut self,
+        queue: &Name,
+        lanes: &[Lane],
+    ) -> impl Future<Output = Result<Option<Priority>>> + Send;
 
     /// The children of each of these barriers, by id.
     fn children(
@@ -53,7 +66,11 @@ pub trait Txn: Send {
     ) -> impl Future<Output = Result<Vec<(InstanceId, Child)>>> + Send;
 
     /// The first rows, scheduled or awaiting, that are due; not locked.
-    fn due(&mut self, now: Timestamp, limit: usize) -> impl Future<Output = Result<Vec<Touched>>> + Send;
+    fn due(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
     /// Serialises whoever changes who stands where in these partitions, which come sorted and distinct. Taken before
     /// any row is locked.
@@ -64,10 +81,18 @@ pub trait Txn: Send {
     fn partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Partition>>> + Send;
 
     /// Puts the first ones behind, then the second ones in front.
-    fn reorder(&mut self, back: &[InstanceId], front: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+    fn reorder(
+        &mut self,
+        back: &[InstanceId],
+        front: &[InstanceId],
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Inserts a worker.
-    fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> impl Future<Output = Result<Worker>> + Send;
+    fn insert_worker(
+        &mut self,
+        worker: &NewWorker,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Worker>> + Send;
 
     /// The workers of that name, living or not.
     fn workers_named(&mut self, name: &Name) -> impl Future<Output = Result<Vec<Worker>>> + Send;
@@ -84,7 +109,11 @@ pub trait Txn: Send {
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Ends the leases of these workers.
-    fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> impl Future<Output = Result<()>> + Send;
+    fn expire_workers(
+        &mut self,
+        workers: &[WorkerId],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Deletes workers.
     fn delete_workers(&mut self, workers: &[WorkerId]) -> impl Future<Output = Result<()>> + Send;

@@ -24,12 +24,19 @@ pub struct Effects {
 impl Effects {
     /// That anything may have changed.
     pub fn anything() -> Self {
-        Self { anything: true, ..Self::default() }
+        Self {
+            anything: true,
+            ..Self::default()
+        }
     }
 
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.ended.is_empty() && self.due.is_none() && !self.ended_elsewhere && !self.anything
+        self.ready.is_empty()
+            && self.ended.is_empty()
+            && self.due.is_none()
+            && !self.ended_elsewhere
+            && !self.anything
     }
 
     /// Notes that something is due at that moment.

@@ -41,6 +41,11 @@ mod watch;
 mod within;
 mod writer;
 
+#[cfg(test)]
+mod plans_tests;
+#[cfg(test)]
+mod writer_tests;
+
 pub use options::{Options, Synchronous};
 pub use rusqlite;
 pub use schema::{Migration, migrations};

@@ -219,7 +219,7 @@ impl Writer {
     }
 
     /// Stops all writing, also the carrying over of the log at the end: it is the evidence.
-    fn poison(&mut self, why: Option<String>) {
+    pub(crate) fn poison(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
         tracing::error!("{why}");
         if let Err(error) = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {

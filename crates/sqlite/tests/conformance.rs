@@ -7,8 +7,12 @@
     reason = "tests"
 )]
 
+#[path = "common/audit.rs"]
+mod audit;
+
 use abide_kernel::conformance::{Setup, Subject};
 use abide_sqlite::{Options, Sqlite};
+use audit::Audit;
 
 async fn make(setup: Setup) -> Subject {
     let dir = tempfile::tempdir().unwrap();
@@ -17,8 +21,9 @@ async fn make(setup: Setup) -> Subject {
         limits: setup.limits,
         ..Options::default()
     };
-    let store = Sqlite::open(dir.path().join("abide.db"), options).unwrap();
-    Subject::of(store).with(dir)
+    let path = dir.path().join("abide.db");
+    let store = Sqlite::open(&path, options).unwrap();
+    Subject::of(store).with(Audit { path, held: dir })
 }
 
 abide_kernel::conformance_tests!(make);

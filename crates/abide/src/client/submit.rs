@@ -22,6 +22,8 @@ struct Request {
 const BATCH: usize = 1_000;
 /// How long to wait before a database that cannot be reached is tried again.
 const BACKOFF: Duration = Duration::from_millis(50);
+/// What a patience that no clock can count comes to.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A hand-over to the task that folds.
 #[derive(Clone)]
@@ -51,9 +53,6 @@ impl Submit {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 }
-
-/// What a patience that no clock can count comes to.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 async fn fold(store: Arc<dyn Store>, mut requests: mpsc::UnboundedReceiver<Request>) {
     let mut left_over = None;
@@ -90,40 +89,116 @@ async fn fold(store: Arc<dyn Store>, mut requests: mpsc::UnboundedReceiver<Reque
 
 /// Runs a batch, again and again while nothing was written; whose patience is spent leaves it. When the database refuses
 /// it as a whole, its members go one by one.
-async fn send(store: &Arc<dyn Store>, mut batch: Vec<Request>) {
-    let mut ops = folded(&mut batch);
+async fn send(store: &Arc<dyn Store>, batch: Vec<Request>) {
+    let mut batch = Batch::of(batch);
     loop {
-        match run(store, ops.clone()).await {
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
-                for request in batch {
-                    let own = answers.by_ref().take(request.starts.len()).collect();
-                    request.answer(Ok(own));
-                }
+        let error = match batch.run(store).await {
+            Ok(answers) => return batch.answer(answers),
+            Err(error) => error,
+        };
+        if error.is_passing() {
+            let now = Instant::now();
+            if batch.members.iter().any(|member| member.until <= now) {
+                let (spent, patient) = batch.apart().partition(|one| one.until <= now);
+                Batch::of(spent).fail(&error);
+                batch = Batch::of(patient);
+            }
+            if batch.members.is_empty() {
                 return;
             }
-            Err(error) if error.is_passing() => {
-                let now = Instant::now();
-                let spent: Vec<Request> = batch.extract_if(.., |one| one.until <= now).collect();
-                if batch.is_empty() || !spent.is_empty() {
-                    spent.into_iter().for_each(|one| one.fail(&error));
-                    ops = folded(&mut batch);
-                }
-                if batch.is_empty() {
-                    return;
-                }
-                tokio::time::sleep(BACKOFF).await;
+            tokio::time::sleep(BACKOFF).await;
+        } else if batch.members.len() == 1 || matches!(error, Error::Unknown(_)) {
+            return batch.fail(&error);
+        } else {
+            for one in batch.apart() {
+                Box::pin(send(store, vec![one])).await;
             }
-            Err(error) if batch.len() == 1 || matches!(error, Error::Unknown(_)) => {
-                batch.into_iter().for_each(|one| one.fail(&error));
-                return;
-            }
-            Err(_) => {
-                for one in batch {
-                    Box::pin(send(store, vec![one])).await;
-                }
-                return;
-            }
+            return;
         }
+    }
+}
+
+/// Requests that share a transaction.
+struct Batch {
+    ops: Arc<[Op]>,
+    members: Vec<Member>,
+}
+
+/// One request of a batch.
+struct Member {
+    starts: usize,
+    until: Instant,
+    reply: oneshot::Sender<Result<StartAnswers>>,
+}
+
+impl Batch {
+    fn of(requests: Vec<Request>) -> Self {
+        let mut starts = Vec::with_capacity(requests.iter().map(|one| one.starts.len()).sum());
+        let members = requests.into_iter().map(|request| {
+            let member = Member {
+                starts: request.starts.len(),
+                until: request.until,
+                reply: request.reply,
+            };
+            starts.extend(request.starts);
+            member
+        });
+        let members = members.collect();
+        Self {
+            ops: Arc::from([Op::Start(starts)]),
+            members,
+        }
+    }
+
+    /// The requests it was made of.
+    fn apart(self) -> impl Iterator<Item = Request> {
+        let mut starts = match self.ops.first() {
+            Some(Op::Start(starts)) => starts.clone(),
+            _ => Vec::new(),
+        }
+        .into_iter();
+        self.members.into_iter().map(move |member| Request {
+            starts: starts.by_ref().take(member.starts).collect(),
+            until: member.until,
+            reply: member.reply,
+        })
+    }
+
+    async fn run(&self, store: &Arc<dyn Store>) -> Result<StartAnswers> {
+        match store.run(self.ops.clone()).await?.into_iter().next() {
+            Some(Answer::Started(answers)) => Ok(answers),
+            _ => Err(Error::Broken(
+                "a start was answered with something else".into(),
+            )),
+        }
+    }
+
+    /// Gives each request its own of the answers. Who has stopped waiting is not told; what was started is started all
+    /// the same.
+    fn answer(self, answers: StartAnswers) {
+        let mut answers = answers.into_iter();
+        for member in self.members {
+            let own = answers.by_ref().take(member.starts).collect();
+            let _ = member.reply.send(Ok(own));
+        }
+    }
+
+    fn fail(self, error: &Error) {
+        for member in self.members {
+            let _ = member.reply.send(Err(again(error)));
+        }
+    }
+}
+
+/// The same error once more, for another who waits.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Refused(refusal) => Error::Refused(refusal.clone()),
+        Error::Conflict(text) => Error::Conflict(text.clone()),
+        Error::Unavailable(text) => Error::Unavailable(text.clone()),
+        Error::Unknown(text) => Error::Unknown(text.clone()),
+        Error::Closed => Error::Closed,
+        Error::Broken(text) => Error::Broken(text.clone()),
+        other => Error::Broken(other.to_string()),
     }
 }

@@ -39,12 +39,12 @@ pub enum Refusal {
         /// The number.
         version: u32,
     },
-    /// The feature belongs to a later release.
-    #[error("{what} is not in this release")]
-    NotYet {
-        /// What was asked for.
-        what: &'static str,
-    },
+    /// A scope under which claiming could meet a key that is taken.
+    #[error(
+        "a scope with executing in it needs runnable too: an instance that waits for a worker could otherwise lose its \
+         key to another before it runs; to let one run at a time, use a partition"
+    )]
+    BadScope,
 }
 
 impl Refusal {
@@ -55,7 +55,7 @@ impl Refusal {
             Self::LimitExceeded { .. } => "limit_exceeded",
             Self::BadOutcome { .. } => "bad_outcome",
             Self::BadVersion { .. } => "bad_version",
-            Self::NotYet { .. } => "not_yet",
+            Self::BadScope => "bad_scope",
         }
     }
 }

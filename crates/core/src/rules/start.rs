@@ -20,6 +20,12 @@ pub fn row(
     now: Timestamp,
 ) -> Result<NewRow, Refusal> {
     limits.check_state(&start.state)?;
+    for scope in [start.scope, start.unique_scope] {
+        // Claiming moves many rows at once from runnable to executing; none of them may meet a key that is taken.
+        if scope.holds(Status::Executing) && !scope.holds(Status::Runnable) {
+            return Err(Refusal::BadScope);
+        }
+    }
     let declared = newest(start, declared);
     let version = start
         .version
@@ -172,6 +178,23 @@ mod tests {
             resolved(&start(When::After(Duration::MAX)), &[]).due_at,
             Timestamp::MAX
         );
+    }
+
+    #[test]
+    fn a_scope_that_a_claim_could_break_is_refused() {
+        // rule 2.2
+        let limits = Limits::default();
+        let refused = |scope: &[Status]| {
+            let scope = scope.iter().copied().collect();
+            let start = Start {
+                unique_scope: scope,
+                ..Start::of(Name::stored("m"), Json::null())
+            };
+            row(&start, &[], None, &limits, Timestamp::default()).is_err()
+        };
+        assert!(refused(&[Status::Executing]) && refused(&[Status::Executing, Status::Done]));
+        assert!(!refused(&[Status::Runnable, Status::Scheduled]) && !refused(&[]));
+        assert!(!refused(&[Status::Executing, Status::Runnable]));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Claim, Commit, Committed, Declared, InstanceId, Lane, Name, NewRow, Outcome, Priority, Row, Started, Status,
+    Claim, Commit, Committed, Declared, InstanceId, Lane, Name, NewRow, Outcome, Priority, Row,
+    Started, Status,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -23,8 +24,15 @@ pub(crate) async fn commit<T: Txn>(
 ) -> Result<Vec<Committed>> {
     // rule 10.2: whoever ends locks its parent together with itself, or two siblings deadlock.
     let own = commits.iter().map(|commit| commit.claim.id());
-    let parents = commits.iter().filter(|commit| commit.outcome.is_terminal()).filter_map(|c| c.claim.parent());
-    let mut ledger = Ledger::load(turn.txn, own.chain(parents.map(|parent| parent.id)).collect()).await?;
+    let parents = commits
+        .iter()
+        .filter(|commit| commit.outcome.is_terminal())
+        .filter_map(|c| c.claim.parent());
+    let mut ledger = Ledger::load(
+        turn.txn,
+        own.chain(parents.map(|parent| parent.id)).collect(),
+    )
+    .await?;
     let waiting = waiting_by_queue(turn, commits, serves).await?;
     let declared = start::declarations(turn, commits.iter().flat_map(spawned)).await?;
 
@@ -32,7 +40,15 @@ pub(crate) async fn commit<T: Txn>(
     let mut births = Vec::new();
     let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
     for commit in commits {
-        answers.push(one(turn, commit, &mut ledger, &waiting, &declared, &mut births, &mut ends));
+        answers.push(one(
+            turn,
+            commit,
+            &mut ledger,
+            &waiting,
+            &declared,
+            &mut births,
+            &mut ends,
+        ));
     }
     bear(turn, &mut ledger, births).await?;
     tell_parents(turn, &mut ledger, ends).await?;
@@ -42,7 +58,9 @@ pub(crate) async fn commit<T: Txn>(
             *status = account.row.status;
         }
     }
-    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
     Ok(answers)
 }
 
@@ -61,7 +79,9 @@ fn one<'a, T: Txn>(
     births: &mut Vec<Birth<'a>>,
     ends: &mut BTreeMap<InstanceId, Vec<Ended>>,
 ) -> Committed {
-    let Some(account) = ledger.get(commit.claim.id()) else { return Committed::Stale };
+    let Some(account) = ledger.get(commit.claim.id()) else {
+        return Committed::Stale;
+    };
     match standing(&account.row, &commit.claim) {
         Standing::Holds => {}
         Standing::Lost => return Committed::Stale,
@@ -80,26 +100,44 @@ fn one<'a, T: Txn>(
             Err(refusal) => return Committed::Refused(refusal),
         }
     }
-    let facts = Facts { now: turn.now, limits: turn.limits, waiting: waiting.get(&account.row.queue).copied() };
+    let facts = Facts {
+        now: turn.now,
+        limits: turn.limits,
+        waiting: waiting.get(&account.row.queue).copied(),
+    };
     let moved = apply(&mut account.row, commit, facts);
     (account.state, account.result) = (moved.state, moved.result);
     account.told.extend(moved.told);
     let row = &account.row;
     if let (true, Some(parent)) = (row.status.is_terminal(), row.parent) {
-        let ended = Ended { child: row.id, barrier: row.parent_barrier, status: row.status };
+        let ended = Ended {
+            child: row.id,
+            barrier: row.parent_barrier,
+            status: row.status,
+        };
         ends.entry(parent).or_default().push(ended);
     }
-    if moved.kept { Committed::Kept(commit.claim.renewed(row.epoch)) } else { Committed::Moved(row.status) }
+    if moved.kept {
+        Committed::Kept(commit.claim.renewed(row.epoch))
+    } else {
+        Committed::Moved(row.status)
+    }
 }
 
 /// Whether the commit made under this claim kept it, and nothing has ended that hold since. The worker alone does not
 /// tell: it may have claimed anew what this commit put back, and that is another hold.
 fn is_kept(row: &Row, claim: &Claim) -> bool {
-    row.status == Status::Executing && row.worker == Some(claim.worker()) && row.epoch.0 == claim.epoch().0 + 1
+    row.status == Status::Executing
+        && row.worker == Some(claim.worker())
+        && row.epoch.0 == claim.epoch().0 + 1
 }
 
 /// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own.
-async fn bear<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'_>, births: Vec<Birth<'_>>) -> Result<()> {
+async fn bear<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    births: Vec<Birth<'_>>,
+) -> Result<()> {
     let mut rows = Vec::new();
     let mut families = Vec::with_capacity(births.len());
     for birth in births {
@@ -108,8 +146,17 @@ async fn bear<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'_>, births: V
     }
     let mut started = start::insert(turn, &rows).await?.into_iter();
     for (commit, count) in families {
-        let inserted = started.by_ref().take(count).filter(|one| matches!(one, Started::New(_))).count();
-        let (Some(account), Outcome::Spawn { join, timeout_ms, .. }) = (ledger.get(commit.claim.id()), &commit.outcome)
+        let inserted = started
+            .by_ref()
+            .take(count)
+            .filter(|one| matches!(one, Started::New(_)))
+            .count();
+        let (
+            Some(account),
+            Outcome::Spawn {
+                join, timeout_ms, ..
+            },
+        ) = (ledger.get(commit.claim.id()), &commit.outcome)
         else {
             continue;
         };
@@ -136,7 +183,11 @@ async fn tell_parents<T: Txn>(
 ) -> Result<()> {
     // A claim that came without word of its parent: lock it now. Out of order, so this may meet a deadlock, which the
     // database resolves and the caller tries again.
-    let missing: Vec<InstanceId> = ends.keys().copied().filter(|parent| ledger.get(*parent).is_none()).collect();
+    let missing: Vec<InstanceId> = ends
+        .keys()
+        .copied()
+        .filter(|parent| ledger.get(*parent).is_none())
+        .collect();
     ledger.add(turn.txn, &missing).await?;
     for (parent, ended) in ends {
         if let Some(account) = ledger.get(parent) {

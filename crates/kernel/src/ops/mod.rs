@@ -15,14 +15,26 @@ use crate::Op;
 /// The partitions that an operation names itself, to be locked before anything else is.
 pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
     match op {
-        Op::Start(starts) => starts.iter().filter_map(|start| start.partition_key.as_ref()).collect(),
+        Op::Start(starts) => starts
+            .iter()
+            .filter_map(|start| start.partition_key.as_ref())
+            .collect(),
         Op::Commit { commits, .. } => {
             let mut keys = Vec::new();
             for commit in commits {
                 keys.extend(commit.claim.partition());
-                keys.extend(commit.claim.parent().and_then(|parent| parent.partition.as_ref()));
+                keys.extend(
+                    commit
+                        .claim
+                        .parent()
+                        .and_then(|parent| parent.partition.as_ref()),
+                );
                 if let Outcome::Spawn { children, .. } = &commit.outcome {
-                    keys.extend(children.iter().filter_map(|child| child.partition_key.as_ref()));
+                    keys.extend(
+                        children
+                            .iter()
+                            .filter_map(|child| child.partition_key.as_ref()),
+                    );
                 }
             }
             keys

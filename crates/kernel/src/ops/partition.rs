@@ -16,12 +16,19 @@ pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>) -> Result<()> {
     keys.dedup();
     let (mut back, mut front) = (Vec::new(), Vec::new());
     for partition in turn.txn.partitions(&keys).await? {
-        let change = decide(partition.front, partition.first.as_ref().map(|(first, _)| *first));
+        let change = decide(
+            partition.front,
+            partition.first.as_ref().map(|(first, _)| *first),
+        );
         back.extend(change.back);
         if let (Some(id), Some((_, queue))) = (change.front, partition.first) {
             front.push(id);
             turn.effects.ready.insert(queue);
         }
     }
-    if back.is_empty() && front.is_empty() { Ok(()) } else { turn.txn.reorder(&back, &front).await }
+    if back.is_empty() && front.is_empty() {
+        Ok(())
+    } else {
+        turn.txn.reorder(&back, &front).await
+    }
 }

@@ -58,11 +58,18 @@ pub(crate) async fn declarations<'s, T: Txn>(
     }
     machines.sort_unstable();
     machines.dedup();
-    if machines.is_empty() { Ok(Vec::new()) } else { turn.txn.declared(&machines).await }
+    if machines.is_empty() {
+        Ok(Vec::new())
+    } else {
+        turn.txn.declared(&machines).await
+    }
 }
 
 /// Inserts rows and notes what there is to tell of those that are new.
-pub(crate) async fn insert<T: Txn>(turn: &mut Turn<'_, T>, rows: &[NewRow]) -> Result<Vec<Started>> {
+pub(crate) async fn insert<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    rows: &[NewRow],
+) -> Result<Vec<Started>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }

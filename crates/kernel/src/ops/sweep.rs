@@ -7,12 +7,27 @@ use crate::{Answer, Result, SweepRequest, Txn};
 
 /// Deletes a batch of finished instances with all that belongs to them; what a parent still joins is spared
 /// (rule 16.2).
-pub(crate) async fn sweep<T: Txn>(turn: &mut Turn<'_, T>, request: &SweepRequest) -> Result<Answer> {
-    let found = turn.txn.expiring(request.before, request.after, request.limit).await?;
-    let next = (found.len() >= request.limit).then(|| found.last().map(|last| last.cursor)).flatten();
-    let gone: Vec<_> = found.iter().filter(|one| !is_spared(&one.expired)).map(|one| one.cursor.id).collect();
+pub(crate) async fn sweep<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    request: &SweepRequest,
+) -> Result<Answer> {
+    let found = turn
+        .txn
+        .expiring(request.before, request.after, request.limit)
+        .await?;
+    let next = (found.len() >= request.limit)
+        .then(|| found.last().map(|last| last.cursor))
+        .flatten();
+    let gone: Vec<_> = found
+        .iter()
+        .filter(|one| !is_spared(&one.expired))
+        .map(|one| one.cursor.id)
+        .collect();
     if !gone.is_empty() {
         turn.txn.delete(&gone).await?;
     }
-    Ok(Answer::Swept { deleted: gone.len(), next })
+    Ok(Answer::Swept {
+        deleted: gone.len(),
+        next,
+    })
 }

@@ -13,12 +13,16 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
     let mut ledger = locked(turn, &due).await?;
     let mut count = 0;
     for touched in &due {
-        let Some(account) = ledger.get(touched.id) else { continue };
+        let Some(account) = ledger.get(touched.id) else {
+            continue;
+        };
         if let Some(fired) = timers::fire(&mut account.row, turn.now) {
             account.told.extend(fired.happening);
             count += 1;
         }
     }
-    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
     Ok(Answer::Touched { count, more })
 }

@@ -18,7 +18,11 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// [`reclaim`] finds it (rule 5.3).
 pub(crate) async fn register<T: Txn>(turn: &mut Turn<'_, T>, worker: &NewWorker) -> Result<Worker> {
     let earlier = turn.txn.workers_named(&worker.name).await?;
-    let living: Vec<WorkerId> = earlier.iter().filter(|w| w.lease_until > turn.now).map(|w| w.id).collect();
+    let living: Vec<WorkerId> = earlier
+        .iter()
+        .filter(|w| w.lease_until > turn.now)
+        .map(|w| w.id)
+        .collect();
     if !living.is_empty() {
         turn.txn.expire_workers(&living, turn.now).await?;
     }
@@ -26,9 +30,17 @@ pub(crate) async fn register<T: Txn>(turn: &mut Turn<'_, T>, worker: &NewWorker)
 }
 
 /// Renews a worker's lease: one statement, however many steps it runs (rule 6.4).
-pub(crate) async fn renew<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, lease: Duration) -> Result<Heartbeat> {
+pub(crate) async fn renew<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    worker: WorkerId,
+    lease: Duration,
+) -> Result<Heartbeat> {
     let renewed = turn.txn.renew(worker, turn.now, turn.now + lease).await?;
-    Ok(if renewed { Heartbeat::Renewed } else { Heartbeat::Lost })
+    Ok(if renewed {
+        Heartbeat::Renewed
+    } else {
+        Heartbeat::Lost
+    })
 }
 
 /// Takes from dead workers what they held (rule 5.3), and forgets those that have been dead for long.
@@ -36,10 +48,15 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
     let mut count = 0;
     let mut forgotten = Vec::new();
     for worker in turn.txn.dead_workers(turn.now).await? {
-        let held = turn.txn.held(worker.id, InstanceId(0), limit.saturating_sub(count)).await?;
+        let held = turn
+            .txn
+            .held(worker.id, InstanceId(0), limit.saturating_sub(count))
+            .await?;
         let mut ledger = locked(turn, &held).await?;
         for touched in &held {
-            let Some(account) = ledger.get(touched.id) else { continue };
+            let Some(account) = ledger.get(touched.id) else {
+                continue;
+            };
             if account.row.worker == Some(worker.id)
                 && let Some(told) = take_back(&mut account.row, &worker.name, turn.now)
             {
@@ -47,7 +64,9 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
                 count += 1;
             }
         }
-        ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+        ledger
+            .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+            .await?;
         if held.is_empty() && worker.lease_until + REMEMBERED < turn.now {
             forgotten.push(worker.id);
         }
@@ -66,12 +85,18 @@ pub(crate) async fn give_back<T: Txn>(turn: &mut Turn<'_, T>, claims: &[Claim]) 
     let mut ledger = Ledger::load(turn.txn, claims.iter().map(Claim::id).collect()).await?;
     let mut count = 0;
     for claim in claims {
-        let Some(account) = ledger.get(claim.id()) else { continue };
-        if standing(&account.row, claim) == Standing::Holds && put_back(&mut account.row, turn.now).is_some() {
+        let Some(account) = ledger.get(claim.id()) else {
+            continue;
+        };
+        if standing(&account.row, claim) == Standing::Holds
+            && put_back(&mut account.row, turn.now).is_some()
+        {
             count += 1;
         }
     }
-    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
     Ok(Answer::Touched { count, more: false })
 }
 
@@ -90,7 +115,10 @@ pub(crate) async fn give_back_except<T: Txn>(
         let Some(last) = held.last() else { break };
         after = last.id;
         let full = held.len() >= limit;
-        unknown.extend(held.into_iter().filter(|touched| !known.contains(&touched.id)));
+        unknown.extend(
+            held.into_iter()
+                .filter(|touched| !known.contains(&touched.id)),
+        );
         if !full || unknown.len() >= limit {
             break;
         }
@@ -101,7 +129,11 @@ pub(crate) async fn give_back_except<T: Txn>(
 }
 
 /// Gives back all that a worker holds, and when nothing is left, forgets it (rule 6.7).
-pub(crate) async fn sign_off<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, limit: usize) -> Result<Answer> {
+pub(crate) async fn sign_off<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    worker: WorkerId,
+    limit: usize,
+) -> Result<Answer> {
     let held = turn.txn.held(worker, InstanceId(0), limit).await?;
     let more = held.len() >= limit;
     let count = put_all_back(turn, worker, &held).await?;
@@ -111,21 +143,38 @@ pub(crate) async fn sign_off<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, l
     Ok(Answer::Touched { count, more })
 }
 
-async fn put_all_back<T: Txn>(turn: &mut Turn<'_, T>, worker: WorkerId, held: &[Touched]) -> Result<usize> {
+async fn put_all_back<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    worker: WorkerId,
+    held: &[Touched],
+) -> Result<usize> {
     let mut ledger = locked(turn, held).await?;
     let mut count = 0;
     for touched in held {
-        let Some(account) = ledger.get(touched.id) else { continue };
+        let Some(account) = ledger.get(touched.id) else {
+            continue;
+        };
         if account.row.worker == Some(worker) && put_back(&mut account.row, turn.now).is_some() {
             count += 1;
         }
     }
-    ledger.write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions).await?;
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
     Ok(count)
 }
 
 /// Locks rows that were found without a lock: their partitions first.
-pub(super) async fn locked<'a, T: Txn>(turn: &mut Turn<'_, T>, touched: &[Touched]) -> Result<Ledger<'a>> {
-    turn.lock_partitions(touched.iter().filter_map(|one| one.partition.as_ref()).collect()).await?;
+pub(super) async fn locked<'a, T: Txn>(
+    turn: &mut Turn<'_, T>,
+    touched: &[Touched],
+) -> Result<Ledger<'a>> {
+    turn.lock_partitions(
+        touched
+            .iter()
+            .filter_map(|one| one.partition.as_ref())
+            .collect(),
+    )
+    .await?;
     Ledger::load(turn.txn, touched.iter().map(|one| one.id).collect()).await
 }

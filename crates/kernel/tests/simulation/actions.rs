@@ -1,36 +1,15 @@
 //! What can happen in a simulation, each action rolled by dice.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Claim, Commit, Committed, Declared, Heartbeat, InstanceId, Join, Json, Key, Lane, Name,
-    Outcome, Priority, Scope, Start, Status, UniqueKey, Wait, When, WorkerId,
+    Claim, Commit, Committed, Declared, Heartbeat, InstanceId, Json, Outcome, Start, Status,
+    WorkerId,
 };
 use abide_kernel::{Answer, ClaimRequest, Clock, NewWorker, Op, SweepRequest};
 
+use crate::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
 use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
-
-const QUEUES: [&str; 2] = ["default", "slow"];
-const MACHINES: [(&str, u32); 3] = [("m", 1), ("m", 2), ("n", 1)];
-const PARTITIONS: [&str; 3] = ["p", "q", "r"];
-const LEASE: Duration = Duration::from_secs(30);
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn lanes() -> Vec<Lane> {
-    let lane = |(machine, version): &(&str, u32)| Lane {
-        machine: name(machine),
-        version: *version,
-    };
-    MACHINES.iter().map(lane).collect()
-}
-
-fn serves() -> Vec<(Name, Vec<Lane>)> {
-    QUEUES.iter().map(|queue| (name(queue), lanes())).collect()
-}
 
 impl World {
     /// Does one thing.
@@ -71,41 +50,6 @@ impl World {
         self.send([Op::Start(starts)].into());
     }
 
-    fn some_start(&mut self) -> Start {
-        let (machine, version) = *self.dice.pick(&MACHINES);
-        let mut start = Start::of(name(machine), Json::null());
-        start.version = self.dice.chance(70).then_some(version);
-        start.queue = self.dice.chance(30).then(|| name("slow"));
-        start.priority = Priority(self.dice.below(3) as i16 - 1);
-        start.history = self.dice.chance(10).then_some(false);
-        if self.dice.chance(40) {
-            start.partition_key = Some(Key::new(self.dice.pick(&PARTITIONS)).unwrap());
-        }
-        if self.dice.chance(30) {
-            start.key = Some(Key::new(format!("k{}", self.dice.below(6))).unwrap());
-            start.scope = self.some_scope();
-        }
-        if self.dice.chance(15) {
-            start.unique_key = Some(UniqueKey::new([self.dice.below(5) as u8]).unwrap());
-            start.unique_scope = self.some_scope();
-        }
-        if self.dice.chance(20) {
-            start.when = When::After(Duration::from_millis(self.dice.below(40_000) as u64));
-        }
-        start
-    }
-
-    fn some_scope(&mut self) -> Scope {
-        let scopes = [
-            Scope::LIVE,
-            Scope::LIVE,
-            Scope::LIVE.and(Status::Done),
-            Scope::ALWAYS,
-            Scope::NEVER,
-        ];
-        *self.dice.pick(&scopes)
-    }
-
     /// A worker, registered if there is none. It may have died long ago without knowing it.
     fn some_worker(&mut self) -> Option<usize> {
         if self.workers.is_empty() {
@@ -115,7 +59,7 @@ impl World {
         (most > 0).then(|| self.dice.below(most))
     }
 
-    fn claim(&mut self) {
+    pub fn claim(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker = self.workers[at].id;
         let limit = self.dice.between(1, 5);
@@ -133,7 +77,7 @@ impl World {
     }
 
     /// Notes what a worker has heard that it holds.
-    fn take(&mut self, at: usize, answers: Vec<Answer>) {
+    pub fn take(&mut self, at: usize, answers: Vec<Answer>) {
         for answer in answers {
             let Answer::Claimed(claimed) = answer else {
                 continue;
@@ -148,236 +92,6 @@ impl World {
                 });
             }
         }
-    }
-
-    fn commit(&mut self) {
-        let busy = |worker: &Worker| !worker.held.is_empty();
-        let Some(at) = self.workers.iter().position(busy) else {
-            return self.claim();
-        };
-        // The busy one longest there would else commit alone.
-        self.workers.rotate_left(at + 1);
-        let at = self.workers.len() - 1;
-        let mut held = Vec::new();
-        while held.len() < 3 && !self.workers[at].held.is_empty() {
-            let most = self.workers[at].held.len();
-            held.push(self.workers[at].held.swap_remove(self.dice.below(most)));
-        }
-        let commits: Vec<Commit> = held
-            .iter()
-            .map(|one| self.some_commit(&one.claim))
-            .collect();
-        let outcomes: Vec<Outcome> = commits.iter().map(|one| one.outcome.clone()).collect();
-        let told: Vec<String> = commits
-            .iter()
-            .map(|one| format!("{}: {}", one.claim.id(), one.outcome.name()))
-            .collect();
-        self.tell(format!(
-            "{} commits {}",
-            self.workers[at].id,
-            told.join(", ")
-        ));
-        let mut ops = vec![Op::Commit {
-            commits,
-            serves: serves(),
-        }];
-        if self.dice.chance(30) {
-            ops.push(Op::Claim(ClaimRequest {
-                worker: self.workers[at].id,
-                queue: name("default"),
-                lanes: lanes(),
-                limit: 2,
-            }));
-        }
-        let ops: Arc<[Op]> = ops.into();
-        let mut unheard = None;
-        for _ in 0..3 {
-            match self.send(ops.clone()) {
-                Heard::Answers(mut answers) => {
-                    if let Some(unheard) = unheard {
-                        assert_eq!(kinds(&answers), unheard, "it is not answered as before");
-                    }
-                    self.take(at, answers.split_off(1));
-                    return self.hear(at, held, outcomes, answers);
-                }
-                Heard::Refused => {}
-                Heard::Lost(answers) => unheard = Some(kinds(&answers)),
-            }
-            if self.dice.chance(30) {
-                break;
-            }
-            self.tell("  it is sent again".into());
-        }
-        match unheard {
-            None => self.workers[at].held.extend(held),
-            Some(_) => self.limbo.extend(held.into_iter().map(|one| one.claim)),
-        }
-    }
-
-    /// Hears what became of commits.
-    fn hear(
-        &mut self,
-        at: usize,
-        held: Vec<Held>,
-        outcomes: Vec<Outcome>,
-        mut answers: Vec<Answer>,
-    ) {
-        let Some(Answer::Committed(each)) = answers.pop() else {
-            panic!("no answer to a commit")
-        };
-        assert_eq!(each.len(), held.len());
-        for ((mut one, outcome), answer) in held.into_iter().zip(outcomes).zip(each) {
-            let id = one.claim.id();
-            match answer {
-                Committed::Moved(_) | Committed::Kept(_) => {
-                    self.check_told(id, one.step_seq, one.attempt);
-                    self.taken.push((again(&one.claim), outcome));
-                    if let Committed::Kept(claim) = answer {
-                        assert!(
-                            !self.is_granted(&claim),
-                            "{claim:?} is kept and was claimed anew"
-                        );
-                        (one.claim, one.step_seq, one.attempt) = (claim, one.step_seq + 1, 0);
-                        self.workers[at].held.push(one);
-                    }
-                }
-                Committed::Stale => self.taken.push((one.claim, outcome)),
-                Committed::Refused(_) => self.workers[at].held.push(one),
-            }
-        }
-    }
-
-    fn some_commit(&mut self, claim: &Claim) -> Commit {
-        Commit {
-            claim: again(claim),
-            outcome: self.some_outcome(),
-            keep: self.dice.chance(50),
-            took: Duration::from_millis(self.dice.below(900) as u64),
-            error: self.dice.chance(10).then(|| "it failed".to_owned()),
-        }
-    }
-
-    fn some_outcome(&mut self) -> Outcome {
-        let state = Json::of(&self.dice.below(1000)).unwrap();
-        let delay_ms = if self.dice.chance(60) {
-            0
-        } else {
-            self.dice.below(30_000) as u64
-        };
-        match self.dice.below(100) {
-            0..25 => Outcome::Next {
-                step: name("b"),
-                state,
-                delay_ms,
-            },
-            25..34 => Outcome::Retry { state, delay_ms },
-            34..46 => {
-                let some_names = self.dice.chance(60);
-                // Without a signal and without a time it is refused.
-                let some_time = some_names || self.dice.chance(80);
-                Outcome::Wait(Wait {
-                    signals: some_names.then(|| name("s")).into_iter().collect(),
-                    timeout_ms: some_time.then_some(delay_ms),
-                    next: name("woken"),
-                    state,
-                })
-            }
-            46..68 => self.some_family(state),
-            68..92 => Outcome::Done { result: state },
-            _ => Outcome::Stop {
-                reason: "no".to_owned(),
-            },
-        }
-    }
-
-    fn some_family(&mut self, state: Json) -> Outcome {
-        // Few when there are many already, or the program gets too large to be checked at every turn.
-        let count = if self.living() > 40 {
-            0
-        } else {
-            self.dice.below(4)
-        };
-        Outcome::Spawn {
-            children: (0..count).map(|_| self.some_start()).collect(),
-            next: name("joined"),
-            state,
-            join: Join {
-                at_least: self.dice.chance(30).then(|| self.dice.below(4) as u32),
-            },
-            timeout_ms: self.dice.chance(30).then(|| self.dice.below(30_000) as u64),
-        }
-    }
-
-    /// A process that was thought dead comes with a commit.
-    fn commit_from_limbo(&mut self) {
-        let most = self.limbo.len();
-        if most == 0 {
-            return;
-        }
-        let claim = self.limbo.swap_remove(self.dice.below(most));
-        let commit = self.some_commit(&claim);
-        let (id, outcome) = (claim.id(), commit.outcome.clone());
-        self.tell(format!("a ghost commits {id}: {}", outcome.name()));
-        let op = Op::Commit {
-            commits: vec![commit],
-            serves: serves(),
-        };
-        match self.send([op].into()) {
-            Heard::Answers(mut answers) => match answers.pop() {
-                Some(Answer::Committed(mut each)) => match each.pop() {
-                    Some(Committed::Kept(kept)) => self.limbo.push(kept),
-                    Some(Committed::Refused(_)) => self.limbo.push(claim),
-                    _ => self.taken.push((claim, outcome)),
-                },
-                other => panic!("{other:?}"),
-            },
-            Heard::Refused | Heard::Lost(_) => self.limbo.push(claim),
-        }
-    }
-
-    /// What was taken, or stale, is sent once more: nothing may change.
-    fn commit_again(&mut self) {
-        if self.taken.is_empty() {
-            return;
-        }
-        let (claim, outcome) = self.dice.pick(&self.taken);
-        let (claim, mut outcome) = (again(claim), outcome.clone());
-        if self.dice.chance(30) {
-            outcome = self.some_outcome();
-        }
-        self.tell(format!(
-            "{} is committed again: {}",
-            claim.id(),
-            outcome.name()
-        ));
-        let commit = Commit {
-            outcome,
-            ..self.some_commit(&claim)
-        };
-        let before = self.snapshot();
-        let op = Op::Commit {
-            commits: vec![commit],
-            serves: serves(),
-        };
-        let answers = self.run([op].into()).unwrap();
-        let [Answer::Committed(each)] = answers.as_slice() else {
-            panic!("{answers:?}")
-        };
-        match each.as_slice() {
-            [Committed::Kept(kept)] => {
-                assert!(
-                    !self.is_granted(kept),
-                    "{kept:?} is kept and was claimed anew"
-                );
-            }
-            [Committed::Moved(_) | Committed::Stale] => {}
-            other => panic!("it is answered with {other:?}"),
-        }
-        assert_eq!(
-            before,
-            self.snapshot(),
-            "a commit that comes twice changes nothing"
-        );
     }
 
     fn let_time_pass(&mut self) {
@@ -609,19 +323,4 @@ impl World {
             assert!(each.iter().all(done), "{each:?}");
         }
     }
-}
-
-/// Of what kind the answers to commits are: where an instance stands may have changed, but not what became of a commit.
-fn kinds(answers: &[Answer]) -> Vec<&'static str> {
-    let kind = |one: &Committed| match one {
-        Committed::Moved(_) => "moved",
-        Committed::Kept(_) => "kept",
-        Committed::Stale => "stale",
-        Committed::Refused(_) => "refused",
-    };
-    let committed = answers.iter().filter_map(|answer| match answer {
-        Answer::Committed(each) => Some(each.iter().map(kind)),
-        _ => None,
-    });
-    committed.flatten().collect()
 }

@@ -11,7 +11,9 @@
 )]
 
 mod actions;
+mod commits;
 mod dice;
+mod roll;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +25,7 @@ use world::World;
 /// How many seeds run unless the environment says otherwise: a few seconds' worth.
 const SEEDS: u64 = 300;
 /// How many actions a program has.
-const ACTIONS: usize = 160;
+const ACTIONS: usize = 120;
 /// How many of the last actions are shown when a seed fails.
 const SHOWN: usize = 12;
 

@@ -62,9 +62,12 @@ fn distinct(lanes: &[Lane]) -> Vec<&Lane> {
 }
 
 /// The columns that a claim needs.
-const CANDIDATE: &str = "\
+pub(crate) const CANDIDATE: &str = "\
     id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
     taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, state";
+
+/// The columns that it is ordered by.
+pub(crate) const ORDER: &str = "id, priority, ready_at";
 
 /// The statement that finds the first rows of that many lanes, by `abide_claimable`. Each lane is one select, in order
 /// as it comes from the index, and SQLite merges them as it reads: it reads as many rows as are asked for, and one more
@@ -233,7 +236,7 @@ fn take(
 pub(crate) fn waiting(conn: &Connection, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
     let mut first = None;
     for lanes in distinct(lanes).chunks(LANES_AT_ONCE) {
-        let mut statement = conn.prepare_cached(&find_in(lanes.len(), "id, priority, ready_at"))?;
+        let mut statement = conn.prepare_cached(&find_in(lanes.len(), ORDER))?;
         bind(&mut statement, queue, lanes, 1)?;
         if let Some(row) = statement.raw_query().next()? {
             let priority = cells::priority(row, 1)?;

@@ -1,0 +1,64 @@
+//! Databases that go away, are locked, or refuse: work pauses and goes on, nothing is lost and nothing happens twice.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_locked;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod refusing;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use abide::{InstanceId, Status, done, millis, next, spec};
+use common::{At, Lab, Script};
+use serde_json::json;
+
+/// How many steps each instance takes.
+const STEPS: u32 = 6;
+
+/// Takes its steps one after the other, each for a little while.
+fn walk() -> Script {
+    Script::waiting(|_, ctx| {
+        Box::pin(async move {
+            tokio::time::sleep(millis(3)).await;
+            let taken = ctx.state().as_u64().unwrap() + 1;
+            *ctx.state_mut() = json!(taken);
+            if taken == u64::from(STEPS) {
+                done(json!(taken))
+            } else {
+                next(At::One)
+            }
+        })
+    })
+}
+
+async fn start_walks(lab: &Lab, count: usize) -> Vec<InstanceId> {
+    let starts = (0..count).map(|_| spec(Script::any(), json!(0)));
+    let started = lab.start_all(starts).await.unwrap();
+    started.into_iter().map(|one| one.unwrap().id()).collect()
+}
+
+/// Waits until all have ended, and asserts of each that its steps were committed in full, in order, and once.
+async fn each_took_its_steps_once(lab: &Lab, ids: &[InstanceId]) {
+    let steps: Vec<_> = (1..=STEPS).map(|n| ("one".to_owned(), n)).collect();
+    for id in ids {
+        let row = lab.ended(*id).await;
+        assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
+        assert_eq!(lab.committed(*id).await, steps, "{}", lab.standing(*id).await);
+        let kinds = lab.kinds(*id).await;
+        assert_eq!(kinds.iter().filter(|kind| **kind == "done").count(), 1);
+    }
+}

@@ -1,0 +1,195 @@
+//! Commits in a simulation: in time, lost on the way, from the dead, and twice.
+
+use std::sync::Arc;
+
+use abide_kernel::model::{Commit, Committed, Outcome};
+use abide_kernel::{Answer, ClaimRequest, Op};
+
+use crate::roll::{lanes, name, serves};
+use crate::world::{Heard, Held, Worker, World, again};
+
+impl World {
+    pub fn commit(&mut self) {
+        let busy = |worker: &Worker| !worker.held.is_empty();
+        let Some(at) = self.workers.iter().position(busy) else {
+            return self.claim();
+        };
+        // The busy one longest there would else commit alone.
+        self.workers.rotate_left(at + 1);
+        let at = self.workers.len() - 1;
+        let mut held = Vec::new();
+        while held.len() < 3 && !self.workers[at].held.is_empty() {
+            let most = self.workers[at].held.len();
+            held.push(self.workers[at].held.swap_remove(self.dice.below(most)));
+        }
+        let commits: Vec<Commit> = held
+            .iter()
+            .map(|one| self.some_commit(&one.claim))
+            .collect();
+        let outcomes: Vec<Outcome> = commits.iter().map(|one| one.outcome.clone()).collect();
+        let told: Vec<String> = commits
+            .iter()
+            .map(|one| format!("{}: {}", one.claim.id(), one.outcome.name()))
+            .collect();
+        self.tell(format!(
+            "{} commits {}",
+            self.workers[at].id,
+            told.join(", ")
+        ));
+        let mut ops = vec![Op::Commit {
+            commits,
+            serves: serves(),
+        }];
+        if self.dice.chance(30) {
+            ops.push(Op::Claim(ClaimRequest {
+                worker: self.workers[at].id,
+                queue: name("default"),
+                lanes: lanes(),
+                limit: 2,
+            }));
+        }
+        let ops: Arc<[Op]> = ops.into();
+        let mut unheard = None;
+        for _ in 0..3 {
+            match self.send(ops.clone()) {
+                Heard::Answers(mut answers) => {
+                    if let Some(unheard) = unheard {
+                        assert_eq!(kinds(&answers), unheard, "it is not answered as before");
+                    }
+                    self.take(at, answers.split_off(1));
+                    return self.hear(at, held, outcomes, answers);
+                }
+                Heard::Refused => {}
+                Heard::Lost(answers) => unheard = Some(kinds(&answers)),
+            }
+            if self.dice.chance(30) {
+                break;
+            }
+            self.tell("  it is sent again".into());
+        }
+        match unheard {
+            None => self.workers[at].held.extend(held),
+            Some(_) => self.limbo.extend(held.into_iter().map(|one| one.claim)),
+        }
+    }
+
+    /// Hears what became of commits.
+    fn hear(
+        &mut self,
+        at: usize,
+        held: Vec<Held>,
+        outcomes: Vec<Outcome>,
+        mut answers: Vec<Answer>,
+    ) {
+        let Some(Answer::Committed(each)) = answers.pop() else {
+            panic!("no answer to a commit")
+        };
+        assert_eq!(each.len(), held.len());
+        for ((mut one, outcome), answer) in held.into_iter().zip(outcomes).zip(each) {
+            let id = one.claim.id();
+            match answer {
+                Committed::Moved(_) | Committed::Kept(_) => {
+                    self.check_told(id, one.step_seq, one.attempt);
+                    self.taken.push((again(&one.claim), outcome));
+                    if let Committed::Kept(claim) = answer {
+                        assert!(
+                            !self.is_granted(&claim),
+                            "{claim:?} is kept and was claimed anew"
+                        );
+                        (one.claim, one.step_seq, one.attempt) = (claim, one.step_seq + 1, 0);
+                        self.workers[at].held.push(one);
+                    }
+                }
+                Committed::Stale => self.taken.push((one.claim, outcome)),
+                Committed::Refused(_) => self.workers[at].held.push(one),
+            }
+        }
+    }
+
+    /// A process that was thought dead comes with a commit.
+    pub fn commit_from_limbo(&mut self) {
+        let most = self.limbo.len();
+        if most == 0 {
+            return;
+        }
+        let claim = self.limbo.swap_remove(self.dice.below(most));
+        let commit = self.some_commit(&claim);
+        let (id, outcome) = (claim.id(), commit.outcome.clone());
+        self.tell(format!("a ghost commits {id}: {}", outcome.name()));
+        let op = Op::Commit {
+            commits: vec![commit],
+            serves: serves(),
+        };
+        match self.send([op].into()) {
+            Heard::Answers(mut answers) => match answers.pop() {
+                Some(Answer::Committed(mut each)) => match each.pop() {
+                    Some(Committed::Kept(kept)) => self.limbo.push(kept),
+                    Some(Committed::Refused(_)) => self.limbo.push(claim),
+                    _ => self.taken.push((claim, outcome)),
+                },
+                other => panic!("{other:?}"),
+            },
+            Heard::Refused | Heard::Lost(_) => self.limbo.push(claim),
+        }
+    }
+
+    /// What was taken, or stale, is sent once more: nothing may change.
+    pub fn commit_again(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let (claim, outcome) = self.dice.pick(&self.taken);
+        let (claim, mut outcome) = (again(claim), outcome.clone());
+        if self.dice.chance(30) {
+            outcome = self.some_outcome();
+        }
+        self.tell(format!(
+            "{} is committed again: {}",
+            claim.id(),
+            outcome.name()
+        ));
+        let commit = Commit {
+            outcome,
+            ..self.some_commit(&claim)
+        };
+        let before = self.snapshot();
+        let op = Op::Commit {
+            commits: vec![commit],
+            serves: serves(),
+        };
+        let answers = self.run([op].into()).unwrap();
+        let [Answer::Committed(each)] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+        match each.as_slice() {
+            [Committed::Kept(kept)] => {
+                assert!(
+                    !self.is_granted(kept),
+                    "{kept:?} is kept and was claimed anew"
+                );
+            }
+            [Committed::Moved(_) | Committed::Stale] => {}
+            other => panic!("it is answered with {other:?}"),
+        }
+        assert_eq!(
+            before,
+            self.snapshot(),
+            "a commit that comes twice changes nothing"
+        );
+    }
+}
+
+/// Of what kind the answers to commits are: where an instance stands may have changed, but not what became of a commit.
+fn kinds(answers: &[Answer]) -> Vec<&'static str> {
+    let kind = |one: &Committed| match one {
+        Committed::Moved(_) => "moved",
+        Committed::Kept(_) => "kept",
+        Committed::Stale => "stale",
+        Committed::Refused(_) => "refused",
+    };
+    let committed = answers.iter().filter_map(|answer| match answer {
+        Answer::Committed(each) => Some(each.iter().map(kind)),
+        _ => None,
+    });
+    committed.flatten().collect()
+}

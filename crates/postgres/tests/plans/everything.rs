@@ -1,0 +1,170 @@
+//! Asks a store for everything it can do, a batch at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::model::{
+    BarrierNumber, Claimed, Join, Key, Outcome, Start, Timestamp, UniqueKey, Wait, When, WorkerId,
+};
+use abide_kernel::{Filter, Op, Store, SweepRequest, Target};
+use abide_pgtest::psql;
+use abide_postgres::Postgres;
+
+use crate::common::{
+    claim, commit, commit_all, done, going_on, json, name, next, one, register, start, start_all,
+};
+
+/// Asks for everything, a batch at a time.
+pub async fn everything(store: &Postgres, url: &str, batch: usize) {
+    let worker = register(store, &format!("w{batch}")).await;
+    starting(store, batch).await;
+    committing(store, worker, batch).await;
+    families(store, worker, batch).await;
+    partitions(store, worker, batch).await;
+    timers(store, url, batch).await;
+    giving_back(store, worker, batch).await;
+    reading(store, batch).await;
+    let before = store.clock().now() - Duration::from_secs(3600);
+    one(
+        store,
+        Op::Sweep(SweepRequest {
+            before,
+            after: None,
+            limit: batch,
+        }),
+    )
+    .await;
+}
+
+async fn starting(store: &Postgres, batch: usize) {
+    start_all(store, vec![start("m"); batch]).await;
+    // Every key is that of a live one.
+    let taken = |n: usize| Start {
+        key: Some(Key::new(format!("k{}", 900_000 + 10 * n)).unwrap()),
+        unique_key: Some(UniqueKey::new((900_001_u32 + 10 * n as u32).to_be_bytes()).unwrap()),
+        ..start("m")
+    };
+    start_all(store, (0..batch).map(taken).collect()).await;
+}
+
+async fn committing(store: &Postgres, worker: WorkerId, batch: usize) {
+    let claimed = claim(store, worker, &["m"], batch).await;
+    assert_eq!(claimed.len(), batch);
+    let kept = commit_all(
+        store,
+        claimed.into_iter().map(|one| next(one, "more")).collect(),
+    )
+    .await;
+    let kept: Vec<Claimed> = kept
+        .into_iter()
+        .map(|answer| match answer {
+            abide_kernel::model::Committed::Kept(claim) => going_on(claim),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    commit_all(store, kept.into_iter().map(done).collect()).await;
+
+    let claimed = claim(store, worker, &["m", "n", "absent"], batch).await;
+    assert_eq!(claimed.len(), batch);
+    let wait = || {
+        Outcome::Wait(Wait {
+            signals: vec![name("paid")],
+            timeout_ms: Some(3_600_000),
+            next: name("woken"),
+            state: json("{}"),
+        })
+    };
+    commit_all(
+        store,
+        claimed
+            .into_iter()
+            .map(|one| commit(one, wait(), false))
+            .collect(),
+    )
+    .await;
+}
+
+async fn families(store: &Postgres, worker: WorkerId, batch: usize) {
+    let parent = claim(store, worker, &["m"], 1).await.remove(0);
+    let id = parent.claim.id();
+    let spawn = Outcome::Spawn {
+        children: vec![start("child"); batch],
+        next: name("joined"),
+        state: json("{}"),
+        join: Join::default(),
+        timeout_ms: None,
+    };
+    commit_all(store, vec![commit(parent, spawn, false)]).await;
+    let children = claim(store, worker, &["child"], batch).await;
+    assert_eq!(children.len(), batch);
+    commit_all(store, children.into_iter().map(done).collect()).await;
+    assert_eq!(
+        store.children(id, BarrierNumber(1)).await.unwrap().len(),
+        batch
+    );
+}
+
+async fn partitions(store: &Postgres, worker: WorkerId, batch: usize) {
+    let of = |n: usize| Start {
+        partition_key: Some(Key::new(format!("p{n}")).unwrap()),
+        ..start("partitioned")
+    };
+    start_all(store, (0..batch).flat_map(|n| [of(n), of(n)]).collect()).await;
+    let claimed = claim(store, worker, &["partitioned"], batch).await;
+    assert_eq!(claimed.len(), batch);
+    commit_all(store, claimed.into_iter().map(done).collect()).await;
+}
+
+async fn timers(store: &Postgres, url: &str, batch: usize) {
+    let soon = Start {
+        when: When::After(Duration::from_millis(1)),
+        ..start("m")
+    };
+    start_all(store, vec![soon; batch]).await;
+    psql(url, "select pg_sleep(0.01)");
+    one(store, Op::Fire { limit: batch }).await;
+    store.next_due().await.unwrap();
+}
+
+async fn giving_back(store: &Postgres, worker: WorkerId, batch: usize) {
+    let claimed = claim(store, worker, &["m"], batch).await;
+    let claims = claimed.into_iter().map(|one| one.claim).collect();
+    one(store, Op::GiveBack(claims)).await;
+    claim(store, worker, &["m"], batch).await;
+    one(
+        store,
+        Op::GiveBackExcept {
+            worker,
+            known: Vec::new(),
+            limit: batch,
+        },
+    )
+    .await;
+    claim(store, worker, &["m"], batch).await;
+    one(
+        store,
+        Op::SignOff {
+            worker,
+            limit: 10 * batch,
+        },
+    )
+    .await;
+}
+
+async fn reading(store: &Postgres, batch: usize) {
+    let id = abide_kernel::model::InstanceId(950_000);
+    store.get(&Target::Id(id)).await.unwrap().unwrap();
+    store
+        .get(&Target::Key(Key::new("k950000").unwrap()))
+        .await
+        .unwrap()
+        .unwrap();
+    store.list(&Filter::default(), None, batch).await.unwrap();
+    store.history(id, 0, batch).await.unwrap();
+    let ids: Vec<_> = (1..=batch as i64)
+        .map(abide_kernel::model::InstanceId)
+        .collect();
+    store.endings(&ids).await.unwrap();
+    let _: Option<Timestamp> = store.next_due().await.unwrap();
+    let _ = Arc::new(store.workers().await.unwrap());
+}

@@ -1,0 +1,239 @@
+//! The plans of all hot statements, as the server really executed them: no backlog, nothing that is scheduled and
+//! nothing that has finished makes them slower.
+//!
+//! The server logs the plan of every statement it executes (`auto_explain`); the tests ask the store for everything it
+//! can do, and read the log.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod everything;
+mod log;
+
+use std::collections::BTreeMap;
+
+use abide_kernel::Store;
+use abide_pgtest::psql;
+use abide_postgres::statements;
+use common::{claim, open, register, start, start_all};
+use everything::everything;
+use log::{Plan, PlanLog};
+
+/// Which index each hot statement must use.
+const INDEXES: &[(&str, &[&str])] = &[
+    (
+        "holders",
+        &["instances_key_taken", "instances_unique_key_taken"],
+    ),
+    ("lock", &["instances_pkey"]),
+    ("due", &["instances_parked"]),
+    ("held", &["instances_held"]),
+    ("advance", &["instances_pkey"]),
+    ("finish", &["instances_pkey"]),
+    ("move", &["instances_pkey"]),
+    ("claim", &["instances_claimable"]),
+    ("claim_lanes", &["instances_claimable"]),
+    ("waiting", &["instances_claimable"]),
+    ("children", &["instances_children"]),
+    ("fronts", &["instances_partition_front"]),
+    ("firsts", &["instances_partition_queue"]),
+    ("reorder", &["instances_pkey"]),
+    ("expiring", &["instances_finished"]),
+    ("delete_history", &["history_pkey"]),
+    ("delete", &["instances_pkey"]),
+    ("by_id", &["instances_pkey"]),
+    ("by_key", &["instances_key"]),
+    ("list", &["instances_pkey"]),
+    ("history", &["history_pkey"]),
+    ("endings", &["instances_pkey"]),
+    ("next_due", &["instances_parked"]),
+];
+
+/// Hot statements that take the first rows of an order. A bitmap is made of all rows before the first one comes out.
+const FIRST_COME: &[&str] = &[
+    "claim",
+    "claim_lanes",
+    "waiting",
+    "due",
+    "held",
+    "firsts",
+    "expiring",
+    "next_due",
+    "by_key",
+    "list",
+];
+
+/// Hot statements that only insert.
+const INSERTS: &[&str] = &["insert", "insert_keyed", "append"];
+
+/// Looks at every plan of a statement that there is a rule for; which statements were seen.
+fn check(plans: &[Plan], when: &str) -> BTreeMap<&'static str, usize> {
+    let mut seen = BTreeMap::new();
+    for plan in plans {
+        let Some((name, _)) = statements::ALL.iter().find(|(_, sql)| *sql == plan.sql) else {
+            continue;
+        };
+        let hot = INDEXES.iter().find(|(hot, _)| hot == name);
+        if hot.is_none() && !INSERTS.contains(name) {
+            continue;
+        }
+        *seen.entry(*name).or_default() += 1;
+        let nodes = plan.nodes();
+        for node in &nodes {
+            let scan = node["Node Type"].as_str().unwrap();
+            let bitmap = scan == "Bitmap Heap Scan" && FIRST_COME.contains(name);
+            let bad = scan == "Seq Scan" || bitmap;
+            assert!(!bad, "{when}: {name} has a {scan}:\n{plan}");
+        }
+        assert!(!plan.has_jit(), "{when}: {name} is compiled:\n{plan}");
+        for index in hot.into_iter().flat_map(|(_, indexes)| *indexes) {
+            let used = nodes.iter().any(|node| node["Index Name"] == *index);
+            assert!(used, "{when}: {name} does not use {index}:\n{plan}");
+        }
+    }
+    seen
+}
+
+/// A million rows: 700,000 have finished, 200,000 are scheduled far ahead and would be most urgent, 100,000 are live,
+/// of which a fifth is in a lane that nobody serves and more urgent than all others.
+const MILLION: &str = "\
+insert into abide.instances (created_at, updated_at, version, key_scope, unique_scope, kind, status, \
+    priority, cause, behind, history, history_seq, queue, machine, step, first_step, state, due_at, \
+    finished_at, key, unique_key) \
+select now(), now(), 1, 63, 63, 0, \
+    case when i <= 700000 then 6 when i <= 900000 then 1 else 2 end, \
+    case when i <= 700000 then 0 when i <= 900000 then -100 when i % 5 = 0 then -50 else i % 3 end, \
+    0, false, true, 1, \
+    case when i % 5 = 1 then 'other' else 'default' end, \
+    case i % 5 when 0 then 'nobody' when 2 then 'n' else 'm' end, 'begin', 'begin', '{\"n\":1}', \
+    case when i <= 700000 then null when i <= 900000 then now() + interval '1 year' \
+        else now() - interval '1 minute' end, \
+    case when i <= 700000 then now() - interval '1 day' end, \
+    case when i % 10 = 0 then 'k' || i end, \
+    case when i % 10 = 1 then decode(lpad(to_hex(i), 8, '0'), 'hex') end \
+from generate_series(1, 1000000) i";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_plan_reads_more_than_it_must() {
+    // rules 6.2, 16.2
+    let log = PlanLog::start();
+    let url = log.server.fresh_database();
+    let store = open(&url).await;
+    psql(&url, MILLION);
+
+    for (when, prepare) in [
+        ("before any statistics", ""),
+        ("with statistics", "analyze"),
+    ] {
+        psql(&url, prepare);
+        for batch in [1, 100, 500] {
+            log.skip();
+            everything(&store, &url, batch).await;
+            let when = format!("{when}, {batch} at a time");
+            let seen = check(&log.read(), &when);
+            let hot = INDEXES.iter().map(|(name, _)| name).chain(INSERTS);
+            let missing: Vec<_> = hot.filter(|name| !seen.contains_key(*name)).collect();
+            assert!(
+                missing.is_empty(),
+                "{when}: these were not executed: {missing:?}"
+            );
+        }
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claiming_costs_the_same_however_much_there_is() {
+    // rule 6.2: counted in pages touched, which do not depend on what else the machine does.
+    let log = PlanLog::start();
+    let large = log.server.fresh_database();
+    let store = open(&large).await;
+    psql(&large, MILLION);
+    let with_much = [
+        pages_of_claims(&log, &store, "claim", &["m"]).await,
+        pages_of_claims(&log, &store, "claim_lanes", &["m", "n"]).await,
+    ];
+    psql(&large, "analyze");
+    let with_statistics = [
+        pages_of_claims(&log, &store, "claim", &["m"]).await,
+        pages_of_claims(&log, &store, "claim_lanes", &["m", "n"]).await,
+    ];
+    store.close().await;
+
+    let store = open(&log.server.fresh_database()).await;
+    start_all(
+        &store,
+        (0..1000).map(|n| start(["m", "n"][n % 2])).collect(),
+    )
+    .await;
+    let with_little = [
+        pages_of_claims(&log, &store, "claim", &["m"]).await,
+        pages_of_claims(&log, &store, "claim_lanes", &["m", "n"]).await,
+    ];
+    println!(
+        "pages to claim 100: of 1,000 {with_little:?}, of 1,000,000 {with_much:?}, {with_statistics:?}"
+    );
+    for much in [with_much, with_statistics] {
+        for (much, little) in much.into_iter().zip(with_little) {
+            assert!(
+                much * 2 <= little * 3,
+                "{much} pages of a million, {little} of a thousand"
+            );
+        }
+    }
+}
+
+/// How many pages are touched to claim a hundred: the median of three claims.
+async fn pages_of_claims(
+    log: &PlanLog,
+    store: &abide_postgres::Postgres,
+    name: &str,
+    lanes: &[&str],
+) -> u64 {
+    let worker = register(store, "w").await;
+    log.skip();
+    for _ in 0..3 {
+        assert_eq!(claim(store, worker, lanes, 100).await.len(), 100);
+    }
+    let sql = statements::ALL
+        .iter()
+        .find(|(known, _)| *known == name)
+        .unwrap()
+        .1;
+    let mut pages: Vec<u64> = log
+        .read()
+        .iter()
+        .filter(|plan| plan.sql == sql)
+        .map(Plan::pages)
+        .collect();
+    assert_eq!(pages.len(), 3);
+    pages.sort_unstable();
+    pages[1]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_was_just_filled_is_read_as_well() {
+    // rule 6.2
+    let log = PlanLog::start();
+    let url = log.server.fresh_database();
+    let store = open(&url).await;
+    // Statistics of an empty table are the worst there are.
+    psql(&url, "analyze");
+    start_all(&store, vec![start("m"); 100_000]).await;
+    log.skip();
+    let worker = register(&store, "w").await;
+    for _ in 0..3 {
+        let claimed = claim(&store, worker, &["m"], 500).await;
+        common::commit_all(&store, claimed.into_iter().map(common::done).collect()).await;
+    }
+    let seen = check(&log.read(), "just filled");
+    assert_eq!((seen["claim"], seen["lock"], seen["finish"]), (3, 3, 3));
+    store.close().await;
+}

@@ -1,0 +1,137 @@
+//! Every statement of the hot paths finds its rows by the index it was written for, whatever SQLite believes about the
+//! tables.
+
+use rusqlite::Connection;
+
+use crate::sql::{
+    children, claim, insert, load, machines, partitions, query, sweep, update, workers,
+};
+
+/// Each statement, with the index that its plan must name.
+fn statements() -> Vec<(String, &'static str)> {
+    const BY_ID: &str = "INTEGER PRIMARY KEY";
+    let fixed = [
+        (load::LOCK, BY_ID),
+        (load::DUE, "abide_parked"),
+        (load::HELD, "abide_held"),
+        (claim::TAKE, BY_ID),
+        (claim::TAKE_GUARDED, BY_ID),
+        (claim::PARTITION_OF, BY_ID),
+        (update::ADVANCE, BY_ID),
+        (update::FINISH, BY_ID),
+        (update::FINISH_GUARDED, BY_ID),
+        (update::MOVE, BY_ID),
+        (update::MOVE_GUARDED, BY_ID),
+        (insert::KEY_HOLDER, "abide_key_taken"),
+        (insert::UNIQUE_KEY_HOLDER, "abide_unique_key_taken"),
+        (children::CHILDREN, "abide_children"),
+        (partitions::FRONT, "abide_partition_front"),
+        (partitions::FIRST, "abide_partition_queue"),
+        (partitions::STEP_BACK, BY_ID),
+        (partitions::COME_FORWARD, BY_ID),
+        (machines::DECLARED, "PRIMARY KEY"),
+        (workers::NAMED, "abide_workers_by_name"),
+        (workers::DEAD, "abide_workers_by_lease"),
+        (workers::LIVING, "abide_workers_by_lease"),
+        (workers::RENEW, BY_ID),
+        (workers::EXPIRE, BY_ID),
+        (workers::DELETE, BY_ID),
+        (sweep::EXPIRING, "abide_finished"),
+        (sweep::DELETE_HISTORY, "PRIMARY KEY"),
+        (sweep::DELETE, BY_ID),
+        (query::HISTORY, "PRIMARY KEY"),
+        (query::ENDING, BY_ID),
+    ];
+    let mut all: Vec<_> = fixed.map(|(sql, index)| (sql.to_owned(), index)).into();
+    for lanes in [1, 2, 7, 32] {
+        all.push((claim::find_in(lanes, claim::CANDIDATE), "abide_claimable"));
+        all.push((claim::find_in(lanes, claim::ORDER), "abide_claimable"));
+    }
+    all.push((query::by_id(), BY_ID));
+    all.push((query::by_key(), "abide_key ("));
+    all
+}
+
+/// The plan of a statement, a line for each step.
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(&format!("explain query plan {sql}")).unwrap();
+    let steps = statement.raw_query().mapped(|row| row.get(3)).collect::<Result<_, _>>();
+    steps.unwrap()
+}
+
+/// Tables of that many rows, most of them finished.
+fn filled(rows: u32) -> Connection {
+    let conn = Connection::open_in_memory().unwrap();
+    for migration in crate::migrations() {
+        conn.execute_batch(migration.sql).unwrap();
+    }
+    let fill = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_instances (
+            status, ready_at, wake_at, worker, finished_at, lane, priority, due_at, epoch, settled, step, step_seq,
+            attempt, cause, timed_out, history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key,
+            scopes, taken, queue, machine, version, kind, first_step, created_at, updated_at, state)
+        select iif(i % 10 = 0, 2, iif(i % 10 = 1, 1, iif(i % 10 = 2, 3, 6))),
+               iif(i % 10 = 0, i, null), iif(i % 10 = 1, i, null), iif(i % 10 = 2, i % 7, null),
+               iif(i % 10 > 2, i, null), i % 5, i % 3, i, 1, 1, 'step', 1, 0, 0, 0, 1, 'p' || i,
+               iif(i % 10 = 0, 2, null), i / 10, 1, 'k' || i, cast('u' || i as blob), 4128831,
+               iif(i % 10 < 3, 65537, 0), 'queue' || i % 5, 'machine', 1, 0, 'step', i, i, '{}'
+        from n where ?1 > 0";
+    conn.execute(fill, [rows]).unwrap();
+    conn
+}
+
+fn all_by_their_index(conn: &Connection) {
+    for (sql, index) in statements() {
+        let steps = plan(conn, &sql);
+        let whole = steps.join("\n");
+        assert!(whole.contains(index), "{sql}\nis not served by {index}:\n{whole}");
+        for step in &steps {
+            assert!(!step.starts_with("SCAN "), "{sql}\nreads a whole table:\n{whole}");
+            assert!(!step.contains("TEMP B-TREE"), "{sql}\nsorts:\n{whole}");
+        }
+    }
+}
+
+#[test]
+fn hot_statements_use_their_index_on_new_tables() {
+    // rule 6.2
+    all_by_their_index(&filled(0));
+}
+
+#[test]
+fn hot_statements_use_their_index_on_tables_without_statistics() {
+    // rule 6.2
+    all_by_their_index(&filled(2_000));
+}
+
+#[test]
+fn hot_statements_use_their_index_whatever_analyze_has_found() {
+    // rule 6.2
+    for rows in [3, 2_000] {
+        let conn = filled(rows);
+        conn.execute_batch("analyze").unwrap();
+        all_by_their_index(&conn);
+    }
+}
+
+#[test]
+fn a_claim_reads_in_order_and_only_in_the_index_it_walks() {
+    // rule 6.2: a lane is an equality on the index, and what is read comes sorted.
+    let conn = filled(100);
+    let one = plan(&conn, &claim::find_in(1, claim::CANDIDATE));
+    assert_eq!(one, ["SEARCH abide_instances USING INDEX abide_claimable (lane=?)"]);
+    let several = plan(&conn, &claim::find_in(3, claim::CANDIDATE)).join("\n");
+    assert!(several.contains("MERGE (UNION ALL)"), "{several}");
+}
+
+#[test]
+fn depths_are_counted_without_looking_at_what_has_finished() {
+    let conn = filled(100);
+    for step in plan(&conn, query::DEPTHS) {
+        let reads = step.starts_with("SCAN abide_instances") || step.starts_with("SEARCH abide_instances");
+        assert!(!reads || step.contains("INDEX abide_"), "{step}");
+    }
+    let next = plan(&conn, query::NEXT_DUE).join("\n");
+    assert!(next.contains("abide_parked") && !next.contains("TEMP"), "{next}");
+}

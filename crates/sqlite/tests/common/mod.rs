@@ -1,0 +1,113 @@
+//! What the tests of this store say again and again.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    Claimed, Commit, InstanceId, Json, Lane, Name, Outcome, Start, Started, WorkerId,
+};
+use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
+use abide_sqlite::rusqlite::Connection;
+use abide_sqlite::{Options, Sqlite};
+use tempfile::TempDir;
+
+/// A directory with a database in it.
+pub struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("abide.db")
+    }
+
+    pub fn open(&self) -> Arc<Sqlite> {
+        Sqlite::open(self.path(), Options::default()).unwrap()
+    }
+
+    /// A connection of somebody else's.
+    pub fn connect(&self) -> Connection {
+        let conn = Connection::open(self.path()).unwrap();
+        conn.busy_timeout(Duration::from_secs(10)).unwrap();
+        conn
+    }
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub fn plain() -> Start {
+    Start::of(name("m"), Json::null())
+}
+
+pub fn start(count: usize) -> Op {
+    Op::Start(vec![plain(); count])
+}
+
+/// A batch that is refused as a whole.
+pub fn too_many() -> Op {
+    start(100_001)
+}
+
+pub async fn run(store: &dyn Store, op: Op) -> Answer {
+    store.run([op].into()).await.unwrap().remove(0)
+}
+
+pub async fn start_one(store: &dyn Store) -> InstanceId {
+    match run(store, start(1)).await {
+        Answer::Started(started) => started[0].as_ref().map(|one: &Started| one.id()).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn worker(store: &dyn Store, who: &str, lease: Duration) -> WorkerId {
+    let worker = NewWorker {
+        name: name(who),
+        lease,
+        queues: vec![name("default")],
+        lanes: vec![lane()],
+    };
+    match run(store, Op::Register(worker)).await {
+        Answer::Registered(worker) => worker.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn lane() -> Lane {
+    Lane { machine: name("m"), version: 1 }
+}
+
+pub fn claim(worker: WorkerId, limit: usize) -> Op {
+    Op::Claim(ClaimRequest { worker, queue: name("default"), lanes: vec![lane()], limit })
+}
+
+pub async fn claimed(store: &dyn Store, worker: WorkerId, limit: usize) -> Vec<Claimed> {
+    match run(store, claim(worker, limit)).await {
+        Answer::Claimed(claimed) => claimed,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn done(claimed: Vec<Claimed>) -> Op {
+    let commit = |one: Claimed| Commit {
+        claim: one.claim,
+        outcome: Outcome::Done { result: Json::null() },
+        keep: false,
+        took: Duration::ZERO,
+        error: None,
+    };
+    Op::Commit { commits: claimed.into_iter().map(commit).collect(), serves: Vec::new() }
+}
+
+/// How many instances a file has.
+pub fn count(path: &Path) -> i64 {
+    let conn = Connection::open(path).unwrap();
+    conn.query_row("select count(*) from abide_instances", [], |row| row.get(0)).unwrap()
+}

@@ -1,0 +1,144 @@
+//! Opening a file: making its tables, finding them made, and saying clearly why not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
+
+use abide_kernel::{Error, Store};
+use abide_sqlite::rusqlite::Connection;
+use abide_sqlite::{Options, Sqlite};
+use common::{Place, count, start_one};
+
+fn refused(path: &Path) -> (bool, String) {
+    match Sqlite::open(path, Options::default()) {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => (matches!(error, Error::Broken(_)), error.to_string()),
+    }
+}
+
+fn versions(conn: &Connection) -> Vec<i64> {
+    let mut statement = conn.prepare("select version from abide_schema order by version").unwrap();
+    let versions = statement.query_map([], |row| row.get(0)).unwrap();
+    versions.collect::<Result<_, _>>().unwrap()
+}
+
+#[tokio::test]
+async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
+    let place = Place::new();
+    let store = place.open();
+    let id = start_one(&*store).await;
+    store.close().await;
+    let store = place.open();
+    assert_eq!(store.get(&id.into()).await.unwrap().unwrap().id, id);
+    store.close().await;
+    assert_eq!(versions(&place.connect()), [1]);
+}
+
+#[tokio::test]
+async fn a_file_with_tables_of_its_own_keeps_them() {
+    let place = Place::new();
+    place.connect().execute_batch("create table orders (id integer); insert into orders values (7)").unwrap();
+    let store = place.open();
+    start_one(&*store).await;
+    store.close().await;
+    let order: i64 = place.connect().query_row("select id from orders", [], |row| row.get(0)).unwrap();
+    assert_eq!(order, 7);
+}
+
+#[tokio::test]
+async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched() {
+    let place = Place::new();
+    place.open().close().await;
+    let conn = place.connect();
+    conn.execute("insert into abide_schema (version, name, applied_at) values (99, 'later', 0)", []).unwrap();
+    let (broken, text) = refused(&place.path());
+    assert!(broken && text.contains("99") && text.contains("up to 1") && text.contains("newer release"), "{text}");
+    assert_eq!(versions(&conn), [1, 99]);
+}
+
+#[test]
+fn what_is_no_database_is_refused_and_not_touched() {
+    let place = Place::new();
+    let text = "this is a letter, and by no means a database\n".repeat(100);
+    std::fs::write(place.path(), &text).unwrap();
+    let (broken, error) = refused(&place.path());
+    assert!(broken && error.contains("not an SQLite database") && error.contains("abide.db"), "{error}");
+    assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text);
+}
+
+#[test]
+fn a_path_where_no_file_can_be_says_why() {
+    let place = Place::new();
+    let dir = place.path();
+    std::fs::create_dir(&dir).unwrap();
+    assert!(refused(&dir).1.contains("is a directory"));
+    let (_, error) = refused(&dir.join("missing").join("abide.db"));
+    assert!(error.contains("no directory") && error.contains("create it first"), "{error}");
+    std::fs::write(dir.join("file"), "").unwrap();
+    assert!(refused(&dir.join("file").join("abide.db")).1.contains("no directory"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_cannot_be_written_to_is_named() {
+    // Not one whose permissions forbid it: the tests may run as root.
+    let (broken, error) = refused(Path::new("/proc/abide.db"));
+    assert!(!broken && error.contains("/proc/abide.db") && error.contains("writable"), "{error}");
+}
+
+#[test]
+fn threads_that_open_a_new_file_together_all_find_its_tables_made_once() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let together = Barrier::new(8);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    together.wait();
+                    place.open();
+                });
+            }
+        });
+        assert_eq!(versions(&place.connect()), [1]);
+    }
+}
+
+/// The file that a process of [`processes_that_open_a_new_file_together_all_find_its_tables_made_once`] opens.
+const FILE: &str = "ABIDE_TEST_FILE";
+
+#[test]
+fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
+    let place = Place::new();
+    let this = std::env::current_exe().unwrap();
+    let begin = || {
+        let mut process = Command::new(&this);
+        process.args(["--exact", "one_of_several_processes"]).env(FILE, place.path());
+        process.spawn().unwrap()
+    };
+    let processes: Vec<_> = (0..4).map(|_| begin()).collect();
+    for mut process in processes {
+        assert!(process.wait().unwrap().success());
+    }
+    assert_eq!(versions(&place.connect()), [1]);
+    assert_eq!(count(&place.path()), 4);
+}
+
+/// Does nothing unless the test above has started it in a process of its own.
+#[tokio::test]
+async fn one_of_several_processes() {
+    if let Some(path) = std::env::var_os(FILE) {
+        let store = Sqlite::open(path, Options::default()).unwrap();
+        start_one(&*store).await;
+        store.close().await;
+    }
+}

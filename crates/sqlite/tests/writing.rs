@@ -1,0 +1,199 @@
+//! Writing: commits that are shared, requests that fail beside others, files that are busy, the end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use abide_core::model::{Committed, Status, Timestamp};
+use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock};
+use abide_sqlite::rusqlite::Connection;
+use abide_sqlite::{Options, Sqlite};
+use common::{Place, claim, claimed, count, done, plain, run, start, start_one, too_many, worker};
+use futures_util::future::{BoxFuture, join_all};
+
+/// Lets nobody write until it is dropped, so that requests come together.
+struct Gate(Connection);
+
+impl Gate {
+    fn shut(place: &Place) -> Self {
+        let conn = place.connect();
+        conn.execute_batch("begin immediate").unwrap();
+        Self(conn)
+    }
+
+    /// Opens it when all these have been asked; answers what they were answered.
+    async fn open_for<T: Send + 'static>(
+        self,
+        asking: Vec<impl Future<Output = T> + Send + 'static>,
+    ) -> Vec<T> {
+        let asked: Vec<_> = asking.into_iter().map(tokio::spawn).collect();
+        // One thread runs all tasks, so each of them has asked when it comes to this one again.
+        tokio::task::yield_now().await;
+        self.0.execute_batch("rollback").unwrap();
+        join_all(asked).await.into_iter().map(Result::unwrap).collect()
+    }
+}
+
+#[tokio::test]
+async fn callers_that_come_together_share_a_commit() {
+    let place = Place::new();
+    let store = place.open();
+    let gate = Gate::shut(&place);
+    let one = |store: Arc<Sqlite>| async move { store.run([start(1)].into()).await.is_ok() };
+    let asking = (0..100).map(|_| one(Arc::clone(&store))).collect();
+    assert!(gate.open_for(asking).await.into_iter().all(|fine| fine));
+    // The first may have been alone, and a transaction takes in others only for a while.
+    assert!(store.commits() < 50, "{} commits", store.commits());
+    assert_eq!(count(&place.path()), 100);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_single_caller_waits_for_nobody() {
+    let place = Place::new();
+    let store = place.open();
+    for _ in 0..10 {
+        start_one(&*store).await;
+    }
+    assert_eq!(store.commits(), 10);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_request_that_fails_touches_no_neighbour() {
+    let place = Place::new();
+    let store = place.open();
+    let worker = worker(&*store, "w", Duration::from_secs(60)).await;
+    start_one(&*store).await;
+    let gate = Gate::shut(&place);
+    let ask = |ops: Vec<Op>| {
+        let store = Arc::clone(&store);
+        async move { store.run(ops.into()).await }
+    };
+    let answers = gate
+        .open_for(vec![
+            ask(vec![start(1)]),
+            ask(vec![claim(worker, 1)]),
+            // One fails before it has written anything, one after.
+            ask(vec![too_many()]),
+            ask(vec![start(3), claim(worker, 2), too_many()]),
+            ask(vec![start(1)]),
+        ])
+        .await;
+    let refused = |at: usize| matches!(&answers[at], Err(Error::Refused(_)));
+    assert!(refused(2) && refused(3), "{answers:?}");
+    assert!(answers[0].is_ok() && answers[4].is_ok(), "{answers:?}");
+    assert!(matches!(&answers[1].as_ref().unwrap()[..], [Answer::Claimed(one)] if one.len() == 1));
+    assert_eq!(count(&place.path()), 3);
+    // What the failed request had claimed can be claimed, as if it had never been.
+    let left = claimed(&*store, worker, 10).await;
+    assert_eq!(left.iter().map(|one| one.claim.epoch().0).collect::<Vec<_>>(), [1, 1]);
+    let Answer::Committed(ended) = run(&*store, done(left)).await else { panic!("no commit") };
+    assert_eq!(ended, [Committed::Moved(Status::Done), Committed::Moved(Status::Done)]);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_file_that_stays_busy_is_a_conflict_and_no_more() {
+    let place = Place::new();
+    place.open().close().await;
+    let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+    let store = Sqlite::open(place.path(), options).unwrap();
+    let gate = Gate::shut(&place);
+    let answer = store.run([start(1)].into()).await;
+    assert!(matches!(&answer, Err(error @ Error::Conflict(_)) if error.is_passing()), "{answer:?}");
+    drop(gate);
+    start_one(&*store).await;
+    assert_eq!(count(&place.path()), 1);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_another_process_took_back_is_stale_here() {
+    // rule 1.3: this store remembers the rows it has claimed, and must not trust its memory when others have written.
+    let place = Place::new();
+    let (here, there) = (place.open(), place.open());
+    let worker = worker(&*here, "w", Duration::ZERO).await;
+    start_one(&*here).await;
+    let held = claimed(&*here, worker, 1).await;
+    let taken = run(&*there, Op::Reclaim { limit: 10 }).await;
+    assert!(matches!(taken, Answer::Touched { count: 1, .. }), "{taken:?}");
+    let late = run(&*here, done(held)).await;
+    assert!(matches!(&late, Answer::Committed(all) if all[..] == [Committed::Stale]), "{late:?}");
+    for store in [here, there] {
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_before_it_closes_is_done_and_what_comes_after_is_told() {
+    let place = Place::new();
+    let store = place.open();
+    let gate = Gate::shut(&place);
+    let ask = |store: Arc<Sqlite>| async move {
+        let answered = store.run([start(1)].into()).await;
+        store.close().await;
+        answered.is_ok()
+    };
+    let asking = (0..20).map(|_| ask(Arc::clone(&store))).collect();
+    assert!(gate.open_for(asking).await.into_iter().all(|fine| fine));
+    assert!(matches!(store.run([start(1)].into()).await, Err(Error::Closed)));
+    assert!(matches!(store.depths().await, Err(Error::Closed)));
+    assert_eq!(count(&place.path()), 20);
+    // Nothing is left lying about.
+    assert!(!place.path().with_extension("db-wal").exists());
+}
+
+/// A clock that can be made to panic.
+struct Fragile(Arc<AtomicBool>);
+
+impl Clock for Fragile {
+    fn now(&self) -> Timestamp {
+        assert!(!self.0.load(Ordering::Relaxed), "the clock is broken");
+        SystemClock::here()
+    }
+
+    fn sleep_until(&self, _: Timestamp) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_thread_leaves_nobody_waiting() {
+    let place = Place::new();
+    let breaks = Arc::new(AtomicBool::new(false));
+    let clock: Arc<dyn Clock> = Arc::new(Fragile(Arc::clone(&breaks)));
+    let options = Options { clock: Some(clock), ..Options::default() };
+    let store = Sqlite::open(place.path(), options).unwrap();
+    start_one(&*store).await;
+    breaks.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let answer = store.run([Op::Start(vec![plain()])].into()).await;
+        assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+    }
+    store.close().await;
+    assert_eq!(count(&place.path()), 1);
+}
+
+#[tokio::test]
+async fn a_long_log_is_carried_over_while_it_runs() {
+    let place = Place::new();
+    let store = place.open();
+    for _ in 0..60 {
+        run(&*store, start(500)).await;
+    }
+    let log = place.path().with_extension("db-wal").metadata().unwrap().len();
+    // Thirty thousand instances are some nine million bytes, and their indexes more.
+    assert!(log < 8 << 20, "{log} bytes");
+    assert_eq!(count(&place.path()), 30_000);
+    store.close().await;
+}
