@@ -5,12 +5,19 @@ use std::time::Duration;
 
 use abide_kernel::{Error, Result};
 use futures_util::future::poll_fn;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, Error as DriverError, NoTls, Socket,
+};
 use tokio_util::task::TaskTracker;
 
+use crate::Options;
 use crate::error::{Fate, classify, describe};
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 
 /// How long the other side may be silent before it is asked whether it is still there, and how long it has to answer.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -23,6 +30,8 @@ const EXAMPLE: &str = "expected something like postgres://role:password@host:543
 #[derive(Debug)]
 pub(crate) struct Connector {
     config: Config,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
     timeout: Duration,
     /// The connections' own tasks.
     tasks: TaskTracker,
@@ -30,22 +39,27 @@ pub(crate) struct Connector {
 
 impl Connector {
     /// Reads a URL. The error says what is wrong with it and does not repeat it: there may be a password in it.
-    pub fn new(url: &str, timeout: Duration) -> Result<Self> {
+    pub fn new(url: &str, options: &Options) -> Result<Self> {
         let unusable = |why: String| {
             Error::Broken(format!("the database URL cannot be used: {why}; {EXAMPLE}"))
         };
-        let mut config = Config::from_str(url).map_err(|error| unusable(describe(&error)))?;
+        // The driver knows no more than `require`, and we check certificates and names at that already.
+        let url = url.replace("sslmode=verify-full", "sslmode=require");
+        let url = url.replace("sslmode=verify-ca", "sslmode=require");
+        let mut config = Config::from_str(&url).map_err(|error| unusable(describe(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(unusable("it names no host".into()));
         }
-        if config.get_ssl_mode() == SslMode::Require {
+        let encrypted = config.get_ssl_mode() == SslMode::Require;
+        if encrypted && cfg!(not(feature = "tls")) {
             return Err(unusable(
-                "TLS is not in this release; leave sslmode out".into(),
+                "it asks for TLS, and this program was built without: add the feature `tls` of abide-postgres".into(),
             ));
         }
         if config.get_application_name().is_none() {
             config.application_name("abide");
         }
+        let timeout = options.connect_timeout;
         config
             .connect_timeout(timeout)
             .keepalives_idle(SILENCE)
@@ -55,6 +69,10 @@ impl Connector {
             .tcp_user_timeout(SILENCE + ANSWER);
         Ok(Self {
             config,
+            #[cfg(feature = "tls")]
+            tls: encrypted
+                .then(|| Tls::new(options.authorities.as_deref()))
+                .transpose()?,
             timeout,
             tasks: TaskTracker::new(),
         })
@@ -62,11 +80,15 @@ impl Connector {
 
     /// Makes a connection. What is notified to it goes to `notices`.
     pub async fn connect(&self, notices: Option<UnboundedSender<String>>) -> Result<Client> {
+        #[cfg(feature = "tls")]
         let connecting = async {
-            let (client, connection) = self.config.connect(NoTls).await?;
-            self.tasks.spawn(drive(connection, notices));
-            Ok(client)
+            match self.tls.clone() {
+                Some(tls) => self.connect_with(tls, notices).await,
+                None => self.connect_with(NoTls, notices).await,
+            }
         };
+        #[cfg(not(feature = "tls"))]
+        let connecting = self.connect_with(NoTls, notices);
         match tokio::time::timeout(self.timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| classify(&error, Fate::Open)),
             Err(_) => Err(Error::Unavailable(format!(
@@ -74,6 +96,20 @@ impl Connector {
                 self.timeout
             ))),
         }
+    }
+
+    async fn connect_with<T>(
+        &self,
+        tls: T,
+        notices: Option<UnboundedSender<String>>,
+    ) -> std::result::Result<Client, DriverError>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        let (client, connection) = self.config.connect(tls).await?;
+        self.tasks.spawn(drive(connection, notices));
+        Ok(client)
     }
 
     /// Waits until all connections that were made have ended.
@@ -86,7 +122,7 @@ impl Connector {
 /// Moves what comes and goes over a connection, until it ends.
 async fn drive<S>(mut connection: Connection<Socket, S>, notices: Option<UnboundedSender<String>>)
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
         match (message, &notices) {
@@ -115,9 +151,19 @@ mod tests {
             "postgres://u:secret@h:port/d",
             "postgres:///d",
         ] {
-            let error = Connector::new(url, ANSWER).unwrap_err().to_string();
+            let error = Connector::new(url, &Options::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("postgres://role:password@host"), "{error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_ways_to_ask_for_tls_are_understood() {
+        for mode in ["disable", "prefer", "require", "verify-ca", "verify-full"] {
+            let url = format!("postgres://u@h/d?sslmode={mode}");
+            assert!(Connector::new(&url, &Options::default()).is_ok(), "{mode}");
         }
     }
 }

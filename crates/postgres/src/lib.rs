@@ -8,6 +8,9 @@
 //! behind pgbouncer in transaction mode: nothing is prepared by name and no connection keeps state; only
 //! [LISTEN](Listen) needs a way past it.
 //!
+//! With `sslmode=require` (or `verify-full`) in the URL a connection is encrypted, and the server's certificate and name
+//! are checked; without it, it is not.
+//!
 //! Locks are taken in one order everywhere: partitions by the number of their lock, then instances by id.
 
 mod cells;
@@ -28,6 +31,8 @@ mod read;
 pub mod statements;
 mod store;
 mod sweep;
+#[cfg(feature = "tls")]
+mod tls;
 mod txn;
 mod verbs;
 mod within;

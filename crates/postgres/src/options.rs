@@ -1,6 +1,7 @@
 //! How a store is opened.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ pub struct Options {
     pub migrate: bool,
     /// How long to wait for a connection to come about.
     pub connect_timeout: Duration,
+    /// A PEM file with the certificates of the authorities to trust when the URL asks for TLS; those that the system
+    /// trusts when left out.
+    pub authorities: Option<PathBuf>,
 }
 
 /// Where word of other processes' commits comes from.
@@ -55,6 +59,7 @@ impl Default for Options {
             listen: Listen::Here,
             migrate: true,
             connect_timeout: Duration::from_secs(10),
+            authorities: None,
         }
     }
 }

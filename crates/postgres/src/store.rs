@@ -63,10 +63,10 @@ impl Postgres {
     /// release has migrated and a server older than PostgreSQL 14 are [`Broken`](Error::Broken), and the text says what
     /// to do; a server that cannot be reached is [`Unavailable`](Error::Unavailable).
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
-        let connector = Connector::new(url, options.connect_timeout)?;
+        let connector = Connector::new(url, &options)?;
         let ear = match &options.listen {
-            Listen::Here => Some(Connector::new(url, options.connect_timeout)?),
-            Listen::At(url) => Some(Connector::new(url, options.connect_timeout)?),
+            Listen::Here => Some(Connector::new(url, &options)?),
+            Listen::At(url) => Some(Connector::new(url, &options)?),
             Listen::Off => None,
         };
         let pool = Arc::new(Pool::new(connector, options.pool_size));

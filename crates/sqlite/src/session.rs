@@ -57,7 +57,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
     fn write(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
         let Changes { advances, finishes, moves } = changes;
         // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
-        let guarded = |row: &Row| self.keyed.contains(&row.id);
+        let guarded = |row: &Row| row.partition_key.is_some() || self.keyed.contains(&row.id);
         if !advances.is_empty() {
             update::advance(&self.conn, advances, now)?;
         }

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub runners: HashMap<Lane, Arc<dyn Runner>>,
     pub lanes: Vec<Lane>,
     pub worker: AtomicI64,
+    /// Until when this worker is believed to live, in microseconds; past that, it has no business claiming anything.
+    pub believed_until: AtomicI64,
     pub counters: Counters,
     /// No more claims; finish what runs.
     pub stop: CancellationToken,
@@ -38,6 +40,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn worker(&self) -> WorkerId {
         WorkerId(self.worker.load(Ordering::Acquire))
+    }
+
+    /// Whether this worker is still believed to live.
+    pub fn is_believed(&self) -> bool {
+        self.clock.now().as_micros() < self.believed_until.load(Ordering::Acquire)
     }
 
     /// What this worker could run instead of going on with what it holds.
@@ -192,6 +199,7 @@ impl EngineBuilder {
             runners,
             lanes,
             worker: AtomicI64::new(0),
+            believed_until: AtomicI64::new(0),
             counters: Counters::default(),
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),

@@ -228,7 +228,8 @@ impl Dispatcher {
                 .finished
                 .extend(self.pending.drain(..most.min(self.pending.len())));
         }
-        if self.shared.stop.is_cancelled() || self.unsure || self.searching {
+        let may_claim = !self.unsure && !self.searching && self.shared.is_believed();
+        if self.shared.stop.is_cancelled() || !may_claim {
             return batch;
         }
         for queue in &mut self.queues {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use abide_core::model::{Heartbeat, Name, WorkerId};
+use abide_core::model::{Heartbeat, Name, Timestamp, WorkerId};
 use abide_kernel::{Answer, Error, NewWorker, Op, Result};
 
 use super::builder::Shared;
@@ -31,6 +31,7 @@ pub(super) async fn keep_alive(shared: Arc<Shared>) {
 
 async fn beat(shared: &Shared) -> Result<()> {
     let worker = shared.worker();
+    let from = shared.clock.now();
     let answers = shared
         .store
         .run(Arc::from([Op::Renew {
@@ -53,13 +54,23 @@ async fn beat(shared: &Shared) -> Result<()> {
             shared.settings.name,
             fastrand::u32(..)
         ))?;
-        register(shared, name).await?;
+        return register(shared, name).await;
     }
+    believe(shared, from);
     reclaim(shared).await
+}
+
+/// Notes until when this worker is believed, counted from before it was asked.
+fn believe(shared: &Shared, from: Timestamp) {
+    let until = from + shared.settings.lease;
+    shared
+        .believed_until
+        .store(until.as_micros(), Ordering::Release);
 }
 
 /// Makes this worker known, and takes back what an earlier process of its name held.
 pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
+    let from = shared.clock.now();
     let worker = NewWorker {
         name,
         lease: shared.settings.lease,
@@ -73,6 +84,7 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
         ));
     };
     shared.worker.store(worker.id.0, Ordering::Release);
+    believe(shared, from);
     reclaim(shared).await
 }
 

@@ -19,6 +19,7 @@ pub use script::{At, Script};
 pub use wait::{eventually, soon};
 
 /// Makes three tests of one: on the store in memory, on SQLite, and on PostgreSQL.
+#[allow(unused_macros, reason = "each test binary uses a part of it")]
 macro_rules! on_every_store {
     (async fn $name:ident($lab:ident: Lab) $body:block) => {
         mod $name {

@@ -57,7 +57,12 @@ async fn each_took_its_steps_once(lab: &Lab, ids: &[InstanceId]) {
     for id in ids {
         let row = lab.ended(*id).await;
         assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
-        assert_eq!(lab.committed(*id).await, steps, "{}", lab.standing(*id).await);
+        assert_eq!(
+            lab.committed(*id).await,
+            steps,
+            "{}",
+            lab.standing(*id).await
+        );
         let kinds = lab.kinds(*id).await;
         assert_eq!(kinds.iter().filter(|kind| **kind == "done").count(), 1);
     }

@@ -19,7 +19,9 @@ async fn curse(lab: &Lab, cursed: bool) {
 #[cfg(feature = "sqlite")]
 fn in_sqlite(path: &str, cursed: bool) {
     let other = abide::sqlite::rusqlite::Connection::open(path).unwrap();
-    other.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    other
+        .busy_timeout(std::time::Duration::from_secs(10))
+        .unwrap();
     let sql = if cursed {
         "create trigger curse before update on abide_instances when new.key = 'cursed' and new.status >= 6
          begin select raise(abort, 'cursed'); end"

@@ -17,13 +17,21 @@ fn connection(lab: &Lab) -> Connection {
 async fn a_writer_that_takes_its_time_delays_work_and_fails_nobody() {
     // rules 1.1, 1.3
     let lab = Lab::sqlite().await;
-    let engine = lab.engine().queue("default", 20).machine(walk()).start().await.unwrap();
+    let engine = lab
+        .engine()
+        .queue("default", 20)
+        .machine(walk())
+        .start()
+        .await
+        .unwrap();
     let ids = start_walks(&lab, 200).await;
     eventually("work to begin", async || engine.stats().committed > 100).await;
     let other = connection(&lab);
     other.busy_timeout(secs(10)).unwrap();
     for _ in 0..3 {
-        other.execute_batch("begin immediate; create table if not exists mine (id integer)").unwrap();
+        other
+            .execute_batch("begin immediate; create table if not exists mine (id integer)")
+            .unwrap();
         // Reading is not hindered, and who writes waits.
         let read = soon("a row to be read", lab.get(ids[0])).await.unwrap();
         assert!(read.is_some());
@@ -44,14 +52,29 @@ async fn a_writer_that_takes_its_time_delays_work_and_fails_nobody() {
 async fn a_start_that_cannot_be_written_says_so_when_its_patience_is_spent() {
     let lab = Lab::sqlite().await;
     let hasty = lab.opened(Abide::options().patience(millis(100))).await;
-    let engine = lab.engine().queue("default", 5).lease(secs(60)).machine(walk()).start().await.unwrap();
+    let engine = lab
+        .engine()
+        .queue("default", 5)
+        .lease(secs(60))
+        .machine(walk())
+        .start()
+        .await
+        .unwrap();
     let ids = start_walks(&lab, 20).await;
     let other = connection(&lab);
     other.busy_timeout(secs(10)).unwrap();
     other.execute_batch("begin immediate").unwrap();
     let begun = Instant::now();
-    let error = soon("an answer", hasty.start(Script::any(), json!(0)).into_future()).await.unwrap_err();
-    assert!(matches!(error, StartError::Error(Error::Unavailable(_))), "{error:?}");
+    let error = soon(
+        "an answer",
+        hasty.start(Script::any(), json!(0)).into_future(),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        matches!(error, StartError::Error(Error::Unavailable(_))),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("try again"), "{error}");
     // The store itself waits five seconds for another writer before it gives up.
     assert!(begun.elapsed() < secs(10), "{:?}", begun.elapsed());

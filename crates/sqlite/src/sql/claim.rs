@@ -195,7 +195,7 @@ fn candidate(
             joins,
             children: Vec::new(),
         },
-        guarded: row.partition_key.is_some() || (keyed && cells::flag(found, 11)?),
+        guarded: row.partition_key.is_some(),
         loaded: Loaded { row, keyed },
     })
 }
