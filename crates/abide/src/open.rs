@@ -33,7 +33,7 @@ pub enum OpenError {
         "{url:?} is no connection string: {problem}. Write memory: , sqlite:orders.db or postgres://user@host/database"
     )]
     BadUrl {
-        /// The string.
+        /// The string, without what may be a password.
         url: String,
         /// What is wrong with it.
         problem: String,
@@ -78,7 +78,7 @@ impl OpenOptions {
     /// Opens it; see [`Abide::open`].
     pub async fn open(self, url: &str) -> Result<Abide, OpenError> {
         let bad = |problem: &str| OpenError::BadUrl {
-            url: url.to_owned(),
+            url: shown(url),
             problem: problem.to_owned(),
         };
         let (scheme, rest) = url
@@ -113,13 +113,26 @@ impl OpenOptions {
     }
 }
 
+/// A connection string as an error may show it: without what may be a password.
+fn shown(url: &str) -> String {
+    let (place, settings) = match url.split_once('?') {
+        Some((place, _)) => (place, "?…"),
+        None => (url, ""),
+    };
+    let named = place.split_once("://");
+    match named.and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
+        Some((scheme, host)) => format!("{scheme}://…@{host}{settings}"),
+        None => format!("{place}{settings}"),
+    }
+}
+
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(path: &str, url: &str, limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path == ":memory:" {
         let problem = "it names no file; for a store in memory write memory:".to_owned();
         return Err(OpenError::BadUrl {
-            url: url.to_owned(),
+            url: shown(url),
             problem,
         });
     }
@@ -139,7 +152,7 @@ async fn open_sqlite(_path: &str, url: &str, _limits: Limits) -> Result<Arc<dyn 
     let problem =
         "this program was built without SQLite: add the feature `sqlite` of abide".to_owned();
     Err(OpenError::BadUrl {
-        url: url.to_owned(),
+        url: shown(url),
         problem,
     })
 }
@@ -161,7 +174,7 @@ async fn open_postgres(url: &str, _limits: Limits) -> Result<Arc<dyn Store>, Ope
     let problem =
         "this program was built without PostgreSQL: add the feature `postgres` of abide".to_owned();
     Err(OpenError::BadUrl {
-        url: url.to_owned(),
+        url: shown(url),
         problem,
     })
 }

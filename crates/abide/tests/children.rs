@@ -196,9 +196,10 @@ on_every_store! {
             }
         }));
         let engine = engine.start().await.unwrap();
-        let parent = lab.start(Script::any(), json!(500)).await.unwrap();
+        let parent = lab.start(Script::any(), json!(1_500)).await.unwrap();
         assert_eq!(lab.came_to(&parent).await, json!([true, true, ["late"], 0]));
-        let kinds = ["started", "step_completed", "children_spawned", "child_ended", "timed_out", "step_completed", "done"];
+        let kinds = ["started", "step_completed", "children_spawned", "child_ended", "timed_out",
+            "step_completed", "done"];
         assert_eq!(lab.kinds(parent.id()).await, kinds);
         gate.open();
         lab.ended(lab.get(abide::Key::new("late").unwrap()).await.unwrap().unwrap().id).await;

@@ -80,40 +80,59 @@ fn main() -> ExitCode {
     }
 }
 
+struct Test {
+    name: &'static str,
+    run: fn() -> LocalBoxFuture<'static, ()>,
+}
+
+const TESTS: &[Test] = &[
+    #[cfg(feature = "sqlite")]
+    Test {
+        name: "sqlite_outlives_its_only_worker_again_and_again",
+        run: || Box::pin(sqlite()),
+    },
+    #[cfg(feature = "postgres")]
+    Test {
+        name: "postgres_outlives_either_of_its_workers_again_and_again",
+        run: || Box::pin(postgres()),
+    },
+];
+
 /// Runs what the arguments do not filter out, and tells what became of it.
 fn test(runtime: &tokio::runtime::Runtime) -> ExitCode {
-    let mut tests: Vec<(&str, fn() -> LocalBoxFuture<'static, ()>)> = Vec::new();
-    #[cfg(feature = "sqlite")]
-    tests.push(("sqlite_outlives_its_only_worker_again_and_again", || {
-        Box::pin(sqlite())
-    }));
-    #[cfg(feature = "postgres")]
-    tests.push(("postgres_outlives_either_of_its_workers_again_and_again", || {
-        Box::pin(postgres())
-    }));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let asks = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let filters: Vec<_> = arguments.iter().filter(|one| !one.starts_with('-')).collect();
+    let filters: Vec<_> = arguments
+        .iter()
+        .filter(|one| !one.starts_with('-'))
+        .collect();
+    let wanted = TESTS.iter().filter(|test| {
+        filters.is_empty()
+            || filters
+                .iter()
+                .any(|filter| test.name.contains(filter.as_str()))
+    });
     if asks("--list") {
-        let listed = tests.iter().filter(|_| !asks("--ignored"));
-        listed.for_each(|(name, _)| println!("{name}: test"));
+        let listed = wanted.filter(|_| !asks("--ignored"));
+        listed.for_each(|test| println!("{}: test", test.name));
         return ExitCode::SUCCESS;
     }
     let (mut passed, mut failed) = (0, 0);
-    for (name, test) in tests {
-        if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
-            continue;
-        }
+    for test in wanted {
         let begun = Instant::now();
         let run = AssertUnwindSafe(|| {
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, test()).await.unwrap() });
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, (test.run)()).await.unwrap() });
         });
-        match std::panic::catch_unwind(run) {
-            Ok(()) => passed += 1,
-            Err(_) => failed += 1,
-        }
-        let how = if failed == 0 { "ok" } else { "FAILED" };
-        println!("test {name} ... {how} ({:.1} s)", begun.elapsed().as_secs_f64());
+        let (count, how) = match std::panic::catch_unwind(run) {
+            Ok(()) => (&mut passed, "ok"),
+            Err(_) => (&mut failed, "FAILED"),
+        };
+        *count += 1;
+        println!(
+            "test {} ... {how} ({:.1} s)",
+            test.name,
+            begun.elapsed().as_secs_f64()
+        );
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 {
@@ -206,7 +225,7 @@ async fn postgres() {
         workers[at] = start(&format!("{letter}{name}"));
     }
     left(&lab, 0).await;
-    workers.map(Worker::stop);
+    workers.into_iter().for_each(Worker::stop);
     audit(&lab, &ids).await;
 }
 
@@ -234,12 +253,22 @@ async fn audit(lab: &Lab, ids: &[InstanceId]) {
         let row = lab.now(*id).await;
         assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
         assert_eq!(row.result.unwrap().to::<Vec<String>>().unwrap(), names);
-        assert_eq!(lab.committed(*id).await, expected, "{}", lab.standing(*id).await);
+        assert_eq!(
+            lab.committed(*id).await,
+            expected,
+            "{}",
+            lab.standing(*id).await
+        );
         let events = lab.events(*id).await;
         assert!(events.iter().zip(1..).all(|(entry, seq)| entry.seq == seq));
-        let lost = events.iter().filter(|entry| matches!(entry.what, Happening::Reclaimed { .. }));
+        let lost = events
+            .iter()
+            .filter(|entry| matches!(entry.what, Happening::Reclaimed { .. }));
         reclaimed += lost.count();
     }
-    assert!(reclaimed > KILLS, "the workers were killed in the middle of nothing: {reclaimed} reclaimed");
+    assert!(
+        reclaimed > KILLS,
+        "the workers were killed in the middle of nothing: {reclaimed} reclaimed"
+    );
     println!("     {reclaimed} steps were taken back from {KILLS} killed workers");
 }

@@ -111,7 +111,7 @@ pub struct Cursor {
 }
 
 /// What became of an [`Op`].
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Of each start, in order.
     Started(Vec<Result<Started, Refusal>>),

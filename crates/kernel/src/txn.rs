@@ -45,7 +45,7 @@ pub trait Txn: Send {
 
     /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, by priority, due time
     /// and id, passing over those that another transaction has locked. They become executing under the worker, their
-    /// epoch one higher. Answered in that order; without children.
+    /// epoch one higher, and are marked as updated `now`. Answered in that order; without children.
     fn claim(
         &mut self,
         request: &ClaimRequest,
@@ -97,7 +97,7 @@ pub trait Txn: Send {
     /// The workers of that name, living or not.
     fn workers_named(&mut self, name: &Name) -> impl Future<Output = Result<Vec<Worker>>> + Send;
 
-    /// The workers whose lease has run out.
+    /// The workers whose lease has run out, by when it did and by id.
     fn dead_workers(&mut self, now: Timestamp) -> impl Future<Output = Result<Vec<Worker>>> + Send;
 
     /// Lets a worker's lease run until that moment if it has not run out; whether it had not.

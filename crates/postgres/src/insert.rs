@@ -61,14 +61,14 @@ with input as materialized ( \
 select (select array_agg(id) from input), \
     (select coalesce(array_agg(id), '{}') from inserted)";
 
-/// Who holds each of these keys, else who holds the unique key beside it; not locked.
+/// Who holds each of these keys, and who holds the unique key beside it; not locked.
 ///
 /// Indexes: `instances_key_taken`, `instances_unique_key_taken`.
 pub const HOLDERS: &str = "\
-select coalesce( \
-    (select i.id from abide.instances i where i.key = w.key and (i.key_scope >> i.status) & 1 = 1), \
+select (select i.id from abide.instances i where i.key = w.key \
+        and (i.key_scope >> i.status) & 1 = 1), \
     (select i.id from abide.instances i where i.unique_key = w.unique_key \
-        and (i.unique_scope >> i.status) & 1 = 1)) \
+        and (i.unique_scope >> i.status) & 1 = 1) \
 from unnest((select $1::text[]), (select $2::bytea[])) with ordinality \
     as w(key, unique_key, place) \
 order by w.place";
@@ -152,16 +152,22 @@ async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<O
     .into_iter();
     let answer = |id| {
         if inserted.contains(&id) {
-            Some(Started::New(InstanceId(id)))
-        } else {
-            holders.next().flatten().map(Started::Duplicate)
+            return Some(Started::New(InstanceId(id)));
         }
+        // One that comes after it in the batch was not in its way: it has the key because this one was dropped.
+        let in_the_way = |holder: &InstanceId| holder.0 < id || !inserted.contains(&holder.0);
+        let (by_key, by_unique_key) = holders.next()?;
+        let holder = by_key.filter(in_the_way);
+        holder.or(by_unique_key).map(Started::Duplicate)
     };
     Ok(given.into_iter().map(answer).collect())
 }
 
-/// Who holds the key or unique key of each row, as far as the row itself would hold it.
-async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<InstanceId>>> {
+/// Who holds the key and who the unique key of a row.
+type Holders = (Option<InstanceId>, Option<InstanceId>);
+
+/// Who holds the key and who the unique key of each row, as far as the row itself would hold it.
+async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Holders>> {
     let key = |row: &&NewRow| row.scope.holds(row.status);
     let unique = |row: &&NewRow| row.unique_scope.holds(row.status);
     let keys = rows.iter().map(|row| {
@@ -179,7 +185,7 @@ async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Opti
     let holders = txn
         .read(HOLDERS, vec![Param::list(keys), Param::list(uniques)])
         .await?;
-    each(&holders, |cells| cells.next())
+    each(&holders, |cells| Ok((cells.next()?, cells.next()?)))
 }
 
 /// In which order to insert: by key, so that two batches with the same keys wait for each other in one order and do not

@@ -85,7 +85,8 @@ impl<'c> Transaction<'c> {
     pub fn own(client: &'c Client, ops: &[Op]) -> Self {
         let mut txn = Self::new(client, Stage::Fresh);
         txn.last = last_of(ops);
-        for (queue, lanes) in ops.iter().flat_map(asks_for_waiting) {
+        // Of the first operation only: those after it must see what it has done.
+        for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
             let looked = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
             txn.flight.push_back((Some(queue.clone()), looked));
         }

@@ -30,7 +30,7 @@ from abide.workers where name = $1 order by id";
 /// over leases would have to be written at every heartbeat.
 pub const DEAD_WORKERS: &str = "\
 select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
-from abide.workers where lease_until <= $1 order by id";
+from abide.workers where lease_until <= $1 order by lease_until, id";
 
 /// The workers whose lease has not run out.
 pub const LIVING_WORKERS: &str = "\

@@ -37,9 +37,7 @@ pub(crate) fn time(row: &Row<'_>, at: usize) -> Result<Timestamp> {
 }
 
 pub(crate) fn maybe_time(row: &Row<'_>, at: usize) -> Result<Option<Timestamp>> {
-    Ok(row
-        .get::<_, Option<i64>>(at)?
-        .map(Timestamp::from_micros))
+    Ok(row.get::<_, Option<i64>>(at)?.map(Timestamp::from_micros))
 }
 
 pub(crate) fn priority(row: &Row<'_>, at: usize) -> Result<Priority> {
@@ -87,8 +85,11 @@ pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
     let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
         return Ok(None);
     };
-    let StoredAwaits { kind, names, since_us } =
-        serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
+    let StoredAwaits {
+        kind,
+        names,
+        since_us,
+    } = serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
     let since = Timestamp::from_micros(since_us);
     Ok(Some(Awaits { kind, names, since }))
 }
@@ -98,15 +99,26 @@ pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
     let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
         return Ok(Family::default());
     };
-    let StoredFamily { barrier, pending, needed } =
-        serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
-    Ok(Family { barrier, pending, needed })
+    let StoredFamily {
+        barrier,
+        pending,
+        needed,
+    } = serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
+    Ok(Family {
+        barrier,
+        pending,
+        needed,
+    })
 }
 
 /// What it waits for, as it is kept.
 pub(crate) fn write_awaits(awaits: &Awaits) -> Result<String> {
     let Awaits { kind, names, since } = awaits;
-    written(&StoredAwaits { kind: *kind, names: names.clone(), since_us: since.as_micros() })
+    written(&StoredAwaits {
+        kind: *kind,
+        names: names.clone(),
+        since_us: since.as_micros(),
+    })
 }
 
 /// How its children stand, as it is kept.
@@ -114,8 +126,17 @@ pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
     if family == Family::default() {
         return Ok(None);
     }
-    let Family { barrier, pending, needed } = family;
-    written(&StoredFamily { barrier, pending, needed }).map(Some)
+    let Family {
+        barrier,
+        pending,
+        needed,
+    } = family;
+    written(&StoredFamily {
+        barrier,
+        pending,
+        needed,
+    })
+    .map(Some)
 }
 
 #[derive(Serialize, Deserialize)]

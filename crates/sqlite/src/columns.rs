@@ -140,12 +140,24 @@ mod tests {
             in_partition,
         };
         let ready = place(Status::Runnable, false, Some(5), false);
-        assert_eq!((ready.ready_at(), ready.wake_at(), ready.standing()), (Some(5), None, None));
+        assert_eq!(
+            (ready.ready_at(), ready.wake_at(), ready.standing()),
+            (Some(5), None, None)
+        );
         let behind = place(Status::Runnable, true, Some(5), true);
-        assert_eq!((behind.ready_at(), behind.wake_at(), behind.standing()), (None, None, Some(1)));
+        assert_eq!(
+            (behind.ready_at(), behind.wake_at(), behind.standing()),
+            (None, None, Some(1))
+        );
         let parked = place(Status::AwaitingSignal, false, None, true);
-        assert_eq!((parked.ready_at(), parked.wake_at(), parked.standing()), (None, Some(NEVER), None));
+        assert_eq!(
+            (parked.ready_at(), parked.wake_at(), parked.standing()),
+            (None, Some(NEVER), None)
+        );
         let done = place(Status::Done, false, None, true);
-        assert_eq!((done.ready_at(), done.wake_at(), done.standing()), (None, None, None));
+        assert_eq!(
+            (done.ready_at(), done.wake_at(), done.standing()),
+            (None, None, None)
+        );
     }
 }

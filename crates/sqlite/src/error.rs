@@ -24,7 +24,9 @@ pub(crate) fn classed(error: rusqlite::Error) -> Error {
         ) => Error::Unavailable(text),
         // A key that was free, because its holder's scope left out the status it had, is taken now that the holder comes
         // back into its scope (rule 2.2).
-        Some(ErrorCode::ConstraintViolation) if text.ends_with("key") && !text.contains("partition_key") => {
+        Some(ErrorCode::ConstraintViolation)
+            if text.ends_with("key") && !text.contains("partition_key") =>
+        {
             Error::Conflict(format!("a key would be held twice: {text}"))
         }
         _ => Error::Broken(text),
@@ -108,10 +110,22 @@ mod tests {
 
     #[test]
     fn a_busy_file_is_a_conflict_and_a_full_disk_passes() {
-        assert!(matches!(classed(failure(ffi::SQLITE_BUSY_SNAPSHOT)), Error::Conflict(_)));
-        assert!(matches!(classed(failure(ffi::SQLITE_FULL)), Error::Unavailable(_)));
-        assert!(matches!(classed(failure(ffi::SQLITE_CORRUPT)), Error::Broken(_)));
-        assert!(matches!(classed(failure(ffi::SQLITE_CONSTRAINT_UNIQUE)), Error::Broken(_)));
+        assert!(matches!(
+            classed(failure(ffi::SQLITE_BUSY_SNAPSHOT)),
+            Error::Conflict(_)
+        ));
+        assert!(matches!(
+            classed(failure(ffi::SQLITE_FULL)),
+            Error::Unavailable(_)
+        ));
+        assert!(matches!(
+            classed(failure(ffi::SQLITE_CORRUPT)),
+            Error::Broken(_)
+        ));
+        assert!(matches!(
+            classed(failure(ffi::SQLITE_CONSTRAINT_UNIQUE)),
+            Error::Broken(_)
+        ));
     }
 
     #[test]

@@ -42,6 +42,8 @@ mod within;
 mod writer;
 
 #[cfg(test)]
+mod million_tests;
+#[cfg(test)]
 mod plans_tests;
 #[cfg(test)]
 mod writer_tests;

@@ -84,7 +84,10 @@ fn refuse_what_cannot_be(path: &Path) -> Result<()> {
     let problem = match path.parent() {
         _ if path.is_dir() => "it is a directory: name a file in it".to_owned(),
         Some(parent) if !parent.is_dir() => {
-            format!("there is no directory {}: create it first", parent.display())
+            format!(
+                "there is no directory {}: create it first",
+                parent.display()
+            )
         }
         _ => return Ok(()),
     };

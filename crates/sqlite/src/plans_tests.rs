@@ -55,7 +55,10 @@ fn statements() -> Vec<(String, &'static str)> {
 /// The plan of a statement, a line for each step.
 fn plan(conn: &Connection, sql: &str) -> Vec<String> {
     let mut statement = conn.prepare(&format!("explain query plan {sql}")).unwrap();
-    let steps = statement.raw_query().mapped(|row| row.get(3)).collect::<Result<_, _>>();
+    let steps = statement
+        .raw_query()
+        .mapped(|row| row.get(3))
+        .collect::<Result<_, _>>();
     steps.unwrap()
 }
 
@@ -81,13 +84,20 @@ fn filled(rows: u32) -> Connection {
     conn
 }
 
-fn all_by_their_index(conn: &Connection) {
+/// Checks the plan of each statement.
+pub(crate) fn all_by_their_index(conn: &Connection) {
     for (sql, index) in statements() {
         let steps = plan(conn, &sql);
         let whole = steps.join("\n");
-        assert!(whole.contains(index), "{sql}\nis not served by {index}:\n{whole}");
+        assert!(
+            whole.contains(index),
+            "{sql}\nis not served by {index}:\n{whole}"
+        );
         for step in &steps {
-            assert!(!step.starts_with("SCAN "), "{sql}\nreads a whole table:\n{whole}");
+            assert!(
+                !step.starts_with("SCAN "),
+                "{sql}\nreads a whole table:\n{whole}"
+            );
             assert!(!step.contains("TEMP B-TREE"), "{sql}\nsorts:\n{whole}");
         }
     }
@@ -120,7 +130,10 @@ fn a_claim_reads_in_order_and_only_in_the_index_it_walks() {
     // rule 6.2: a lane is an equality on the index, and what is read comes sorted.
     let conn = filled(100);
     let one = plan(&conn, &claim::find_in(1, claim::CANDIDATE));
-    assert_eq!(one, ["SEARCH abide_instances USING INDEX abide_claimable (lane=?)"]);
+    assert_eq!(
+        one,
+        ["SEARCH abide_instances USING INDEX abide_claimable (lane=?)"]
+    );
     let several = plan(&conn, &claim::find_in(3, claim::CANDIDATE)).join("\n");
     assert!(several.contains("MERGE (UNION ALL)"), "{several}");
 }
@@ -129,9 +142,13 @@ fn a_claim_reads_in_order_and_only_in_the_index_it_walks() {
 fn depths_are_counted_without_looking_at_what_has_finished() {
     let conn = filled(100);
     for step in plan(&conn, query::DEPTHS) {
-        let reads = step.starts_with("SCAN abide_instances") || step.starts_with("SEARCH abide_instances");
+        let reads =
+            step.starts_with("SCAN abide_instances") || step.starts_with("SEARCH abide_instances");
         assert!(!reads || step.contains("INDEX abide_"), "{step}");
     }
     let next = plan(&conn, query::NEXT_DUE).join("\n");
-    assert!(next.contains("abide_parked") && !next.contains("TEMP"), "{next}");
+    assert!(
+        next.contains("abide_parked") && !next.contains("TEMP"),
+        "{next}"
+    );
 }

@@ -29,7 +29,9 @@ impl Readers {
         for number in 0..options.readers.max(1) {
             let conn = open::reader(path, options)?;
             let waiting = Arc::clone(&waiting);
-            threads.push(spawn(&format!("abide-read-{number}"), move || serve(&conn, &waiting))?);
+            threads.push(spawn(&format!("abide-read-{number}"), move || {
+                serve(&conn, &waiting)
+            })?);
         }
         let jobs = Mutex::new(Some(jobs));
         Ok((Self { jobs }, threads))
@@ -60,14 +62,20 @@ impl Readers {
 
     /// Takes no more reads; the threads end when they have done those that wait.
     pub fn close(&self) {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
     }
 }
 
 fn serve(conn: &Connection, waiting: &Mutex<Receiver<Job>>) {
     loop {
         // One thread waits for the next read, the others for their turn to.
-        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
         match job {
             Ok(job) => job(conn),
             Err(_) => return,
@@ -78,5 +86,7 @@ fn serve(conn: &Connection, waiting: &Mutex<Receiver<Job>>) {
 /// Starts a thread with a name.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
-    thread.map_err(|error| Error::Unavailable(format!("the thread {name} cannot be started: {error}")))
+    thread.map_err(|error| {
+        Error::Unavailable(format!("the thread {name} cannot be started: {error}"))
+    })
 }

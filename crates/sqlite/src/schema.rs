@@ -78,7 +78,11 @@ fn step(conn: &mut Connection) -> Result<()> {
     };
     apply(&txn, next).map_err(classed)?;
     txn.commit().map_err(classed)?;
-    tracing::info!(version = next.version, name = next.name, "migrated the tables");
+    tracing::info!(
+        version = next.version,
+        name = next.name,
+        "migrated the tables"
+    );
     Ok(())
 }
 

@@ -28,20 +28,21 @@ pub(crate) struct Session<'s, C> {
 
 impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
     pub fn new(conn: C, cache: &'s mut Cache) -> Self {
-        Self { conn, cache, keyed: HashSet::new() }
+        Self {
+            conn,
+            cache,
+            keyed: HashSet::new(),
+        }
     }
 
     /// Loads rows, those from the cache that are in it.
     fn load(&mut self, ids: &[InstanceId]) -> rusqlite::Result<Vec<Row>> {
-        let mut loader = None;
+        let mut loader = load::Loader::new(&self.conn);
         let mut rows = Vec::with_capacity(ids.len());
         for id in ids {
             let loaded = match self.cache.take(*id) {
                 Some(loaded) => Some(loaded),
-                None => match &mut loader {
-                    Some(loader) => load::Loader::load(loader, *id)?,
-                    none => none.insert(load::Loader::new(&self.conn)?).load(*id)?,
-                },
+                None => loader.load(*id)?,
             };
             let Some(Loaded { row, keyed }) = loaded else {
                 continue;
@@ -55,7 +56,11 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
     }
 
     fn write(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
-        let Changes { advances, finishes, moves } = changes;
+        let Changes {
+            advances,
+            finishes,
+            moves,
+        } = changes;
         // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
         let guarded = |row: &Row| row.partition_key.is_some() || self.keyed.contains(&row.id);
         if !advances.is_empty() {
@@ -69,7 +74,10 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         }
         for Advance { row, .. } in advances {
             let keyed = self.keyed.contains(&row.id);
-            self.cache.keep(Loaded { row: (*row).clone(), keyed });
+            self.cache.keep(Loaded {
+                row: (*row).clone(),
+                keyed,
+            });
         }
         Ok(())
     }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use abide_core::model::{BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker};
 use abide_core::model::Limits;
+use abide_core::model::{
+    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker,
+};
 use abide_kernel::{
     Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store,
     SystemClock, Target,
@@ -63,7 +65,9 @@ impl Sqlite {
             .map_err(|error| Error::Unavailable(format!("the path of the database: {error}")))?;
         let conn = open::writer(&path, &options)?;
         let (readers, reading) = Readers::start(&path, &options)?;
-        let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::default()));
+        let clock = options
+            .clock
+            .unwrap_or_else(|| Arc::new(SystemClock::default()));
         let bus = Bus::new();
         let commits = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
@@ -123,7 +127,9 @@ impl Sqlite {
 
 impl fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Sqlite")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -158,7 +164,9 @@ impl Store for Sqlite {
         let filter = filter.clone();
         Box::pin(async move {
             let one_more = limit.saturating_add(1);
-            let read = self.readers.read(move |conn| query::list(conn, &filter, before, one_more));
+            let read = self
+                .readers
+                .read(move |conn| query::list(conn, &filter, before, one_more));
             let mut items = read.await?;
             let more = items.len() > limit;
             items.truncate(limit);
@@ -173,7 +181,10 @@ impl Store for Sqlite {
         after: u32,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        Box::pin(self.readers.read(move |conn| query::history(conn, id, after, limit)))
+        Box::pin(
+            self.readers
+                .read(move |conn| query::history(conn, id, after, limit)),
+        )
     }
 
     fn children(
@@ -181,7 +192,10 @@ impl Store for Sqlite {
         parent: InstanceId,
         barrier: BarrierNumber,
     ) -> BoxFuture<'_, Result<Vec<Child>>> {
-        Box::pin(self.readers.read(move |conn| children::children(conn, parent, barrier)))
+        Box::pin(
+            self.readers
+                .read(move |conn| children::children(conn, parent, barrier)),
+        )
     }
 
     fn endings<'a>(
@@ -215,7 +229,11 @@ impl Store for Sqlite {
                 watch.thread().unpark();
             }
             self.readers.close();
-            let Threads { watch, readers, writer } = std::mem::take(&mut *threads);
+            let Threads {
+                watch,
+                readers,
+                writer,
+            } = std::mem::take(&mut *threads);
             join(watch.into_iter().chain(readers)).await;
             // It may have ended already.
             let _ = self.writer.send(Request::Close).await;
@@ -231,14 +249,16 @@ async fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
         return;
     }
     let (ended, all_ended) = oneshot::channel::<()>();
-    let joining = thread::Builder::new().name("abide-close".to_owned()).spawn(move || {
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store had panicked");
+    let joining = thread::Builder::new()
+        .name("abide-close".to_owned())
+        .spawn(move || {
+            for thread in threads {
+                if thread.join().is_err() {
+                    tracing::error!("a thread of the store had panicked");
+                }
             }
-        }
-        drop(ended);
-    });
+            drop(ended);
+        });
     if joining.is_ok() {
         let _ = all_ended.await;
     }

@@ -90,7 +90,10 @@ fn check_tables(conn: &Connection) -> Result<()> {
             if found == 0 {
                 "no tables of abide".to_owned()
             } else {
-                format!("tables of version {found}, and version {} is needed", schema::VERSION)
+                format!(
+                    "tables of version {found}, and version {} is needed",
+                    schema::VERSION
+                )
             }
         ))),
         Err(Error::Broken(text)) => Err(Error::Broken(text)),

@@ -93,7 +93,11 @@ impl Writer {
             limits,
             bus,
             commits,
-            log: Log { pages: log_pages, last: 0, checkpoint_at: LOG_PAGES },
+            log: Log {
+                pages: log_pages,
+                last: 0,
+                checkpoint_at: LOG_PAGES,
+            },
             cache: Cache::default(),
             data_version,
             poison: None,
@@ -103,7 +107,11 @@ impl Writer {
     /// Serves until it is told to close, or nobody is left who could ask. What was waiting then is served first.
     pub fn serve(mut self) {
         let mut waiting = Vec::with_capacity(REQUESTS_AT_ONCE);
-        while self.requests.blocking_recv_many(&mut waiting, REQUESTS_AT_ONCE) > 0 {
+        while self
+            .requests
+            .blocking_recv_many(&mut waiting, REQUESTS_AT_ONCE)
+            > 0
+        {
             let mut runs = VecDeque::with_capacity(waiting.len());
             let mut look = false;
             for request in waiting.drain(..) {
@@ -140,7 +148,9 @@ impl Writer {
             match self.transact(together.get(..most).unwrap_or_default()) {
                 Transacted::Done(answers, effects) => {
                     let mut answers = answers.into_iter();
-                    answer(runs.drain(..answers.len()), || answers.next().unwrap_or(Err(Error::Closed)));
+                    answer(runs.drain(..answers.len()), || {
+                        answers.next().unwrap_or(Err(Error::Closed))
+                    });
                     self.bus.tell(effects);
                 }
                 // One of several is at fault, and the others must not suffer: each for itself.
@@ -214,7 +224,9 @@ impl Writer {
         if !self.conn.is_autocommit()
             && let Err(error) = self.execute("rollback")
         {
-            self.poison(Some(format!("a transaction could not be rolled back ({error}): open the store again")));
+            self.poison(Some(format!(
+                "a transaction could not be rolled back ({error}): open the store again"
+            )));
         }
     }
 
@@ -222,7 +234,10 @@ impl Writer {
     pub(crate) fn poison(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
         tracing::error!("{why}");
-        if let Err(error) = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        if let Err(error) = self
+            .conn
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        {
             tracing::warn!(%error, "the log may be carried over when the store closes");
         }
         self.poison = Some(why);

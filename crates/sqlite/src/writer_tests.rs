@@ -21,7 +21,14 @@ fn writer(path: &Path, tamper: impl FnOnce(&Connection)) -> (Writer, mpsc::Sende
     let (sender, requests) = mpsc::channel(64);
     let clock = Arc::new(SystemClock::default());
     let commits = Arc::new(AtomicU64::new(0));
-    let writer = Writer::new(conn, requests, clock, Limits::default(), Bus::new(), commits);
+    let writer = Writer::new(
+        conn,
+        requests,
+        clock,
+        Limits::default(),
+        Bus::new(),
+        commits,
+    );
     (writer.unwrap(), sender)
 }
 
@@ -29,7 +36,10 @@ type Answered = oneshot::Receiver<Result<Vec<Answer>>>;
 
 fn ask(sender: &mpsc::Sender<Request>, ops: Vec<Op>) -> Answered {
     let (answer, answered) = oneshot::channel();
-    let run = Request::Run(Run { ops: ops.into(), answer });
+    let run = Request::Run(Run {
+        ops: ops.into(),
+        answer,
+    });
     assert!(sender.try_send(run).is_ok());
     answered
 }
@@ -41,7 +51,8 @@ fn start(count: usize, state_bytes: usize) -> Op {
 
 fn count(path: &Path) -> i64 {
     let conn = Connection::open(path).unwrap();
-    conn.query_row("select count(*) from abide_instances", [], |row| row.get(0)).unwrap()
+    conn.query_row("select count(*) from abide_instances", [], |row| row.get(0))
+        .unwrap()
 }
 
 #[test]
@@ -49,8 +60,15 @@ fn a_full_disk_is_passing_and_touches_no_neighbour() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("abide.db");
     let (writer, sender) = writer(&path, |conn| {
-        let pages: i64 = conn.query_row("pragma page_count", [], |row| row.get(0)).unwrap();
-        conn.query_row(&format!("pragma max_page_count = {}", pages + 20), [], |_| Ok(())).unwrap();
+        let pages: i64 = conn
+            .query_row("pragma page_count", [], |row| row.get(0))
+            .unwrap();
+        conn.query_row(
+            &format!("pragma max_page_count = {}", pages + 20),
+            [],
+            |_| Ok(()),
+        )
+        .unwrap();
     });
     let before = ask(&sender, vec![start(1, 10)]);
     let large = ask(&sender, vec![start(1, 10), start(100, 10_000)]);
@@ -59,7 +77,9 @@ fn a_full_disk_is_passing_and_touches_no_neighbour() {
     writer.serve();
     for fine in [before, after] {
         let answers = fine.blocking_recv().unwrap().unwrap();
-        assert!(matches!(&answers[..], [Answer::Started(all)] if matches!(all[..], [Ok(Started::New(_))])));
+        assert!(
+            matches!(&answers[..], [Answer::Started(all)] if matches!(all[..], [Ok(Started::New(_))]))
+        );
     }
     let full = large.blocking_recv().unwrap();
     assert!(matches!(full, Err(Error::Unavailable(_))), "{full:?}");
@@ -77,7 +97,10 @@ fn a_poisoned_writer_writes_nothing_and_keeps_the_log() {
     drop(sender);
     writer.serve();
     let answer = answered.blocking_recv().unwrap();
-    assert!(matches!(&answer, Err(Error::Broken(text)) if text.contains("disk is gone")), "{answer:?}");
+    assert!(
+        matches!(&answer, Err(Error::Broken(text)) if text.contains("disk is gone")),
+        "{answer:?}"
+    );
     assert!(dir.path().join("abide.db-wal").metadata().unwrap().len() > 0);
     assert_eq!(count(&path), 0);
 }

@@ -10,7 +10,7 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
@@ -27,7 +27,9 @@ fn refused(path: &Path) -> (bool, String) {
 }
 
 fn versions(conn: &Connection) -> Vec<i64> {
-    let mut statement = conn.prepare("select version from abide_schema order by version").unwrap();
+    let mut statement = conn
+        .prepare("select version from abide_schema order by version")
+        .unwrap();
     let versions = statement.query_map([], |row| row.get(0)).unwrap();
     versions.collect::<Result<_, _>>().unwrap()
 }
@@ -47,11 +49,17 @@ async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
 #[tokio::test]
 async fn a_file_with_tables_of_its_own_keeps_them() {
     let place = Place::new();
-    place.connect().execute_batch("create table orders (id integer); insert into orders values (7)").unwrap();
+    place
+        .connect()
+        .execute_batch("create table orders (id integer); insert into orders values (7)")
+        .unwrap();
     let store = place.open();
     start_one(&*store).await;
     store.close().await;
-    let order: i64 = place.connect().query_row("select id from orders", [], |row| row.get(0)).unwrap();
+    let order: i64 = place
+        .connect()
+        .query_row("select id from orders", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(order, 7);
 }
 
@@ -60,9 +68,16 @@ async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched()
     let place = Place::new();
     place.open().close().await;
     let conn = place.connect();
-    conn.execute("insert into abide_schema (version, name, applied_at) values (99, 'later', 0)", []).unwrap();
+    conn.execute(
+        "insert into abide_schema (version, name, applied_at) values (99, 'later', 0)",
+        [],
+    )
+    .unwrap();
     let (broken, text) = refused(&place.path());
-    assert!(broken && text.contains("99") && text.contains("up to 1") && text.contains("newer release"), "{text}");
+    assert!(
+        broken && text.contains("99") && text.contains("up to 1") && text.contains("newer release"),
+        "{text}"
+    );
     assert_eq!(versions(&conn), [1, 99]);
 }
 
@@ -72,7 +87,10 @@ fn what_is_no_database_is_refused_and_not_touched() {
     let text = "this is a letter, and by no means a database\n".repeat(100);
     std::fs::write(place.path(), &text).unwrap();
     let (broken, error) = refused(&place.path());
-    assert!(broken && error.contains("not an SQLite database") && error.contains("abide.db"), "{error}");
+    assert!(
+        broken && error.contains("not an SQLite database") && error.contains("abide.db"),
+        "{error}"
+    );
     assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text);
 }
 
@@ -83,9 +101,16 @@ fn a_path_where_no_file_can_be_says_why() {
     std::fs::create_dir(&dir).unwrap();
     assert!(refused(&dir).1.contains("is a directory"));
     let (_, error) = refused(&dir.join("missing").join("abide.db"));
-    assert!(error.contains("no directory") && error.contains("create it first"), "{error}");
+    assert!(
+        error.contains("no directory") && error.contains("create it first"),
+        "{error}"
+    );
     std::fs::write(dir.join("file"), "").unwrap();
-    assert!(refused(&dir.join("file").join("abide.db")).1.contains("no directory"));
+    assert!(
+        refused(&dir.join("file").join("abide.db"))
+            .1
+            .contains("no directory")
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -93,7 +118,10 @@ fn a_path_where_no_file_can_be_says_why() {
 fn a_directory_that_cannot_be_written_to_is_named() {
     // Not one whose permissions forbid it: the tests may run as root.
     let (broken, error) = refused(Path::new("/proc/abide.db"));
-    assert!(!broken && error.contains("/proc/abide.db") && error.contains("writable"), "{error}");
+    assert!(
+        !broken && error.contains("/proc/abide.db") && error.contains("writable"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -122,7 +150,10 @@ fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
     let this = std::env::current_exe().unwrap();
     let begin = || {
         let mut process = Command::new(&this);
-        process.args(["--exact", "one_of_several_processes"]).env(FILE, place.path());
+        process
+            .args(["--exact", "one_of_several_processes"])
+            .env(FILE, place.path());
+        process.stdout(Stdio::null());
         process.spawn().unwrap()
     };
     let processes: Vec<_> = (0..4).map(|_| begin()).collect();

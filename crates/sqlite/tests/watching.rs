@@ -42,7 +42,8 @@ async fn a_commit_on_a_connection_of_the_hosts_own_is_noticed() {
     let store = place.open();
     let mut listener = store.listen();
     let conn = place.connect();
-    conn.execute_batch("create table orders (id integer)").unwrap();
+    conn.execute_batch("create table orders (id integer)")
+        .unwrap();
     assert!(next(&mut listener).await.anything);
     conn.execute_batch("insert into orders values (1)").unwrap();
     assert!(next(&mut listener).await.anything);

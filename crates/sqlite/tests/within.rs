@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use abide_core::model::{Key, Limits, Start, Started, Timestamp};
 use abide_kernel::{Answer, Error, Op, Store};
-use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::run_within;
+use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use common::{Place, count, plain, start, too_many};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -25,12 +25,16 @@ fn within(conn: &Connection, ops: &[Op]) -> Result<Vec<Answer>, Error> {
 
 fn host(place: &Place) -> Connection {
     let conn = place.connect();
-    conn.execute_batch("create table orders (id integer primary key)").unwrap();
+    conn.execute_batch("create table orders (id integer primary key)")
+        .unwrap();
     conn
 }
 
 fn keyed(key: &str) -> Op {
-    Op::Start(vec![Start { key: Some(Key::new(key).unwrap()), ..plain() }])
+    Op::Start(vec![Start {
+        key: Some(Key::new(key).unwrap()),
+        ..plain()
+    }])
 }
 
 #[tokio::test]
@@ -40,14 +44,28 @@ async fn what_was_started_exists_when_the_transaction_commits_and_is_told_then()
     let store = place.open();
     let mut conn = host(&place);
     let mut listener = store.listen();
-    let txn = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let txn = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
     txn.execute("insert into orders values (42)", []).unwrap();
     let answers = within(&txn, &[keyed("order:42")]).unwrap();
-    let [Answer::Started(started)] = &answers[..] else { panic!("{answers:?}") };
-    let [Ok(Started::New(id))] = started[..] else { panic!("{answers:?}") };
+    let [Answer::Started(started)] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    let [Ok(Started::New(id))] = started[..] else {
+        panic!("{answers:?}")
+    };
     assert!(store.get(&id.into()).await.unwrap().is_none());
     txn.commit().unwrap();
-    assert_eq!(store.get(&Key::new("order:42").unwrap().into()).await.unwrap().unwrap().id, id);
+    assert_eq!(
+        store
+            .get(&Key::new("order:42").unwrap().into())
+            .await
+            .unwrap()
+            .unwrap()
+            .id,
+        id
+    );
     loop {
         let told = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
         if told.expect("the commit was not noticed").unwrap().anything {
@@ -63,13 +81,19 @@ async fn what_was_started_never_existed_when_the_transaction_rolls_back() {
     let place = Place::new();
     let store = place.open();
     let mut conn = host(&place);
-    let txn = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let txn = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
     txn.execute("insert into orders values (42)", []).unwrap();
     within(&txn, &[keyed("order:42")]).unwrap();
     txn.rollback().unwrap();
     assert_eq!(count(&place.path()), 0);
-    let txn = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    assert!(matches!(&within(&txn, &[keyed("order:42")]).unwrap()[..], [Answer::Started(one)] if matches!(one[..], [Ok(Started::New(_))])));
+    let txn = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    assert!(
+        matches!(&within(&txn, &[keyed("order:42")]).unwrap()[..], [Answer::Started(one)] if matches!(one[..], [Ok(Started::New(_))]))
+    );
     txn.commit().unwrap();
     store.close().await;
 }
@@ -80,14 +104,18 @@ async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
     let place = Place::new();
     let store = place.open();
     let mut conn = host(&place);
-    let txn = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let txn = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
     txn.execute("insert into orders values (42)", []).unwrap();
     let refused = within(&txn, &[start(1), too_many()]);
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
     within(&txn, &[start(2)]).unwrap();
     txn.commit().unwrap();
     assert_eq!(count(&place.path()), 2);
-    let orders: i64 = conn.query_row("select count(*) from orders", [], |row| row.get(0)).unwrap();
+    let orders: i64 = conn
+        .query_row("select count(*) from orders", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(orders, 1);
     store.close().await;
 }
@@ -98,7 +126,9 @@ async fn a_savepoint_will_do_and_the_store_may_give_its_clock_and_limits() {
     let place = Place::new();
     let store = place.open();
     let mut conn = host(&place);
-    let mut txn = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let mut txn = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
     let mut kept = txn.savepoint().unwrap();
     store.run_within(&kept, &[start(1)]).unwrap();
     let undone = kept.savepoint().unwrap();
@@ -115,7 +145,10 @@ async fn a_connection_without_a_transaction_is_refused() {
     let place = Place::new();
     let store = place.open();
     let error = within(&host(&place), &[start(1)]).unwrap_err().to_string();
-    assert!(error.contains("no transaction") && error.contains("begin one"), "{error}");
+    assert!(
+        error.contains("no transaction") && error.contains("begin one"),
+        "{error}"
+    );
     assert_eq!(count(&place.path()), 0);
     store.close().await;
 }
@@ -126,7 +159,10 @@ fn a_file_without_the_tables_is_refused_with_what_to_do() {
     let mut conn = host(&place);
     let txn = conn.transaction().unwrap();
     let error = within(&txn, &[start(1)]).unwrap_err().to_string();
-    assert!(error.contains("no tables of abide") && error.contains("open it with abide first"), "{error}");
+    assert!(
+        error.contains("no tables of abide") && error.contains("open it with abide first"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -135,7 +171,9 @@ async fn a_transaction_that_began_by_reading_old_data_is_a_conflict() {
     let store = place.open();
     let mut conn = host(&place);
     let txn = conn.transaction().unwrap();
-    let orders: i64 = txn.query_row("select count(*) from orders", [], |row| row.get(0)).unwrap();
+    let orders: i64 = txn
+        .query_row("select count(*) from orders", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(orders, 0);
     common::start_one(&*store).await;
     let answer = within(&txn, &[start(1)]);

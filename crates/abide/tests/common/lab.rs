@@ -7,6 +7,9 @@ use abide::{
     Abide, EngineBuilder, Entry, Handle, Happening, Instance, InstanceId, NotDone, OpenOptions,
     Status,
 };
+use abide_kernel::Store;
+use abide_kernel::conformance::invariants::violations;
+use abide_kernel::memory::Memory;
 use serde::de::DeserializeOwned;
 
 use super::Doomed;
@@ -17,15 +20,18 @@ use super::wait::{self, eventually, soon};
 pub struct Lab {
     abide: Abide,
     url: Arc<str>,
+    memory: Option<Arc<Memory>>,
     #[cfg(feature = "sqlite")]
     _dir: Option<Arc<tempfile::TempDir>>,
 }
 
 impl Lab {
     pub async fn memory() -> Self {
+        let store = Arc::new(Memory::default());
         Self {
-            abide: Abide::open("memory:").await.unwrap(),
+            abide: Abide::options().on(store.clone()),
             url: "memory:".into(),
+            memory: Some(store),
             #[cfg(feature = "sqlite")]
             _dir: None,
         }
@@ -38,6 +44,7 @@ impl Lab {
         Self {
             abide: Abide::open(&url).await.unwrap(),
             url: url.into(),
+            memory: None,
             _dir: Some(Arc::new(dir)),
         }
     }
@@ -53,6 +60,7 @@ impl Lab {
         Self {
             abide: Abide::open(url).await.unwrap(),
             url: url.into(),
+            memory: None,
             #[cfg(feature = "sqlite")]
             _dir: None,
         }
@@ -81,7 +89,34 @@ impl Lab {
     pub async fn opened(&self, options: OpenOptions) -> Self {
         Self {
             abide: options.open(&self.url).await.unwrap(),
+            memory: None,
             ..self.clone()
+        }
+    }
+
+    /// Runs a test, and looks the store over.
+    pub async fn check(self, test: impl AsyncFnOnce(Self)) {
+        test(self.clone()).await;
+        let store = self.store().await;
+        let mut found = Vec::new();
+        // Somebody may still be writing, and what is half read may contradict itself.
+        for _ in 0..20 {
+            match violations(&*store).await {
+                Ok(left) if left.is_empty() => return store.close().await,
+                Ok(left) => found = left,
+                Err(abide_kernel::Error::Closed) => return,
+                Err(error) => panic!("the store cannot be read: {error}"),
+            }
+            tokio::time::sleep(wait::LOOK * 50).await;
+        }
+        panic!("the test left what must not be:\n{}", found.join("\n"));
+    }
+
+    /// The store itself; another handle on the same database, or the one there is in memory.
+    pub async fn store(&self) -> Arc<dyn Store> {
+        match &self.memory {
+            Some(memory) => memory.clone(),
+            None => open(&self.url).await,
         }
     }
 
@@ -226,6 +261,22 @@ impl Lab {
         })
         .await;
     }
+}
+
+async fn open(url: &str) -> Arc<dyn Store> {
+    #[cfg(feature = "sqlite")]
+    if let Some(path) = url.strip_prefix("sqlite:") {
+        let path = path.to_owned();
+        let opened =
+            tokio::task::spawn_blocking(|| abide::sqlite::Sqlite::open(path, Default::default()));
+        return opened.await.unwrap().unwrap();
+    }
+    #[cfg(feature = "postgres")]
+    if url.starts_with("postgres") {
+        let opened = abide::postgres::Postgres::connect(url, Default::default());
+        return Arc::new(opened.await.unwrap());
+    }
+    panic!("there is no store at {url}")
 }
 
 /// The last of many events.

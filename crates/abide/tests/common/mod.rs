@@ -7,18 +7,21 @@
 )]
 
 mod doomed;
+mod faulty;
 mod gate;
 mod lab;
 mod script;
 mod wait;
 
 pub use doomed::Doomed;
+pub use faulty::{Faulty, Trouble};
 pub use gate::{Gate, Log, Most};
 pub use lab::Lab;
 pub use script::{At, Script};
 pub use wait::{eventually, soon};
 
-/// Makes three tests of one: on the store in memory, on SQLite, and on PostgreSQL.
+/// Makes three tests of one: on the store in memory, on SQLite, and on PostgreSQL. After each of them the whole store is
+/// looked over for what must not be.
 #[allow(unused_macros, reason = "each test binary uses a part of it")]
 macro_rules! on_every_store {
     (async fn $name:ident($lab:ident: Lab) $body:block) => {
@@ -30,19 +33,19 @@ macro_rules! on_every_store {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn memory() {
-                test(Lab::memory().await).await;
+                Lab::memory().await.check(test).await;
             }
 
             #[cfg(feature = "sqlite")]
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn sqlite() {
-                test(Lab::sqlite().await).await;
+                Lab::sqlite().await.check(test).await;
             }
 
             #[cfg(feature = "postgres")]
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn postgres() {
-                test(Lab::postgres().await).await;
+                Lab::postgres().await.check(test).await;
             }
         }
     };

@@ -53,7 +53,8 @@ on_every_store! {
         let gate = Gate::closed();
         let engine = lab.engine().lease(millis(1_200)).machine(gated("it", &gate)).start().await.unwrap();
         let other = lab.again().await.engine().lease(millis(900)).machine(quick("another")).start().await.unwrap();
-        let orders = [lab.start(Script::any(), json!(1)).await.unwrap(), lab.start(Script::any(), json!(2)).await.unwrap()];
+        let orders = [lab.start(Script::any(), json!(1)).await, lab.start(Script::any(), json!(2)).await];
+        let orders = orders.map(Result::unwrap);
         for order in &orders {
             lab.until(order.id(), "it to be claimed", |row| row.status != Status::Runnable).await;
         }
@@ -73,19 +74,23 @@ on_every_store! {
 on_every_store! {
     async fn what_a_worker_commits_after_its_claim_was_taken_is_thrown_away(lab: Lab) {
         // rule 1.3
-        let gate = Gate::closed();
+        let (gate, gate_of_second) = (Gate::closed(), Gate::closed());
         // With one place, so that it cannot claim anew what it has lost.
         let first = lab.engine().name("w").queue("default", 1).machine(gated("the first", &gate));
         let first = first.start().await.unwrap();
         let order = lab.start(Script::any(), json!("as it was")).await.unwrap();
         gate.reached_by(1).await;
         // Another process takes the name, and with it all that the first one holds.
-        let second = lab.again().await.engine().name("w").machine(quick("the second")).start().await.unwrap();
-        assert_eq!(lab.came_to(&order).await, json!(["the second", 1]));
+        let second = lab.again().await.engine().name("w").machine(gated("the second", &gate_of_second));
+        let second = second.start().await.unwrap();
+        gate_of_second.reached_by(1).await;
         let before = lab.now(order.id()).await;
+        assert_eq!((before.status, before.attempt), (Status::Executing, 1));
         gate.open();
         eventually("the first to be told", async || first.stats().stale == 1).await;
         assert_eq!(lab.now(order.id()).await, before, "nothing of it was written");
+        gate_of_second.open();
+        assert_eq!(lab.came_to(&order).await, json!(["the second", 1]));
         assert_eq!(lab.kinds(order.id()).await, ["started", "reclaimed", "step_completed", "done"]);
         assert_eq!(first.stats().committed, 0);
         first.shutdown().await;
@@ -127,17 +132,18 @@ impl Machine for Parent {
 on_every_store! {
     async fn the_children_of_an_outcome_that_is_thrown_away_are_not_started(lab: Lab) {
         // rules 1.3, 5.3: and the error handler has no part in it.
-        let (gate, open) = (Gate::closed(), Gate::closed());
-        open.open();
+        let (gate, gate_of_second) = (Gate::closed(), Gate::closed());
         let first = lab.engine().name("w").queue("default", 1).machine(Parent(gate.clone()));
         let first = first.start().await.unwrap();
-        let parent = lab.start(Parent(open.clone()), 0).await.unwrap();
+        let parent = lab.start(Parent(gate.clone()), 0).await.unwrap();
         gate.reached_by(1).await;
-        let second = lab.again().await.engine().name("w").machine(Parent(open)).machine(quick("child"));
-        let second = second.start().await.unwrap();
-        assert_eq!(lab.came_to(&parent).await, 1);
+        let second = lab.again().await.engine().name("w").machine(Parent(gate_of_second.clone()));
+        let second = second.machine(quick("child")).start().await.unwrap();
+        gate_of_second.reached_by(1).await;
         gate.open();
         eventually("the first to be told", async || first.stats().stale == 1).await;
+        gate_of_second.open();
+        assert_eq!(lab.came_to(&parent).await, 1);
         let all = lab.list(&Default::default(), None, 10).await.unwrap().items;
         assert_eq!(all.len(), 2, "the parent and one child");
         first.shutdown().await;

@@ -15,13 +15,11 @@ on_every_store! {
         let engine = lab.engine().machine(gated("the first", &gate)).start().await.unwrap();
         let running = lab.start(Script::any(), json!(1)).await.unwrap();
         gate.reached_by(1).await;
-        let stopping = tokio::spawn(engine.shutdown());
-        // How long it takes to be told is nobody's business; what comes after it must not be claimed any more.
-        tokio::time::sleep(millis(50)).await;
+        let mut stopping = Box::pin(engine.shutdown());
+        assert!(futures_util::poll!(&mut stopping).is_pending(), "it waits for the step that runs");
         let late = lab.start(Script::any(), json!(2)).await.unwrap();
-        assert!(!stopping.is_finished(), "it waits for the step that runs");
         gate.open();
-        soon("the shutdown to end", stopping).await.unwrap();
+        soon("the shutdown to end", stopping).await;
         assert_eq!(lab.came_to(&running).await, json!(["the first", 0]));
         let row = lab.now(late.id()).await;
         assert_eq!((row.status, row.attempt), (Status::Runnable, 0));

@@ -13,6 +13,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod faulty;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

@@ -126,7 +126,7 @@ async fn a_start_waits_for_the_server_as_long_as_it_has_patience() {
             "{text}"
         );
         assert!(
-            waited >= millis(700) && waited < millis(1_300),
+            waited >= millis(1_500) && waited < millis(2_400),
             "it waited {waited:?}"
         );
     }

@@ -18,7 +18,10 @@ async fn a_lock_that_others_hold_delays_work_and_fails_nobody() {
     // rule 4.2. The story: a transaction that conflicted sixteen times was taken for a refused outcome, so the error
     // handlers of healthy steps were asked about locks.
     let lab = Lab::postgres().await;
-    psql(&lab, "do $$ begin execute format('alter database %I set lock_timeout = ''20ms''', current_database()); end $$").await;
+    let sql = "do $$ begin
+        execute format('alter database %I set lock_timeout = 20', current_database());
+    end $$";
+    psql(&lab, sql).await;
     let lab = Lab::at(lab.url()).await;
     let engine = lab
         .engine()

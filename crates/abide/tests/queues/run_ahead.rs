@@ -84,7 +84,8 @@ on_every_store! {
     async fn a_chain_of_steps_goes_through_the_queue_after_so_many(lab: Lab) {
         // rule 4.3
         let (log, gate) = (Log::new(), Gate::closed());
-        lab.start_all([steps("a", 20, None), steps("b", 1, None)].map(|state| spec(Script::any(), state))).await.unwrap();
+        let starts = [steps("a", 20, None), steps("b", 1, None)].map(|state| spec(Script::any(), state));
+        lab.start_all(starts).await.unwrap();
         let engine = lab.engine().queue("default", 1).run_ahead(5, hours(1)).machine(chain(&log, &gate));
         let engine = engine.start().await.unwrap();
         assert_eq!(rows(&log.grown_to(21).await), [("a", 6), ("b", 1), ("a", 14)]);

@@ -78,7 +78,8 @@ on_every_store! {
 
 on_every_store! {
     async fn the_workers_are_listed_with_what_they_serve(lab: Lab) {
-        let engine = lab.engine().name("left").queue("a", 1).queue("b", 2).machine(Script::any()).start().await.unwrap();
+        let engine = lab.engine().name("left").queue("a", 1).queue("b", 2).machine(Script::any());
+        let engine = engine.start().await.unwrap();
         let workers = lab.workers().await.unwrap();
         assert_eq!((workers.len(), workers[0].name.as_str()), (1, "left"));
         assert_eq!(workers[0].queues, ["a", "b"].map(|queue| Name::new(queue).unwrap()));

@@ -41,6 +41,21 @@ async fn what_is_no_connection_string_is_refused_with_examples() {
     }
 }
 
+#[tokio::test]
+async fn a_password_is_not_repeated() {
+    for url in [
+        "postgress://me:s3cret@host/orders",
+        "mysql://me:s3cret@host/orders?ssl=true",
+        "http://host/?password=s3cret",
+        "postgres://me:s3cret@127.0.0.1:1/orders",
+        "postgres://me:s3cret@host:port/orders",
+    ] {
+        let (error, _) = refused(url).await;
+        let said = format!("{error} {error:?}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+}
+
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn an_sqlite_file_that_cannot_be_is_refused_with_the_reason() {

@@ -3,6 +3,8 @@
 mod postgres;
 mod sqlite;
 
+use abide::InstanceId;
+
 use crate::Result;
 use crate::site::Site;
 
@@ -49,11 +51,11 @@ pub enum Inserts {
 }
 
 impl Inserts {
-    /// Into a store that abide has opened before.
-    pub async fn into(url: &str) -> Result<Self> {
+    /// Rows like that of an instance which abide has started, but for their state.
+    pub async fn like(url: &str, model: InstanceId) -> Result<Self> {
         match url.strip_prefix("sqlite:") {
-            Some(path) => Ok(Self::Sqlite(sqlite::Inserts::into(path.as_ref())?)),
-            None => Ok(Self::Postgres(postgres::Inserts::into(url).await?)),
+            Some(path) => Ok(Self::Sqlite(sqlite::Inserts::like(path.as_ref(), model)?)),
+            None => Ok(Self::Postgres(postgres::Inserts::like(url, model).await?)),
         }
     }
 

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use abide::{Machine, Scope};
+use abide::InstanceId;
 use tokio_postgres::{Client, Statement};
 
 use super::{BATCH, DRAINED};
 use crate::Result;
-use crate::machines::{One, now};
 use crate::site::connect;
 
 /// How many drain at the same time.
@@ -127,30 +126,42 @@ pub struct Inserts {
 }
 
 impl Inserts {
-    pub async fn into(url: &str) -> Result<Self> {
+    pub async fn like(url: &str, model: InstanceId) -> Result<Self> {
         let client = connect(url).await?;
-        let insert = client.prepare(&insert()).await?;
+        let insert = client.prepare(&insert_like(&client, model).await?).await?;
         Ok(Self { client, insert })
     }
 
     pub async fn insert(&mut self, states: &[String]) -> Result<()> {
-        let now = now().as_micros() as f64 / 1_000_000.0;
-        self.client.execute(&self.insert, &[&states, &now]).await?;
+        self.client.execute(&self.insert, &[&states]).await?;
         Ok(())
     }
 }
 
-/// Fills the columns that a start fills, with what a start of [`One`] fills them with. What is the same in every row is
-/// written into the statement.
-fn insert() -> String {
-    let (machine, scope) = (One::NAME, Scope::default().bits());
-    format!(
-        "insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
-            key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
-            parent_id, parent_barrier, history, history_seq, created_at, updated_at) \
-        select 0, '{machine}', 1, 'work', 'work', state, 2, 0, \
-            null, {scope}, null, {scope}, 'default', 0, to_timestamp($2), null, false, \
-            null, 0, true, 1, to_timestamp($2), to_timestamp($2) \
-        from unnest($1::text[]) state"
-    )
+/// The columns of the table, and what type each has.
+const COLUMNS: &str = "
+select attname::text, format_type(atttypid, atttypmod) from pg_attribute
+where attrelid = 'abide.instances'::regclass and attnum > 0 and not attisdropped and attgenerated = ''
+order by attnum";
+
+/// A statement that fills the columns which a start has filled, with what it filled them with; only the state differs
+/// from row to row. What is the same in every row is written into the statement, as one would do by hand.
+async fn insert_like(client: &Client, model: InstanceId) -> Result<String> {
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for column in client.query(COLUMNS, &[]).await? {
+        let (name, kind): (String, String) = (column.try_get(0)?, column.try_get(1)?);
+        let read =
+            format!("select quote_literal(\"{name}\"::text) from abide.instances where id = $1");
+        let value: Option<String> = client.query_one(&read, &[&model.0]).await?.try_get(0)?;
+        match (name.as_str(), value) {
+            ("id", _) | (_, None) => continue,
+            ("state", _) => values.push("state".to_owned()),
+            (_, Some(value)) => values.push(format!("{value}::{kind}")),
+        }
+        names.push(format!("\"{name}\""));
+    }
+    let (names, values) = (names.join(", "), values.join(", "));
+    Ok(format!(
+        "insert into abide.instances ({names}) select {values} from unnest($1::text[]) as state"
+    ))
 }

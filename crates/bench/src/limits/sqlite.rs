@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use abide::{Machine, Scope};
+use abide::InstanceId;
 use rusqlite::{Connection, params};
 
 use super::{BATCH, DRAINED};
 use crate::Result;
-use crate::machines::{One, Order, now};
+use crate::machines::{Order, now};
 
 const TABLE: &str = "
 create table job (
@@ -97,37 +97,43 @@ pub struct Inserts {
 }
 
 impl Inserts {
-    pub fn into(path: &Path) -> Result<Self> {
+    pub fn like(path: &Path, model: InstanceId) -> Result<Self> {
         let conn = open(path)?;
-        let insert = insert();
-        conn.prepare_cached(&insert)?;
+        let insert = insert_like(&conn, model)?;
         Ok(Self { conn, insert })
     }
 
     pub fn insert(&mut self, states: &[String]) -> Result<()> {
-        let now = now().as_micros();
         let transaction = self.conn.transaction()?;
         let mut statement = transaction.prepare_cached(&self.insert)?;
         for state in states {
-            statement.execute(params![state, now])?;
+            statement.execute([state])?;
         }
         drop(statement);
         Ok(transaction.commit()?)
     }
 }
 
-/// Fills the columns that a start fills, with what a start of [`One`] fills them with. What is the same in every row is
-/// written into the statement.
-fn insert() -> String {
-    let (machine, scope) = (One::NAME, Scope::default().bits());
-    format!(
-        "insert into abide_instances ( \
-            status, behind, queue, machine, version, priority, due_at, epoch, settled, step, step_seq, attempt, \
-            cause, timed_out, parent_barrier, barrier, children_pending, children_needed, history, history_seq, \
-            key_scope, unique_scope, kind, created_at, updated_at, first_step, state) \
-        values (2, 0, 'default', '{machine}', 1, 0, ?2, 0, 0, 'work', 1, 0, \
-            0, 0, 0, 0, 0, 0, 1, 1, {scope}, {scope}, 0, ?2, ?2, 'work', ?1)"
-    )
+/// A statement that fills the columns which a start has filled, with what it filled them with; only the state differs
+/// from row to row. What is the same in every row is written into the statement, as one would do by hand.
+fn insert_like(conn: &Connection, model: InstanceId) -> Result<String> {
+    let mut columns = conn.prepare("select name from pragma_table_info('abide_instances')")?;
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for name in columns.query_map([], |row| row.get::<_, String>(0))? {
+        let name = name?;
+        let read = format!("select quote(\"{name}\") from abide_instances where id = ?1");
+        let value: String = conn.query_row(&read, [model.0], |row| row.get(0))?;
+        match (name.as_str(), value.as_str()) {
+            ("id", _) | (_, "NULL") => continue,
+            ("state", _) => values.push("?1".to_owned()),
+            _ => values.push(value),
+        }
+        names.push(format!("\"{name}\""));
+    }
+    let (names, values) = (names.join(", "), values.join(", "));
+    Ok(format!(
+        "insert into abide_instances ({names}) values ({values})"
+    ))
 }
 
 fn open(path: &Path) -> Result<Connection> {

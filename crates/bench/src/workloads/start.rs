@@ -19,7 +19,8 @@ const BATCHES: u64 = 20;
 pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
     let url = site.fresh().await?;
     let abide = Abide::open(&url).await?;
-    let mut inserts = Inserts::into(&url).await?;
+    let model = abide.start(One, Order::new(0)).await?;
+    let mut inserts = Inserts::like(&url, model.id()).await?;
     let round = async || {
         let limit = by_hand(&mut inserts).await?;
         let ours = by_abide(&abide).await?;

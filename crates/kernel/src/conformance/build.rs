@@ -6,7 +6,7 @@ use abide_core::model::{
     Claim, Commit, Join, Json, Key, Lane, Name, Outcome, Priority, Start, Wait, When,
 };
 
-pub(super) fn name(text: &str) -> Name {
+pub fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
 }
 

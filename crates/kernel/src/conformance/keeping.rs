@@ -7,6 +7,7 @@ use super::build::{
     urgent, wait, within,
 };
 use super::lab::Lab;
+use crate::{Answer, ClaimRequest, Op};
 
 fn serves(queue: &str) -> Vec<(Name, Vec<Lane>)> {
     vec![(name(queue), vec![lane("m", 1)])]
@@ -113,6 +114,29 @@ pub async fn a_kept_claim_does_not_yield_to_other_work(lab: Lab) {
         claim = kept(keep_on(&lab, keep(claim, next(step))).await);
     }
     lab.commit(claim, done()).await;
+}
+
+pub async fn a_kept_claim_does_not_yield_to_what_its_transaction_has_claimed(lab: Lab) {
+    // rule 4.3: the queue was looked at when the transaction began, and what was claimed since was still seen in it.
+    let worker = lab.worker("w").await;
+    lab.start(urgent(5)).await;
+    let claimed = lab.claim(worker).await;
+    lab.start(urgent(0)).await;
+    let claim = Op::Claim(ClaimRequest {
+        worker,
+        queue: name("default"),
+        lanes: vec![lane("m", 1)],
+        limit: 1,
+    });
+    let commit = Op::Commit {
+        commits: vec![keep(claimed.claim, next("b"))],
+        serves: serves("default"),
+    };
+    let answers = lab.try_run(vec![claim, commit]).await.unwrap();
+    let [Answer::Claimed(_), Answer::Committed(each)] = answers.as_slice() else {
+        panic!("{answers:?}")
+    };
+    assert!(matches!(each[0], Committed::Kept(_)), "{each:?}");
 }
 
 pub async fn a_kept_claim_keeps_its_partition(lab: Lab) {

@@ -134,6 +134,19 @@ pub async fn a_unique_key_excludes_and_does_not_address(lab: Lab) {
     lab.start(unique(b"abcd")).await;
 }
 
+pub async fn what_a_start_is_a_duplicate_of_was_there_before_it(lab: Lab) {
+    // rule 2.2: a start that was dropped for its unique key was told that the one behind it in the batch, which had got
+    // its key, was in its way.
+    let holder = lab.start(unique(b"u")).await;
+    let both = Start {
+        key: Some(key("k")),
+        ..unique(b"u")
+    };
+    let each = lab.starts(vec![both, keyed("k")]).await;
+    assert_eq!(each[0], Ok(Started::Duplicate(holder)));
+    assert!(matches!(each[1], Ok(Started::New(_))), "{each:?}");
+}
+
 pub async fn a_unique_key_is_any_bytes(lab: Lab) {
     // rule 2.2
     let keys: [&[u8]; 6] = [

@@ -91,7 +91,7 @@ pub struct Lab {
 }
 
 /// How long a worker of these tests is believed to live.
-pub(super) const LEASE: Duration = Duration::from_secs(30);
+pub const LEASE: Duration = Duration::from_secs(30);
 /// A little more than that.
 pub(super) const OVER_LEASE: Duration = Duration::from_secs(31);
 

@@ -33,6 +33,7 @@ macro_rules! for_each_conformance_test {
                 a_scope_is_the_statuses_it_names,
                 a_key_that_would_come_to_be_held_twice_is_a_conflict_and_changes_nothing,
                 a_unique_key_excludes_and_does_not_address,
+                what_a_start_is_a_duplicate_of_was_there_before_it,
                 a_unique_key_is_any_bytes,
                 a_unique_key_has_a_scope_of_its_own,
                 a_key_may_be_long_and_in_any_script,
@@ -74,6 +75,7 @@ macro_rules! for_each_conformance_test {
                 no_other_outcome_keeps_the_claim,
                 a_kept_claim_yields_to_more_urgent_work,
                 a_kept_claim_does_not_yield_to_other_work,
+                a_kept_claim_does_not_yield_to_what_its_transaction_has_claimed,
                 a_kept_claim_keeps_its_partition,
                 a_kept_claim_that_is_lost_ends_as_any_other,
             }
@@ -194,6 +196,9 @@ macro_rules! for_each_conformance_test {
                 eight_workers_join_every_family_once,
                 of_many_starts_with_one_key_exactly_one_is_new,
                 of_many_commits_of_one_claim_one_counts,
+            }
+            differential {
+                a_random_program_leaves_the_same_as_in_memory,
             }
         }
     };

@@ -27,11 +27,14 @@
 mod build;
 mod lab;
 mod list;
+mod renaming;
 
 pub mod children;
 pub mod claiming;
 pub mod committing;
 pub mod concurrency;
+pub mod dice;
+pub mod differential;
 pub mod fencing;
 pub mod history;
 pub mod invariants;
@@ -40,6 +43,7 @@ pub mod keeping;
 pub mod keys;
 pub mod partitions;
 pub mod reading;
+pub mod roll;
 pub mod starting;
 pub mod sweeping;
 pub mod timers;

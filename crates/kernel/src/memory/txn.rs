@@ -207,7 +207,7 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    async fn claim(&mut self, request: &ClaimRequest, _now: Timestamp) -> Result<Vec<Claimed>> {
+    async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
         let mut claimed = Vec::new();
         while claimed.len() < request.limit
             && let Some((_, _, id)) = self.first_place(&request.queue, &request.lanes)
@@ -216,6 +216,7 @@ impl Txn for MemoryTxn<'_> {
             record.row.status = Status::Executing;
             record.row.worker = Some(request.worker);
             record.row.epoch = Epoch(record.row.epoch.0 + 1);
+            record.updated_at = now;
             let parent = record.row.parent.map(|id| {
                 let partition = self
                     .record(id)
@@ -309,13 +310,13 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn dead_workers(&mut self, now: Timestamp) -> Result<Vec<Worker>> {
-        Ok(self
-            .tables
-            .workers()
-            .values()
+        let workers = self.tables.workers().values();
+        let mut dead: Vec<Worker> = workers
             .filter(|worker| worker.lease_until <= now)
             .cloned()
-            .collect())
+            .collect();
+        dead.sort_unstable_by_key(|worker| (worker.lease_until, worker.id));
+        Ok(dead)
     }
 
     async fn renew(&mut self, worker: WorkerId, now: Timestamp, until: Timestamp) -> Result<bool> {

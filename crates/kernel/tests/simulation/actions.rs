@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use abide_kernel::conformance::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
 use abide_kernel::model::{
     Claim, Commit, Committed, Declared, Heartbeat, InstanceId, Json, Outcome, Start, Status,
     WorkerId,
 };
 use abide_kernel::{Answer, ClaimRequest, Clock, NewWorker, Op, SweepRequest};
 
-use crate::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
 use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
 
 impl World {
@@ -44,7 +44,7 @@ impl World {
 
     fn start(&mut self) {
         let starts: Vec<Start> = (0..self.dice.between(1, 4))
-            .map(|_| self.some_start())
+            .map(|_| self.dice.some_start())
             .collect();
         self.tell(format!("start {}", starts.len()));
         self.send([Op::Start(starts)].into());
@@ -250,7 +250,7 @@ impl World {
             after: None,
             limit: 5,
         };
-        let start = self.some_start();
+        let start = self.dice.some_start();
         let ops = [
             Op::Fire { limit: 3 },
             Op::Reclaim { limit: 3 },

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use abide_kernel::model::{Commit, Committed, Outcome};
+use abide_kernel::conformance::roll::{lanes, name, serves};
+use abide_kernel::model::{Claim, Commit, Committed, Outcome};
 use abide_kernel::{Answer, ClaimRequest, Op};
 
-use crate::roll::{lanes, name, serves};
 use crate::world::{Heard, Held, Worker, World, again};
 
 impl World {
+    pub fn some_commit(&mut self, claim: &Claim) -> Commit {
+        let room = self.has_room();
+        self.dice.some_commit(claim, room)
+    }
+
     pub fn commit(&mut self) {
         let busy = |worker: &Worker| !worker.held.is_empty();
         let Some(at) = self.workers.iter().position(busy) else {
@@ -141,7 +146,8 @@ impl World {
         let (claim, outcome) = self.dice.pick(&self.taken);
         let (claim, mut outcome) = (again(claim), outcome.clone());
         if self.dice.chance(30) {
-            outcome = self.some_outcome();
+            let room = self.has_room();
+            outcome = self.dice.some_outcome(room);
         }
         self.tell(format!(
             "{} is committed again: {}",

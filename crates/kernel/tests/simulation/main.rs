@@ -12,8 +12,6 @@
 
 mod actions;
 mod commits;
-mod dice;
-mod roll;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::conformance::dice::Dice;
 use abide_kernel::conformance::invariants;
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
@@ -11,8 +12,6 @@ use abide_kernel::model::{
 };
 use abide_kernel::{Answer, Clock, Cursor, Error, Filter, ManualClock, Op, Store, SweepRequest};
 use futures_util::FutureExt;
-
-use crate::dice::Dice;
 
 /// A small limit, so that a batch over it is cheap.
 pub const BATCH_MOST: usize = 40;
@@ -243,10 +242,10 @@ impl World {
         assert!(self.instances().is_empty(), "nothing is left to be joined");
     }
 
-    /// How many have not ended.
-    pub fn living(&self) -> usize {
+    /// Whether few enough have not ended: a program that gets too large cannot be checked at every turn.
+    pub fn has_room(&self) -> bool {
         let lives = |one: &&Instance| !one.status.is_terminal();
-        self.seen.values().filter(lives).count()
+        self.seen.values().filter(lives).count() <= 40
     }
 }
 

@@ -9,8 +9,8 @@ use abide_core::model::{
 use abide_kernel::ClaimRequest;
 use rusqlite::{CachedStatement, Connection, Result, params};
 
-use super::limited;
 use super::load::parent;
+use super::{Lazy, limited};
 use crate::cache::Loaded;
 use crate::cells::{self, Names};
 use crate::columns;
@@ -41,7 +41,11 @@ pub(crate) fn claim(
     }
     if lanes.len() > LANES_AT_ONCE {
         candidates.sort_unstable_by_key(|one| {
-            (one.claimed.priority, one.claimed.due_at, one.claimed.claim.id())
+            (
+                one.claimed.priority,
+                one.claimed.due_at,
+                one.claimed.claim.id(),
+            )
         });
         candidates.truncate(request.limit);
     }
@@ -167,7 +171,10 @@ fn candidate(
         .map(|_| row.family.barrier);
     let parent = match parent {
         None => None,
-        Some(id) => Some(ParentRef { id, partition: partition_of(conn, id)? }),
+        Some(id) => Some(ParentRef {
+            id,
+            partition: partition_of(conn, id)?,
+        }),
     };
     let keyed = cells::is_there(found, 11)?;
     Ok(Candidate {
@@ -195,7 +202,7 @@ fn candidate(
             joins,
             children: Vec::new(),
         },
-        guarded: row.partition_key.is_some(),
+        guarded: row.partition_key.is_some() || (keyed && cells::flag(found, 11)?),
         loaded: Loaded { row, keyed },
     })
 }
@@ -219,15 +226,17 @@ fn take(
     worker: WorkerId,
     now: Timestamp,
 ) -> Result<()> {
-    let mut plain = conn.prepare_cached(TAKE)?;
-    for Candidate { loaded, guarded, .. } in candidates {
+    let mut plain = Lazy::new(conn, TAKE);
+    let mut thorough = Lazy::new(conn, TAKE_GUARDED);
+    for Candidate {
+        loaded, guarded, ..
+    } in candidates
+    {
         let (id, epoch) = (loaded.row.id.0, loaded.row.epoch.0);
-        let values = params![id, worker.0, epoch, now.as_micros()];
-        if *guarded {
-            conn.prepare_cached(TAKE_GUARDED)?.execute(values)?;
-        } else {
-            plain.execute(values)?;
-        }
+        let statement = if *guarded { &mut thorough } else { &mut plain };
+        statement
+            .get()?
+            .execute(params![id, worker.0, epoch, now.as_micros()])?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use abide_core::model::{BarrierNumber, Cause, Epoch, InstanceId, Row, Timestamp,
 use abide_kernel::Touched;
 use rusqlite::{Connection, Result, params};
 
-use super::limited;
+use super::{Lazy, limited};
 use crate::cache::Loaded;
 use crate::cells::{self, Names};
 use crate::columns::{NEVER, is_behind};
@@ -18,23 +18,23 @@ pub(crate) const LOCK: &str = "
 
 /// Loads rows, one at a time.
 pub(crate) struct Loader<'c> {
-    statement: rusqlite::CachedStatement<'c>,
+    statement: Lazy<'c>,
     queues: Names,
     steps: Names,
 }
 
 impl<'c> Loader<'c> {
-    pub fn new(conn: &'c Connection) -> Result<Self> {
-        Ok(Self {
-            statement: conn.prepare_cached(LOCK)?,
+    pub fn new(conn: &'c Connection) -> Self {
+        Self {
+            statement: Lazy::new(conn, LOCK),
             queues: Names::default(),
             steps: Names::default(),
-        })
+        }
     }
 
     /// Loads the row with that id, if it is there. Columns that cannot matter to it are not looked at.
     pub fn load(&mut self, id: InstanceId) -> Result<Option<Loaded>> {
-        let mut rows = self.statement.query(params![id.0])?;
+        let mut rows = self.statement.get()?.query(params![id.0])?;
         let Some(row) = rows.next()? else {
             return Ok(None);
         };
@@ -50,7 +50,11 @@ impl<'c> Loader<'c> {
                 behind: partition_key.is_some() && is_behind(row.get(18)?),
                 queue: self.queues.read(row, 2)?,
                 priority: cells::priority(row, 3)?,
-                due_at: if finished_at.is_some() { None } else { cells::maybe_time(row, 4)? },
+                due_at: if finished_at.is_some() {
+                    None
+                } else {
+                    cells::maybe_time(row, 4)?
+                },
                 partition_key,
                 worker: cells::maybe_worker(row, 5)?,
                 epoch: Epoch(row.get(6)?),

@@ -16,6 +16,33 @@ pub(crate) mod sweep;
 pub(crate) mod update;
 pub(crate) mod workers;
 
+use rusqlite::{CachedStatement, Connection, Result};
+
+/// A statement that is prepared when it is first needed, and then kept.
+pub(crate) struct Lazy<'c> {
+    conn: &'c Connection,
+    sql: &'static str,
+    statement: Option<CachedStatement<'c>>,
+}
+
+impl<'c> Lazy<'c> {
+    fn new(conn: &'c Connection, sql: &'static str) -> Self {
+        let statement = None;
+        Self {
+            conn,
+            sql,
+            statement,
+        }
+    }
+
+    fn get(&mut self) -> Result<&mut CachedStatement<'c>> {
+        match &mut self.statement {
+            Some(statement) => Ok(statement),
+            none => Ok(none.insert(self.conn.prepare_cached(self.sql)?)),
+        }
+    }
+}
+
 /// How many rows a statement may answer.
 fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)

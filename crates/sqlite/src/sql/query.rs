@@ -220,6 +220,10 @@ pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {
     }
     let depths = counts.into_iter();
     Ok(depths
-        .map(|((queue, status), count)| QueueDepth { queue, status, count })
+        .map(|((queue, status), count)| QueueDepth {
+            queue,
+            status,
+            count,
+        })
         .collect())
 }

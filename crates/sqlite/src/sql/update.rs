@@ -4,6 +4,7 @@ use abide_core::model::{HistoryRow, Row, Timestamp};
 use abide_kernel::{Advance, Finish, Move};
 use rusqlite::{Connection, Result, ToSql, params};
 
+use super::Lazy;
 use crate::cells;
 use crate::columns::Place;
 
@@ -62,11 +63,15 @@ pub(crate) fn finish(
     now: Timestamp,
     guarded: impl Fn(&Row) -> bool,
 ) -> Result<()> {
-    let mut plain = conn.prepare_cached(FINISH)?;
-    let mut thorough = conn.prepare_cached(FINISH_GUARDED)?;
+    let mut plain = Lazy::new(conn, FINISH);
+    let mut thorough = Lazy::new(conn, FINISH_GUARDED);
     for Finish { row, result } in finishes {
-        let statement = if guarded(row) { &mut thorough } else { &mut plain };
-        statement.execute(params![
+        let statement = if guarded(row) {
+            &mut thorough
+        } else {
+            &mut plain
+        };
+        statement.get()?.execute(params![
             row.id.0,
             row.status.code(),
             row.epoch.0,
@@ -110,6 +115,8 @@ pub(crate) fn move_all(
     now: Timestamp,
     guarded: impl Fn(&Row) -> bool,
 ) -> Result<()> {
+    let mut plain = Lazy::new(conn, MOVE);
+    let mut thorough = Lazy::new(conn, MOVE_GUARDED);
     for Move { row, state } in moves {
         let place = Place::from(*row);
         let awaits = row.awaits.as_ref().map(cells::write_awaits).transpose()?;
@@ -137,10 +144,10 @@ pub(crate) fn move_all(
             place.standing(),
         ];
         if guarded(row) {
-            conn.prepare_cached(MOVE_GUARDED)?.execute(values)?;
+            thorough.get()?.execute(values)?;
         } else {
             let all_but_standing = values.split_last().map(|(_, others)| others);
-            conn.prepare_cached(MOVE)?.execute(all_but_standing.unwrap_or_default())?;
+            plain.get()?.execute(all_but_standing.unwrap_or_default())?;
         }
     }
     Ok(())

@@ -65,14 +65,26 @@ pub fn violations(conn: &Connection) -> Vec<String> {
     let mut found = Vec::new();
     for (words, condition) in ROWS {
         let sql = format!("select id from abide_instances where ({condition}) is not true");
-        found.extend(strings(conn, &sql).into_iter().map(|id| format!("instance {id}: it is not so that it {words}")));
+        found.extend(
+            strings(conn, &sql)
+                .into_iter()
+                .map(|id| format!("instance {id}: it is not so that it {words}")),
+        );
     }
     let lanes = "select queue || '/' || machine || '/' || version from abide_instances
                  group by queue, machine, version having count(distinct lane) > 1";
-    found.extend(strings(conn, lanes).into_iter().map(|lane| format!("{lane} has two numbers")));
+    found.extend(
+        strings(conn, lanes)
+            .into_iter()
+            .map(|lane| format!("{lane} has two numbers")),
+    );
     let histories = "select distinct instance_id from abide_history
                      where instance_id not in (select id from abide_instances)";
-    found.extend(strings(conn, histories).into_iter().map(|id| format!("instance {id} is gone and its history is not")));
+    found.extend(
+        strings(conn, histories)
+            .into_iter()
+            .map(|id| format!("instance {id} is gone and its history is not")),
+    );
     let checks = strings(conn, "pragma integrity_check");
     found.extend(checks.into_iter().filter(|check| check != "ok"));
     found

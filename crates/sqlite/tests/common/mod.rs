@@ -20,7 +20,9 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -81,11 +83,19 @@ pub async fn worker(store: &dyn Store, who: &str, lease: Duration) -> WorkerId {
 }
 
 pub fn lane() -> Lane {
-    Lane { machine: name("m"), version: 1 }
+    Lane {
+        machine: name("m"),
+        version: 1,
+    }
 }
 
 pub fn claim(worker: WorkerId, limit: usize) -> Op {
-    Op::Claim(ClaimRequest { worker, queue: name("default"), lanes: vec![lane()], limit })
+    Op::Claim(ClaimRequest {
+        worker,
+        queue: name("default"),
+        lanes: vec![lane()],
+        limit,
+    })
 }
 
 pub async fn claimed(store: &dyn Store, worker: WorkerId, limit: usize) -> Vec<Claimed> {
@@ -98,16 +108,22 @@ pub async fn claimed(store: &dyn Store, worker: WorkerId, limit: usize) -> Vec<C
 pub fn done(claimed: Vec<Claimed>) -> Op {
     let commit = |one: Claimed| Commit {
         claim: one.claim,
-        outcome: Outcome::Done { result: Json::null() },
+        outcome: Outcome::Done {
+            result: Json::null(),
+        },
         keep: false,
         took: Duration::ZERO,
         error: None,
     };
-    Op::Commit { commits: claimed.into_iter().map(commit).collect(), serves: Vec::new() }
+    Op::Commit {
+        commits: claimed.into_iter().map(commit).collect(),
+        serves: Vec::new(),
+    }
 }
 
 /// How many instances a file has.
 pub fn count(path: &Path) -> i64 {
     let conn = Connection::open(path).unwrap();
-    conn.query_row("select count(*) from abide_instances", [], |row| row.get(0)).unwrap()
+    conn.query_row("select count(*) from abide_instances", [], |row| row.get(0))
+        .unwrap()
 }

@@ -1,0 +1,127 @@
+//! A store that loses requests and answers, as networks do.
+
+use std::sync::Arc;
+
+use abide::{BarrierNumber, Child, Filter, Instance, InstanceId, Page, QueueDepth, Target};
+use abide::{Timestamp, Worker};
+use abide_kernel::model::HistoryRow;
+use abide_kernel::{Answer, Clock, Ending, Error, Listener, Op, Result, Store};
+use futures_util::future::BoxFuture;
+
+/// What goes wrong with a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It does not reach the database.
+    Away,
+    /// The database would not take it this time.
+    Conflict,
+    /// Nobody knows whether it was committed, and it was not.
+    Lost,
+    /// Nobody knows whether it was committed, and it was.
+    AnswerLost,
+}
+
+type Plan = dyn Fn(&[Op]) -> Option<Trouble> + Send + Sync;
+
+/// A store with trouble, as its plan says.
+pub struct Faulty {
+    store: Arc<dyn Store>,
+    plan: Box<Plan>,
+}
+
+impl Faulty {
+    pub fn new(
+        store: Arc<dyn Store>,
+        plan: impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let plan = Box::new(plan);
+        Arc::new(Self { store, plan })
+    }
+}
+
+impl Store for Faulty {
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        Box::pin(async move {
+            let trouble = (self.plan)(&ops);
+            match trouble {
+                None => self.store.run(ops).await,
+                Some(Trouble::Away) => Err(Error::Unavailable("it was made so".into())),
+                Some(Trouble::Conflict) => Err(Error::Conflict("it was made so".into())),
+                Some(Trouble::Lost) => Err(Error::Unknown("it was made so".into())),
+                Some(Trouble::AnswerLost) => {
+                    self.store.run(ops).await?;
+                    Err(Error::Unknown("it was made so".into()))
+                }
+            }
+        })
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.store.clock()
+    }
+
+    fn listen(&self) -> Listener {
+        self.store.listen()
+    }
+
+    fn writers(&self) -> usize {
+        self.store.writers()
+    }
+
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
+        self.store.get(target)
+    }
+
+    fn list<'a>(
+        &'a self,
+        filter: &'a Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page<Instance>>> {
+        self.store.list(filter, before, limit)
+    }
+
+    fn history(
+        &self,
+        id: InstanceId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
+        self.store.history(id, after, limit)
+    }
+
+    fn children(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+    ) -> BoxFuture<'_, Result<Vec<Child>>> {
+        self.store.children(parent, barrier)
+    }
+
+    /// An empty list of operations stands for a read.
+    fn endings<'a>(
+        &'a self,
+        ids: &'a [InstanceId],
+    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+        match (self.plan)(&[]) {
+            None => self.store.endings(ids),
+            Some(_) => Box::pin(async { Err(Error::Unavailable("it was made so".into())) }),
+        }
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.store.next_due()
+    }
+
+    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
+        self.store.workers()
+    }
+
+    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
+        self.store.depths()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.store.close()
+    }
+}

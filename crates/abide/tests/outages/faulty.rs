@@ -1,0 +1,166 @@
+//! A store that loses requests and answers: every one of them may be sent again, and none takes effect twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use abide::{Abide, Error, StartError, Status, done, hours, millis, spec};
+use abide_kernel::{Op, Store};
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::common::{At, Faulty, Lab, Log, Script, Trouble, soon};
+use crate::{STEPS, each_took_its_steps_once, walk};
+
+/// A handle on the lab's database that goes through trouble.
+async fn troubled(
+    lab: &Lab,
+    plan: impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static,
+) -> Abide {
+    let store: Arc<dyn Store> = Faulty::new(lab.store().await, plan);
+    Abide::options().on(store)
+}
+
+/// That trouble for the first of the transactions that are meant, and none after.
+fn once(
+    trouble: Trouble,
+    meant: impl Fn(&Op) -> bool + Send + Sync + 'static,
+) -> impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static {
+    let met = AtomicUsize::new(0);
+    move |ops| {
+        let first = ops.iter().any(&meant) && met.fetch_add(1, Ordering::SeqCst) == 0;
+        first.then_some(trouble)
+    }
+}
+
+on_every_store! {
+    async fn a_claim_whose_answer_got_lost_is_found_and_given_back(lab: Lab) {
+        // rules 5.4, 6.4: not by its lease, which does not run out during this test, and without another attempt.
+        let order = lab.start(Script::any(), json!(0)).await.unwrap();
+        let abide = troubled(&lab, once(Trouble::AnswerLost, |op| matches!(op, Op::Claim(_)))).await;
+        let engine = abide.engine().lease(hours(1)).machine(walk()).start().await.unwrap();
+        each_took_its_steps_once(&lab, &[order.id()]).await;
+        assert!(!lab.kinds(order.id()).await.contains(&"reclaimed"));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_commit_whose_answer_got_lost_is_known_by_its_epoch(lab: Lab) {
+        // rules 1.1, 1.3: it is sent again, and neither taken for stale nor made twice.
+        let runs = Log::new();
+        for trouble in [Trouble::AnswerLost, Trouble::Lost, Trouble::Away, Trouble::Conflict] {
+            let abide = troubled(&lab, once(trouble, |op| matches!(op, Op::Commit { .. }))).await;
+            let noted = runs.clone();
+            let engine = abide.engine().machine(Script::new(move |at, ctx| {
+                noted.note((ctx.id(), at));
+                match at {
+                    At::One => abide::next(At::Two),
+                    At::Two => ctx.spawn([spec(Script::any(), json!(0)).step(At::Three)]).then(At::Three),
+                    At::Three => done(json!(ctx.children().len())),
+                }
+            }));
+            let engine = engine.start().await.unwrap();
+            let order = lab.start(Script::any(), json!(0)).await.unwrap();
+            assert_eq!(lab.came_to(&order).await, json!(1), "{trouble:?}");
+            let steps: Vec<_> = runs.read().into_iter().filter(|(id, _)| *id == order.id()).map(|(_, at)| at).collect();
+            assert_eq!(steps, [At::One, At::Two, At::Three], "{trouble:?}: no step is run again");
+            assert_eq!(lab.committed(order.id()).await.len(), 3);
+            assert_eq!(engine.stats().stale, 0);
+            engine.shutdown().await;
+        }
+    }
+}
+
+on_every_store! {
+    async fn whatever_is_lost_on_the_way_nothing_is_lost_in_the_end(lab: Lab) {
+        // rules 1.1, 1.3, 5.4
+        let dice = |ops: &[Op]| match fastrand::u8(..100) {
+            _ if ops.iter().any(|op| matches!(op, Op::Register(_) | Op::Declare(_) | Op::Reclaim { .. })) => None,
+            0..8 => Some(Trouble::Away),
+            8..16 => Some(Trouble::Conflict),
+            16..24 => Some(Trouble::Lost),
+            24..32 => Some(Trouble::AnswerLost),
+            _ => None,
+        };
+        let build = async || {
+            let engine = troubled(&lab, dice).await.engine();
+            engine.queue("default", 10).machine(walk()).start().await.unwrap()
+        };
+        let (one, two) = (build().await, build().await);
+        let client = troubled(&lab, dice).await;
+        let mut ids = Vec::new();
+        for n in 0..120 {
+            // A start with a key is safe to repeat.
+            let (key, partition) = (format!("order:{n}"), format!("p:{}", n % 40));
+            let id = loop {
+                match client.start(Script::any(), json!(0)).key(&key).partition(&partition).await {
+                    Ok(handle) => break handle.id(),
+                    Err(StartError::Duplicate { holder }) => break holder,
+                    Err(StartError::Error(Error::Unknown(_))) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            };
+            ids.push(id);
+        }
+        // A key may be free again when its holder has ended, so the last answer to get lost may have started two.
+        let all = lab.list(&Default::default(), None, 1_000).await.unwrap().items;
+        assert!(all.len() >= ids.len());
+        let results = ids.iter().map(async |id| {
+            let handle = client.handle::<u32>(*id).await.unwrap().unwrap();
+            handle.result().await.unwrap()
+        });
+        let results = soon("all results", join_all(results)).await;
+        assert!(results.iter().all(|steps| *steps == STEPS), "{results:?}");
+        each_took_its_steps_once(&lab, &all.iter().map(|row| row.id).collect::<Vec<_>>()).await;
+        one.shutdown().await;
+        two.shutdown().await;
+        assert!(lab.depths().await.unwrap().is_empty(), "nothing is left behind");
+    }
+}
+
+on_every_store! {
+    async fn a_start_whose_answer_got_lost_says_that_nobody_knows(lab: Lab) {
+        // rule 2.2
+        for trouble in [Trouble::AnswerLost, Trouble::Lost] {
+            let abide = troubled(&lab, once(trouble, |op| matches!(op, Op::Start(_)))).await;
+            let start = || abide.start(Script::any(), json!(0)).key(format!("{trouble:?}"));
+            let error = start().await.unwrap_err();
+            assert!(matches!(error, StartError::Error(Error::Unknown(_))), "{error:?}");
+            assert!(error.to_string().contains("repeat it if it has a key"), "{error}");
+            let again = start().or_existing().await.unwrap();
+            assert_eq!(again.is_new(), trouble == Trouble::Lost);
+        }
+        // What was surely not written is tried again without a word.
+        for trouble in [Trouble::Away, Trouble::Conflict] {
+            let abide = troubled(&lab, once(trouble, |op| matches!(op, Op::Start(_)))).await;
+            assert!(abide.start(Script::any(), json!(0)).await.unwrap().is_new());
+        }
+    }
+}
+
+on_every_store! {
+    async fn a_lease_that_cannot_be_renewed_is_taken_up_anew(lab: Lab) {
+        // rules 1.3, 5.3: the worker comes to life again under another name, and its work is done once.
+        let quiet = Arc::new(AtomicUsize::new(1));
+        let plan = {
+            let quiet = quiet.clone();
+            move |ops: &[Op]| {
+                let beats = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
+                (beats && quiet.load(Ordering::SeqCst) > 0).then_some(Trouble::Away)
+            }
+        };
+        let abide = troubled(&lab, plan).await;
+        let engine = abide.engine().name("w").lease(millis(300)).machine(walk()).start().await.unwrap();
+        let other = lab.again().await.engine().name("other").lease(millis(900)).queue("elsewhere", 1);
+        let other = other.machine(walk()).start().await.unwrap();
+        lab.workers_are(1).await;
+        quiet.store(0, Ordering::SeqCst);
+        lab.workers_are(2).await;
+        let order = lab.start(Script::any(), json!(0)).await.unwrap();
+        each_took_its_steps_once(&lab, &[order.id()]).await;
+        assert_eq!(lab.now(order.id()).await.status, Status::Done);
+        engine.shutdown().await;
+        other.shutdown().await;
+        lab.workers_are(0).await;
+    }
+}

@@ -1,0 +1,256 @@
+//! Starts inside a transaction of the caller's own: with its rows, or not at all.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+#![cfg(any(feature = "sqlite", feature = "postgres"))]
+
+#[allow(
+    unused_macros,
+    reason = "the two databases have interfaces of their own"
+)]
+mod common;
+
+use abide::{Filter, Key, StartError, done, hours};
+use common::{Lab, Script};
+use serde_json::json;
+
+/// Ends with its state; without a poll, so that what it runs it was told of.
+async fn engine(lab: &Lab) -> abide::Engine {
+    let engine = lab.engine().poll(hours(1));
+    let engine = engine.machine(Script::new(|_, ctx| done(ctx.state().clone())));
+    engine.start().await.unwrap()
+}
+
+async fn count(lab: &Lab) -> usize {
+    let page = lab.list(&Filter::default(), None, 100).await.unwrap();
+    page.items.len()
+}
+
+async fn find(lab: &Lab, key: &str) -> Option<abide::Instance> {
+    lab.get(Key::new(key).unwrap()).await.unwrap()
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use abide::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
+    use abide::{millis, secs};
+
+    use super::*;
+
+    fn connection(lab: &Lab) -> Connection {
+        let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
+        mine.busy_timeout(secs(10)).unwrap();
+        mine.execute_batch("create table if not exists orders (id integer primary key)")
+            .unwrap();
+        mine
+    }
+
+    fn begin(mine: &mut Connection) -> Transaction<'_> {
+        mine.transaction_with_behavior(TransactionBehavior::Immediate)
+            .unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_started_is_there_when_the_transaction_commits_and_is_run_at_once() {
+        // rule 17.1
+        let lab = Lab::sqlite().await;
+        let engine = engine(&lab).await;
+        let mut mine = connection(&lab);
+        let transaction = begin(&mut mine);
+        transaction
+            .execute("insert into orders values (42)", [])
+            .unwrap();
+        let start = lab.start(Script::any(), json!("now")).key("order:42");
+        let order = start.within(&transaction).unwrap();
+        let start = lab.start(Script::any(), json!("later")).delay(millis(100));
+        let later = start.within(&transaction).unwrap();
+        assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
+        assert_eq!(count(&lab).await, 0, "nobody sees it before");
+        transaction.commit().unwrap();
+        assert_eq!(lab.came_to(&order).await, json!("now"));
+        assert_eq!(lab.came_to(&later).await, json!("later"));
+        engine.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_started_never_was_when_the_transaction_is_rolled_back() {
+        // rule 17.1
+        let lab = Lab::sqlite().await;
+        let engine = engine(&lab).await;
+        let mut mine = connection(&lab);
+        let transaction = begin(&mut mine);
+        let start = lab.start(Script::any(), json!(1)).key("order:1");
+        let order = start.within(&transaction).unwrap();
+        transaction.rollback().unwrap();
+        assert_eq!(count(&lab).await, 0);
+        assert!(matches!(
+            lab.result(&order).await,
+            Err(abide::NotDone::Gone { .. })
+        ));
+        // A savepoint too, within a transaction that commits.
+        let mut transaction = begin(&mut mine);
+        let savepoint = transaction.savepoint().unwrap();
+        let start = lab.start(Script::any(), json!("undone")).key("order:2");
+        start.within(&savepoint).unwrap();
+        drop(savepoint);
+        let start = lab.start(Script::any(), json!("kept")).key("order:3");
+        let kept = start.within(&transaction).unwrap();
+        transaction.commit().unwrap();
+        assert_eq!(lab.came_to(&kept).await, json!("kept"));
+        assert_eq!(find(&lab, "order:2").await, None);
+        engine.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_duplicate_or_a_bad_key_leaves_the_transaction_fit_to_go_on() {
+        // rules 2.2, 17.1
+        let lab = Lab::sqlite().await;
+        let there = lab
+            .start(Script::any(), json!(0))
+            .key("taken")
+            .await
+            .unwrap();
+        let mut mine = connection(&lab);
+        let transaction = begin(&mut mine);
+        let start = |key: &str| lab.start(Script::any(), json!(1)).key(key);
+        let duplicate = start("taken").within(&transaction);
+        assert!(matches!(duplicate, Err(StartError::Duplicate { holder }) if holder == there.id()));
+        let same = start("taken").or_existing().within(&transaction).unwrap();
+        assert!(!same.is_new() && same.id() == there.id());
+        let bad = start("42").within(&transaction).unwrap_err();
+        assert!(bad.to_string().contains("digits only"), "{bad}");
+        start("free").within(&transaction).unwrap();
+        transaction.commit().unwrap();
+        assert!(find(&lab, "free").await.is_some());
+        assert_eq!(count(&lab).await, 2);
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use abide::millis;
+    use abide::postgres::tokio_postgres::{Client, NoTls};
+
+    use super::*;
+
+    async fn connection(lab: &Lab) -> Client {
+        let connected = abide::postgres::tokio_postgres::connect(lab.url(), NoTls);
+        let (mine, driver) = connected.await.unwrap();
+        tokio::spawn(driver);
+        mine.batch_execute("create table if not exists orders (id int primary key)")
+            .await
+            .unwrap();
+        mine
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_started_is_there_when_the_transaction_commits_and_is_run_at_once() {
+        // rule 17.1
+        let lab = Lab::postgres().await;
+        let engine = engine(&lab).await;
+        let mut mine = connection(&lab).await;
+        let transaction = mine.transaction().await.unwrap();
+        transaction
+            .execute("insert into orders values (42)", &[])
+            .await
+            .unwrap();
+        let start = lab.start(Script::any(), json!("now")).key("order:42");
+        let order = start.within(&transaction).await.unwrap();
+        let start = lab.start(Script::any(), json!("later")).delay(millis(100));
+        let later = start.within(&transaction).await.unwrap();
+        assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
+        assert_eq!(count(&lab).await, 0, "nobody sees it before");
+        transaction.commit().await.unwrap();
+        assert_eq!(lab.came_to(&order).await, json!("now"));
+        assert_eq!(lab.came_to(&later).await, json!("later"));
+        engine.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_started_never_was_when_the_transaction_is_rolled_back() {
+        // rule 17.1
+        let lab = Lab::postgres().await;
+        let engine = engine(&lab).await;
+        let mut mine = connection(&lab).await;
+        let transaction = mine.transaction().await.unwrap();
+        let start = lab.start(Script::any(), json!(1)).key("order:1");
+        let order = start.within(&transaction).await.unwrap();
+        transaction.rollback().await.unwrap();
+        assert_eq!(count(&lab).await, 0);
+        assert!(matches!(
+            lab.result(&order).await,
+            Err(abide::NotDone::Gone { .. })
+        ));
+        // A savepoint too, within a transaction that commits.
+        let mut transaction = mine.transaction().await.unwrap();
+        let savepoint = transaction.transaction().await.unwrap();
+        let start = lab.start(Script::any(), json!("undone")).key("order:2");
+        start.within(&savepoint).await.unwrap();
+        savepoint.rollback().await.unwrap();
+        let start = lab.start(Script::any(), json!("kept")).key("order:3");
+        let kept = start.within(&transaction).await.unwrap();
+        transaction.commit().await.unwrap();
+        assert_eq!(lab.came_to(&kept).await, json!("kept"));
+        assert_eq!(find(&lab, "order:2").await, None);
+        engine.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_duplicate_or_a_bad_key_leaves_the_transaction_fit_to_go_on() {
+        // rules 2.2, 17.1
+        let lab = Lab::postgres().await;
+        let there = lab
+            .start(Script::any(), json!(0))
+            .key("taken")
+            .await
+            .unwrap();
+        let mut mine = connection(&lab).await;
+        let transaction = mine.transaction().await.unwrap();
+        let start = |key: &str| lab.start(Script::any(), json!(1)).key(key);
+        let duplicate = start("taken").within(&transaction).await;
+        assert!(matches!(duplicate, Err(StartError::Duplicate { holder }) if holder == there.id()));
+        let same = start("taken")
+            .or_existing()
+            .within(&transaction)
+            .await
+            .unwrap();
+        assert!(!same.is_new() && same.id() == there.id());
+        let bad = start("42").within(&transaction).await.unwrap_err();
+        assert!(bad.to_string().contains("digits only"), "{bad}");
+        start("free").within(&transaction).await.unwrap();
+        transaction.commit().await.unwrap();
+        assert!(find(&lab, "free").await.is_some());
+        assert_eq!(count(&lab).await, 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_transactions_under_one_key_wait_for_each_other_and_one_wins() {
+        // rules 2.2, 17.1
+        let lab = Lab::postgres().await;
+        let (mut first, mut second) = (connection(&lab).await, connection(&lab).await);
+        let one = first.transaction().await.unwrap();
+        let start = lab.start(Script::any(), json!(1)).key("contended");
+        let started = start.within(&one).await.unwrap();
+        let waiting = {
+            let lab = lab.clone();
+            tokio::spawn(async move {
+                let two = second.transaction().await.unwrap();
+                let start = lab.start(Script::any(), json!(2)).key("contended");
+                let answer = start.within(&two).await;
+                two.commit().await.unwrap();
+                answer
+            })
+        };
+        one.commit().await.unwrap();
+        let answer = common::soon("the second to be answered", waiting)
+            .await
+            .unwrap();
+        assert!(matches!(answer, Err(StartError::Duplicate { holder }) if holder == started.id()));
+    }
+}

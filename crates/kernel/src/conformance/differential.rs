@@ -1,0 +1,325 @@
+//! Random programs, by seed, run step by step on the store under test and on the memory store: what both answer, and
+//! what they leave, is the same. Only ids may differ.
+//!
+//! `ABIDE_DIFFERENTIAL_SEED=17` begins with that seed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    Claim, Commit, Committed, Declared, Instance, Limits, Outcome, Scope, Start, Status, When,
+    WorkerId,
+};
+
+use super::build::{again, done, json, key};
+use super::dice::Dice;
+use super::lab::Lab;
+use super::renaming::Renamed;
+use super::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
+use crate::memory::Memory;
+use crate::{Answer, ClaimRequest, Clock, Cursor, ManualClock, NewWorker, Op, SweepRequest};
+
+/// How many seeds run, one after the other on the same stores.
+const SEEDS: u64 = 4;
+/// How many transactions a program has.
+const STEPS: usize = 150;
+/// After how many of them all rows are compared.
+const LOOK_EVERY: usize = 10;
+
+pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
+    // rules 2.2, 6.1, 10.2 and 16.1
+    let model = Memory::new(Arc::new(lab.clock.clone()), Limits::default());
+    let mut model = Renamed::new(Arc::new(model));
+    let mut subject = Renamed::new(lab.store.clone());
+    let given = std::env::var("ABIDE_DIFFERENTIAL_SEED");
+    let first: u64 = given.map_or(0, |seed| seed.parse().expect("a number"));
+    for seed in first..first + SEEDS {
+        let mut program = Program::new(seed, lab.clock.clone());
+        for step in 0..STEPS {
+            let place = format!("seed {seed} (the first was {first}), step {step}");
+            let ops = program.next();
+            let (theirs, ours) = (subject.run(&ops).await, model.run(&ops).await);
+            assert_eq!(
+                theirs, ours,
+                "{place}: left what the store answers, right what memory does, to:\n{ops:#?}"
+            );
+            program.hear(&ops, ours);
+            if step % LOOK_EVERY == LOOK_EVERY - 1 {
+                same_rows(&mut subject, &mut model, &place).await;
+            }
+        }
+    }
+    same_histories(&mut subject, &mut model).await;
+}
+
+/// Everything but the histories.
+async fn same_rows(subject: &mut Renamed, model: &mut Renamed, place: &str) {
+    let theirs = subject.rows().await.expect("the store can be read");
+    let ours = model.rows().await.expect("memory can be read");
+    for (their, our) in theirs.instances.iter().zip(&ours.instances) {
+        assert!(their == our, "up to {place}: {}", unlike(their, our));
+    }
+    assert_eq!(theirs, ours, "up to {place}: left the store, right memory");
+}
+
+/// Two instances, of the one in memory only what is unlike.
+fn unlike(theirs: &Instance, ours: &Instance) -> String {
+    let (theirs, ours) = (format!("{theirs:#?}"), format!("{ours:#?}"));
+    let mut lines = Vec::new();
+    for (their, our) in theirs.lines().zip(ours.lines()) {
+        lines.push(match their == our {
+            true => their.to_owned(),
+            false => format!("{their}   <- in memory: {}", our.trim()),
+        });
+    }
+    lines.join("\n")
+}
+
+async fn same_histories(subject: &mut Renamed, model: &mut Renamed) {
+    let ours = model.rows().await.expect("memory can be read");
+    for instance in ours.instances {
+        let theirs = subject.history(instance.id).await;
+        let theirs = theirs.expect("the store can be read");
+        let ours = model.history(instance.id).await;
+        let ours = ours.expect("memory can be read");
+        assert_eq!(theirs, ours, "left the store, right memory: {instance:?}");
+    }
+}
+
+/// A program that makes up its next step when it has heard what became of the last one.
+struct Program {
+    dice: Dice,
+    clock: ManualClock,
+    workers: Vec<WorkerId>,
+    /// Claims that were granted and have not been used.
+    held: Vec<Claim>,
+    /// Claims that were used, with what for.
+    used: Vec<(Claim, Outcome)>,
+    /// Where the last sweep stopped.
+    cursor: Option<Cursor>,
+}
+
+impl Program {
+    fn new(seed: u64, clock: ManualClock) -> Self {
+        Self {
+            dice: Dice::new(seed),
+            clock,
+            workers: Vec::new(),
+            held: Vec::new(),
+            used: Vec::new(),
+            cursor: None,
+        }
+    }
+
+    /// The operations of the next transaction; some time may pass before it.
+    fn next(&mut self) -> Vec<Op> {
+        if self.dice.chance(30) {
+            let most = *self.dice.pick(&[50, 5_000, 60_000]);
+            let time = Duration::from_millis(self.dice.below(most) as u64);
+            self.clock.advance(time);
+        }
+        let count = if self.dice.chance(80) { 1 } else { 3 };
+        (0..count).map(|_| self.op()).collect()
+    }
+
+    fn op(&mut self) -> Op {
+        if self.workers.is_empty() {
+            return self.register();
+        }
+        let worker = *self.dice.pick(&self.workers);
+        let limit = self.dice.between(1, 6);
+        match self.dice.below(100) {
+            0..14 => self.start(),
+            14..34 => self.claim(worker, limit),
+            34..62 => self.commit(),
+            62..69 => self.commit_again(),
+            69..72 => Op::GiveBack(self.held.pop().into_iter().collect()),
+            72..75 => self.give_back_except(worker, limit),
+            75..82 => Op::Fire { limit },
+            82..85 => self.register(),
+            85..88 => Op::Renew {
+                worker,
+                lease: LEASE,
+            },
+            88..92 => Op::Reclaim { limit },
+            92..94 => Op::SignOff { worker, limit },
+            94..97 => self.sweep(limit),
+            _ => self.declare(),
+        }
+    }
+
+    fn start(&mut self) -> Op {
+        let count = self.dice.between(0, 5);
+        Op::Start((0..count).map(|_| self.some_start()).collect())
+    }
+
+    /// A start, now and then with something that others do not have.
+    fn some_start(&mut self) -> Start {
+        let mut start = self.dice.some_start();
+        match self.dice.below(30) {
+            0 => start.queue = Some(name("unserved")),
+            1 => start.machine = name("unserved"),
+            2 => start.when = When::At(self.clock.now() - Duration::from_secs(7)),
+            3 => start.state = json("{\"b\": [1.50, \"é\\u0041\"],\n \"a\": null}"),
+            4 => start.step = Some(name("Schritt")),
+            5 => start.key = Some(key("k1 é%_")),
+            6 => start.partition_key = Some(key("P")),
+            // Refused.
+            7 => start.version = Some(0),
+            8 => start.scope = Scope::NEVER.and(Status::Executing),
+            // Its key can come to be held twice: then the whole transaction is refused.
+            9 => {
+                start.key = Some(key("k6"));
+                start.scope = Scope::NEVER.and(Status::Runnable);
+            }
+            _ => {}
+        }
+        start
+    }
+
+    fn claim(&mut self, worker: WorkerId, limit: usize) -> Op {
+        let mut lanes = lanes();
+        if self.dice.chance(40) {
+            let at = self.dice.below(lanes.len());
+            lanes.swap_remove(at);
+        }
+        Op::Claim(ClaimRequest {
+            worker,
+            queue: name(QUEUES[self.dice.below(QUEUES.len())]),
+            lanes,
+            limit,
+        })
+    }
+
+    fn commit(&mut self) -> Op {
+        let mut commits = Vec::new();
+        for _ in 0..self.dice.between(1, 4).min(self.held.len()) {
+            let at = self.dice.below(self.held.len());
+            let claim = self.held.swap_remove(at);
+            commits.push(self.some_commit(&claim));
+        }
+        Op::Commit {
+            commits,
+            serves: serves(),
+        }
+    }
+
+    fn some_commit(&mut self, claim: &Claim) -> Commit {
+        // Children of children would grow beyond measure if there was always room for them.
+        let room = self.dice.chance(50);
+        self.dice.some_commit(claim, room)
+    }
+
+    /// What was committed or given back is committed once more, as it was or in other words.
+    fn commit_again(&mut self) -> Op {
+        let mut commits = Vec::new();
+        for _ in 0..self.dice.between(1, 2).min(self.used.len()) {
+            let (claim, outcome) = self.dice.pick(&self.used);
+            let (claim, outcome) = (again(claim), outcome.clone());
+            let mut commit = self.some_commit(&claim);
+            if self.dice.chance(70) {
+                commit.outcome = outcome;
+            }
+            commits.push(commit);
+        }
+        Op::Commit {
+            commits,
+            serves: serves(),
+        }
+    }
+
+    fn give_back_except(&mut self, worker: WorkerId, limit: usize) -> Op {
+        let dice = &mut self.dice;
+        let known = self.held.iter().filter(|_| dice.chance(70));
+        Op::GiveBackExcept {
+            worker,
+            known: known.map(Claim::id).collect(),
+            limit,
+        }
+    }
+
+    fn register(&mut self) -> Op {
+        Op::Register(NewWorker {
+            name: name(&format!("w{}", self.dice.below(4))),
+            lease: LEASE * self.dice.between(1, 3) as u32,
+            queues: QUEUES.map(name).into(),
+            lanes: lanes(),
+        })
+    }
+
+    fn sweep(&mut self, limit: usize) -> Op {
+        Op::Sweep(SweepRequest {
+            before: self.clock.now() - Duration::from_secs(self.dice.below(200) as u64),
+            after: self.cursor,
+            limit,
+        })
+    }
+
+    fn declare(&mut self) -> Op {
+        let (machine, version) = *self.dice.pick(&MACHINES);
+        Op::Declare(vec![Declared {
+            machine: name(machine),
+            version,
+            first_step: name("first"),
+            queue: name(QUEUES[self.dice.below(QUEUES.len())]),
+            history: self.dice.chance(90),
+        }])
+    }
+
+    /// Hears what became of a transaction.
+    fn hear(&mut self, ops: &[Op], answers: Result<Vec<Answer>, String>) {
+        let Ok(answers) = answers else {
+            return self.take_up(ops);
+        };
+        for (op, answer) in ops.iter().zip(answers) {
+            match (op, answer) {
+                (Op::Commit { commits, .. }, Answer::Committed(each)) => {
+                    for (commit, answer) in commits.iter().zip(each) {
+                        self.hear_commit(commit, answer);
+                    }
+                }
+                (Op::GiveBack(claims), _) => {
+                    let lost = |claim: &Claim| (again(claim), done());
+                    self.used.extend(claims.iter().map(lost));
+                }
+                (_, Answer::Claimed(claimed)) => {
+                    self.held.extend(claimed.into_iter().map(|one| one.claim));
+                }
+                (_, Answer::Registered(worker)) => self.workers.push(worker.id),
+                (_, Answer::Swept { next, .. }) => self.cursor = next,
+                _ => {}
+            }
+        }
+    }
+
+    fn hear_commit(&mut self, commit: &Commit, answer: Committed) {
+        let claim = again(&commit.claim);
+        match answer {
+            Committed::Refused(_) => self.held.push(claim),
+            Committed::Kept(kept) => {
+                self.used.push((claim, commit.outcome.clone()));
+                // One that was committed again is kept again.
+                if !self.held.contains(&kept) {
+                    self.held.push(kept);
+                }
+            }
+            Committed::Moved(_) | Committed::Stale => {
+                self.used.push((claim, commit.outcome.clone()));
+            }
+        }
+    }
+
+    /// Nothing was written: the claims are as they were.
+    fn take_up(&mut self, ops: &[Op]) {
+        for op in ops {
+            match op {
+                Op::Commit { commits, .. } => {
+                    let claims = commits.iter().map(|commit| again(&commit.claim));
+                    self.held.extend(claims);
+                }
+                Op::GiveBack(claims) => self.held.extend(claims.iter().map(again)),
+                _ => {}
+            }
+        }
+    }
+}
