@@ -25,7 +25,9 @@ pub struct Abide {
 }
 
 /// Why a store could not be opened.
-#[derive(Debug, thiserror::Error)]
+///
+/// Debug says what Display says: a `main` that returns it prints it so, and the cure is in the text.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The connection string is not one.
@@ -41,6 +43,12 @@ pub enum OpenError {
     /// The store is not there, or not fit to be used.
     #[error(transparent)]
     Error(#[from] Error),
+}
+
+impl std::fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// How to open a store.

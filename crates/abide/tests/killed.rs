@@ -11,6 +11,14 @@
     missing_docs,
     reason = "tests"
 )]
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what is in memory dies with its process"
+    )
+)]
 
 mod common;
 

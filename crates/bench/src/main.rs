@@ -1,6 +1,7 @@
 //! Measures abide side by side with the database's own limit, and prints the ratios.
 
 mod args;
+mod computer;
 mod limits;
 mod machines;
 mod rounds;
@@ -63,6 +64,7 @@ fn answer(ask: Ask) -> Result<()> {
 
 async fn measure(plan: &Plan) -> Result<Report> {
     let mut report = Report::new();
+    report.setting("computer", computer::described()?);
     report.setting(
         "engine",
         format!(

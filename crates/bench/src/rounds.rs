@@ -1,30 +1,50 @@
 //! Measures two things in turn, again and again: a machine that has other things to do slows both down alike.
 
-use crate::Result;
+use crate::table::{Floor, Measured};
+use crate::{Result, computer};
 
-/// One round: what each side reached.
+/// One round: what each side reached, and how long a sync of the disk took meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    pub ours: f64,
-    pub limit: f64,
+    ours: f64,
+    limit: f64,
+    sync_ms: f64,
+}
+
+impl Round {
+    pub fn measured(self, unit: &'static str, floor: Floor) -> Measured {
+        Measured::Figures {
+            ours: self.ours,
+            limit: self.limit,
+            unit,
+            sync_ms: Some(self.sync_ms),
+            floor,
+        }
+    }
 }
 
 /// Runs a round to warm up, which does not count, and then as many as are asked for; answers the one whose ratio is in
 /// the middle. Both figures are of the same round, a moment apart, so that their ratio means something.
 pub async fn middle(
     rounds: usize,
-    mut measure: impl AsyncFnMut() -> Result<Round>,
+    mut limit: impl AsyncFnMut() -> Result<f64>,
+    mut ours: impl AsyncFnMut() -> Result<f64>,
 ) -> Result<Round> {
-    measure().await?;
     let mut measured = Vec::with_capacity(rounds);
-    for number in 1..=rounds {
-        let round = measure().await?;
-        let Round { ours, limit } = round;
-        eprintln!(
-            "  round {number}: abide {ours:.0}, limit {limit:.0}, ratio {:.2}",
-            ours / limit
-        );
-        measured.push(round);
+    for number in 0..=rounds {
+        let sync_ms = computer::sync_ms()?;
+        let round = Round {
+            limit: limit().await?,
+            ours: ours().await?,
+            sync_ms,
+        };
+        if number > 0 {
+            let (Round { ours, limit, .. }, ratio) = (round, round.ours / round.limit);
+            eprintln!(
+                "  round {number}: abide {ours:.0}, limit {limit:.0}, ratio {ratio:.2}, sync {sync_ms:.2} ms"
+            );
+            measured.push(round);
+        }
     }
     pick(measured).ok_or_else(|| "no round was measured".into())
 }
@@ -40,7 +60,11 @@ mod tests {
 
     #[test]
     fn the_round_in_the_middle_is_taken_whole() {
-        let round = |ours, limit| Round { ours, limit };
+        let round = |ours, limit| Round {
+            ours,
+            limit,
+            sync_ms: 0.1,
+        };
         let rounds = vec![round(90.0, 100.0), round(10.0, 100.0), round(70.0, 100.0)];
         assert_eq!(pick(rounds), Some(round(70.0, 100.0)));
         assert_eq!(pick(Vec::new()), None);

@@ -19,6 +19,8 @@ pub enum Measured {
         limit: f64,
         /// What both are counted in.
         unit: &'static str,
+        /// How long a sync of the disk took meanwhile, where that matters.
+        sync_ms: Option<f64>,
         /// What the ratio of the two has to be.
         floor: Floor,
     },
@@ -58,6 +60,8 @@ struct Row {
     ours: f64,
     limit: f64,
     unit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sync_ms: Option<f64>,
     ratio: f64,
     floor: f64,
     /// Whether the floor is one from above: then the ratio may not be greater.
@@ -98,6 +102,7 @@ impl Report {
                 ours,
                 limit,
                 unit,
+                sync_ms,
                 floor,
             } => {
                 let ratio = ours / limit;
@@ -112,6 +117,7 @@ impl Report {
                     ours: rounded(ours),
                     limit: rounded(limit),
                     unit,
+                    sync_ms: sync_ms.map(rounded),
                     ratio: rounded(ratio),
                     floor,
                     at_most,
@@ -127,11 +133,11 @@ impl Report {
 
     pub fn table(&self) -> String {
         let head = [
-            "workload", "store", "abide", "limit", "unit", "ratio", "floor", "", "what",
+            "workload", "store", "abide", "limit", "unit", "ratio", "floor", "", "sync", "what",
         ];
         let mut lines = vec![head.map(str::to_owned)];
         lines.extend(self.rows.iter().map(Row::cells));
-        let mut widths = [0; 9];
+        let mut widths = [0; 10];
         for line in &lines {
             for (width, cell) in widths.iter_mut().zip(line) {
                 *width = cell.chars().count().max(*width);
@@ -169,10 +175,12 @@ impl Report {
 }
 
 /// Which columns are numbers, and end where they end.
-const NUMBERS: [bool; 9] = [false, false, true, true, false, true, true, false, false];
+const NUMBERS: [bool; 10] = [
+    false, false, true, true, false, true, true, false, true, false,
+];
 
 impl Row {
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; 10] {
         let sign = if self.at_most { "≤" } else { "≥" };
         [
             self.workload.to_owned(),
@@ -183,6 +191,8 @@ impl Row {
             format!("{:.2}", self.ratio),
             format!("{sign} {:.2}", self.floor),
             if self.met { "met" } else { "MISSED" }.to_owned(),
+            self.sync_ms
+                .map_or(String::new(), |ms| format!("{ms:.2} ms")),
             self.about.to_owned(),
         ]
     }
@@ -220,6 +230,7 @@ mod tests {
             ours,
             limit,
             unit,
+            sync_ms: None,
             floor,
         };
         let rows = figures(31_000.4, 50_000.0, "rows/s", Floor::AtLeast(0.6));

@@ -1,10 +1,10 @@
 //! Claims what is runnable, and looks at what would be claimed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use abide_core::model::{
-    BarrierNumber, Child, Claim, Claimed, InstanceId, Lane, Name, ParentRef, Priority, Timestamp,
-    WaitKind, WorkerId,
+    BarrierNumber, Child, Claim, Claimed, InstanceId, Key, Lane, Name, ParentRef, Priority,
+    Timestamp, WaitKind,
 };
 use abide_kernel::{ClaimRequest, Result};
 use tokio_postgres::Row;
@@ -16,10 +16,7 @@ use crate::txn::{Last, Transaction};
 /// The columns that a claim answers, in the order in which [`claimed`] reads them.
 macro_rules! claimed_columns {
     () => {
-        "i.id, i.epoch, i.partition_key, i.parent_id, \
-        case when i.parent_id is not null then \
-            (select p.partition_key from abide.instances p where p.id = i.parent_id) end, \
-        i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
+        "i.parent_id, i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
         i.due_at, i.cause, i.timed_out, i.wait_kind, i.barrier"
     };
 }
@@ -71,6 +68,13 @@ pub const CLAIM_LANES: &str = concat!(
     returning ",
     claimed_columns!()
 );
+
+/// The partitions of instances that have one; not locked: a partition never changes.
+///
+/// Index: `instances_pkey`.
+pub const PARTITIONS_OF: &str = "\
+select id, partition_key from abide.instances \
+where id = any((select $1::bigint[])::bigint[]) and partition_key is not null";
 
 /// The priority of the first row in these lanes of a queue; not locked.
 ///
@@ -131,9 +135,34 @@ pub(crate) async fn claim(
             txn.read_last(Last::Claim(0), CLAIM_LANES, params).await?
         }
     };
-    let mut claimed = each(&rows, |cells| claimed(cells, *worker, queue, now))?;
+    let partitions = parents_partitions(txn, &rows).await?;
+    let mut claimed = each(&rows, |cells| {
+        let parent: Option<InstanceId> = cells.next()?;
+        let parent = parent.map(|id| ParentRef {
+            id,
+            partition: partitions.get(&id).cloned(),
+        });
+        claimed(cells, parent, request, now)
+    })?;
     claimed.sort_unstable_by_key(|one| (one.priority, one.due_at, one.claim.id()));
     Ok(claimed)
+}
+
+/// The partitions of the parents of what was claimed. Most have no parent, and to ask for it in the claim itself would
+/// make that dearer for all.
+async fn parents_partitions(
+    txn: &mut Transaction<'_>,
+    rows: &[Row],
+) -> Result<HashMap<InstanceId, Key>> {
+    let parents: Vec<Option<InstanceId>> = each(rows, |cells| cells.next())?;
+    let parents: BTreeSet<InstanceId> = parents.into_iter().flatten().collect();
+    if parents.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = txn.read(PARTITIONS_OF, vec![Param::list(parents)]).await?;
+    Ok(each(&rows, |cells| Ok((cells.next()?, cells.next()?)))?
+        .into_iter()
+        .collect())
 }
 
 /// How urgent the work is that waits.
@@ -201,18 +230,13 @@ fn lane_params<'l>(lanes: impl IntoIterator<Item = &'l Lane>) -> [Param; 2] {
 
 fn claimed(
     cells: &mut Cells<'_>,
-    worker: WorkerId,
-    queue: &Name,
+    parent: Option<ParentRef>,
+    request: &ClaimRequest,
     now: Timestamp,
 ) -> Result<Claimed> {
     let (id, epoch, partition) = (cells.next()?, cells.next()?, cells.next()?);
-    let (parent, parent_partition): (Option<InstanceId>, _) = (cells.next()?, cells.next()?);
-    let parent = parent.map(|id| ParentRef {
-        id,
-        partition: parent_partition,
-    });
     let mut claimed = Claimed {
-        claim: Claim::granted(id, epoch, worker, partition, parent),
+        claim: Claim::granted(id, epoch, request.worker, partition, parent),
         key: cells.next()?,
         kind: cells.next()?,
         machine: cells.next()?,
@@ -221,7 +245,7 @@ fn claimed(
         step_seq: cells.next()?,
         attempt: cells.next()?,
         state: cells.next()?,
-        queue: queue.clone(),
+        queue: request.queue.clone(),
         priority: cells.next()?,
         due_at: cells.next::<Option<Timestamp>>()?.unwrap_or(now),
         cause: cells.next()?,

@@ -30,6 +30,10 @@ pub struct Options {
     pub listen: Listen,
     /// Whether to bring the schema up to date. When `false`, a schema that is not is an error.
     pub migrate: bool,
+    /// Whether each connection has the hot statements prepared. That spares the server from planning them anew each
+    /// time, which for a small batch is most of the work; but it must not be behind a pool that gives every transaction
+    /// another connection, like pgbouncer in transaction mode.
+    pub prepare: bool,
     /// How long to wait for a connection to come about.
     pub connect_timeout: Duration,
     /// A PEM file with the certificates of the authorities to trust when the URL asks for TLS; those that the system
@@ -58,6 +62,7 @@ impl Default for Options {
             pool_size: 8,
             listen: Listen::Here,
             migrate: true,
+            prepare: false,
             connect_timeout: Duration::from_secs(10),
             authorities: None,
         }
@@ -70,6 +75,7 @@ impl fmt::Debug for Options {
             .field("limits", &self.limits)
             .field("pool_size", &self.pool_size)
             .field("migrate", &self.migrate)
+            .field("prepare", &self.prepare)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }

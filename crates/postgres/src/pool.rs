@@ -4,25 +4,40 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::{Error, Result};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_postgres::Client;
+use futures_util::future::try_join_all;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio_postgres::{Client, Statement};
 
 use crate::connect::Connector;
+use crate::error::{Fate, classify};
+use crate::statements::HOT;
 
 /// A handful of connections, lent out one at a time. One that broke is dropped, and another made in its place when it
 /// is wanted.
 #[derive(Debug)]
 pub(crate) struct Pool {
     connector: Connector,
+    /// Whether each connection has the hot statements prepared.
+    prepare: bool,
     permits: Semaphore,
     /// The connections that nobody has, the one used last on top.
-    idle: Mutex<Vec<Arc<Client>>>,
+    idle: Mutex<Vec<Arc<Line>>>,
 }
+
+/// A connection, and the statements that were prepared on it.
+#[derive(Debug)]
+struct Line {
+    client: Client,
+    prepared: OnceCell<Prepared>,
+}
+
+/// Statements that were prepared, by their text.
+pub(crate) type Prepared = Vec<(&'static str, Statement)>;
 
 /// A connection on loan; given back when it is dropped, unless a transaction may be open on it.
 pub(crate) struct Loan<'p> {
     pool: &'p Pool,
-    client: Arc<Client>,
+    line: Arc<Line>,
     in_transaction: bool,
     #[expect(dead_code, reason = "held: the loan lasts as long as this does")]
     permit: SemaphorePermit<'p>,
@@ -30,10 +45,11 @@ pub(crate) struct Loan<'p> {
 
 impl Pool {
     /// A pool of that many connections, none of which is made yet.
-    pub fn new(connector: Connector, size: usize) -> Self {
+    pub fn new(connector: Connector, size: usize, prepare: bool) -> Self {
         let permits = Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS));
         Self {
             connector,
+            prepare,
             permits,
             idle: Mutex::default(),
         }
@@ -42,14 +58,20 @@ impl Pool {
     /// A connection; waits while all of them are lent out.
     pub async fn get(&self) -> Result<Loan<'_>> {
         let permit = self.permits.acquire().await.map_err(|_| Error::Closed)?;
-        let idle = std::iter::from_fn(|| self.idle().pop()).find(|client| !client.is_closed());
-        let client = match idle {
-            Some(client) => client,
-            None => Arc::new(self.connector.connect(None).await?),
+        let idle = std::iter::from_fn(|| self.idle().pop()).find(|line| !line.client.is_closed());
+        let line = match idle {
+            Some(line) => line,
+            None => {
+                let client = self.connector.connect(None).await?;
+                Arc::new(Line {
+                    client,
+                    prepared: OnceCell::new(),
+                })
+            }
         };
         Ok(Loan {
             pool: self,
-            client,
+            line,
             in_transaction: false,
             permit,
         })
@@ -62,12 +84,25 @@ impl Pool {
         self.connector.wait().await;
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Client>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Line>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Loan<'_> {
+    /// The statements that are prepared on this connection; prepares them when it is asked for the first time, all in
+    /// one round trip.
+    pub async fn prepared(&self) -> Result<&Prepared> {
+        let prepare = async || {
+            let hot = HOT.iter().filter(|_| self.pool.prepare);
+            let prepared = hot.map(async |sql| Ok((*sql, self.line.client.prepare(sql).await?)));
+            try_join_all(prepared)
+                .await
+                .map_err(|error| classify(&error, Fate::Open))
+        };
+        self.line.prepared.get_or_try_init(prepare).await
+    }
+
     /// From now on a transaction may be open: whoever is cancelled before it [ends](Self::ended) leaves a connection
     /// that nobody else may use.
     pub fn begun(&mut self) {
@@ -84,15 +119,15 @@ impl Deref for Loan<'_> {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        &self.client
+        &self.line.client
     }
 }
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let usable = !self.in_transaction && !self.client.is_closed();
+        let usable = !self.in_transaction && !self.line.client.is_closed();
         if usable && !self.pool.permits.is_closed() {
-            self.pool.idle().push(Arc::clone(&self.client));
+            self.pool.idle().push(Arc::clone(&self.line));
         }
     }
 }

@@ -1,6 +1,22 @@
-//! All statements by name, for the tests that look at their plans.
+//! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{claim, insert, load, notify, partition, read, sweep, workers, write};
+
+/// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.
+pub(crate) const HOT: &[&str] = &[
+    insert::INSERT,
+    insert::INSERT_KEYED,
+    load::LOCK,
+    load::DUE,
+    write::ADVANCE,
+    write::FINISH,
+    write::MOVE,
+    write::APPEND,
+    claim::CLAIM,
+    claim::CLAIM_LANES,
+    claim::WAITING,
+    workers::RENEW,
+];
 
 /// All statements by name.
 pub const ALL: &[(&str, &str)] = &[
@@ -18,6 +34,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("declare", write::DECLARE),
     ("claim", claim::CLAIM),
     ("claim_lanes", claim::CLAIM_LANES),
+    ("partitions_of", claim::PARTITIONS_OF),
     ("waiting", claim::WAITING),
     ("children", claim::CHILDREN),
     ("lock_partitions", partition::LOCK_PARTITIONS),

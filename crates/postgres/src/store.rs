@@ -69,7 +69,7 @@ impl Postgres {
             Listen::At(url) => Some(Connector::new(url, &options)?),
             Listen::Off => None,
         };
-        let pool = Arc::new(Pool::new(connector, options.pool_size));
+        let pool = Arc::new(Pool::new(connector, options.pool_size, options.prepare));
         let client = pool.get().await?;
         clock::check_server(&client).await?;
         migrate::migrate(&client, options.migrate).await?;
@@ -134,7 +134,7 @@ impl Postgres {
     async fn write(&self, ops: &[Op]) -> Result<Vec<Answer>> {
         let mut client = self.pool.get().await?;
         client.begun();
-        let mut txn = Transaction::own(&client, ops);
+        let mut txn = Transaction::own(&client, client.prepared().await?, ops);
         let done = match run(&mut txn, ops, self.clock.now(), &self.limits).await {
             Ok(done) => txn.commit().await.map(|()| done),
             Err(error) => Err(error),

@@ -13,11 +13,12 @@ use std::task::{Context, Poll, Waker};
 use abide_core::model::{Lane, Name, Start};
 use abide_kernel::{Error, Op, Result};
 use futures_util::TryStreamExt;
-use tokio_postgres::{Client, Error as DriverError, Row};
+use tokio_postgres::{Client, Error as DriverError, Row, Statement};
 
 use crate::claim;
 use crate::error::{Fate, classify};
 use crate::param::Param;
+use crate::pool::Prepared;
 
 /// Opens a transaction. Compiling a statement to machine code costs a hundred times what any of ours takes to run, and
 /// the server would do it wherever it believes that there is much to read.
@@ -68,6 +69,7 @@ pub(crate) enum Last {
 /// A transaction in flight.
 pub(crate) struct Transaction<'c> {
     client: &'c Client,
+    prepared: &'c [(&'static str, Statement)],
     stage: Stage,
     /// Statements whose answers were not looked at yet, in the order in which they will come: an answer that nobody
     /// takes holds up those behind it. A look into a queue that was sent ahead has the queue's name on it.
@@ -82,8 +84,8 @@ pub(crate) struct Transaction<'c> {
 
 impl<'c> Transaction<'c> {
     /// A transaction of our own, which will run these operations.
-    pub fn own(client: &'c Client, ops: &[Op]) -> Self {
-        let mut txn = Self::new(client, Stage::Fresh);
+    pub fn own(client: &'c Client, prepared: &'c Prepared, ops: &[Op]) -> Self {
+        let mut txn = Self::new(client, prepared, Stage::Fresh);
         txn.last = last_of(ops);
         // Of the first operation only: those after it must see what it has done.
         for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
@@ -95,12 +97,13 @@ impl<'c> Transaction<'c> {
 
     /// The host's transaction, which the host will commit.
     pub fn host(client: &'c Client) -> Self {
-        Self::new(client, Stage::Host)
+        Self::new(client, &[], Stage::Host)
     }
 
-    fn new(client: &'c Client, stage: Stage) -> Self {
+    fn new(client: &'c Client, prepared: &'c [(&'static str, Statement)], stage: Stage) -> Self {
         Self {
             client,
+            prepared,
             stage,
             flight: VecDeque::new(),
             ahead: VecDeque::new(),
@@ -211,10 +214,19 @@ impl<'c> Transaction<'c> {
             self.flight.push_back((None, begin));
         }
         let client = self.client;
+        let prepared = self.prepared.iter().find(|(text, _)| *text == sql);
         sent(async move {
-            let rows = client
-                .query_typed_raw(sql, params.into_iter().map(Param::typed))
-                .await?;
+            let rows = match prepared {
+                Some((_, statement)) => {
+                    let params = params.into_iter().map(|param| param.typed().0);
+                    client.query_raw(statement, params).await?
+                }
+                None => {
+                    client
+                        .query_typed_raw(sql, params.into_iter().map(Param::typed))
+                        .await?
+                }
+            };
             rows.try_collect().await
         })
     }

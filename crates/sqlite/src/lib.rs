@@ -30,6 +30,7 @@ mod cache;
 mod cells;
 mod columns;
 mod error;
+mod log;
 mod open;
 mod options;
 mod read;

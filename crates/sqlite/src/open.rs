@@ -16,6 +16,9 @@ const STATEMENTS: usize = 96;
 /// How much of the log is kept on disk between checkpoints, in bytes.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
 
+/// The longest that SQLite can be told to wait: it counts milliseconds, in 31 bits.
+const PATIENCE_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// Opens the connection that writes: creates the file, turns on its write-ahead log, and brings its tables up to date.
 pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
     refuse_what_cannot_be(path)?;
@@ -27,9 +30,6 @@ pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
         prepare(&conn, options).map_err(classed)?;
         turn_on_log(&conn, options.busy_timeout)?;
         conn.pragma_update(None, "synchronous", options.synchronous.pragma())
-            .map_err(classed)?;
-        // The writer does it itself, after it has answered.
-        conn.pragma_update(None, "wal_autocheckpoint", 0)
             .map_err(classed)?;
         conn.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)
             .map_err(classed)?;
@@ -51,7 +51,7 @@ pub(crate) fn reader(path: &Path, options: &Options) -> Result<Connection> {
 }
 
 fn prepare(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
-    conn.busy_timeout(options.busy_timeout)?;
+    conn.busy_timeout(options.busy_timeout.min(PATIENCE_MAX))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.pragma_update(None, "temp_store", "memory")
 }

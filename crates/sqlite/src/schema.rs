@@ -1,7 +1,7 @@
 //! The tables: numbered files that are applied in order, each in one transaction.
 
 use abide_kernel::{Error, Result};
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::classed;
 
@@ -61,11 +61,11 @@ pub(crate) fn version(conn: &Connection) -> Result<u32> {
 
 fn stored_version(conn: &Connection) -> rusqlite::Result<u32> {
     let there = "select 1 from sqlite_schema where type = 'table' and name = 'abide_schema'";
-    if conn.query_row(there, [], |_| Ok(())).optional()?.is_none() {
+    if !conn.prepare_cached(there)?.exists([])? {
         return Ok(0);
     }
     let newest = "select coalesce(max(version), 0) from abide_schema";
-    conn.query_row(newest, [], |row| row.get(0))
+    conn.prepare_cached(newest)?.query_row([], |row| row.get(0))
 }
 
 fn step(conn: &mut Connection) -> Result<()> {

@@ -2,29 +2,26 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use abide_core::model::Limits;
 use abide_kernel::{Answer, Bus, Clock, Effects, Error, Op, Result, run_now};
 use rusqlite::config::DbConfig;
-use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, DEFAULT_NAME};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::Cache;
 use crate::error::{again, classed, of_checkpoint, of_commit};
+use crate::log::Log;
 use crate::session::Session;
 
 /// How many requests one transaction takes at most.
 const REQUESTS_AT_ONCE: usize = 256;
 
-/// How long a transaction goes on taking in requests that wait: nobody is kept waiting for his neighbours for longer.
+/// How long a transaction goes on taking in requests that wait: nobody waits much longer than that for others.
 const FOLDING: Duration = Duration::from_millis(10);
-
-/// After how many pages the log is carried over into the database.
-const LOG_PAGES: i32 = 1000;
 
 /// What the thread is asked.
 pub(crate) enum Request {
@@ -78,13 +75,7 @@ impl Writer {
         bus: Bus,
         commits: Arc<AtomicU64>,
     ) -> Result<Self> {
-        let log_pages = Arc::new(AtomicI32::new(0));
-        let pages = Arc::clone(&log_pages);
-        let hook = move |_: &mut Wal, length| {
-            pages.store(length, Ordering::Relaxed);
-            Ok(())
-        };
-        conn.wal_hook(Some(hook)).map_err(classed)?;
+        let log = Log::of(&mut conn).map_err(classed)?;
         let data_version = data_version(&conn).map_err(classed)?;
         Ok(Self {
             conn,
@@ -93,11 +84,7 @@ impl Writer {
             limits,
             bus,
             commits,
-            log: Log {
-                pages: log_pages,
-                last: 0,
-                checkpoint_at: LOG_PAGES,
-            },
+            log,
             cache: Cache::default(),
             data_version,
             poison: None,
@@ -123,11 +110,12 @@ impl Writer {
                     Request::Close => self.requests.close(),
                 }
             }
+            let idle = runs.is_empty();
             self.run_all(runs);
             if look && let Err(error) = self.look() {
                 tracing::debug!(%error, "could not look for commits of others");
             }
-            if self.log.is_long() {
+            if self.log.is_long(idle) {
                 self.checkpoint(CheckpointMode::PASSIVE);
             }
         }
@@ -283,31 +271,4 @@ fn answer(runs: impl Iterator<Item = Run>, mut with: impl FnMut() -> Result<Vec<
 fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("pragma data_version")?
         .query_row([], |row| row.get(0))
-}
-
-/// The write-ahead log: how long it is, and when it is to be carried over.
-struct Log {
-    /// Its length in pages as of the last commit.
-    pages: Arc<AtomicI32>,
-    /// Its length when it was last asked about.
-    last: i32,
-    /// How long it has to be.
-    checkpoint_at: i32,
-}
-
-impl Log {
-    /// Whether it has grown enough since it began or was last carried over. A reader of old data keeps it from beginning
-    /// anew; then it is carried over as often, but not after every commit.
-    fn is_long(&mut self) -> bool {
-        let pages = self.pages.load(Ordering::Relaxed);
-        if pages < self.last {
-            self.checkpoint_at = LOG_PAGES;
-        }
-        self.last = pages;
-        let long = pages >= self.checkpoint_at;
-        if long {
-            self.checkpoint_at = pages.saturating_add(LOG_PAGES);
-        }
-        long
-    }
 }

@@ -72,6 +72,23 @@ on_every_store! {
 }
 
 on_every_store! {
+    async fn a_conflict_that_lasts_is_waited_for_and_asks_no_error_handler(lab: Lab) {
+        // rule 4.2. The story: a transaction that conflicted sixteen times was taken for a refused outcome, so the error
+        // handlers of healthy steps were asked about locks, and instances failed of them.
+        let conflicts = AtomicUsize::new(0);
+        let abide = troubled(&lab, move |ops| {
+            let commits = ops.iter().any(|op| matches!(op, Op::Commit { .. }));
+            (commits && conflicts.fetch_add(1, Ordering::SeqCst) < 20).then_some(Trouble::Conflict)
+        });
+        let engine = abide.await.engine().machine(walk()).start().await.unwrap();
+        let order = lab.start(Script::any(), json!(0)).await.unwrap();
+        each_took_its_steps_once(&lab, &[order.id()]).await;
+        assert_eq!((engine.stats().refused, engine.stats().stale), (0, 0));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
     async fn whatever_is_lost_on_the_way_nothing_is_lost_in_the_end(lab: Lab) {
         // rules 1.1, 1.3, 5.4
         let dice = |ops: &[Op]| match fastrand::u8(..100) {

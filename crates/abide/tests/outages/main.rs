@@ -23,7 +23,7 @@ mod refusing;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use abide::{InstanceId, Status, done, millis, next, spec};
+use abide::{InstanceId, Status, done, millis, next};
 use common::{At, Lab, Script};
 use serde_json::json;
 
@@ -46,8 +46,9 @@ fn walk() -> Script {
     })
 }
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 async fn start_walks(lab: &Lab, count: usize) -> Vec<InstanceId> {
-    let starts = (0..count).map(|_| spec(Script::any(), json!(0)));
+    let starts = (0..count).map(|_| abide::spec(Script::any(), json!(0)));
     let started = lab.start_all(starts).await.unwrap();
     started.into_iter().map(|one| one.unwrap().id()).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use abide::{EngineBuilder, done, spec};
 use serde_json::json;
 
-use crate::common::{Gate, Lab, Log, Most, Script};
+use crate::common::{At, Gate, Lab, Log, Most, Script};
 
 on_every_store! {
     async fn a_partition_runs_one_at_a_time_and_in_order_across_two_engines(lab: Lab) {
@@ -41,6 +41,38 @@ on_every_store! {
             assert_eq!(of_key, (0..EACH).collect::<Vec<_>>(), "partition {key}");
         }
         assert!(inside.lock().unwrap().values().all(|most| most.seen() == 1));
+        one.shutdown().await;
+        two.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_partition_is_kept_by_steps_that_go_through_the_queue(lab: Lab) {
+        // rule 6.3: by those that follow, that are tried again, and that wake from a sleep.
+        let most: [Most; 3] = Default::default();
+        let build = |engine: EngineBuilder| {
+            let most = most.clone();
+            engine.run_ahead(0, abide::hours(1)).machine(Script::waiting(move |at, ctx| {
+                let most = most.clone();
+                Box::pin(async move {
+                    let _inside = most[ctx.state().as_u64().unwrap() as usize].enter();
+                    tokio::task::yield_now().await;
+                    match (at, ctx.attempt()) {
+                        (At::One, _) => abide::next(At::Two),
+                        (At::Two, 0..3) => abide::retry_in(abide::millis(u64::from(ctx.attempt()))),
+                        (At::Two, _) => ctx.sleep(abide::millis(1)).then(At::Three),
+                        (At::Three, _) => done(json!(null)),
+                    }
+                })
+            }))
+        };
+        let one = build(lab.engine()).start().await.unwrap();
+        let two = build(lab.again().await.engine()).start().await.unwrap();
+        let starts = (0..30).map(|n| spec(Script::any(), json!(n % 3)).partition(format!("p:{}", n % 3)));
+        let started = lab.start_all(starts).await.unwrap();
+        lab.all_done(&started.into_iter().map(|one| one.unwrap().id()).collect::<Vec<_>>()).await;
+        assert_eq!(most.map(|most| most.seen()), [1, 1, 1]);
+        assert_eq!(one.stats().refused + two.stats().refused, 0);
         one.shutdown().await;
         two.shutdown().await;
     }

@@ -31,6 +31,7 @@ pub async fn run(site: &Site) -> Result<Measured> {
         ours: worst as f64 / 1_000.0,
         limit: ALLOWED,
         unit: "ms",
+        sync_ms: None,
         floor: Floor::AtMost(1.0),
     })
 }

@@ -60,6 +60,7 @@ async fn on_postgres(site: &Site, databases: &Databases) -> Result<Measured> {
         ours: counted / COUNTED.as_secs_f64(),
         limit: ALLOWED,
         unit: "statements/s",
+        sync_ms: None,
         floor: Floor::AtMost(1.0),
     })
 }

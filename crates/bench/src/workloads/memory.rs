@@ -35,6 +35,7 @@ pub async fn run(site: &Site) -> Result<Measured> {
         ours: kilobytes / 1024.0,
         limit: ALLOWED,
         unit: "MB",
+        sync_ms: None,
         floor: Floor::AtMost(1.0),
     })
 }

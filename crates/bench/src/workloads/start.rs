@@ -8,7 +8,7 @@ use abide::{Abide, spec};
 use crate::Result;
 use crate::limits::Inserts;
 use crate::machines::{One, Order};
-use crate::rounds::{Round, middle};
+use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 
@@ -21,19 +21,11 @@ pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
     let abide = Abide::open(&url).await?;
     let model = abide.start(One, Order::new(0)).await?;
     let mut inserts = Inserts::like(&url, model.id()).await?;
-    let round = async || {
-        let limit = by_hand(&mut inserts).await?;
-        let ours = by_abide(&abide).await?;
-        Ok(Round { ours, limit })
-    };
-    let Round { ours, limit } = middle(rounds, round).await?;
+    let limit = async || by_hand(&mut inserts).await;
+    let ours = async || by_abide(&abide).await;
+    let round = middle(rounds, limit, ours).await?;
     abide.close().await;
-    Ok(Measured::Figures {
-        ours,
-        limit,
-        unit: "instances/s",
-        floor: Floor::AtLeast(0.5),
-    })
+    Ok(round.measured("instances/s", Floor::AtLeast(0.5)))
 }
 
 async fn by_hand(inserts: &mut Inserts) -> Result<f64> {

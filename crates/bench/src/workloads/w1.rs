@@ -6,7 +6,7 @@ use super::drain;
 use crate::Result;
 use crate::limits::Queue;
 use crate::machines::One;
-use crate::rounds::{Round, middle};
+use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 
@@ -14,22 +14,17 @@ const INSTANCES: u64 = 10_000;
 
 pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
     // Fresh tables each time: what earlier rounds left behind would slow down the later ones.
-    let round = async || {
-        let limit = Queue::create(site).await?.drain().await?;
+    let limit = async || Queue::create(site).await?.drain().await;
+    let ours = async || {
         let abide = Abide::open(&site.fresh().await?).await?;
-        let ours = drain(&abide, || One, INSTANCES, INSTANCES).await?;
+        let rate = drain(&abide, || One, INSTANCES, INSTANCES).await?;
         abide.close().await;
-        Ok(Round { ours, limit })
+        Ok(rate)
     };
-    let Round { ours, limit } = middle(rounds, round).await?;
+    let round = middle(rounds, limit, ours).await?;
     let floor = match site {
         Site::Postgres(_) => 0.6,
         Site::Sqlite(_) => 0.4,
     };
-    Ok(Measured::Figures {
-        ours,
-        limit,
-        unit: "instances/s",
-        floor: Floor::AtLeast(floor),
-    })
+    Ok(round.measured("instances/s", Floor::AtLeast(floor)))
 }

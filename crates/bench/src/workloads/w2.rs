@@ -6,7 +6,7 @@ use super::drain;
 use crate::Result;
 use crate::limits::Queue;
 use crate::machines::Ten;
-use crate::rounds::{Round, middle};
+use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 
@@ -15,22 +15,17 @@ const STEPS: u64 = INSTANCES * Ten::STEPS as u64;
 
 pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
     // Fresh tables each time: what earlier rounds left behind would slow down the later ones.
-    let round = async || {
-        let limit = Queue::create(site).await?.drain().await?;
+    let limit = async || Queue::create(site).await?.drain().await;
+    let ours = async || {
         let abide = Abide::open(&site.fresh().await?).await?;
-        let ours = drain(&abide, || Ten, INSTANCES, STEPS).await?;
+        let rate = drain(&abide, || Ten, INSTANCES, STEPS).await?;
         abide.close().await;
-        Ok(Round { ours, limit })
+        Ok(rate)
     };
-    let Round { ours, limit } = middle(rounds, round).await?;
+    let round = middle(rounds, limit, ours).await?;
     let floor = match site {
         Site::Postgres(_) => 1.2,
         Site::Sqlite(_) => 0.6,
     };
-    Ok(Measured::Figures {
-        ours,
-        limit,
-        unit: "steps/s",
-        floor: Floor::AtLeast(floor),
-    })
+    Ok(round.measured("steps/s", Floor::AtLeast(floor)))
 }

@@ -40,6 +40,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("move", &["instances_pkey"]),
     ("claim", &["instances_claimable"]),
     ("claim_lanes", &["instances_claimable"]),
+    ("partitions_of", &["instances_pkey"]),
     ("waiting", &["instances_claimable"]),
     ("children", &["instances_children"]),
     ("fronts", &["instances_partition_front"]),
