@@ -17,14 +17,14 @@ const EARLIEST_US: i64 = -211_813_488_000_000_000;
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// One parameter of a statement, encoded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Param {
     kind: Type,
     bytes: Encoded,
 }
 
 /// The bytes of a parameter; none is null.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Encoded(Option<Bytes>);
 
 impl Param {

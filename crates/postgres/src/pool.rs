@@ -38,6 +38,7 @@ pub(crate) type Prepared = Vec<(&'static str, Statement)>;
 pub(crate) struct Loan<'p> {
     pool: &'p Pool,
     line: Arc<Line>,
+    was_idle: bool,
     in_transaction: bool,
     #[expect(dead_code, reason = "held: the loan lasts as long as this does")]
     permit: SemaphorePermit<'p>,
@@ -59,6 +60,7 @@ impl Pool {
     pub async fn get(&self) -> Result<Loan<'_>> {
         let permit = self.permits.acquire().await.map_err(|_| Error::Closed)?;
         let idle = std::iter::from_fn(|| self.idle().pop()).find(|line| !line.client.is_closed());
+        let was_idle = idle.is_some();
         let line = match idle {
             Some(line) => line,
             None => {
@@ -72,9 +74,16 @@ impl Pool {
         Ok(Loan {
             pool: self,
             line,
+            was_idle,
             in_transaction: false,
             permit,
         })
+    }
+
+    /// A new connection, after one was lost: whatever ended that has ended the idle ones too, as a rule.
+    pub async fn get_new(&self) -> Result<Loan<'_>> {
+        self.idle().clear();
+        self.get().await
     }
 
     /// Lends out nothing any more, and ends the connections when those on loan are back.
@@ -101,6 +110,11 @@ impl Loan<'_> {
                 .map_err(|error| classify(&error, Fate::Open))
         };
         self.line.prepared.get_or_try_init(prepare).await
+    }
+
+    /// Whether it was made some time ago: then it may have been lost meanwhile, and nobody has noticed.
+    pub fn was_idle(&self) -> bool {
+        self.was_idle
     }
 
     /// From now on a transaction may be open: whoever is cancelled before it [ends](Self::ended) leaves a connection

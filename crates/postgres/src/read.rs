@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use abide_core::model::{HistoryRow, Instance, InstanceId, Name, Status, Timestamp};
-use abide_kernel::{Ending, Filter, Page, QueueDepth, Result, Target};
+use abide_kernel::{Ending, Error, Filter, Page, QueueDepth, Result, Target};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Row};
 
 use crate::cells::{Cells, each};
 use crate::error::{Fate, classify};
 use crate::param::Param;
+use crate::pool::Pool;
 
 /// The columns of an instance, in the order in which [`instance`] reads them.
 macro_rules! instance_columns {
@@ -97,18 +98,30 @@ pub(crate) async fn query(
     rows.await.map_err(|error| classify(&error, Fate::Open))
 }
 
+/// Runs a statement on a connection of the pool; on another one when the first was lost.
+pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
+    let client = pool.get().await?;
+    match query(&client, sql, params.clone()).await {
+        Err(Error::Unavailable(_)) if client.was_idle() => {
+            drop(client);
+            query(&*pool.get_new().await?, sql, params).await
+        }
+        answer => answer,
+    }
+}
+
 /// One instance.
-pub(crate) async fn get(client: &Client, target: &Target) -> Result<Option<Instance>> {
+pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>> {
     let rows = match target {
-        Target::Id(id) => query(client, BY_ID, vec![Param::one(*id)]).await?,
-        Target::Key(key) => query(client, BY_KEY, vec![Param::one(key.as_str())]).await?,
+        Target::Id(id) => ask(pool, BY_ID, vec![Param::one(*id)]).await?,
+        Target::Key(key) => ask(pool, BY_KEY, vec![Param::one(key.as_str())]).await?,
     };
     Ok(each(&rows, instance)?.into_iter().next())
 }
 
 /// A page of instances.
 pub(crate) async fn list(
-    client: &Client,
+    pool: &Pool,
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
@@ -133,7 +146,7 @@ pub(crate) async fn list(
         Param::one(filter.parent),
         Param::one(limit.saturating_add(1)),
     ];
-    let rows = query(client, LIST, params).await?;
+    let rows = ask(pool, LIST, params).await?;
     let mut items = each(&rows, instance)?;
     let more = items.len() > limit;
     items.truncate(limit);
@@ -143,7 +156,7 @@ pub(crate) async fn list(
 
 /// The rows of a history.
 pub(crate) async fn history(
-    client: &Client,
+    pool: &Pool,
     id: InstanceId,
     after: u32,
     limit: usize,
@@ -153,7 +166,7 @@ pub(crate) async fn history(
         Param::one(i64::from(after)),
         Param::one(limit),
     ];
-    let rows = query(client, HISTORY, params).await?;
+    let rows = ask(pool, HISTORY, params).await?;
     each(&rows, |cells| {
         let (instance, seq) = (cells.next()?, cells.next()?);
         Ok(HistoryRow {
@@ -167,10 +180,10 @@ pub(crate) async fn history(
 
 /// How instances ended, and which are not there.
 pub(crate) async fn endings(
-    client: &Client,
+    pool: &Pool,
     ids: &[InstanceId],
 ) -> Result<(Vec<Ending>, Vec<InstanceId>)> {
-    let rows = query(client, ENDINGS, vec![Param::list(ids.iter().copied())]).await?;
+    let rows = ask(pool, ENDINGS, vec![Param::list(ids.iter().copied())]).await?;
     let found = each(&rows, |cells| {
         let (id, status) = (cells.next()?, cells.next()?);
         Ok((
@@ -196,14 +209,14 @@ pub(crate) async fn endings(
 }
 
 /// The earliest moment at which anything is due.
-pub(crate) async fn next_due(client: &Client) -> Result<Option<Timestamp>> {
-    let rows = query(client, NEXT_DUE, Vec::new()).await?;
+pub(crate) async fn next_due(pool: &Pool) -> Result<Option<Timestamp>> {
+    let rows = ask(pool, NEXT_DUE, Vec::new()).await?;
     Ok(each(&rows, |cells| cells.next())?.into_iter().next())
 }
 
 /// How many instances stand where.
-pub(crate) async fn depths(client: &Client) -> Result<Vec<QueueDepth>> {
-    let rows = query(client, DEPTHS, Vec::new()).await?;
+pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
+    let rows = ask(pool, DEPTHS, Vec::new()).await?;
     each(&rows, |cells| {
         let (queue, status) = (cells.next()?, cells.next()?);
         let count = u64::try_from(cells.next::<i64>()?).unwrap_or_default();

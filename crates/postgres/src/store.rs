@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::connect::Connector;
 use crate::notify::{Ear, Notifier, listen};
 use crate::param::Param;
-use crate::pool::Pool;
+use crate::pool::{Loan, Pool};
 use crate::txn::Transaction;
 use crate::{Listen, Options, claim, clock, migrate, read, within, workers};
 
@@ -75,6 +75,7 @@ impl Postgres {
         migrate::migrate(&client, options.migrate).await?;
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let stop_when_dropped = stop.clone().drop_guard();
         let clock: Arc<dyn Clock> = match options.clock {
             Some(clock) => clock,
             None => {
@@ -106,7 +107,6 @@ impl Postgres {
             async move { notifier.run(&pool, stop).await }
         });
         let (limits, analyzing) = (options.limits, Arc::default());
-        let stop_when_dropped = stop.clone().drop_guard();
         Ok(Self {
             pool,
             clock,
@@ -130,9 +130,21 @@ impl Postgres {
         within::run_within(transaction, ops, self.clock.now(), &self.limits).await
     }
 
-    /// Runs operations in one transaction and tells whoever waits.
+    /// Runs operations in one transaction; once more on another connection when the first was lost before anything can
+    /// have been written.
     async fn write(&self, ops: &[Op]) -> Result<Vec<Answer>> {
-        let mut client = self.pool.get().await?;
+        let client = self.pool.get().await?;
+        let was_idle = client.was_idle();
+        match self.write_on(client, ops).await {
+            Err(Error::Unavailable(_)) if was_idle => {
+                self.write_on(self.pool.get_new().await?, ops).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Runs operations in one transaction on that connection and tells whoever waits.
+    async fn write_on(&self, mut client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
         client.begun();
         let mut txn = Transaction::own(&client, client.prepared().await?, ops);
         let done = match run(&mut txn, ops, self.clock.now(), &self.limits).await {
@@ -218,7 +230,7 @@ impl Store for Postgres {
     }
 
     fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        Box::pin(async move { read::get(&*self.pool.get().await?, target).await })
+        Box::pin(async move { read::get(&self.pool, target).await })
     }
 
     fn list<'a>(
@@ -227,7 +239,7 @@ impl Store for Postgres {
         before: Option<InstanceId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        Box::pin(async move { read::list(&*self.pool.get().await?, filter, before, limit).await })
+        Box::pin(async move { read::list(&self.pool, filter, before, limit).await })
     }
 
     fn history(
@@ -236,7 +248,7 @@ impl Store for Postgres {
         after: u32,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        Box::pin(async move { read::history(&*self.pool.get().await?, id, after, limit).await })
+        Box::pin(async move { read::history(&self.pool, id, after, limit).await })
     }
 
     fn children(
@@ -246,7 +258,7 @@ impl Store for Postgres {
     ) -> BoxFuture<'_, Result<Vec<Child>>> {
         Box::pin(async move {
             let params = claim::children_params(&[(parent, barrier)]);
-            let rows = read::query(&*self.pool.get().await?, claim::CHILDREN, params).await?;
+            let rows = read::ask(&self.pool, claim::CHILDREN, params).await?;
             Ok(claim::read_children(&rows)?
                 .into_iter()
                 .map(|(_, child)| child)
@@ -258,23 +270,22 @@ impl Store for Postgres {
         &'a self,
         ids: &'a [InstanceId],
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        Box::pin(async move { read::endings(&*self.pool.get().await?, ids).await })
+        Box::pin(async move { read::endings(&self.pool, ids).await })
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        Box::pin(async move { read::next_due(&*self.pool.get().await?).await })
+        Box::pin(async move { read::next_due(&self.pool).await })
     }
 
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
         Box::pin(async move {
             let now = Param::one(self.clock.now());
-            let client = self.pool.get().await?;
-            workers::read_workers(&read::query(&client, workers::LIVING_WORKERS, vec![now]).await?)
+            workers::read_workers(&read::ask(&self.pool, workers::LIVING_WORKERS, vec![now]).await?)
         })
     }
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        Box::pin(async move { read::depths(&*self.pool.get().await?).await })
+        Box::pin(async move { read::depths(&self.pool).await })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -58,7 +58,7 @@ enum Stage {
 /// A statement after which nothing can follow but COMMIT, which is then sent along with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
-    /// A claim, when that many have gone before it. Children are read after the commit: nobody else writes to them.
+    /// A claim, when that many have gone before it. What it says of parents and children is read after the commit.
     Claim(usize),
     /// The first insert, of rows that nothing can be in the way of.
     Insert,
@@ -78,6 +78,8 @@ pub(crate) struct Transaction<'c> {
     ahead: VecDeque<(Name, Vec<Row>)>,
     /// What the last statement of all will be, if that is known.
     last: Option<Last>,
+    /// Whether the connection was gone before anything was sent.
+    is_dead: bool,
     /// How many partitions were locked one by one.
     pub(crate) partitions_locked: usize,
 }
@@ -108,6 +110,7 @@ impl<'c> Transaction<'c> {
             flight: VecDeque::new(),
             ahead: VecDeque::new(),
             last: None,
+            is_dead: false,
             partitions_locked: 0,
         }
     }
@@ -211,6 +214,7 @@ impl<'c> Transaction<'c> {
         if self.stage == Stage::Fresh {
             self.stage = Stage::Open;
             let begin = self.send_simple(BEGIN);
+            self.is_dead = matches!(begin, Sent::Answered(Err(_)));
             self.flight.push_back((None, begin));
         }
         let client = self.client;
@@ -242,7 +246,8 @@ impl<'c> Transaction<'c> {
     }
 
     fn failure(&self, error: &DriverError) -> Error {
-        let fate = if self.stage == Stage::Committing {
+        let may_have_committed = self.stage == Stage::Committing && !self.is_dead;
+        let fate = if may_have_committed {
             Fate::Committing
         } else {
             Fate::Open

@@ -50,15 +50,17 @@ async fn a_backend_that_is_killed_during_work_is_replaced() {
 
     let mut host = connect(&url).await;
     let blocker = host.transaction().await.unwrap();
-    blocker
-        .execute("select from abide.instances for update", &[])
-        .await
-        .unwrap();
+    let lock = "select from abide.instances for update";
+    blocker.execute(lock, &[]).await.unwrap();
     let running = tokio::spawn({
         let store = store.clone();
         async move { store.run(Arc::new([commits(vec![done(held)])])).await }
     });
-    until_blocked(&connect(&url).await).await;
+    let eye = connect(&url).await;
+    until_blocked(&eye).await;
+    // The connection had been made before, so it is tried once more on a new one; when that is lost too, that is told.
+    psql(&url, KILL);
+    until_blocked(&eye).await;
     psql(&url, KILL);
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
@@ -68,6 +70,22 @@ async fn a_backend_that_is_killed_during_work_is_replaced() {
     let instance = store.get(&id.into()).await.unwrap().unwrap();
     assert_eq!(instance.status, Status::Executing);
     start_all(&store, vec![start("m")]).await;
+}
+
+#[tokio::test]
+async fn connections_that_were_lost_while_idle_are_not_noticed() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = Arc::new(open(&url).await);
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"); 9]).await;
+    for _ in 0..9 {
+        let held = claim(&store, worker, &["m"], 1).await;
+        futures_util::future::join_all((0..8).map(|_| store.next_due())).await;
+        psql(&url, KILL);
+        store.next_due().await.unwrap();
+        psql(&url, KILL);
+        commit_all(&store, held.into_iter().map(done).collect()).await;
+    }
 }
 
 #[tokio::test]

@@ -147,7 +147,8 @@ impl Store for Sqlite {
     }
 
     fn writers(&self) -> usize {
-        1
+        // One thread writes; the second transaction is there already when the first is done, or shares its commit.
+        2
     }
 
     fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {

@@ -66,7 +66,7 @@ impl PlanLog {
             let text = psql(
                 &admin,
                 &format!(
-                    "select encode(pg_read_binary_file('log/plans.log', {from}, 1 << 29), 'escape') \
+                    "select pg_read_file('log/plans.log', {from}, 1 << 29) \
                 --{mark}"
                 ),
             );
