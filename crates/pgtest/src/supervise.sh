@@ -21,8 +21,18 @@ clean_up() {
     if [ -n "$dir" ]; then rm -rf "$dir"; fi
 }
 
-# Succeeds when the server accepts connections, fails when it ends before that.
+# Starts the server. The children of one that was killed hold its memory until they notice, a moment later.
 start() {
+    launches=0
+    until launch; do
+        launches=$((launches + 1))
+        if [ "$launches" -ge 500 ] || ! tail -n 2 "$dir/log" | grep -q 'pre-existing shared memory block'; then return 1; fi
+        sleep 0.02
+    done
+}
+
+# Succeeds when the server accepts connections, fails when it ends before that.
+launch() {
     "$bin/postgres" -D "$dir/data" </dev/null >>"$dir/log" 2>&1 &
     postgres=$!
     ready="$postgres

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use abide_core::model::{Declared, Lane, Name, Refusal, WorkerId};
 use abide_kernel::{Clock, Op, Store};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub worker: AtomicI64,
     /// Until when this worker is believed to live, in microseconds; past that, it has no business claiming anything.
     pub believed_until: AtomicI64,
+    /// Told when it is believed again, and may claim what it has let be.
+    pub believed_again: Notify,
     pub counters: Counters,
     /// No more claims; finish what runs.
     pub stop: CancellationToken,
@@ -200,6 +202,7 @@ impl EngineBuilder {
             lanes,
             worker: AtomicI64::new(0),
             believed_until: AtomicI64::new(0),
+            believed_again: Notify::new(),
             counters: Counters::default(),
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),

@@ -1,6 +1,6 @@
 //! The dispatcher: owns what this worker holds, and decides what goes into the next transaction.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,8 +67,9 @@ pub(super) struct Dispatcher {
     queues: Vec<Queue>,
     /// What has run and is not committed.
     pending: VecDeque<Finished>,
-    /// What this worker knows that it holds.
-    held: HashSet<InstanceId>,
+    /// What this worker knows that it holds, and how often: a claim that was lost may be made anew before the step that
+    /// it was lost to has ended.
+    held: HashMap<InstanceId, usize>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
     claims_under_way: usize,
     /// Claims may have been made that are not in `held`.
@@ -103,7 +104,7 @@ impl Dispatcher {
             finish,
             queues: queues.collect(),
             pending: VecDeque::new(),
-            held: HashSet::new(),
+            held: HashMap::new(),
             under_way: FuturesUnordered::new(),
             claims_under_way: 0,
             unsure: false,
@@ -131,6 +132,7 @@ impl Dispatcher {
                     Some(effects) => self.hear(&effects),
                     None => break,
                 },
+                () = self.shared.believed_again.notified() => self.hear(&Effects::anything()),
                 Some(command) = self.commands.recv() => self.obey(command),
                 () = self.shared.clock.sleep_until(self.next_poll) => self.poll(),
             }
@@ -195,7 +197,7 @@ impl Dispatcher {
     fn send_what_there_is(&mut self) {
         if self.unsure && self.claims_under_way == 0 && !self.searching {
             (self.unsure, self.searching) = (false, true);
-            let known = self.held.iter().copied().collect();
+            let known = self.held.keys().copied().collect();
             self.under_way
                 .push(search(self.shared.clone(), known).boxed());
         }
@@ -293,7 +295,7 @@ impl Dispatcher {
             let now = self.shared.clock.now();
             for one in claimed {
                 let (claim, task) = Task::of(one, now);
-                self.held.insert(task.id);
+                *self.held.entry(task.id).or_default() += 1;
                 self.start(claim, Arc::new(task));
             }
         }
@@ -415,7 +417,12 @@ impl Dispatcher {
     }
 
     fn let_go(&mut self, task: &Task) {
-        self.held.remove(&task.id);
+        if let Some(times) = self.held.get_mut(&task.id) {
+            *times -= 1;
+            if *times == 0 {
+                self.held.remove(&task.id);
+            }
+        }
         if let Some(queue) = self
             .queues
             .iter_mut()

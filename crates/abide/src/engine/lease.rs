@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use abide_core::model::{Heartbeat, Name, Timestamp, WorkerId};
 use abide_kernel::{Answer, Error, NewWorker, Op, Result};
@@ -13,19 +14,22 @@ use super::stats::add;
 const BATCH: usize = 500;
 /// How often a lease is renewed before it would run out.
 const RENEWALS: u32 = 3;
+/// How long to wait when the database cannot be reached: until it is, nothing may be claimed when the lease is over.
+const TROUBLE: Duration = Duration::from_millis(500);
 
 /// Renews the lease until nothing runs any more (rule 6.4), which in a shutdown may be later than the engine's stop (rule
 /// 6.7), and reclaims (rule 5.3).
 pub(super) async fn keep_alive(shared: Arc<Shared>) {
     let interval = shared.settings.lease / RENEWALS;
-    while shared
-        .pause_until(&shared.over, interval)
-        .await
-        .is_continue()
-    {
-        if let Err(error) = beat(&shared).await {
-            tracing::warn!(%error, worker = %shared.settings.name, "the lease could not be renewed; trying again");
-        }
+    let mut pause = interval;
+    while shared.pause_until(&shared.over, pause).await.is_continue() {
+        pause = match beat(&shared).await {
+            Ok(()) => interval,
+            Err(error) => {
+                tracing::warn!(%error, worker = %shared.settings.name, "the lease could not be renewed; trying again");
+                interval.min(TROUBLE)
+            }
+        };
     }
 }
 
@@ -63,9 +67,13 @@ async fn beat(shared: &Shared) -> Result<()> {
 /// Notes until when this worker is believed, counted from before it was asked.
 fn believe(shared: &Shared, from: Timestamp) {
     let until = from + shared.settings.lease;
+    let was = shared.is_believed();
     shared
         .believed_until
         .store(until.as_micros(), Ordering::Release);
+    if !was {
+        shared.believed_again.notify_one();
+    }
 }
 
 /// Makes this worker known, and takes back what an earlier process of its name held.

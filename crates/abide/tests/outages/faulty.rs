@@ -1,14 +1,14 @@
 //! A store that loses requests and answers: every one of them may be sent again, and none takes effect twice.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use abide::{Abide, Error, StartError, Status, done, hours, millis, spec};
 use abide_kernel::{Op, Store};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::common::{At, Faulty, Lab, Log, Script, Trouble, soon};
+use crate::common::{At, Faulty, Gate, Lab, Log, Script, Trouble, soon};
 use crate::{STEPS, each_took_its_steps_once, walk};
 
 /// A handle on the lab's database that goes through trouble.
@@ -155,29 +155,75 @@ on_every_store! {
     }
 }
 
+/// No heartbeat comes through while it is shut.
+fn no_heartbeat_while(
+    shut: &Arc<AtomicBool>,
+) -> impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static {
+    let shut = shut.clone();
+    move |ops| {
+        let beats = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
+        (beats && shut.load(Ordering::SeqCst)).then_some(Trouble::Away)
+    }
+}
+
 on_every_store! {
-    async fn a_lease_that_cannot_be_renewed_is_taken_up_anew(lab: Lab) {
-        // rules 1.3, 5.3: the worker comes to life again under another name, and its work is done once.
-        let quiet = Arc::new(AtomicUsize::new(1));
-        let plan = {
-            let quiet = quiet.clone();
-            move |ops: &[Op]| {
-                let beats = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
-                (beats && quiet.load(Ordering::SeqCst) > 0).then_some(Trouble::Away)
-            }
-        };
-        let abide = troubled(&lab, plan).await;
-        let engine = abide.engine().name("w").lease(millis(300)).machine(walk()).start().await.unwrap();
-        let other = lab.again().await.engine().name("other").lease(millis(900)).queue("elsewhere", 1);
-        let other = other.machine(walk()).start().await.unwrap();
-        lab.workers_are(1).await;
-        quiet.store(0, Ordering::SeqCst);
-        lab.workers_are(2).await;
-        let order = lab.start(Script::any(), json!(0)).await.unwrap();
-        each_took_its_steps_once(&lab, &[order.id()]).await;
-        assert_eq!(lab.now(order.id()).await.status, Status::Done);
-        engine.shutdown().await;
-        other.shutdown().await;
+    async fn a_worker_whose_lease_has_run_out_claims_nothing_until_it_has_another(lab: Lab) {
+        // rules 1.3, 5.3: and then at once; with a poll that does not come during this test.
+        let shut = Arc::new(AtomicBool::new(true));
+        let abide = troubled(&lab, no_heartbeat_while(&shut)).await;
+        let engine = abide.engine().name("w").lease(millis(600)).poll(hours(1)).machine(walk());
+        let engine = engine.start().await.unwrap();
+        let begun = lab.workers().await.unwrap()[0].id;
         lab.workers_are(0).await;
+        let order = lab.start(Script::any(), json!(0)).await.unwrap();
+        // Time is what this is about: for so long it could claim and must not.
+        tokio::time::sleep(millis(300)).await;
+        assert_eq!(lab.now(order.id()).await.status, Status::Runnable);
+        shut.store(false, Ordering::SeqCst);
+        each_took_its_steps_once(&lab, &[order.id()]).await;
+        let workers = lab.workers().await.unwrap();
+        assert!(workers.len() == 1 && workers[0].id != begun, "{workers:?}");
+        assert!(workers[0].name.as_str().starts_with("w~"), "{workers:?}");
+        engine.shutdown().await;
+        lab.workers_are(0).await;
+    }
+}
+
+on_every_store! {
+    async fn a_claim_that_was_lost_and_made_anew_is_finished_in_a_shutdown(lab: Lab) {
+        // rule 6.7. The story: when the outcome of the lost claim was thrown away, the worker took the instance for no
+        // longer held, and a shutdown did not wait for the step that ran under the new claim.
+        let shut = Arc::new(AtomicBool::new(false));
+        let gates = [Gate::closed(), Gate::closed()];
+        let at = gates.clone();
+        let abide = troubled(&lab, no_heartbeat_while(&shut)).await;
+        let engine = abide.engine().lease(millis(600)).machine(Script::waiting(move |_, ctx| {
+            let gate = at[ctx.attempt() as usize].clone();
+            Box::pin(async move {
+                gate.pass().await;
+                done(json!(ctx.attempt()))
+            })
+        }));
+        let engine = engine.start().await.unwrap();
+        let order = lab.start(Script::any(), json!(0)).await.unwrap();
+        gates[0].reached_by(1).await;
+        // Its lease runs out, and another takes the claim, but has no code for it.
+        shut.store(true, Ordering::SeqCst);
+        let other = lab.again().await.engine().lease(millis(900)).queue("elsewhere", 1).machine(walk());
+        let other = other.start().await.unwrap();
+        lab.until_status(order.id(), Status::Runnable).await;
+        shut.store(false, Ordering::SeqCst);
+        gates[1].reached_by(1).await;
+        let mut stopping = Box::pin(engine.shutdown());
+        assert!(futures_util::poll!(&mut stopping).is_pending());
+        gates[0].open();
+        // Long enough for the first outcome to be thrown away.
+        assert!(tokio::time::timeout(millis(500), &mut stopping).await.is_err(), "it waits for the second");
+        let row = lab.now(order.id()).await;
+        assert_eq!((row.status, row.attempt), (Status::Executing, 1));
+        gates[1].open();
+        soon("the shutdown to end", stopping).await;
+        assert_eq!(lab.came_to(&order).await, json!(1));
+        other.shutdown().await;
     }
 }
