@@ -5,8 +5,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Timestamp};
-use abide_kernel::{ClaimRequest, Effects, Listener};
+use abide_core::model::{Claim, Claimed, Committed, InstanceId, Name, Outcome, Timestamp};
+use abide_kernel::{ClaimRequest, Effects, Listener, Op};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
@@ -292,6 +292,10 @@ impl Dispatcher {
                 queue.plenty = claimed.len() == ask.request.limit;
                 queue.hungry = queue.plenty || queue.wakes > ask.wakes;
             }
+            if self.shared.stop.is_cancelled() {
+                self.give_back(claimed);
+                continue;
+            }
             let now = self.shared.clock.now();
             for one in claimed {
                 let (claim, task) = Task::of(one, now);
@@ -414,6 +418,23 @@ impl Dispatcher {
                 took: began.elapsed(),
             });
         });
+    }
+
+    /// Gives back at once what was claimed while the engine was told to stop (rule 6.7). What cannot be given back now is
+    /// when the worker signs off.
+    fn give_back(&mut self, claimed: Vec<Claimed>) {
+        if claimed.is_empty() {
+            return;
+        }
+        let claims = claimed.into_iter().map(|one| one.claim).collect();
+        let store = self.shared.store.clone();
+        let given = async move {
+            if let Err(error) = store.run(Arc::from([Op::GiveBack(claims)])).await {
+                tracing::warn!(%error, "claims are given back when the worker signs off");
+            }
+            Landed::default()
+        };
+        self.under_way.push(given.boxed());
     }
 
     fn let_go(&mut self, task: &Task) {
