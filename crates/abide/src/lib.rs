@@ -50,29 +50,43 @@ extern crate self as abide;
 mod client;
 mod engine;
 mod error;
+mod fold;
+mod history;
 mod machine;
+mod message;
 mod open;
+mod talk;
 pub mod testing;
 mod time;
 
 pub use abide_core::model::{
-    BarrierNumber, Cause, Child, Entry, Happening, Instance, InstanceId, Json, Key, Kind, Limits,
-    Name, Priority, Refusal, Scope, Start, Started, Status, Timestamp, UniqueKey, WaitKind, When,
-    Worker, WorkerId,
+    Accepts, Arguments, BarrierNumber, Cause, Child, Command, CommandId, CommandKind,
+    CommandStatus, Contract, Entry, Happening, Instance, InstanceId, Json, Key, Kind, Limits, Name,
+    NotJson, Parameter, Priority, Refusal, Rejection, Scope, Sequence, Start, Started, Status,
+    Timestamp, TypeSpec, UniqueKey, WaitId, WaitKind, When, Worker, WorkerId,
 };
+pub use abide_core::rules::contract::{Problem, ValidationErrors};
+pub use abide_core::rules::liveness::{Liveness, Waiting};
 pub use abide_core::rules::retry::Retry;
-pub use abide_kernel::{Filter, Page, QueueDepth, Store, Target};
+pub use abide_kernel::{
+    CommandFilter, CommandPage, Filter, Finding, Page, QueueDepth, Store, Target,
+};
 pub use abide_macros::Step;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use client::Within;
-pub use client::{Handle, NotDone, Spec, StartError, spec};
+pub use client::{
+    Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
+    OperateError, Receipt, Rejected, Request, Restarting, SendError, Spec, StartError, UpdateError,
+    Within, letter, spec,
+};
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};
 pub use machine::{
-    Context, Definition, Fault, FaultKind, Job, Machine, Move, Outcome, Sleep, Spawn, Step, done,
-    next, next_in, retry_in, stop,
+    Agreement, Answer, Call, Context, Definition, Fault, FaultKind, Job, Machine, Messages, Move,
+    Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, done, next, next_in,
+    reply, retry_in, stop,
 };
+pub use message::{Signal, Update};
 pub use open::{Abide, OpenError, OpenOptions};
+pub use schemars;
 pub use time::{days, hours, millis, minutes, secs};
 
 #[cfg(feature = "postgres")]

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{
-    Entry, Happening, HistoryRow, Instance, InstanceId, Limits, Refusal, Start, Started, Worker,
-};
+use abide_core::model::{Entry, Instance, InstanceId, Limits, Refusal, Start, Started, Worker};
 use abide_kernel::memory::Memory;
-use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, Target};
+use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Client, Endings, Handle, Spec, Submit};
+use crate::client::{Address, Client, Handle, Spec, Watch};
 use crate::engine::{EngineBuilder, Settings};
+use crate::fold::Submit;
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
 use crate::{BoxError, Error};
 
@@ -108,14 +107,15 @@ impl OpenOptions {
 
     /// Works on a store that you have opened yourself, with options of its own; give the same limits to both.
     pub fn on(self, store: Arc<dyn Store>) -> Abide {
-        let submit = Submit::begin(store.clone(), self.patience);
-        let endings = Endings::begin(store.clone());
         Abide {
             client: Client {
-                store,
-                submit,
-                endings,
+                submit: Submit::begin(store.clone(), self.patience),
+                mail: Submit::begin(store.clone(), self.patience),
+                endings: Watch::begin(store.clone()),
+                answers: Watch::begin(store.clone()),
+                stored: Arc::default(),
                 limits: self.limits,
+                store,
             },
         }
     }
@@ -203,7 +203,8 @@ impl Abide {
 
     /// Puts an engine together: a worker that runs what it has code for. There may be many, in this process and others.
     pub fn engine(&self) -> EngineBuilder {
-        EngineBuilder::new(self.client.store.clone(), Settings::new())
+        let Client { store, mail, .. } = self.client.clone();
+        EngineBuilder::new(store, mail, Settings::new())
     }
 
     /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.
@@ -233,22 +234,21 @@ impl Abide {
             .into_iter()
             .map(Into::into)
             .collect::<Result<_, _>>()?;
-        Ok(self.client.submit.start(starts).await?)
+        Ok(self.client.submit.ask(starts).await?)
     }
 
     /// Starts an instance of a machine by its name, whoever has code for it. What is left out takes the machine's newest
     /// declaration.
     pub async fn start_named(&self, start: Start) -> Result<Started, Error> {
-        let answers = self.client.submit.start(vec![start]).await?;
-        Ok(answers.into_iter().next().ok_or(Error::Closed)??)
+        Ok(self.client.submit.ask_one(start).await??)
     }
 
     /// A handle on an instance that is there already; what it comes to is said by the type.
     pub async fn handle<O: DeserializeOwned>(
         &self,
-        target: impl Into<Target>,
+        target: impl Address,
     ) -> Result<Option<Handle<O>>, Error> {
-        let found = self.client.store.get(&target.into()).await?;
+        let found = self.client.store.get(&target.target()?).await?;
         Ok(
             found
                 .map(|instance| Handle::new(self.client.clone(), instance.id, instance.key, false)),
@@ -256,8 +256,8 @@ impl Abide {
     }
 
     /// An instance as it stands now.
-    pub async fn get(&self, target: impl Into<Target>) -> Result<Option<Instance>, Error> {
-        Ok(self.client.store.get(&target.into()).await?)
+    pub async fn get(&self, target: impl Address) -> Result<Option<Instance>, Error> {
+        Ok(self.client.store.get(&target.target()?).await?)
     }
 
     /// A page of instances, newest first: `next` of one page is `before` of the following.
@@ -272,7 +272,7 @@ impl Abide {
 
     /// All that has happened to an instance.
     pub async fn history(&self, id: InstanceId) -> Result<Vec<Entry>, Error> {
-        read_history(&*self.client.store, id).await
+        crate::history::read(&*self.client.store, id).await
     }
 
     /// The workers that are believed to live.
@@ -291,6 +291,10 @@ impl Abide {
         self.client.store.close().await;
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.client.store
     }
@@ -299,7 +303,7 @@ impl Abide {
 impl EngineBuilder {
     /// Runs a machine.
     pub fn machine<M: Machine>(self, machine: M) -> Self {
-        self.runner(|clock| Arc::new(MachineRunner::new(machine, clock)))
+        self.runner(|store| Arc::new(MachineRunner::new(machine, store)))
     }
 
     /// Runs a job: one async function.
@@ -310,54 +314,6 @@ impl EngineBuilder {
         F: Fn(A) -> R + Send + Sync + 'static,
         R: Future<Output = Result<O, BoxError>> + Send,
     {
-        self.runner(|clock| Arc::new(JobRunner::new(job, code, clock)))
-    }
-}
-
-/// The events of an instance, oldest first. The first, `started`, is told by its row.
-pub(crate) async fn read_history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>, Error> {
-    const ROWS: usize = 1_000;
-    let Some(instance) = store
-        .get(&id.into())
-        .await?
-        .filter(|instance| instance.history)
-    else {
-        return Ok(Vec::new());
-    };
-    let mut entries = vec![started(&instance)];
-    loop {
-        let after = entries.last().map_or(0, |entry| entry.seq);
-        let rows = store.history(id, after, ROWS).await?;
-        let full = rows.len() >= ROWS;
-        for row in &rows {
-            entries.extend(unpacked(row)?);
-        }
-        if !full {
-            return Ok(entries);
-        }
-    }
-}
-
-fn unpacked(row: &HistoryRow) -> Result<Vec<Entry>, Error> {
-    row.unpack().map_err(|error| {
-        Error::Broken(format!(
-            "history of instance {} cannot be read: {error}",
-            row.instance
-        ))
-    })
-}
-
-fn started(instance: &Instance) -> Entry {
-    let what = Happening::Started {
-        machine: instance.machine.clone(),
-        version: instance.version,
-        step: instance.first_step.clone(),
-        key: instance.key.clone(),
-        parent: instance.parent,
-    };
-    Entry {
-        seq: 1,
-        at: instance.created_at,
-        what,
+        self.runner(|store| Arc::new(JobRunner::new(job, code, &*store)))
     }
 }

@@ -98,7 +98,9 @@ impl Account<'_> {
     fn note(&self, effects: &mut Effects, partitions: &mut Vec<Key>) {
         let (was, row) = (&self.was, &self.row);
         match row.status {
-            Status::Runnable if was.status != Status::Runnable && !row.behind => {
+            // Also of one that was runnable before: its row is another now, and whoever was about to claim the old one
+            // passes it over.
+            Status::Runnable if !row.behind => {
                 effects.ready.insert(row.queue.clone());
             }
             Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren => {
@@ -107,12 +109,17 @@ impl Account<'_> {
                 }
             }
             status if status.is_terminal() && !was.status.is_terminal() => {
-                effects.ended.push(row.id)
+                effects.ended.push(row.id);
+                if status == Status::Cancelled && was.status == Status::Executing {
+                    effects.cancelled.push(row.id);
+                }
             }
             _ => {}
         }
         let contends = |status| matches!(status, Status::Runnable | Status::Executing);
-        if was.status != row.status && (contends(was.status) || contends(row.status)) {
+        if (was.status != row.status || was.behind != row.behind)
+            && (contends(was.status) || contends(row.status))
+        {
             partitions.extend(row.partition_key.clone());
         }
     }
@@ -125,18 +132,26 @@ impl Account<'_> {
         let executing = was.status == Status::Executing;
         let plain = |row: &Row| row.awaits.is_none() && !row.timed_out && row.last_error.is_none();
         // A child of an earlier barrier may end in the same commit, which changes the family.
-        let advances = executing && row.status == Status::Executing && was.family == row.family;
+        let untouched = was.family == row.family
+            && was.inbox == row.inbox
+            && was.aside.is_none()
+            && row.aside.is_none();
+        let advances = executing && row.status == Status::Executing && untouched;
         match self.state {
             Some(state) if advances && plain(was) && plain(row) => {
                 changes.advances.push(Advance { row, state });
             }
-            None if executing && row.status.is_terminal() => {
+            None if executing && row.status.is_terminal() && untouched => {
                 changes.finishes.push(Finish {
                     row,
                     result: self.result,
                 });
             }
-            state => changes.moves.push(Move { row, state }),
+            state => changes.moves.push(Move {
+                row,
+                state,
+                result: self.result,
+            }),
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Claimed, Commit, Committed, Declared, Heartbeat, InstanceId, Lane, Name, Refusal, Start,
-    Started, Timestamp, Worker, WorkerId,
+    Cancel, Claim, Claimed, Commit, Committed, Contract, Declared, Delivered, Delivery, Heartbeat,
+    InstanceId, Key, Lane, Name, Operated, Refusal, Start, Started, Target, Timestamp, Worker,
+    WorkerId,
 };
 
 /// A request to change something. A list of them is one transaction.
@@ -12,8 +13,30 @@ use abide_core::model::{
 pub enum Op {
     /// Start instances; each entry has its own answer.
     Start(Vec<Start>),
+    /// Make instances that have a key and no run yet; each entry has its own answer.
+    Reserve(Vec<(Name, Key)>),
     /// Make known what machines there are.
-    Declare(Vec<Declared>),
+    Declare {
+        /// The machines.
+        machines: Vec<Declared>,
+        /// The contracts that they, and starts to come, name.
+        contracts: Vec<Contract>,
+    },
+    /// Deliver signals and updates; each entry has its own answer.
+    Deliver(Vec<Delivery>),
+    /// Cancel instances; each entry has its own answer.
+    Cancel(Vec<Cancel>),
+    /// Open a new run of failed or cancelled instances, at the step where they ended or at the one named.
+    Restart(Vec<(Target, Option<Name>)>),
+    /// Put right what is wrong with instances; each entry has its own answer.
+    Repair(Vec<Target>),
+    /// Look for what is wrong with the instances above an id, at most that many at once.
+    Examine {
+        /// Those above that one.
+        after: InstanceId,
+        /// At most that many.
+        limit: usize,
+    },
     /// Claim what is runnable.
     Claim(ClaimRequest),
     /// Commit what steps have answered; each entry has its own answer.
@@ -119,6 +142,19 @@ pub enum Answer {
     Claimed(Vec<Claimed>),
     /// Of each commit, in order.
     Committed(Vec<Committed>),
+    /// Of each delivery, in order.
+    Delivered(Vec<Result<Delivered, Refusal>>),
+    /// Of each instance that was to be cancelled, restarted or repaired, in order.
+    Operated(Vec<Operated>),
+    /// What is wrong with the instances that were looked at.
+    Examined {
+        /// How many were looked at.
+        count: usize,
+        /// What is wrong.
+        findings: Vec<Finding>,
+        /// The last one that was looked at; `None` when there are no more.
+        next: Option<InstanceId>,
+    },
     /// The worker was registered.
     Registered(Worker),
     /// The worker lives on, or does not.
@@ -139,4 +175,13 @@ pub enum Answer {
     },
     /// It is done, and there is nothing to tell.
     Done,
+}
+
+/// Something that is wrong with an instance.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// The instance.
+    pub instance: InstanceId,
+    /// What is wrong with it.
+    pub problem: String,
 }

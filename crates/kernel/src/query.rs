@@ -1,37 +1,9 @@
 //! The language of reads.
 
-use abide_core::model::{InstanceId, Json, Key, Name, Status};
+use abide_core::model::{
+    CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Status,
+};
 use serde::{Deserialize, Serialize};
-
-/// Which instance is meant: by its id, or by its key, which stands for the newest that has it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// By id.
-    Id(InstanceId),
-    /// By key.
-    Key(Key),
-}
-
-impl From<InstanceId> for Target {
-    fn from(id: InstanceId) -> Self {
-        Self::Id(id)
-    }
-}
-
-impl From<Key> for Target {
-    fn from(key: Key) -> Self {
-        Self::Key(key)
-    }
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Id(id) => write!(f, "{id}"),
-            Self::Key(key) => write!(f, "{key}"),
-        }
-    }
-}
 
 /// Which instances to list: all that meet every condition given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,16 +19,39 @@ pub struct Filter {
     pub key_prefix: Option<String>,
     /// The children of that one.
     pub parent: Option<InstanceId>,
+    /// The runs of that chain, which is named by its first run.
+    pub chain: Option<InstanceId>,
+}
+
+/// Which records of signals and updates to list: all that meet every condition given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CommandFilter {
+    /// Those of that chain, which is named by its first run.
+    pub chain: Option<InstanceId>,
+    /// Those that this run has.
+    pub instance: Option<InstanceId>,
+    /// Those that were sent to that key.
+    pub key: Option<Key>,
+    /// Signals, or updates.
+    pub kind: Option<CommandKind>,
+    /// Those of that name.
+    pub name: Option<Name>,
+    /// Those with that status.
+    pub status: Option<CommandStatus>,
 }
 
 /// One page of a list, newest first, and where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Page<T> {
+pub struct Page<T, C = InstanceId> {
     /// What is on this page.
     pub items: Vec<T>,
     /// Where the next page begins; `None` when there is nothing more.
-    pub next: Option<InstanceId>,
+    pub next: Option<C>,
 }
+
+/// A page of records.
+pub type CommandPage = Page<abide_core::model::Command, CommandId>;
 
 /// How an instance ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

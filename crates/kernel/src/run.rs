@@ -35,7 +35,10 @@ pub async fn run<T: Txn>(
         effects: Effects::default(),
         partitions: Vec::new(),
     };
-    // One lock order everywhere: partitions, then instances by id.
+    // One lock order everywhere: keys, then partitions, then instances by id.
+    let mut names = ops::Keys::default();
+    ops.iter().for_each(|op| names.note(op));
+    turn.lock_keys(names).await?;
     let keys: BTreeSet<&Key> = ops.iter().flat_map(ops::partitions_of).collect();
     turn.lock_partitions(keys).await?;
     let mut answers = Vec::with_capacity(ops.len());
@@ -65,10 +68,20 @@ impl<T: Txn> Turn<'_, T> {
     async fn answer(&mut self, op: &Op) -> Result<Answer> {
         let answer = match op {
             Op::Start(starts) => Answer::Started(ops::start::start(self, starts).await?),
-            Op::Declare(declared) => {
-                self.txn.declare(declared).await?;
-                Answer::Done
+            Op::Reserve(reservations) => {
+                Answer::Started(ops::start::reserve(self, reservations).await?)
             }
+            Op::Declare {
+                machines,
+                contracts,
+            } => ops::start::declare(self, machines, contracts).await?,
+            Op::Deliver(deliveries) => {
+                Answer::Delivered(ops::deliver::deliver(self, deliveries).await?)
+            }
+            Op::Cancel(cancels) => Answer::Operated(ops::operate::cancel(self, cancels).await?),
+            Op::Restart(restarts) => Answer::Operated(ops::operate::restart(self, restarts).await?),
+            Op::Repair(targets) => Answer::Operated(ops::operate::repair(self, targets).await?),
+            Op::Examine { after, limit } => ops::examine::examine(self, *after, *limit).await?,
             Op::Claim(request) => {
                 // What this transaction has made runnable in a partition must be in its place before it is claimed.
                 ops::partition::settle(self).await?;
@@ -94,6 +107,17 @@ impl<T: Txn> Turn<'_, T> {
         };
         ops::partition::settle(self).await?;
         Ok(answer)
+    }
+
+    /// Locks keys; one that is in both lists is locked alone.
+    async fn lock_keys(&mut self, names: ops::Keys<'_>) -> Result<()> {
+        if names.shared.is_empty() && names.alone.is_empty() {
+            return Ok(());
+        }
+        let of = |keys: BTreeSet<&Key>| keys.into_iter().cloned().collect::<Vec<Key>>();
+        let shared = names.shared.difference(&names.alone).copied().collect();
+        let (shared, alone) = (of(shared), of(names.alone));
+        self.txn.lock_keys(&shared, &alone).await
     }
 
     /// Locks partitions, in one order everywhere.

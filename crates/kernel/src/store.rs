@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
+    Refusal, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
-use crate::{Answer, Clock, Ending, Filter, Listener, Op, Page, QueueDepth, Result, Target};
+use crate::{
+    Answer, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op, OwnTransaction,
+    Page, QueueDepth, Result, Target,
+};
 
 /// A place where instances live. The whole write side is [`run`](Store::run); the read side is a handful of queries.
 ///
@@ -20,6 +24,16 @@ pub trait Store: Send + Sync + 'static {
     /// written, [`Unknown`](crate::Error::Unknown) that it may have been. That one entry is refused is an answer, not
     /// an error, and touches no other.
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>>;
+
+    /// Opens a transaction for a step that writes rows of its own (rule 17.2). A store that is no database refuses.
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+        Box::pin(async {
+            Err(Error::Refused(Refusal::BadOutcome {
+                problem: "this store is no database that a step could write its own rows in: use SQLite or PostgreSQL"
+                    .into(),
+            }))
+        })
+    }
 
     /// The time, as this store's workers agree on it.
     fn clock(&self) -> Arc<dyn Clock>;
@@ -61,6 +75,23 @@ pub trait Store: Send + Sync + 'static {
         &'a self,
         ids: &'a [InstanceId],
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>>;
+
+    /// A page of records of signals and updates, newest first, beginning below `before`.
+    fn commands<'a>(
+        &'a self,
+        filter: &'a CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<CommandPage>>;
+
+    /// The records with these ids; those that are not there are left out.
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>>;
+
+    /// The signals that are pending in an inbox, by sequence.
+    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>>;
+
+    /// A contract.
+    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>>;
 
     /// The earliest moment at which anything is due.
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;

@@ -3,9 +3,11 @@
 use std::future::Future;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Declared, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Priority, Row, Started, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
+    HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority, Row, Sequence,
+    Started, Target, Timestamp, Worker, WorkerId,
 };
+use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Expired;
 
@@ -134,6 +136,132 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
 
+    /// Writes contracts, by id; those that are there stay as they are.
+    fn define(
+        &mut self,
+        contracts: &[(ContractId, Json)],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The contracts with these ids.
+    fn contracts(
+        &mut self,
+        ids: &[ContractId],
+    ) -> impl Future<Output = Result<Vec<(ContractId, Json)>>> + Send;
+
+    /// Serialises those who start something under a key with those who must know that nobody does: the first ones share
+    /// a key, the second ones have it alone. Both come sorted and distinct, and a key is in one of them. Taken before
+    /// anything else is locked. Other keys may be locked with them.
+    fn lock_keys(
+        &mut self,
+        shared: &[Key],
+        alone: &[Key],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The run that each target stands for: the one with that id, or the newest with that key; not locked. In order.
+    fn find(
+        &mut self,
+        targets: &[Target],
+    ) -> impl Future<Output = Result<Vec<Option<Found>>>> + Send;
+
+    /// The newest run of each of these chains, as chain and run; those of which there is none are left out.
+    fn newest(
+        &mut self,
+        chains: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, InstanceId)>>> + Send;
+
+    /// That many ids for records, rising, none of them ever given before.
+    fn number(&mut self, count: usize) -> impl Future<Output = Result<Vec<CommandId>>> + Send;
+
+    /// The records that were accepted in these chains with these dedup keys.
+    fn deduped(
+        &mut self,
+        keys: &[(InstanceId, CommandKind, Name)],
+    ) -> impl Future<Output = Result<Vec<Command>>> + Send;
+
+    /// The records held for these keys, by id.
+    fn held_signals(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Command>>> + Send;
+
+    /// Inserts records.
+    fn insert_commands(&mut self, commands: &[Command]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes records that were held over, whole.
+    fn rewrite_commands(&mut self, commands: &[Command])
+    -> impl Future<Output = Result<()>> + Send;
+
+    /// Ends the life of records that are pending, `now`.
+    fn close(
+        &mut self,
+        closings: &[Closing],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// What is pending in these inboxes, as far as each look asks, with the instance, by instance and sequence.
+    fn pending(
+        &mut self,
+        looks: &[(InstanceId, Look)],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, Pending)>>> + Send;
+
+    /// The pending signals with these names up to that sequence, whole, by instance and sequence.
+    fn awaited(
+        &mut self,
+        of: &[(InstanceId, Vec<Name>, Sequence)],
+    ) -> impl Future<Output = Result<Vec<Command>>> + Send;
+
+    /// The pending updates of these instances, whole, by instance and sequence.
+    fn updates(&mut self, of: &[InstanceId]) -> impl Future<Output = Result<Vec<Command>>> + Send;
+
+    /// Gives what is pending with the first of each pair to the second.
+    fn move_pending(
+        &mut self,
+        moves: &[(InstanceId, InstanceId)],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Marks held records whose time was up by `now` as expired, at most that many; how many there were.
+    fn expire_held(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Deletes records that no instance has and that came before that moment and are not held, at most that many.
+    fn forget_records(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
+
+    /// The rows with these ids as they would be inserted anew; its state is the last one. By id.
+    fn copies(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, NewRow)>>> + Send;
+
+    /// Marks runs that another follows: they hold no key any more, and have no place at their parent's barrier (their
+    /// `parent_barrier` becomes 0).
+    fn supersede(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes a start into a row that was reserved: all that [`insert`](Self::insert) would write.
+    fn open(&mut self, id: InstanceId, row: &NewRow) -> impl Future<Output = Result<()>> + Send;
+
+    /// The children of these, of whatever barrier, that have not ended, by id; not locked.
+    fn offspring(
+        &mut self,
+        parents: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
+
+    /// Which of these workers there are, living or not.
+    fn known_workers(
+        &mut self,
+        workers: &[WorkerId],
+    ) -> impl Future<Output = Result<Vec<WorkerId>>> + Send;
+
+    /// The first instances above an id, by id; not locked.
+    fn above(
+        &mut self,
+        after: InstanceId,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
+
     /// Deletes instances with all that belongs to them.
     fn delete(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 }
@@ -143,6 +271,17 @@ pub trait Txn: Send {
 pub struct Touched {
     /// The instance.
     pub id: InstanceId,
+    /// Its partition.
+    pub partition: Option<Key>,
+}
+
+/// A run that was found by its id or key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The run.
+    pub id: InstanceId,
+    /// Its key.
+    pub key: Option<Key>,
     /// Its partition.
     pub partition: Option<Key>,
 }
@@ -203,4 +342,6 @@ pub struct Move<'a> {
     pub row: &'a Row,
     /// The new state; the old one stays when there is none.
     pub state: Option<&'a Json>,
+    /// What it came to; there is none before when there is none now.
+    pub result: Option<&'a Json>,
 }

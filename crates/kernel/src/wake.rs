@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use abide_core::model::{InstanceId, Name, Timestamp};
+use abide_core::model::{CommandId, InstanceId, Name, Timestamp};
 use tokio::sync::broadcast;
 
 /// What a commit has to tell those who wait.
@@ -13,8 +13,12 @@ pub struct Effects {
     pub ready: BTreeSet<Name>,
     /// The instances that have ended.
     pub ended: Vec<InstanceId>,
-    /// Whether some have ended that are not named here, in another process.
+    /// The updates that have been answered.
+    pub answered: Vec<CommandId>,
+    /// Whether some have ended, or been answered, that are not named here, in another process.
     pub ended_elsewhere: bool,
+    /// The instances that were cancelled while a worker ran them.
+    pub cancelled: Vec<InstanceId>,
     /// The earliest moment at which something that was parked or scheduled is due.
     pub due: Option<Timestamp>,
     /// Whether anything at all may have changed, because word of it was lost.
@@ -34,6 +38,8 @@ impl Effects {
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
             && self.ended.is_empty()
+            && self.answered.is_empty()
+            && self.cancelled.is_empty()
             && self.due.is_none()
             && !self.ended_elsewhere
             && !self.anything
@@ -48,6 +54,8 @@ impl Effects {
     pub fn merge(&mut self, other: Self) {
         self.ready.extend(other.ready);
         self.ended.extend(other.ended);
+        self.answered.extend(other.answered);
+        self.cancelled.extend(other.cancelled);
         self.ended_elsewhere |= other.ended_elsewhere;
         self.anything |= other.anything;
         if let Some(due) = other.due {

@@ -1,8 +1,9 @@
 //! Reading the cells of a row, one after the other, as values of the model.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Epoch, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status,
-    Timestamp, UniqueKey, WaitKind, WorkerId,
+    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, InstanceId,
+    Json, Key, Kind, Name, Priority, Rejection, Scope, Sequence, Status, Timestamp, UniqueKey,
+    WaitId, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Result};
 use tokio_postgres::Row;
@@ -70,6 +71,7 @@ value!(String, &'r str, |raw| Ok(raw.to_owned()));
 value!(&'r str, &'r str, |raw| Ok(raw));
 value!(Name, &'r str, |raw| Ok(Name::stored(raw)));
 value!(Key, &'r str, |raw| Ok(Key::stored(raw)));
+value!(WaitId, &'r str, |raw| Ok(WaitId::stored(raw)));
 value!(UniqueKey, &'r [u8], |raw| Ok(UniqueKey::stored(
     raw.to_vec()
 )));
@@ -77,6 +79,9 @@ value!(Json, &'r str, |raw| Json::parse(raw.to_owned())
     .map_err(|e| Error::Broken(e.to_string())));
 value!(InstanceId, i64, |raw| Ok(InstanceId(raw)));
 value!(WorkerId, i64, |raw| Ok(WorkerId(raw)));
+value!(CommandId, i64, |raw| Ok(CommandId(raw)));
+value!(ContractId, i64, |raw| Ok(ContractId(raw)));
+value!(Sequence, i64, |raw| Ok(Sequence(raw)));
 value!(Epoch, i64, |raw| Ok(Epoch(raw)));
 value!(BarrierNumber, i32, |raw| Ok(BarrierNumber(raw)));
 value!(Priority, i16, |raw| Ok(Priority(raw)));
@@ -86,6 +91,14 @@ value!(Cause, i16, |raw| Ok(Cause::from_code(raw)));
 value!(Kind, i16, |raw| Ok(Kind::from_code(raw)));
 value!(WaitKind, i16, |raw| WaitKind::from_code(raw).ok_or_else(
     || Error::Broken(format!("{raw} is no kind of wait"))
+));
+value!(CommandKind, i16, |raw| Ok(CommandKind::from_code(raw)));
+value!(CommandStatus, i16, |raw| CommandStatus::from_code(raw)
+    .ok_or_else(|| Error::Broken(format!(
+        "{raw} is no status of a record"
+    ))));
+value!(Rejection, i16, |raw| Rejection::from_code(raw).ok_or_else(
+    || Error::Broken(format!("{raw} is no reason to refuse"))
 ));
 value!(Scope, i32, |raw| Ok(Scope::from_bits(raw)));
 value!(Timestamp, Moment, |raw| Ok(raw.0));

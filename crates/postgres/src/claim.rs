@@ -10,6 +10,7 @@ use abide_kernel::{ClaimRequest, Result};
 use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
+use crate::load;
 use crate::param::Param;
 use crate::txn::{Last, Transaction};
 
@@ -17,7 +18,8 @@ use crate::txn::{Last, Transaction};
 macro_rules! claimed_columns {
     () => {
         "i.parent_id, i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
-        i.due_at, i.cause, i.timed_out, i.wait_kind, i.barrier"
+        i.due_at, i.cause, i.timed_out, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
+        i.updates_pending, i.handed, i.wait_kind, i.barrier, i.awaits"
     };
 }
 
@@ -252,9 +254,20 @@ fn claimed(
         timed_out: cells.next()?,
         joins: None,
         children: Vec::new(),
+        awaited: Vec::new(),
+        updates: Vec::new(),
+        aside: cells.next()?,
+        inbox: load::inbox(cells)?,
+        awaits: Vec::new(),
     };
     let wait: Option<WaitKind> = cells.next()?;
     let barrier: BarrierNumber = cells.next()?;
-    claimed.joins = (wait == Some(WaitKind::Children)).then_some(barrier);
+    match wait {
+        Some(WaitKind::Children) => claimed.joins = Some(barrier),
+        Some(WaitKind::Signal) => {
+            claimed.awaits = cells.next::<Option<_>>()?.unwrap_or_default();
+        }
+        _ => {}
+    }
     Ok(claimed)
 }

@@ -1,36 +1,37 @@
 //! Inserts instances, many at once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use abide_core::model::{InstanceId, NewRow, Started};
+use abide_core::model::{Inbox, InstanceId, Key, NewRow, Run, Started};
 use abide_kernel::{Error, Result};
 
 use crate::cells::{Cells, each};
-use crate::param::{Param, parts};
+use crate::commands;
+use crate::param::{Param, parts, some};
 use crate::txn::{Last, Transaction};
 
-/// Inserts instances none of which has a key; answers their ids, in order.
+/// Inserts instances none of which has a key and each of which begins a chain; answers their ids, in order.
 ///
 /// Nothing can be in its way, so it neither looks for conflicts nor guards against them.
 pub const INSERT: &str = "\
 insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
     key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
-    parent_id, parent_barrier, history, history_seq, created_at, updated_at) \
+    parent_id, parent_barrier, history, history_seq, created_at, updated_at, contract_id) \
 select c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, \
     c.key, c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
     c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
-    c.created_at, c.created_at \
+    c.created_at, c.created_at, c.contract_id \
 from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
     $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
     $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
-    $20::timestamptz[]) \
+    $20::timestamptz[], $21::bigint[]) \
     as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-    history, created_at) \
+    history, created_at, contract_id) \
 returning id";
 
-/// Inserts instances of which some have keys; answers the ids that were given out, in order, and those that were
-/// inserted.
+/// Inserts instances of which some have keys or begin in the middle of a chain; answers the ids that were given out, in
+/// order, and those that were inserted.
 ///
 /// A row whose key or unique key is taken is dropped; one that another transaction is about to insert is waited for.
 /// Rows are inserted by `place`, so that two batches that meet each other wait in one order. Indexes:
@@ -42,18 +43,23 @@ with input as materialized ( \
     from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
         $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], \
         $13::smallint[], $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], \
-        $18::int[], $19::boolean[], $20::timestamptz[], $21::int[]) \
+        $18::int[], $19::boolean[], $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], \
+        $24::bigint[], $25::bigint[], $26::int[], $27::int[], $28::bigint[], $29::int[]) \
         as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
         unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-        history, created_at, place) \
+        history, created_at, contract_id, run_number, first_id, message_sequence, \
+        message_cursor, signals_pending, updates_pending, handed, place) \
 ), inserted as ( \
     insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
         cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
-        behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at) \
+        behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at, \
+        contract_id, run_number, first_id, message_sequence, message_cursor, signals_pending, \
+        updates_pending, handed) \
     select c.id, c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, c.key, \
         c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
         c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
-        c.created_at, c.created_at \
+        c.created_at, c.created_at, c.contract_id, c.run_number, c.first_id, c.message_sequence, \
+        c.message_cursor, c.signals_pending, c.updates_pending, c.handed \
     from input c order by c.place \
     on conflict do nothing \
     returning id \
@@ -72,6 +78,31 @@ select (select i.id from abide.instances i where i.key = w.key \
 from unnest((select $1::text[]), (select $2::bytea[])) with ordinality \
     as w(key, unique_key, place) \
 order by w.place";
+
+/// Writes a start into a row that was reserved (rule 2.7): all that an insert would write, but for when it was made.
+///
+/// Index: `instances_pkey`. The row is locked already.
+pub const OPEN: &str = "\
+update abide.instances i set kind = c.kind, machine = c.machine, version = c.version, \
+    first_step = c.step, step = c.step, state = c.state, status = c.status, cause = c.cause, \
+    key = c.key, key_scope = c.key_scope, unique_key = c.unique_key, \
+    unique_scope = c.unique_scope, queue = c.queue, priority = c.priority, due_at = c.due_at, \
+    partition_key = c.partition_key, behind = c.behind, parent_id = c.parent_id, \
+    parent_barrier = c.parent_barrier, history = c.history, history_seq = c.history::int, \
+    updated_at = c.created_at, contract_id = c.contract_id, run_number = c.run_number, \
+    first_id = c.first_id, message_sequence = c.message_sequence, \
+    message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
+    updates_pending = c.updates_pending, handed = c.handed \
+from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
+    $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
+    $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
+    $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], $24::bigint[], $25::bigint[], \
+    $26::int[], $27::int[], $28::bigint[]) \
+    as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
+    unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
+    history, created_at, contract_id, run_number, first_id, message_sequence, message_cursor, \
+    signals_pending, updates_pending, handed) \
+where i.id = $29";
 
 /// How often a row is inserted again whose key was taken and, when its holder was looked for, was not.
 const TRIES_MAX: usize = 5;
@@ -95,10 +126,7 @@ async fn insert_part(
     is_all: bool,
 ) -> Result<Vec<Started>> {
     let rows: Vec<&NewRow> = rows.iter().collect();
-    if rows
-        .iter()
-        .all(|row| row.key.is_none() && row.unique_key.is_none())
-    {
+    if rows.iter().all(|row| is_plain(row)) {
         let ids = match is_all {
             true => txn.read_last(Last::Insert, INSERT, columns(&rows)).await?,
             false => txn.read(INSERT, columns(&rows)).await?,
@@ -127,11 +155,35 @@ async fn insert_part(
     ))
 }
 
+/// Whether nothing can be in its way, and it has nothing from a run before it.
+fn is_plain(row: &NewRow) -> bool {
+    row.key.is_none()
+        && row.unique_key.is_none()
+        && row.run == Run::default()
+        && row.inbox == Inbox::default()
+}
+
+/// Writes a start into a row that was reserved.
+pub(crate) fn open(txn: &mut Transaction<'_>, id: InstanceId, row: &NewRow) -> Result<()> {
+    let mut params = all_columns(&[row]);
+    params.push(Param::one(id));
+    txn.write(OPEN, params)
+}
+
 /// Inserts rows, and looks up who is in the way of those that were dropped; `None` where nobody is any more.
 async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<Started>>> {
-    let mut params = columns(rows);
+    let mut params = all_columns(rows);
     params.push(Param::list(places(rows)));
-    let answer = txn.read(INSERT_KEYED, params).await?;
+    // What is held for the keys is asked for next, and comes along.
+    let keys: BTreeSet<Key> = rows.iter().filter_map(|row| row.key.clone()).collect();
+    let answer = if keys.is_empty() {
+        txn.read(INSERT_KEYED, params).await?
+    } else {
+        let held = (commands::HELD_SIGNALS, commands::held_params(&keys));
+        let (answer, held) = txn.read_both((INSERT_KEYED, params), held).await?;
+        txn.held_ahead = Some((keys, held));
+        answer
+    };
     let row = answer
         .first()
         .ok_or_else(|| Error::Broken("an insert answered nothing".into()))?;
@@ -247,5 +299,21 @@ fn columns(rows: &[&NewRow]) -> Vec<Param> {
         Param::list(rows.iter().map(|row| row.parent_barrier)),
         Param::list(rows.iter().map(|row| row.history)),
         Param::list(rows.iter().map(|row| row.created_at)),
+        Param::list(rows.iter().map(|row| row.contract)),
     ]
+}
+
+/// The columns of a row that may stand in the middle of a chain.
+fn all_columns(rows: &[&NewRow]) -> Vec<Param> {
+    let mut params = columns(rows);
+    params.extend([
+        Param::list(rows.iter().map(|row| row.run.number)),
+        Param::list(rows.iter().map(|row| row.run.first)),
+        Param::list(rows.iter().map(|row| some(row.inbox.sequence))),
+        Param::list(rows.iter().map(|row| some(row.inbox.cursor))),
+        Param::list(rows.iter().map(|row| row.inbox.signals)),
+        Param::list(rows.iter().map(|row| row.inbox.updates)),
+        Param::list(rows.iter().map(|row| some(row.inbox.handed))),
+    ]);
+    params
 }

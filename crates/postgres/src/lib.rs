@@ -11,13 +11,16 @@
 //! With `sslmode=require` (or `verify-full`) in the URL a connection is encrypted, and the server's certificate and name
 //! are checked; without it, it is not.
 //!
-//! Locks are taken in one order everywhere: partitions by the number of their lock, then instances by id.
+//! Locks are taken in one order everywhere: keys by the number of their stripe, partitions by the number of their lock,
+//! then instances by id. Who has locked an instance has its inbox.
 
 mod cells;
 mod claim;
 mod clock;
+mod commands;
 mod connect;
 mod error;
+mod find;
 mod insert;
 mod load;
 mod migrate;
@@ -29,6 +32,7 @@ mod pool;
 mod read;
 #[doc(hidden)]
 pub mod statements;
+mod step;
 mod store;
 mod sweep;
 #[cfg(feature = "tls")]
@@ -41,6 +45,7 @@ mod write;
 
 pub use migrate::{Migration, migrations};
 pub use options::{Listen, Options};
+pub use step::StepTransaction;
 pub use store::Postgres;
 pub use within::run_within;
 

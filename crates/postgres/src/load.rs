@@ -1,7 +1,11 @@
 //! Loads rows: under lock for the rules, and what is declared of machines.
 
-use abide_core::model::{Awaits, Declared, Family, InstanceId, Name, Row, Timestamp, WaitKind};
+use abide_core::model::{
+    Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Name, NewRow, Row, Run,
+    Status, Timestamp, WaitKind, WorkerId,
+};
 use abide_kernel::{Result, Touched};
+use tokio_postgres::Row as Answered;
 
 use crate::cells::{Cells, each};
 use crate::param::Param;
@@ -13,9 +17,10 @@ use crate::txn::Transaction;
 /// sub-select: a planner that sees how long it is reads the whole table instead when that is short.
 pub const LOCK: &str = "\
 select id, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
-    worker, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, parent_id, \
-    parent_barrier, barrier, children_pending, children_needed, history, history_seq, last_error, \
-    finished_at \
+    worker, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
+    aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
+    updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
+    barrier, children_pending, children_needed, history, history_seq, last_error, finished_at \
 from abide.instances \
 where id = any((select $1::bigint[])::bigint[]) \
 order by id for no key update";
@@ -41,8 +46,44 @@ order by id limit (select $3::bigint)";
 ///
 /// Index: `machines_pkey`.
 pub const DECLARED: &str = "\
-select machine, version, first_step, queue, history from abide.machines \
+select machine, version, first_step, queue, history, contract_id from abide.machines \
 where machine = any((select $1::text[])::text[])";
+
+/// Contracts.
+///
+/// Index: `definitions_pkey`.
+pub const DEFINITIONS: &str = "\
+select id, contract from abide.definitions where id = any((select $1::bigint[])::bigint[])";
+
+/// The children of instances, of whatever barrier, that have not ended, by id; not locked.
+///
+/// Index: `instances_children`.
+pub const OFFSPRING: &str = "\
+select c.id, c.partition_key \
+from unnest((select $1::bigint[])) as p(id) \
+cross join lateral ( \
+    select i.id, i.partition_key from abide.instances i \
+    where i.parent_id = p.id and i.status < 6 offset 0 \
+) c \
+order by c.id";
+
+/// The first instances above an id; not locked.
+///
+/// Index: `instances_pkey`, read from there.
+pub const ABOVE: &str = "\
+select id, partition_key from abide.instances \
+where id > $1 order by id limit (select $2::bigint)";
+
+/// Instances as they would be inserted anew, by id, in the order in which [`copy`] reads them. The rows are locked
+/// already.
+///
+/// Index: `instances_pkey`.
+pub const COPIES: &str = "\
+select id, kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
+    unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
+    history, contract_id, run_number, first_id, message_sequence, message_cursor, \
+    signals_pending, updates_pending, handed, created_at \
+from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
 
 /// Locks rows and loads them.
 pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
@@ -67,7 +108,7 @@ pub(crate) async fn due(
 /// What a worker holds.
 pub(crate) async fn held(
     txn: &mut Transaction<'_>,
-    worker: abide_core::model::WorkerId,
+    worker: WorkerId,
     after: InstanceId,
     limit: usize,
 ) -> Result<Vec<Touched>> {
@@ -90,8 +131,51 @@ pub(crate) async fn declared(
             first_step: cells.next()?,
             queue: cells.next()?,
             history: cells.next()?,
+            contract: cells.next()?,
         })
     })
+}
+
+/// Contracts.
+pub(crate) async fn contracts(
+    txn: &mut Transaction<'_>,
+    ids: &[ContractId],
+) -> Result<Vec<(ContractId, Json)>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    read_contracts(&txn.read(DEFINITIONS, params).await?)
+}
+
+/// The answer of [`DEFINITIONS`].
+pub(crate) fn read_contracts(rows: &[Answered]) -> Result<Vec<(ContractId, Json)>> {
+    each(rows, |cells| Ok((cells.next()?, cells.next()?)))
+}
+
+/// The children of instances that have not ended.
+pub(crate) async fn offspring(
+    txn: &mut Transaction<'_>,
+    parents: &[InstanceId],
+) -> Result<Vec<Touched>> {
+    let params = vec![Param::list(parents.iter().copied())];
+    each(&txn.read(OFFSPRING, params).await?, touched)
+}
+
+/// The first instances above an id.
+pub(crate) async fn above(
+    txn: &mut Transaction<'_>,
+    after: InstanceId,
+    limit: usize,
+) -> Result<Vec<Touched>> {
+    let params = vec![Param::one(after), Param::one(limit)];
+    each(&txn.read(ABOVE, params).await?, touched)
+}
+
+/// Instances as they would be inserted anew.
+pub(crate) async fn copies(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+) -> Result<Vec<(InstanceId, NewRow)>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    each(&txn.read(COPIES, params).await?, copy)
 }
 
 fn row(cells: &mut Cells<'_>) -> Result<Row> {
@@ -112,6 +196,10 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         cause: cells.next()?,
         timed_out: cells.next()?,
         awaits: awaits(cells)?,
+        aside: aside(cells)?,
+        inbox: inbox(cells)?,
+        contract: cells.next()?,
+        run: run(cells)?,
         parent: cells.next()?,
         parent_barrier: cells.next()?,
         family: Family {
@@ -130,11 +218,74 @@ fn awaits(cells: &mut Cells<'_>) -> Result<Option<Awaits>> {
     let kind: Option<WaitKind> = cells.next()?;
     let names: Option<Vec<Name>> = cells.next()?;
     let since: Option<Timestamp> = cells.next()?;
+    let id = cells.next()?;
     Ok(kind.map(|kind| Awaits {
         kind,
         names: names.unwrap_or_default(),
         since: since.unwrap_or_default(),
+        id,
     }))
+}
+
+/// Reads `aside_status`, `aside_due_at` and `aside_cause`.
+pub(crate) fn aside(cells: &mut Cells<'_>) -> Result<Option<Aside>> {
+    let status: Option<Status> = cells.next()?;
+    let due_at = cells.next()?;
+    let cause: Option<_> = cells.next()?;
+    Ok(status.map(|status| Aside {
+        status,
+        due_at,
+        cause: cause.unwrap_or_default(),
+    }))
+}
+
+/// Reads `message_sequence`, `message_cursor`, `signals_pending`, `updates_pending` and `handed`.
+pub(crate) fn inbox(cells: &mut Cells<'_>) -> Result<Inbox> {
+    Ok(Inbox {
+        sequence: cells.next::<Option<_>>()?.unwrap_or_default(),
+        cursor: cells.next::<Option<_>>()?.unwrap_or_default(),
+        signals: cells.next()?,
+        updates: cells.next()?,
+        handed: cells.next::<Option<_>>()?.unwrap_or_default(),
+    })
+}
+
+/// Reads `run_number` and `first_id`.
+pub(crate) fn run(cells: &mut Cells<'_>) -> Result<Run> {
+    Ok(Run {
+        number: cells.next()?,
+        first: cells.next()?,
+    })
+}
+
+fn copy(cells: &mut Cells<'_>) -> Result<(InstanceId, NewRow)> {
+    let id = cells.next()?;
+    let row = NewRow {
+        kind: cells.next()?,
+        machine: cells.next()?,
+        version: cells.next()?,
+        step: cells.next()?,
+        state: cells.next()?,
+        status: cells.next()?,
+        cause: cells.next()?,
+        key: cells.next()?,
+        scope: cells.next()?,
+        unique_key: cells.next()?,
+        unique_scope: cells.next()?,
+        queue: cells.next()?,
+        priority: cells.next()?,
+        due_at: cells.next::<Option<_>>()?.unwrap_or_default(),
+        partition_key: cells.next()?,
+        behind: cells.next()?,
+        parent: cells.next()?,
+        parent_barrier: cells.next()?,
+        history: cells.next()?,
+        contract: cells.next()?,
+        run: run(cells)?,
+        inbox: inbox(cells)?,
+        created_at: cells.next()?,
+    };
+    Ok((id, row))
 }
 
 fn touched(cells: &mut Cells<'_>) -> Result<Touched> {

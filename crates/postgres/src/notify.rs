@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use abide_core::model::{Name, Timestamp};
+use abide_core::model::{InstanceId, Name, Timestamp};
 use abide_kernel::{Bus, Effects, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -45,9 +45,12 @@ pub(crate) struct Notice {
     /// The queues in which something became runnable.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     ready: BTreeSet<Name>,
-    /// Whether some have ended.
+    /// Whether some have ended, or updates were answered.
     #[serde(skip_serializing_if = "is_false")]
     ended: bool,
+    /// The instances that were cancelled while a worker ran them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    cancelled: BTreeSet<InstanceId>,
     /// The earliest moment at which something is due, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     due: Option<i64>,
@@ -66,7 +69,10 @@ impl Notice {
         Self {
             from: None,
             ready: effects.ready.clone(),
-            ended: !effects.ended.is_empty() || effects.ended_elsewhere,
+            ended: !effects.ended.is_empty()
+                || !effects.answered.is_empty()
+                || effects.ended_elsewhere,
+            cancelled: effects.cancelled.iter().copied().collect(),
             due: effects.due.map(Timestamp::as_micros),
             anything: effects.anything,
         }
@@ -75,6 +81,7 @@ impl Notice {
     fn merge(&mut self, other: Self) {
         self.ready.extend(other.ready);
         self.ended |= other.ended;
+        self.cancelled.extend(other.cancelled);
         self.anything |= other.anything;
         self.due = self.due.into_iter().chain(other.due).min();
     }
@@ -101,6 +108,7 @@ impl Notice {
         (notice.from != Some(own)).then(|| Effects {
             ready: notice.ready,
             ended_elsewhere: notice.ended,
+            cancelled: notice.cancelled.into_iter().collect(),
             due: notice.due.map(Timestamp::from_micros),
             anything: notice.anything,
             ..Effects::default()
@@ -284,6 +292,21 @@ mod tests {
     }
 
     #[test]
+    fn who_was_cancelled_is_named_and_who_was_answered_is_not() {
+        // rules 9.2 and 11.1
+        let cancelled = |count: i64| Effects {
+            cancelled: (1..=count).map(InstanceId).collect(),
+            answered: vec![abide_core::model::CommandId(7)],
+            ..Effects::default()
+        };
+        let heard = Notice::heard(&Notice::of(&cancelled(3)).payload(), 1).unwrap();
+        assert_eq!(heard.cancelled, [1, 2, 3].map(InstanceId));
+        assert!(heard.ended_elsewhere && !heard.anything);
+        let many = Notice::of(&cancelled(5000)).payload();
+        assert_eq!(Notice::heard(&many, 1), Some(Effects::anything()));
+    }
+
+    #[test]
     fn what_is_too_long_or_not_understood_may_mean_anything() {
         let ready = (0..1000).map(|n| Name::stored(format!("a queue with a long name {n}")));
         let long = Notice::of(&Effects {
@@ -301,7 +324,7 @@ mod tests {
         let notifier = Notifier::new();
         notifier.tell(&effects());
         let mut later = Effects {
-            ended: vec![abide_core::model::InstanceId(1)],
+            ended: vec![InstanceId(1)],
             ..Effects::default()
         };
         later.due_at(Timestamp::from_micros(9));

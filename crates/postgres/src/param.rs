@@ -4,7 +4,10 @@
 use std::borrow::Cow;
 use std::error::Error;
 
-use abide_core::model::{BarrierNumber, Epoch, InstanceId, Priority, Timestamp, WorkerId};
+use abide_core::model::{
+    BarrierNumber, CommandId, ContractId, Epoch, InstanceId, Priority, Sequence, Timestamp,
+    WorkerId,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
@@ -152,6 +155,10 @@ cell!(&[u8], BYTEA, BYTEA_ARRAY, |value, to| to.put_slice(value));
 cell!(InstanceId, INT8, INT8_ARRAY, |value, to| to
     .put_i64(value.0));
 cell!(WorkerId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
+cell!(CommandId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
+cell!(ContractId, INT8, INT8_ARRAY, |value, to| to
+    .put_i64(value.0));
+cell!(Sequence, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(Epoch, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(BarrierNumber, INT4, INT4_ARRAY, |value, to| to
     .put_i32(value.0));
@@ -183,6 +190,11 @@ pub(crate) fn parts<T>(mut list: &[T], size: impl Fn(&T) -> usize) -> Vec<&[T]> 
         list = rest;
     }
     parts
+}
+
+/// A place in an inbox, when there is one; the columns are null until then.
+pub(crate) fn some(sequence: Sequence) -> Option<Sequence> {
+    Some(sequence).filter(|sequence| *sequence != Sequence::default())
 }
 
 /// A text without the one character that PostgreSQL cannot keep.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::{Error, Result};
 use futures_util::future::try_join_all;
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_postgres::{Client, Statement};
 
 use crate::connect::Connector;
@@ -20,6 +20,8 @@ pub(crate) struct Pool {
     /// Whether each connection has the hot statements prepared.
     prepare: bool,
     permits: Semaphore,
+    /// Of steps that have a transaction of their own.
+    steps: Arc<Semaphore>,
     /// The connections that nobody has, the one used last on top.
     idle: Mutex<Vec<Arc<Line>>>,
 }
@@ -44,14 +46,42 @@ pub(crate) struct Loan<'p> {
     permit: SemaphorePermit<'p>,
 }
 
+/// A connection that a step has for a transaction of its own. Given back when it is dropped, if it is clean.
+pub(crate) struct OwnedLoan {
+    pool: Arc<Pool>,
+    line: Arc<Line>,
+    /// Whether no transaction is open on it.
+    pub clean: bool,
+    #[expect(dead_code, reason = "held: the loan lasts as long as this does")]
+    permit: OwnedSemaphorePermit,
+}
+
+impl Deref for OwnedLoan {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.line.client
+    }
+}
+
+impl Drop for OwnedLoan {
+    fn drop(&mut self) {
+        if self.clean {
+            self.pool.take_back(&self.line);
+        }
+    }
+}
+
 impl Pool {
     /// A pool of that many connections, none of which is made yet.
     pub fn new(connector: Connector, size: usize, prepare: bool) -> Self {
-        let permits = Semaphore::new(size.clamp(1, Semaphore::MAX_PERMITS));
+        let size = size.clamp(1, Semaphore::MAX_PERMITS);
+        let permits = Semaphore::new(size);
         Self {
             connector,
             prepare,
             permits,
+            steps: Arc::new(Semaphore::new(size)),
             idle: Mutex::default(),
         }
     }
@@ -59,18 +89,7 @@ impl Pool {
     /// A connection; waits while all of them are lent out.
     pub async fn get(&self) -> Result<Loan<'_>> {
         let permit = self.permits.acquire().await.map_err(|_| Error::Closed)?;
-        let idle = std::iter::from_fn(|| self.idle().pop()).find(|line| !line.client.is_closed());
-        let was_idle = idle.is_some();
-        let line = match idle {
-            Some(line) => line,
-            None => {
-                let client = self.connector.connect(None).await?;
-                Arc::new(Line {
-                    client,
-                    prepared: OnceCell::new(),
-                })
-            }
-        };
+        let (line, was_idle) = self.line().await?;
         Ok(Loan {
             pool: self,
             line,
@@ -86,9 +105,47 @@ impl Pool {
         self.get().await
     }
 
+    /// A connection for a step's own transaction. There are as many of these as of the others, and beside them: a step
+    /// that has one may well ask for something that needs another.
+    pub async fn lend(self: &Arc<Self>) -> Result<OwnedLoan> {
+        let permit = self.steps.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Error::Closed)?;
+        let line = self.line().await?.0;
+        Ok(OwnedLoan {
+            pool: self.clone(),
+            line,
+            clean: false,
+            permit,
+        })
+    }
+
+    /// A new one of these, after one was lost.
+    pub async fn lend_new(self: &Arc<Self>) -> Result<OwnedLoan> {
+        self.idle().clear();
+        self.lend().await
+    }
+
+    /// A connection that nobody has, and whether it was idle before.
+    async fn line(&self) -> Result<(Arc<Line>, bool)> {
+        let idle = std::iter::from_fn(|| self.idle().pop()).find(|line| !line.client.is_closed());
+        if let Some(line) = idle {
+            return Ok((line, true));
+        }
+        let client = self.connector.connect(None).await?;
+        let prepared = OnceCell::new();
+        Ok((Arc::new(Line { client, prepared }), false))
+    }
+
+    fn take_back(&self, line: &Arc<Line>) {
+        if !line.client.is_closed() && !self.permits.is_closed() {
+            self.idle().push(Arc::clone(line));
+        }
+    }
+
     /// Lends out nothing any more, and ends the connections when those on loan are back.
     pub async fn close(&self) {
         self.permits.close();
+        self.steps.close();
         self.idle().clear();
         self.connector.wait().await;
     }
@@ -139,9 +196,8 @@ impl Deref for Loan<'_> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let usable = !self.in_transaction && !self.line.client.is_closed();
-        if usable && !self.pool.permits.is_closed() {
-            self.pool.idle().push(Arc::clone(&self.line));
+        if !self.in_transaction {
+            self.pool.take_back(&self.line);
         }
     }
 }

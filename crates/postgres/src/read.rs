@@ -2,13 +2,20 @@
 
 use std::collections::HashMap;
 
-use abide_core::model::{HistoryRow, Instance, InstanceId, Name, Status, Timestamp};
-use abide_kernel::{Ending, Error, Filter, Page, QueueDepth, Result, Target};
+use abide_core::model::{
+    Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow, Instance, InstanceId,
+    Json, Key, Name, Status, Timestamp,
+};
+use abide_kernel::{
+    CommandFilter, CommandPage, Ending, Error, Filter, Page, QueueDepth, Result, Target,
+};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Row};
 
 use crate::cells::{Cells, each};
+use crate::commands::{PENDING_OF_KIND, command_columns, in_order, of_kind_params, read_commands};
 use crate::error::{Fate, classify};
+use crate::load;
 use crate::param::Param;
 use crate::pool::Pool;
 
@@ -17,8 +24,10 @@ macro_rules! instance_columns {
     () => {
         "id, key, key_scope, unique_key, unique_scope, kind, machine, version, first_step, step, \
         step_seq, attempt, status, state, result, last_error, queue, priority, due_at, \
-        partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, parent_id, \
-        parent_barrier, barrier, children_pending, history, created_at, updated_at, finished_at"
+        partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
+        aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, \
+        signals_pending, updates_pending, handed, contract_id, run_number, first_id, \
+        children_needed, parent_id, parent_barrier, barrier, children_pending, history, created_at, updated_at, finished_at"
     };
 }
 
@@ -37,7 +46,7 @@ pub const BY_KEY: &str = concat!(
 );
 
 /// A page of instances, newest first. Index: `instances_pkey` read backwards, `instances_children` for those of one
-/// parent, `instances_key` for those whose keys begin alike; a filter that is null falls away when it is planned.
+/// parent, `instances_key` for those whose keys begin alike, `instances_chain` for the runs of one chain; a filter that is null falls away when it is planned.
 pub const LIST: &str = concat!(
     "select ",
     instance_columns!(),
@@ -46,7 +55,33 @@ pub const LIST: &str = concat!(
         and ($3::text is null or machine = $3) and ($4::text is null or queue = $4) \
         and ($5::text is null or (key is not null and key >= $5 and starts_with(key, $5))) \
         and ($6::bigint is null or parent_id = $6) \
+        and ($8::bigint is null or id = $8 or first_id = $8) \
     order by id desc limit $7"
+);
+
+/// A page of records, newest first. Index: `signals_run` for those of one run, of a chain's runs, and of the runs that
+/// have a key, with `signals_lone` and `signals_held` for those that no run has; else `signals_pkey` read backwards. A
+/// filter that is null falls away when it is planned.
+pub const COMMANDS: &str = concat!(
+    "select ",
+    command_columns!(),
+    " from abide.signals s \
+    where s.id < $1 and ($2::bigint is null or (s.chain_id = $2 and s.instance_id = any(array( \
+            select i.id from abide.instances i where i.id = $2 or i.first_id = $2)))) \
+        and ($3::bigint is null or s.instance_id = $3) \
+        and ($4::text is null or (s.key = $4 and (s.instance_id = any(array( \
+            select i.id from abide.instances i where i.key = $4)) \
+            or (s.instance_id is null and s.status <> 0) or s.status = 0))) \
+        and ($5::smallint is null or s.kind = $5) and ($6::text is null or s.name = $6) \
+        and ($7::smallint is null or s.status = $7) \
+    order by s.id desc limit $8"
+);
+
+/// Records by id. Index: `signals_pkey`.
+pub const RECORDS: &str = concat!(
+    "select ",
+    command_columns!(),
+    " from abide.signals s where s.id = any((select $1::bigint[])::bigint[]) order by s.id"
 );
 
 /// The rows of a history whose last event is after a number. A row does not tell how many events it holds: the row after
@@ -69,8 +104,8 @@ pub const NEXT_DUE: &str = "\
 select due_at from abide.instances where status in (1, 4, 5) and due_at is not null \
 order by due_at, id limit 1";
 
-/// How many instances stand where. Indexes: `instances_claimable`, `instances_partition_queue`, `instances_held` and
-/// `instances_parked`, which together carry all that has not ended, and nothing that has.
+/// How many instances stand where. Indexes: `instances_claimable`, `instances_partition_queue`, `instances_held`,
+/// `instances_parked` and `instances_reserved`, which together carry all that has not ended, and nothing that has.
 pub const DEPTHS: &str = "\
 select queue, status, count(*) from ( \
     select queue, status from abide.instances where status = 2 and not behind \
@@ -81,6 +116,8 @@ select queue, status, count(*) from ( \
     select queue, status from abide.instances where status = 3 \
     union all \
     select queue, status from abide.instances where status in (1, 4, 5) \
+    union all \
+    select queue, status from abide.instances where status = 0 \
 ) live group by queue, status order by queue, status";
 
 /// Runs a statement outside of any transaction of ours.
@@ -145,13 +182,58 @@ pub(crate) async fn list(
         Param::one(filter.key_prefix.as_deref()),
         Param::one(filter.parent),
         Param::one(limit.saturating_add(1)),
+        Param::one(filter.chain),
     ];
     let rows = ask(pool, LIST, params).await?;
-    let mut items = each(&rows, instance)?;
+    Ok(page(each(&rows, instance)?, limit, |last| last.id))
+}
+
+/// A page of what was found, which is one more than fits when there is a next page.
+fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> C) -> Page<T, C> {
     let more = items.len() > limit;
     items.truncate(limit);
-    let next = items.last().map(|last| last.id).filter(|_| more);
-    Ok(Page { items, next })
+    let next = items.last().map(cursor).filter(|_| more);
+    Page { items, next }
+}
+
+/// A page of records.
+pub(crate) async fn commands(
+    pool: &Pool,
+    filter: &CommandFilter,
+    before: Option<CommandId>,
+    limit: usize,
+) -> Result<CommandPage> {
+    let params = vec![
+        Param::one(before.unwrap_or(CommandId(i64::MAX))),
+        Param::one(filter.chain),
+        Param::one(filter.instance),
+        Param::one(filter.key.as_ref().map(Key::as_str)),
+        Param::one(filter.kind.map(CommandKind::code)),
+        Param::one(filter.name.as_ref().map(Name::as_str)),
+        Param::one(filter.status.map(CommandStatus::code)),
+        Param::one(limit.saturating_add(1)),
+    ];
+    let rows = ask(pool, COMMANDS, params).await?;
+    Ok(page(read_commands(&rows)?, limit, |last| last.id))
+}
+
+/// Records by id.
+pub(crate) async fn records(pool: &Pool, ids: &[CommandId]) -> Result<Vec<Command>> {
+    let rows = ask(pool, RECORDS, vec![Param::list(ids.iter().copied())]).await?;
+    read_commands(&rows)
+}
+
+/// The signals that are pending in an inbox, by sequence.
+pub(crate) async fn inbox(pool: &Pool, id: InstanceId) -> Result<Vec<Command>> {
+    let params = of_kind_params(&[id], CommandKind::Signal);
+    in_order(&ask(pool, PENDING_OF_KIND, params).await?)
+}
+
+/// A contract.
+pub(crate) async fn contract(pool: &Pool, id: ContractId) -> Result<Option<Json>> {
+    let rows = ask(pool, load::DEFINITIONS, vec![Param::list([id])]).await?;
+    let found = load::read_contracts(&rows)?.into_iter().next();
+    Ok(found.map(|(_, contract)| contract))
 }
 
 /// The rows of a history.
@@ -257,6 +339,12 @@ fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
         wait_kind: cells.next()?,
         awaits: cells.next::<Option<Vec<Name>>>()?.unwrap_or_default(),
         wait_since: cells.next()?,
+        wait_id: cells.next()?,
+        aside: load::aside(cells)?,
+        inbox: load::inbox(cells)?,
+        contract: cells.next()?,
+        run: load::run(cells)?,
+        children_needed: cells.next()?,
         parent: cells.next()?,
         parent_barrier: cells.next()?,
         barrier: cells.next()?,

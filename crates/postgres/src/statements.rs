@@ -1,6 +1,6 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
-use crate::{claim, insert, load, notify, partition, read, sweep, workers, write};
+use crate::{claim, commands, find, insert, load, notify, partition, read, sweep, workers, write};
 
 /// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.
 pub(crate) const HOT: &[&str] = &[
@@ -16,6 +16,15 @@ pub(crate) const HOT: &[&str] = &[
     claim::CLAIM_LANES,
     claim::WAITING,
     workers::RENEW,
+    find::FIND,
+    commands::DEDUPED,
+    commands::HELD_SIGNALS,
+    commands::INSERT_COMMANDS,
+    commands::CLOSE,
+    commands::PENDING_NAMED,
+    commands::PENDING_ALL,
+    commands::AWAITED,
+    commands::PENDING_OF_KIND,
 ];
 
 /// All statements by name.
@@ -61,4 +70,31 @@ pub const ALL: &[(&str, &str)] = &[
     ("next_due", read::NEXT_DUE),
     ("depths", read::DEPTHS),
     ("notify", notify::NOTIFY),
+    ("open", insert::OPEN),
+    ("define", write::DEFINE),
+    ("supersede", write::SUPERSEDE),
+    ("definitions", load::DEFINITIONS),
+    ("offspring", load::OFFSPRING),
+    ("above", load::ABOVE),
+    ("copies", load::COPIES),
+    ("known_workers", workers::KNOWN_WORKERS),
+    ("delete_signals", sweep::DELETE_SIGNALS),
+    ("lock_keys", find::LOCK_KEYS),
+    ("find", find::FIND),
+    ("newest", find::NEWEST),
+    ("number", commands::NUMBER),
+    ("deduped", commands::DEDUPED),
+    ("held_signals", commands::HELD_SIGNALS),
+    ("insert_commands", commands::INSERT_COMMANDS),
+    ("rewrite_commands", commands::REWRITE_COMMANDS),
+    ("close", commands::CLOSE),
+    ("pending_named", commands::PENDING_NAMED),
+    ("pending_all", commands::PENDING_ALL),
+    ("awaited", commands::AWAITED),
+    ("pending_of_kind", commands::PENDING_OF_KIND),
+    ("move_pending", commands::MOVE_PENDING),
+    ("expire_held", commands::EXPIRE_HELD),
+    ("forget_records", commands::FORGET_RECORDS),
+    ("commands", read::COMMANDS),
+    ("records", read::RECORDS),
 ];

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Limits, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
+    Limits, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, Effects, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result,
-    Store, SystemClock, Target, run,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, Filter, Listener, Op,
+    OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target, run,
 };
 use futures_util::future::BoxFuture;
 use tokio_postgres::Transaction as HostTransaction;
@@ -21,6 +22,7 @@ use crate::connect::Connector;
 use crate::notify::{Ear, Notifier, listen};
 use crate::param::Param;
 use crate::pool::{Loan, Pool};
+use crate::step::{Home, StepTransaction};
 use crate::txn::Transaction;
 use crate::{Listen, Options, claim, clock, migrate, read, within, workers};
 
@@ -217,6 +219,19 @@ impl Store for Postgres {
         Box::pin(async move { self.write(&ops).await })
     }
 
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+        Box::pin(async move {
+            let home = Home {
+                clock: self.clock.clone(),
+                limits: self.limits.clone(),
+                bus: self.bus.clone(),
+                notifier: self.notifier.clone(),
+            };
+            let begun = StepTransaction::begin(&self.pool, home).await?;
+            Ok(Box::new(begun) as Box<dyn OwnTransaction>)
+        })
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
@@ -271,6 +286,27 @@ impl Store for Postgres {
         ids: &'a [InstanceId],
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
         Box::pin(async move { read::endings(&self.pool, ids).await })
+    }
+
+    fn commands<'a>(
+        &'a self,
+        filter: &'a CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<CommandPage>> {
+        Box::pin(async move { read::commands(&self.pool, filter, before, limit).await })
+    }
+
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+        Box::pin(async move { read::records(&self.pool, ids).await })
+    }
+
+    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
+        Box::pin(async move { read::inbox(&self.pool, id).await })
+    }
+
+    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
+        Box::pin(async move { read::contract(&self.pool, id).await })
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

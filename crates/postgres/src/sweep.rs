@@ -30,6 +30,12 @@ for update skip locked";
 pub const DELETE_HISTORY: &str = "\
 delete from abide.history where instance_id = any((select $1::bigint[])::bigint[])";
 
+/// Deletes the records of instances' messages.
+///
+/// Index: `signals_run`.
+pub const DELETE_SIGNALS: &str = "\
+delete from abide.signals where instance_id = any((select $1::bigint[])::bigint[])";
+
 /// Deletes instances.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
@@ -76,5 +82,6 @@ pub(crate) async fn expiring(
 /// Deletes instances with all that belongs to them.
 pub(crate) fn delete(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<()> {
     txn.write(DELETE_HISTORY, vec![Param::list(ids.iter().copied())])?;
+    txn.write(DELETE_SIGNALS, vec![Param::list(ids.iter().copied())])?;
     txn.write(DELETE, vec![Param::list(ids.iter().copied())])
 }

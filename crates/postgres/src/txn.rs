@@ -5,12 +5,12 @@
 //! takes two round trips, whatever it writes. Every answer is looked at: COMMIT itself answers that all is well also
 //! when a statement before it failed and the server has rolled back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{Lane, Name, Start};
+use abide_core::model::{CommandId, Key, Lane, Name, Start};
 use abide_kernel::{Error, Op, Result};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row, Statement};
@@ -82,12 +82,18 @@ pub(crate) struct Transaction<'c> {
     is_dead: bool,
     /// How many partitions were locked one by one.
     pub(crate) partitions_locked: usize,
+    /// Whether messages will be delivered: whoever looks for their targets takes numbers for their records along.
+    pub(crate) delivers: bool,
+    /// Numbers for records that nobody has used yet, rising.
+    pub(crate) numbers: VecDeque<CommandId>,
+    /// What was held for some keys when rows with these were inserted, until the next record is written.
+    pub(crate) held_ahead: Option<(BTreeSet<Key>, Vec<Row>)>,
 }
 
 impl<'c> Transaction<'c> {
     /// A transaction of our own, which will run these operations.
     pub fn own(client: &'c Client, prepared: &'c Prepared, ops: &[Op]) -> Self {
-        let mut txn = Self::new(client, prepared, Stage::Fresh);
+        let mut txn = Self::new(client, prepared, Stage::Fresh, ops);
         txn.last = last_of(ops);
         // Of the first operation only: those after it must see what it has done.
         for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
@@ -97,12 +103,17 @@ impl<'c> Transaction<'c> {
         txn
     }
 
-    /// The host's transaction, which the host will commit.
-    pub fn host(client: &'c Client) -> Self {
-        Self::new(client, &[], Stage::Host)
+    /// The host's transaction, which will run these operations and which the host will commit.
+    pub fn host(client: &'c Client, ops: &[Op]) -> Self {
+        Self::new(client, &[], Stage::Host, ops)
     }
 
-    fn new(client: &'c Client, prepared: &'c [(&'static str, Statement)], stage: Stage) -> Self {
+    fn new(
+        client: &'c Client,
+        prepared: &'c [(&'static str, Statement)],
+        stage: Stage,
+        ops: &[Op],
+    ) -> Self {
         Self {
             client,
             prepared,
@@ -112,6 +123,9 @@ impl<'c> Transaction<'c> {
             last: None,
             is_dead: false,
             partitions_locked: 0,
+            delivers: ops.iter().any(|op| matches!(op, Op::Deliver(_))),
+            numbers: VecDeque::new(),
+            held_ahead: None,
         }
     }
 

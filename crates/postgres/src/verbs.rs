@@ -1,15 +1,17 @@
 //! The kernel's verbs, each handed to the file that has its statement.
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Declared, HistoryRow, InstanceId, Key, Lane, Name, NewRow,
-    Priority, Row, Started, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
+    HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority, Row, Sequence,
+    Started, Target, Timestamp, Worker, WorkerId,
 };
+use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, Expiring, NewWorker, Partition, Result, Touched, Txn,
+    Changes, ClaimRequest, Cursor, Expiring, Found, NewWorker, Partition, Result, Touched, Txn,
 };
 
 use crate::txn::Transaction;
-use crate::{claim, insert, load, partition, sweep, workers, write};
+use crate::{claim, commands, find, insert, load, partition, sweep, workers, write};
 
 impl Txn for Transaction<'_> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
@@ -111,5 +113,100 @@ impl Txn for Transaction<'_> {
 
     async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
         sweep::delete(self, ids)
+    }
+
+    async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
+        write::define(self, contracts)
+    }
+
+    async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
+        load::contracts(self, ids).await
+    }
+
+    async fn lock_keys(&mut self, shared: &[Key], alone: &[Key]) -> Result<()> {
+        find::lock_keys(self, shared, alone)
+    }
+
+    async fn find(&mut self, targets: &[Target]) -> Result<Vec<Option<Found>>> {
+        find::find(self, targets).await
+    }
+
+    async fn newest(&mut self, chains: &[InstanceId]) -> Result<Vec<(InstanceId, InstanceId)>> {
+        find::newest(self, chains).await
+    }
+
+    async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {
+        commands::number(self, count).await
+    }
+
+    async fn deduped(&mut self, keys: &[(InstanceId, CommandKind, Name)]) -> Result<Vec<Command>> {
+        commands::deduped(self, keys).await
+    }
+
+    async fn held_signals(&mut self, keys: &[Key]) -> Result<Vec<Command>> {
+        commands::held_signals(self, keys).await
+    }
+
+    async fn insert_commands(&mut self, records: &[Command]) -> Result<()> {
+        commands::insert_commands(self, records)
+    }
+
+    async fn rewrite_commands(&mut self, records: &[Command]) -> Result<()> {
+        commands::rewrite_commands(self, records)
+    }
+
+    async fn close(&mut self, closings: &[Closing], now: Timestamp) -> Result<()> {
+        commands::close(self, closings, now)
+    }
+
+    async fn pending(
+        &mut self,
+        looks: &[(InstanceId, Look)],
+    ) -> Result<Vec<(InstanceId, Pending)>> {
+        commands::pending(self, looks).await
+    }
+
+    async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
+        commands::awaited(self, of).await
+    }
+
+    async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
+        commands::updates(self, of).await
+    }
+
+    async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
+        commands::move_pending(self, moves)
+    }
+
+    async fn expire_held(&mut self, now: Timestamp, limit: usize) -> Result<usize> {
+        commands::expire_held(self, now, limit).await
+    }
+
+    async fn forget_records(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        commands::forget_records(self, before, limit).await
+    }
+
+    async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
+        load::copies(self, ids).await
+    }
+
+    async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
+        write::supersede(self, ids)
+    }
+
+    async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
+        insert::open(self, id, row)
+    }
+
+    async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+        load::offspring(self, parents).await
+    }
+
+    async fn known_workers(&mut self, known: &[WorkerId]) -> Result<Vec<WorkerId>> {
+        workers::known_workers(self, known).await
+    }
+
+    async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
+        load::above(self, after, limit).await
     }
 }

@@ -34,7 +34,7 @@ pub async fn run_within(
     now: Timestamp,
     limits: &Limits,
 ) -> Result<Vec<Answer>> {
-    let mut txn = Transaction::host(transaction.client());
+    let mut txn = Transaction::host(transaction.client(), ops);
     let (answers, effects) = run(&mut txn, ops, now, limits).await?;
     if !effects.is_empty() {
         let payload = Notice::of(&effects).payload();

@@ -37,6 +37,12 @@ pub const LIVING_WORKERS: &str = "\
 select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
 from abide.workers where lease_until > $1 order by id";
 
+/// Which of these workers there are, living or not.
+///
+/// Index: `workers_pkey`.
+pub const KNOWN_WORKERS: &str = "\
+select id from abide.workers where id = any((select $1::bigint[])::bigint[])";
+
 /// Lets a lease run on if it has not run out (rule 6.4).
 ///
 /// Index: `workers_pkey`. Locks: that row.
@@ -105,6 +111,17 @@ pub(crate) async fn workers_named(txn: &mut Transaction<'_>, name: &Name) -> Res
 /// The workers whose lease has run out.
 pub(crate) async fn dead_workers(txn: &mut Transaction<'_>, now: Timestamp) -> Result<Vec<Worker>> {
     read_workers(&txn.read(DEAD_WORKERS, vec![Param::one(now)]).await?)
+}
+
+/// Which workers there are.
+pub(crate) async fn known_workers(
+    txn: &mut Transaction<'_>,
+    workers: &[WorkerId],
+) -> Result<Vec<WorkerId>> {
+    let params = vec![Param::list(workers.iter().copied())];
+    each(&txn.read(KNOWN_WORKERS, params).await?, |cells| {
+        cells.next()
+    })
 }
 
 /// Renews a lease.

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use abide_core::model::{Declared, HistoryRow, Name, Row, Timestamp};
+use abide_core::model::{
+    ContractId, Declared, HistoryRow, InstanceId, Json, Name, Row, Timestamp, WaitId,
+};
 use abide_kernel::{Advance, Changes, Finish, Move, Result};
 
-use crate::param::{Param, parts, without_nul};
+use crate::param::{Param, parts, some, without_nul};
 use crate::txn::Transaction;
 
 // The arrays are hidden in sub-selects: a planner that sees how long they are joins by a hash over the whole table when
@@ -33,7 +35,7 @@ pub const FINISH: &str = "\
 update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
     history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
     result = c.result, updated_at = $1, worker = null, due_at = null, wait_kind = null, \
-    awaits = null, wait_since = null, behind = false \
+    awaits = null, wait_since = null, wait_id = null, behind = false \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]), \
     (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
     (select $9::text[])) \
@@ -51,17 +53,27 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     timed_out = c.timed_out, wait_kind = c.wait_kind, awaits = string_to_array(c.awaits, chr(10)), \
     wait_since = c.wait_since, barrier = c.barrier, children_pending = c.children_pending, \
     children_needed = c.children_needed, history_seq = c.history_seq, last_error = c.last_error, \
-    finished_at = c.finished_at, state = coalesce(c.state, i.state), updated_at = $1 \
+    finished_at = c.finished_at, state = coalesce(c.state, i.state), \
+    result = coalesce(c.result, i.result), wait_id = c.wait_id, aside_status = c.aside_status, \
+    aside_due_at = c.aside_due_at, aside_cause = c.aside_cause, \
+    message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
+    signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
+    updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
     (select $5::int[]), (select $6::int[]), (select $7::text[]), (select $8::smallint[]), \
     (select $9::timestamptz[]), (select $10::boolean[]), (select $11::bigint[]), \
     (select $12::bigint[]), (select $13::bigint[]), (select $14::smallint[]), \
     (select $15::boolean[]), (select $16::smallint[]), (select $17::text[]), \
     (select $18::timestamptz[]), (select $19::int[]), (select $20::int[]), (select $21::int[]), \
-    (select $22::int[]), (select $23::text[]), (select $24::timestamptz[]), (select $25::text[])) \
+    (select $22::int[]), (select $23::text[]), (select $24::timestamptz[]), (select $25::text[]), \
+    (select $26::text[]), (select $27::text[]), (select $28::smallint[]), \
+    (select $29::timestamptz[]), (select $30::smallint[]), (select $31::bigint[]), \
+    (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[])) \
     as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
     settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
-    children_needed, history_seq, last_error, finished_at, state) \
+    children_needed, history_seq, last_error, finished_at, state, result, wait_id, aside_status, \
+    aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
+    updates_pending, handed) \
 where i.id = c.id";
 
 /// Appends to histories.
@@ -75,13 +87,29 @@ select * from unnest($1::bigint[], $2::int[], $3::timestamptz[], $4::text[])";
 ///
 /// Index: `machines_pkey`. Locks: the rows, by machine and version.
 pub const DECLARE: &str = "\
-insert into abide.machines as m (machine, version, first_step, queue, history) \
-select * from unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::boolean[]) \
-    as c(machine, version, first_step, queue, history) \
+insert into abide.machines as m (machine, version, first_step, queue, history, contract_id) \
+select * from unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::boolean[], $6::bigint[]) \
+    as c(machine, version, first_step, queue, history, contract_id) \
 on conflict (machine, version) do update \
-    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history \
-    where (m.first_step, m.queue, m.history) \
-        is distinct from (excluded.first_step, excluded.queue, excluded.history)";
+    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history, \
+        contract_id = excluded.contract_id \
+    where (m.first_step, m.queue, m.history, m.contract_id) is distinct from \
+        (excluded.first_step, excluded.queue, excluded.history, excluded.contract_id)";
+
+/// Writes contracts; those that are there stay.
+///
+/// Index: `definitions_pkey`. Locks: the rows, by id.
+pub const DEFINE: &str = "\
+insert into abide.definitions (id, contract) \
+select * from unnest($1::bigint[], $2::text[]) as c(id, contract) \
+on conflict (id) do nothing";
+
+/// Marks runs that another follows: they hold no key, and have no place at their parent's barrier (rule 2.4).
+///
+/// Index: `instances_pkey`. The rows are locked already.
+pub const SUPERSEDE: &str = "\
+update abide.instances set key_scope = 0, unique_scope = 0, parent_barrier = 0 \
+where id = any((select $1::bigint[])::bigint[])";
 
 /// Writes rows, each shape by its own statement.
 pub(crate) fn update(
@@ -98,7 +126,8 @@ pub(crate) fn update(
         txn.write(FINISH, finishes(part, now))?;
     }
     for part in parts(&changes.moves, |one| {
-        one.state.map_or(0, |state| state.size())
+        let size = |json: Option<&Json>| json.map_or(0, Json::size);
+        size(one.state) + size(one.result)
     }) {
         txn.write(MOVE, moves(part, now))?;
     }
@@ -131,8 +160,24 @@ pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Resul
         Param::list(sorted.values().map(|one| one.first_step.as_str())),
         Param::list(sorted.values().map(|one| one.queue.as_str())),
         Param::list(sorted.values().map(|one| one.history)),
+        Param::list(sorted.values().map(|one| one.contract)),
     ];
     txn.write(DECLARE, params)
+}
+
+/// Writes contracts, by id.
+pub(crate) fn define(txn: &mut Transaction<'_>, contracts: &[(ContractId, Json)]) -> Result<()> {
+    let sorted: BTreeMap<_, _> = contracts.iter().map(|(id, text)| (*id, text)).collect();
+    let params = vec![
+        Param::list(sorted.keys().copied()),
+        Param::list(sorted.values().map(|text| text.as_str())),
+    ];
+    txn.write(DEFINE, params)
+}
+
+/// Marks runs that another follows.
+pub(crate) fn supersede(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<()> {
+    txn.write(SUPERSEDE, vec![Param::list(ids.iter().copied())])
 }
 
 fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {
@@ -196,7 +241,17 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.history_seq)),
         Param::list(rows().map(last_error)),
         Param::list(rows().map(|row| row.finished_at)),
-        Param::list(list.iter().map(|one| one.state.map(|state| state.as_str()))),
+        Param::list(list.iter().map(|one| one.state.map(Json::as_str))),
+        Param::list(list.iter().map(|one| one.result.map(Json::as_str))),
+        Param::list(rows().map(|row| row.awaits.as_ref()?.id.as_ref().map(WaitId::as_str))),
+        Param::list(rows().map(|row| row.aside.map(|aside| aside.status.code()))),
+        Param::list(rows().map(|row| row.aside.and_then(|aside| aside.due_at))),
+        Param::list(rows().map(|row| row.aside.map(|aside| aside.cause.code()))),
+        Param::list(rows().map(|row| some(row.inbox.sequence))),
+        Param::list(rows().map(|row| some(row.inbox.cursor))),
+        Param::list(rows().map(|row| row.inbox.signals)),
+        Param::list(rows().map(|row| row.inbox.updates)),
+        Param::list(rows().map(|row| some(row.inbox.handed))),
     ]
 }
 

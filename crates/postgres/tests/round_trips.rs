@@ -17,7 +17,9 @@ use std::time::Duration;
 use abide_kernel::model::{Key, Start};
 use abide_kernel::{Answer, Op, Store};
 use abide_postgres::{Listen, Options, Postgres};
-use common::{claim, commits, next, register, request, start, start_all};
+use common::{
+    claim, commits, key, keyed, name, next, parked, register, request, signal, start, start_all,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -150,4 +152,34 @@ async fn a_start_is_one_round_trip_with_a_key_two_and_in_a_partition_four() {
     };
     let (count, _) = trips_of(&store, &trips, vec![Op::Start(vec![partition(); 3])]).await;
     assert!(count <= 4, "{count}");
+}
+
+#[tokio::test]
+async fn a_delivery_is_three_round_trips_whoever_it_is_for_and_however_many_there_are() {
+    // rule 7.1: found, locked, written. The numbers of the records come along with the first.
+    let (store, trips) = delayed().await;
+    let worker = register(&store, "w").await;
+    let id = parked(&store, worker, keyed("m", "k"), &["paid"]).await;
+    let both = || vec![signal(id, "paid", "1"), signal(key("k"), "paid", "2")];
+    for _ in 0..2 {
+        let (count, answers) = trips_of(&store, &trips, vec![Op::Deliver(both())]).await;
+        assert!(matches!(&answers[0], Answer::Delivered(told) if told.len() == 2));
+        assert_eq!(count, 3);
+    }
+    // What the step is handed is read when the claim is committed.
+    let ops = vec![Op::Claim(request(worker, &["m"], 2))];
+    let (count, answers) = trips_of(&store, &trips, ops).await;
+    assert!(matches!(&answers[0], Answer::Claimed(claimed) if claimed[0].awaited.len() == 4));
+    assert_eq!(count, 2);
+
+    // With a dedup key it is looked for too.
+    let mut deduped = both();
+    deduped[0].dedup_key = Some(name("d"));
+    let (count, _) = trips_of(&store, &trips, vec![Op::Deliver(deduped)]).await;
+    assert_eq!(count, 4);
+    // What is held has nobody to lock.
+    let mut held = signal(key("nobody"), "paid", "1");
+    held.hold_for = Some(Duration::from_secs(60));
+    let (count, _) = trips_of(&store, &trips, vec![Op::Deliver(vec![held])]).await;
+    assert_eq!(count, 2);
 }

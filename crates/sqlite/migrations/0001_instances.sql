@@ -1,4 +1,4 @@
--- Instances, their histories, what is declared of machines, and workers.
+-- Instances, their histories, the signals and updates sent to them, what is declared of machines, and workers.
 --
 -- Times are microseconds since 1970-01-01T00:00:00Z; statuses, causes and kinds are the codes of the model.
 
@@ -13,7 +13,7 @@ create table abide_instances (
     id integer primary key autoincrement,
     status integer not null,
     ready_at integer,                    -- when it became due, while it can be claimed
-    wake_at integer,                     -- when it is due, while it is scheduled or parked; the end of time for never
+    wake_at integer,                     -- when it is due, while scheduled, parked or reserved; the end of time for never
     lane integer not null,               -- a number made of queue, machine and version
     priority integer not null,
     due_at integer,                      -- of what has ended it means nothing
@@ -44,6 +44,11 @@ create table abide_instances (
     first_step text not null,
     created_at integer not null,
     updated_at integer not null,
+    run_number integer not null default 1,
+    first_id integer,                    -- its chain's first run, when it is not that itself
+    contract integer,                    -- in abide_definitions: what its signals and updates must look like
+    inbox text,                          -- its messages, counted, as JSON; null when it never had any
+    aside text,                          -- where it goes back to when it runs for updates alone, as JSON
     last_error text,
     result text,
     state text not null
@@ -54,7 +59,7 @@ create table abide_instances (
 -- Who is claimed next (rules 6.1, 6.2).
 create index abide_claimable on abide_instances (lane, priority, ready_at) where ready_at is not null;
 
--- What is scheduled or parked, by when it is due.
+-- What is scheduled, parked or reserved, by when it is due.
 create index abide_parked on abide_instances (wake_at) where wake_at is not null;
 
 -- What each worker holds.
@@ -81,6 +86,9 @@ create index abide_partition_queue on abide_instances (partition_key, priority, 
 -- The children of each barrier.
 create index abide_children on abide_instances (parent_id, parent_barrier) where parent_id is not null;
 
+-- The runs of a chain but its first, by which its newest is found (rule 2.5).
+create index abide_chain on abide_instances (first_id) where first_id is not null;
+
 -- What happened to each instance: a row for each commit, numbered by its first event.
 create table abide_history (
     instance_id integer not null,
@@ -90,6 +98,66 @@ create table abide_history (
     primary key (instance_id, seq)
 ) strict, without rowid;
 
+-- One row for each signal and update that was sent, accepted or not: inbox, record and life in one. As with instances,
+-- what is large comes last, and an index has a column of its own where a statement that is run often would else touch
+-- it.
+create table abide_signals (
+    id integer primary key,              -- taken from abide_numbers
+    status integer not null,
+    kind integer not null,               -- 0: a signal; 1: an update
+    instance_id integer,                 -- the run that has it
+    chain_id integer,                    -- the first run of that one's chain
+    sequence integer,                    -- its place in the chain; null when it was not accepted
+    pending_in integer,                  -- the run in whose inbox it waits, while it does
+    held_until integer,                  -- how long it is held, while it is
+    name text not null,
+    key text,
+    dedup_key text,
+    wait_id text,
+    step_seq integer,                    -- the step that consumed it
+    received_at integer not null,
+    hold_until integer,                  -- how long it was to be held
+    closed_at integer,
+    rejection integer,
+    source text,
+    error text,
+    validation_errors text,
+    result text,
+    arguments text not null
+) strict;
+
+-- What waits in each inbox, by name: what has other names costs a look for one nothing (rule 7.4).
+create index abide_signals_pending on abide_signals (pending_in, kind, name, sequence) where pending_in is not null;
+
+-- All that each run has.
+create index abide_signals_of_run on abide_signals (instance_id) where instance_id is not null;
+
+-- A dedup key stands for one accepted message of its chain (rules 7.3 and 9.3).
+create unique index abide_signals_deduped on abide_signals (chain_id, kind, dedup_key)
+    where dedup_key is not null and sequence is not null;
+
+-- What is held for each key, and by when it is over (rule 7.8).
+create index abide_signals_held on abide_signals (key) where held_until is not null;
+create index abide_signals_held_until on abide_signals (held_until) where held_until is not null;
+
+-- What nobody has, by when it came (rule 16.2).
+create index abide_signals_adrift on abide_signals (received_at) where instance_id is null and held_until is null;
+
+-- The last numbers given out. They are written in the transaction that uses them, so that none is given twice, whoever
+-- else writes to the file, whatever is rolled back and whatever is deleted.
+create table abide_numbers (
+    name text primary key,
+    last integer not null
+) strict, without rowid;
+
+insert into abide_numbers (name, last) values ('signals', 0);
+
+-- Contracts, by a number made of what they say; none is ever changed.
+create table abide_definitions (
+    id integer primary key,
+    contract text not null
+) strict;
+
 -- What is declared of machines.
 create table abide_machines (
     machine text not null,
@@ -97,6 +165,7 @@ create table abide_machines (
     first_step text not null,
     queue text not null,
     history integer not null,
+    contract integer,
     primary key (machine, version)
 ) strict, without rowid;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Awaits, BarrierNumber, Family, InstanceId, Json, Key, Name, Priority, Status, Timestamp,
-    UniqueKey, WaitKind, WorkerId,
+    Aside, Awaits, BarrierNumber, Cause, ContractId, Family, Inbox, InstanceId, Json, Key, Name,
+    Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind, WorkerId,
 };
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Error, Result, Row};
@@ -52,6 +52,26 @@ pub(crate) fn name(row: &Row<'_>, at: usize) -> Result<Name> {
     Ok(Name::stored(row.get::<_, Arc<str>>(at)?))
 }
 
+pub(crate) fn maybe_name(row: &Row<'_>, at: usize) -> Result<Option<Name>> {
+    Ok(row.get::<_, Option<Arc<str>>>(at)?.map(Name::stored))
+}
+
+pub(crate) fn maybe_wait(row: &Row<'_>, at: usize) -> Result<Option<WaitId>> {
+    Ok(row.get::<_, Option<Arc<str>>>(at)?.map(WaitId::stored))
+}
+
+pub(crate) fn maybe_contract(row: &Row<'_>, at: usize) -> Result<Option<ContractId>> {
+    Ok(row.get::<_, Option<i64>>(at)?.map(ContractId))
+}
+
+/// Which run of its chain it is: two columns.
+pub(crate) fn run(row: &Row<'_>, at: usize) -> Result<Run> {
+    Ok(Run {
+        number: row.get(at)?,
+        first: maybe_id(row, at + 1)?,
+    })
+}
+
 pub(crate) fn maybe_key(row: &Row<'_>, at: usize) -> Result<Option<Key>> {
     Ok(row.get::<_, Option<Arc<str>>>(at)?.map(Key::stored))
 }
@@ -82,28 +102,34 @@ pub(crate) fn list<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Vec<
 
 /// What it waits for; null when it does not.
 pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
-    let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
+    let Some(stored) = packed::<StoredAwaits>(row, at)? else {
         return Ok(None);
     };
     let StoredAwaits {
         kind,
         names,
         since_us,
-    } = serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
+        id,
+    } = stored;
     let since = Timestamp::from_micros(since_us);
-    Ok(Some(Awaits { kind, names, since }))
+    Ok(Some(Awaits {
+        kind,
+        names,
+        since,
+        id,
+    }))
 }
 
 /// How its children stand; null when it never had any.
 pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
-    let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
+    let Some(stored) = packed::<StoredFamily>(row, at)? else {
         return Ok(Family::default());
     };
     let StoredFamily {
         barrier,
         pending,
         needed,
-    } = serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))?;
+    } = stored;
     Ok(Family {
         barrier,
         pending,
@@ -111,13 +137,64 @@ pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
     })
 }
 
+/// Its messages, counted; null when it never had any.
+pub(crate) fn inbox(row: &Row<'_>, at: usize) -> Result<Inbox> {
+    let Some(stored) = packed::<StoredInbox>(row, at)? else {
+        return Ok(Inbox::default());
+    };
+    let StoredInbox {
+        sequence,
+        cursor,
+        signals,
+        updates,
+        handed,
+    } = stored;
+    Ok(Inbox {
+        sequence: Sequence(sequence),
+        cursor: Sequence(cursor),
+        signals,
+        updates,
+        handed: Sequence(handed),
+    })
+}
+
+/// Where it goes back to when it runs for updates alone; null when it does not.
+pub(crate) fn aside(row: &Row<'_>, at: usize) -> Result<Option<Aside>> {
+    let Some(stored) = packed::<StoredAside>(row, at)? else {
+        return Ok(None);
+    };
+    let status = Status::from_code(stored.status);
+    Ok(Some(Aside {
+        status: status.map_err(|error| unreadable(at, Type::Text, error))?,
+        due_at: stored.due_us.map(Timestamp::from_micros),
+        cause: Cause::from_code(stored.cause),
+    }))
+}
+
+/// What is kept as JSON in a column; `None` when that is null.
+fn packed<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Option<T>> {
+    let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    let stored = serde_json::from_str(text);
+    stored
+        .map(Some)
+        .map_err(|error| unreadable(at, Type::Text, error))
+}
+
 /// What it waits for, as it is kept.
 pub(crate) fn write_awaits(awaits: &Awaits) -> Result<String> {
-    let Awaits { kind, names, since } = awaits;
+    let Awaits {
+        kind,
+        names,
+        since,
+        id,
+    } = awaits;
     written(&StoredAwaits {
         kind: *kind,
         names: names.clone(),
         since_us: since.as_micros(),
+        id: id.clone(),
     })
 }
 
@@ -139,12 +216,50 @@ pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
     .map(Some)
 }
 
+/// Its messages, counted, as they are kept.
+pub(crate) fn write_inbox(inbox: Inbox) -> Result<Option<String>> {
+    if inbox == Inbox::default() {
+        return Ok(None);
+    }
+    let Inbox {
+        sequence,
+        cursor,
+        signals,
+        updates,
+        handed,
+    } = inbox;
+    written(&StoredInbox {
+        sequence: sequence.0,
+        cursor: cursor.0,
+        signals,
+        updates,
+        handed: handed.0,
+    })
+    .map(Some)
+}
+
+/// Where it goes back to, as it is kept.
+pub(crate) fn write_aside(aside: Aside) -> Result<String> {
+    let Aside {
+        status,
+        due_at,
+        cause,
+    } = aside;
+    written(&StoredAside {
+        status: status.code(),
+        due_us: due_at.map(Timestamp::as_micros),
+        cause: cause.code(),
+    })
+}
+
 #[derive(Serialize, Deserialize)]
 struct StoredAwaits {
     kind: WaitKind,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<Name>,
     since_us: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<WaitId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -152,6 +267,23 @@ struct StoredFamily {
     barrier: BarrierNumber,
     pending: u32,
     needed: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredInbox {
+    sequence: i64,
+    cursor: i64,
+    signals: u32,
+    updates: u32,
+    handed: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredAside {
+    status: i16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due_us: Option<i64>,
+    cause: i16,
 }
 
 /// A value as JSON.

@@ -64,13 +64,15 @@ impl Place {
         ready.then(|| self.due_at.unwrap_or_default().as_micros())
     }
 
-    /// When it is due, if it is scheduled or parked.
+    /// When it is due, if it is scheduled or parked; what is reserved never is, and counted with them.
     pub fn wake_at(self) -> Option<i64> {
-        let parked = matches!(
-            self.status,
-            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-        );
-        parked.then(|| self.due_at.map_or(NEVER, Timestamp::as_micros))
+        match self.status {
+            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren => {
+                Some(self.due_at.map_or(NEVER, Timestamp::as_micros))
+            }
+            Status::Reserved => Some(NEVER),
+            _ => None,
+        }
     }
 
     /// Where it stands in its partition.
@@ -154,6 +156,8 @@ mod tests {
             (parked.ready_at(), parked.wake_at(), parked.standing()),
             (None, Some(NEVER), None)
         );
+        let reserved = place(Status::Reserved, false, Some(5), false);
+        assert_eq!((reserved.ready_at(), reserved.wake_at()), (None, Some(NEVER)));
         let done = place(Status::Done, false, None, true);
         assert_eq!(
             (done.ready_at(), done.wake_at(), done.standing()),

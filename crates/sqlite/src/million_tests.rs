@@ -1,13 +1,16 @@
 //! What claiming costs in a table of a million rows is what it costs in one of a thousand. The cost is counted in steps
 //! of SQLite's machine: a row that is stepped over shows, and how fast this computer is does not.
 
-use abide_core::model::{Lane, Name, Timestamp, WorkerId};
+use abide_core::model::{
+    Closing, CommandId, CommandStatus, InstanceId, Lane, Name, Sequence, Timestamp, WorkerId,
+};
+use abide_core::rules::commit::Look;
 use abide_kernel::ClaimRequest;
 use rusqlite::{Connection, StatementStatus, params};
 
 use crate::columns;
 use crate::plans_tests::all_by_their_index;
-use crate::sql::{claim, load};
+use crate::sql::{claim, commands, inbox, load};
 
 const QUEUES: [&str; 4] = ["default", "mail", "night", "slow"];
 /// The last one is served by nobody.
@@ -149,4 +152,87 @@ fn claiming_from_a_million_rows_costs_what_it_costs_from_a_thousand() {
     no_more("without statistics");
     large.execute_batch("analyze").unwrap();
     no_more("with statistics");
+}
+
+/// An inbox with three signals of one name and two updates, and so many of other names; other inboxes, and what is over,
+/// are as many again.
+fn inboxes(others: u32) -> Connection {
+    let conn = filled(&Rows {
+        finished: 0,
+        scheduled: 0,
+        live: 0,
+    });
+    let fill = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_signals (
+            id, status, kind, instance_id, chain_id, sequence, pending_in, name, received_at, arguments)
+        select ?2 + i, ?3, ?4, ?5, ?5, ?2 + i, iif(?3 < 3, ?5, null), ?6, 0, '[]' from n where ?1 > 0";
+    for (count, base, status, kind, instance, name) in [
+        (others, 0, 1, 0, 1, "another"),
+        (others, 100_000, 1, 0, 1, "zebra"),
+        (others, 200_000, 3, 0, 1, "paid"),
+        (others, 300_000, 1, 0, 2, "paid"),
+        (3, 400_000, 1, 0, 1, "paid"),
+        (2, 500_000, 2, 1, 1, "add"),
+    ] {
+        let values = params![count, base, status, kind, instance, name];
+        conn.execute(fill, values).unwrap();
+    }
+    conn
+}
+
+/// What it costs to see what of an inbox a step has to know, to hand it over, and to end it.
+fn cost_of_messages(conn: &Connection) -> [i32; 4] {
+    let one = InstanceId(1);
+    let paid = vec![name("paid"), name("paid")];
+    let look = Look {
+        names: paid.clone(),
+        updates: true,
+        all: false,
+    };
+    let found = inbox::pending(conn, &[(one, look)]).unwrap();
+    let ids: Vec<i64> = found.iter().map(|(_, pending)| pending.id.0).collect();
+    assert_eq!(ids, [400_001, 400_002, 400_003, 500_001, 500_002]);
+    let handed = inbox::awaited(conn, &[(one, paid, Sequence(400_002))]).unwrap();
+    assert_eq!(handed.len(), 2);
+    let closings = handed.iter().map(|command| Closing {
+        id: command.id,
+        status: CommandStatus::Applied,
+        wait_id: None,
+        step_sequence: Some(1),
+        result: None,
+        error: None,
+    });
+    let closings: Vec<Closing> = closings.collect();
+    commands::close(conn, &closings, Timestamp::from_micros(NOW)).unwrap();
+    assert_eq!(inbox::updates(conn, &[one]).unwrap().len(), 2);
+    [
+        steps(conn, inbox::NAMED) + steps(conn, inbox::UPDATES),
+        steps(conn, inbox::AWAITED),
+        steps(conn, commands::CLOSE),
+        steps(conn, inbox::OF_KIND),
+    ]
+}
+
+#[test]
+fn five_thousand_signals_of_other_names_cost_a_look_for_one_nothing() {
+    // rule 7.4
+    let few = cost_of_messages(&inboxes(1));
+    let many = cost_of_messages(&inboxes(5_000));
+    assert!(few.iter().all(|steps| *steps > 0), "all are counted");
+    assert_eq!(few, many);
+}
+
+#[test]
+fn numbers_are_given_out_in_one_step_however_many_they_are() {
+    let conn = inboxes(1);
+    let first = commands::number(&conn, 1).unwrap();
+    let few = steps(&conn, commands::NUMBER);
+    let thousand = commands::number(&conn, 1_000).unwrap();
+    assert_eq!(steps(&conn, commands::NUMBER), few);
+    assert_eq!(first, [CommandId(1)]);
+    assert_eq!(
+        thousand,
+        (2..=1_001).map(CommandId).collect::<Vec<CommandId>>()
+    );
 }

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::schema;
 
 /// How many prepared statements a connection keeps: more than there are, so that none is ever prepared twice.
-const STATEMENTS: usize = 96;
+const STATEMENTS: usize = 160;
 
 /// How much of the log is kept on disk between checkpoints, in bytes.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
@@ -45,6 +45,18 @@ pub(crate) fn reader(path: &Path, options: &Options) -> Result<Connection> {
     let opened = || -> rusqlite::Result<Connection> {
         let conn = Connection::open_with_flags(path, flags)?;
         prepare(&conn, options)?;
+        Ok(conn)
+    };
+    opened().map_err(|error| about(path, classed(error)))
+}
+
+/// Opens another connection that writes. The writer's must be open.
+pub(crate) fn another(path: &Path, options: &Options) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = || -> rusqlite::Result<Connection> {
+        let conn = Connection::open_with_flags(path, flags)?;
+        prepare(&conn, options)?;
+        conn.pragma_update(None, "synchronous", options.synchronous.pragma())?;
         Ok(conn)
     };
     opened().map_err(|error| about(path, classed(error)))

@@ -1,10 +1,13 @@
 //! Every statement of the hot paths finds its rows by the index it was written for, whatever SQLite believes about the
 //! tables.
 
+use abide_core::model::{CommandId, InstanceId, Key};
+use abide_kernel::{CommandFilter, Filter};
 use rusqlite::Connection;
 
 use crate::sql::{
-    children, claim, insert, load, machines, partitions, query, sweep, update, workers,
+    children, claim, commands, inbox, insert, load, machines, partitions, query, runs, sweep,
+    update, workers,
 };
 
 /// Each statement, with the index that its plan must name.
@@ -14,6 +17,7 @@ fn statements() -> Vec<(String, &'static str)> {
         (load::LOCK, BY_ID),
         (load::DUE, "abide_parked"),
         (load::HELD, "abide_held"),
+        (load::ABOVE, BY_ID),
         (claim::TAKE, BY_ID),
         (claim::TAKE_GUARDED, BY_ID),
         (claim::PARTITION_OF, BY_ID),
@@ -22,6 +26,7 @@ fn statements() -> Vec<(String, &'static str)> {
         (update::FINISH_GUARDED, BY_ID),
         (update::MOVE, BY_ID),
         (update::MOVE_GUARDED, BY_ID),
+        (insert::OPEN, BY_ID),
         (insert::KEY_HOLDER, "abide_key_taken"),
         (insert::UNIQUE_KEY_HOLDER, "abide_unique_key_taken"),
         (children::CHILDREN, "abide_children"),
@@ -29,7 +34,56 @@ fn statements() -> Vec<(String, &'static str)> {
         (partitions::FIRST, "abide_partition_queue"),
         (partitions::STEP_BACK, BY_ID),
         (partitions::COME_FORWARD, BY_ID),
+        (runs::FIND_ID, BY_ID),
+        (runs::FIND_KEY, "abide_key ("),
+        (runs::NEWEST, "COVERING INDEX abide_chain (first_id=?)"),
+        (runs::FIRST, BY_ID),
+        (runs::COPY, BY_ID),
+        (runs::SUPERSEDE, BY_ID),
+        (runs::OFFSPRING, "abide_children (parent_id=?)"),
+        (commands::NUMBER, "PRIMARY KEY"),
+        (commands::REWRITE, BY_ID),
+        (commands::CLOSE, BY_ID),
+        (
+            commands::MOVE_PENDING,
+            "abide_signals_pending (pending_in=?)",
+        ),
+        (
+            commands::DEDUPED,
+            "abide_signals_deduped (chain_id=? AND kind=? AND dedup_key=?)",
+        ),
+        (commands::HELD, "abide_signals_held (key=?)"),
+        (
+            commands::OVER,
+            "COVERING INDEX abide_signals_held_until (held_until",
+        ),
+        (commands::EXPIRE, BY_ID),
+        (commands::ADRIFT, "abide_signals_adrift (received_at<?)"),
+        (commands::DELETE, BY_ID),
+        (commands::BY_ID, BY_ID),
+        (
+            inbox::ALL,
+            "COVERING INDEX abide_signals_pending (pending_in=?)",
+        ),
+        (
+            inbox::UPDATES,
+            "COVERING INDEX abide_signals_pending (pending_in=? AND kind=?)",
+        ),
+        (
+            inbox::NAMED,
+            "COVERING INDEX abide_signals_pending (pending_in=? AND kind=? AND name=?)",
+        ),
+        (
+            inbox::AWAITED,
+            "abide_signals_pending (pending_in=? AND kind=? AND name=? AND sequence<?)",
+        ),
+        (
+            inbox::OF_KIND,
+            "abide_signals_pending (pending_in=? AND kind=?)",
+        ),
         (machines::DECLARED, "PRIMARY KEY"),
+        (machines::CONTRACT, BY_ID),
+        (workers::KNOWN, BY_ID),
         (workers::NAMED, "abide_workers_by_name"),
         (workers::DEAD, "abide_workers_by_lease"),
         (workers::LIVING, "abide_workers_by_lease"),
@@ -38,6 +92,10 @@ fn statements() -> Vec<(String, &'static str)> {
         (workers::DELETE, BY_ID),
         (sweep::EXPIRING, "abide_finished"),
         (sweep::DELETE_HISTORY, "PRIMARY KEY"),
+        (
+            sweep::DELETE_SIGNALS,
+            "abide_signals_of_run (instance_id=?)",
+        ),
         (sweep::DELETE, BY_ID),
         (query::HISTORY, "PRIMARY KEY"),
         (query::ENDING, BY_ID),
@@ -73,14 +131,24 @@ fn filled(rows: u32) -> Connection {
         insert into abide_instances (
             status, ready_at, wake_at, worker, finished_at, lane, priority, due_at, epoch, settled, step, step_seq,
             attempt, cause, timed_out, history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key,
-            scopes, taken, queue, machine, version, kind, first_step, created_at, updated_at, state)
+            scopes, taken, queue, machine, version, kind, first_step, created_at, updated_at, first_id, state)
         select iif(i % 10 = 0, 2, iif(i % 10 = 1, 1, iif(i % 10 = 2, 3, 6))),
                iif(i % 10 = 0, i, null), iif(i % 10 = 1, i, null), iif(i % 10 = 2, i % 7, null),
                iif(i % 10 > 2, i, null), i % 5, i % 3, i, 1, 1, 'step', 1, 0, 0, 0, 1, 'p' || i,
                iif(i % 10 = 0, 2, null), i / 10, 1, 'k' || i, cast('u' || i as blob), 4128831,
-               iif(i % 10 < 3, 65537, 0), 'queue' || i % 5, 'machine', 1, 0, 'step', i, i, '{}'
+               iif(i % 10 < 3, 65537, 0), 'queue' || i % 5, 'machine', 1, 0, 'step', i, i, iif(i % 4 = 0, i - 1, null), '{}'
         from n where ?1 > 0";
     conn.execute(fill, [rows]).unwrap();
+    let signals = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_signals (
+            id, status, kind, instance_id, chain_id, sequence, pending_in, held_until, name, key, dedup_key, received_at,
+            arguments)
+        select i, iif(i % 10 = 0, 0, iif(i % 10 < 3, 1, 3)), i % 4 = 0, iif(i % 10 = 0, null, i / 5),
+               iif(i % 10 = 0, null, i / 5), iif(i % 10 = 0, null, i), iif(i % 10 in (1, 2), i / 5, null),
+               iif(i % 20 = 0, i, null), 'name' || i % 3, 'k' || i / 5, iif(i % 2 = 0, 'd' || i, null), i, '[]'
+        from n where ?1 > 0";
+    conn.execute(signals, [rows]).unwrap();
     conn
 }
 
@@ -136,6 +204,68 @@ fn a_claim_reads_in_order_and_only_in_the_index_it_walks() {
     );
     let several = plan(&conn, &claim::find_in(3, claim::CANDIDATE)).join("\n");
     assert!(several.contains("MERGE (UNION ALL)"), "{several}");
+}
+
+#[test]
+fn what_a_run_a_chain_or_a_key_has_is_listed_by_their_indexes() {
+    let (instance, chain) = (Some(InstanceId(1)), Some(InstanceId(1)));
+    let key = Some(Key::new("k").unwrap());
+    let of_run = "abide_signals_of_run (instance_id=?";
+    let commands = |filter: CommandFilter| commands::listing(&filter, Some(CommandId(9)), 5).0;
+    let runs = Filter {
+        chain,
+        ..Filter::default()
+    };
+    let listings = [
+        (
+            query::listing(&runs, None, 5).0,
+            vec!["abide_chain (first_id=?)"],
+        ),
+        (
+            commands(CommandFilter {
+                instance,
+                ..CommandFilter::default()
+            }),
+            vec![of_run],
+        ),
+        (
+            commands(CommandFilter {
+                chain,
+                ..CommandFilter::default()
+            }),
+            vec![of_run, "abide_chain (first_id=?)"],
+        ),
+        (
+            commands(CommandFilter {
+                key,
+                ..CommandFilter::default()
+            }),
+            vec![
+                of_run,
+                "abide_key (key=?)",
+                "abide_signals_held (key=?",
+                "abide_signals_adrift",
+            ],
+        ),
+    ];
+    for rows in [0, 3, 2_000] {
+        let conn = filled(rows);
+        for analyzed in [false, true] {
+            if analyzed {
+                conn.execute_batch("analyze").unwrap();
+            }
+            for (sql, indexes) in &listings {
+                let steps = plan(&conn, sql);
+                let whole = steps.join("\n");
+                for index in indexes {
+                    assert!(
+                        whole.contains(index),
+                        "{sql}\nis not served by {index}:\n{whole}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,17 +4,23 @@ use std::collections::HashSet;
 use std::ops::Deref;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Declared, HistoryRow, InstanceId, Key, Lane, Name, NewRow,
-    Priority, Row, Started, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
+    HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority, Row, Sequence,
+    Started, Target, Timestamp, Worker, WorkerId,
 };
+use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, Expiring, NewWorker, Partition, Result, Touched, Txn,
+    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, NewWorker, Partition, Result, Touched,
+    Txn,
 };
 use rusqlite::Connection;
 
 use crate::cache::{Cache, Loaded};
 use crate::error::classed;
-use crate::sql::{children, claim, insert, load, machines, partitions, sweep, update, workers};
+use crate::sql::{
+    children, claim, commands, inbox, insert, load, machines, partitions, runs, sweep, update,
+    workers,
+};
 
 /// A transaction that somebody else has begun and will commit.
 ///
@@ -53,6 +59,13 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
             rows.push(row);
         }
         Ok(rows)
+    }
+
+    /// Forgets rows that are written to without having been loaded first.
+    fn forget(&mut self, ids: &[InstanceId]) {
+        for id in ids {
+            self.cache.take(*id);
+        }
     }
 
     fn write(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
@@ -184,5 +197,99 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
         sweep::delete(&self.conn, ids).map_err(classed)
+    }
+
+    async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
+        machines::define(&self.conn, contracts).map_err(classed)
+    }
+
+    async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
+        machines::contracts(&self.conn, ids).map_err(classed)
+    }
+
+    async fn lock_keys(&mut self, _shared: &[Key], _alone: &[Key]) -> Result<()> {
+        Ok(())
+    }
+
+    async fn find(&mut self, targets: &[Target]) -> Result<Vec<Option<Found>>> {
+        runs::find(&self.conn, targets).map_err(classed)
+    }
+
+    async fn newest(&mut self, chains: &[InstanceId]) -> Result<Vec<(InstanceId, InstanceId)>> {
+        runs::newest(&self.conn, chains).map_err(classed)
+    }
+
+    async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {
+        commands::number(&self.conn, count).map_err(classed)
+    }
+
+    async fn deduped(&mut self, keys: &[(InstanceId, CommandKind, Name)]) -> Result<Vec<Command>> {
+        commands::deduped(&self.conn, keys).map_err(classed)
+    }
+
+    async fn held_signals(&mut self, keys: &[Key]) -> Result<Vec<Command>> {
+        commands::held(&self.conn, keys).map_err(classed)
+    }
+
+    async fn insert_commands(&mut self, commands: &[Command]) -> Result<()> {
+        commands::insert(&self.conn, commands).map_err(classed)
+    }
+
+    async fn rewrite_commands(&mut self, commands: &[Command]) -> Result<()> {
+        commands::rewrite(&self.conn, commands).map_err(classed)
+    }
+
+    async fn close(&mut self, closings: &[Closing], now: Timestamp) -> Result<()> {
+        commands::close(&self.conn, closings, now).map_err(classed)
+    }
+
+    async fn pending(&mut self, looks: &[(InstanceId, Look)]) -> Result<Vec<(InstanceId, Pending)>> {
+        inbox::pending(&self.conn, looks).map_err(classed)
+    }
+
+    async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
+        inbox::awaited(&self.conn, of).map_err(classed)
+    }
+
+    async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
+        inbox::updates(&self.conn, of).map_err(classed)
+    }
+
+    async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
+        commands::move_pending(&self.conn, moves).map_err(classed)
+    }
+
+    async fn expire_held(&mut self, now: Timestamp, limit: usize) -> Result<usize> {
+        commands::expire_held(&self.conn, now, limit).map_err(classed)
+    }
+
+    async fn forget_records(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        commands::forget(&self.conn, before, limit).map_err(classed)
+    }
+
+    async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
+        runs::copies(&self.conn, ids).map_err(classed)
+    }
+
+    async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
+        self.forget(ids);
+        runs::supersede(&self.conn, ids).map_err(classed)
+    }
+
+    async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
+        self.forget(&[id]);
+        insert::open(&self.conn, id, row).map_err(classed)
+    }
+
+    async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+        runs::offspring(&self.conn, parents).map_err(classed)
+    }
+
+    async fn known_workers(&mut self, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {
+        workers::known(&self.conn, workers).map_err(classed)
+    }
+
+    async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
+        load::above(&self.conn, after, limit).map_err(classed)
     }
 }

@@ -8,11 +8,12 @@ use std::thread::{self, JoinHandle};
 
 use abide_core::model::Limits;
 use abide_core::model::{
-    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
+    Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store,
-    SystemClock, Target,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op, OwnTransaction, Page,
+    QueueDepth, Result, Store, SystemClock, Target,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -21,7 +22,8 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::open;
 use crate::options::Options;
 use crate::read::{Readers, spawn};
-use crate::sql::{children, query, workers};
+use crate::step::StepTransaction;
+use crate::sql::{children, commands, inbox, machines, query, workers};
 use crate::watch::Watch;
 use crate::within::run_within;
 use crate::writer::{Request, Run, Writer};
@@ -34,6 +36,8 @@ pub struct Sqlite {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     limits: Limits,
+    /// What it was opened with.
+    settings: Options,
     bus: Bus,
     writer: mpsc::Sender<Request>,
     readers: Readers,
@@ -65,6 +69,7 @@ impl Sqlite {
             .map_err(|error| Error::Unavailable(format!("the path of the database: {error}")))?;
         let conn = open::writer(&path, &options)?;
         let (readers, reading) = Readers::start(&path, &options)?;
+        let settings = options.clone();
         let clock = options
             .clock
             .unwrap_or_else(|| Arc::new(SystemClock::default()));
@@ -91,6 +96,7 @@ impl Sqlite {
             path,
             clock,
             limits: options.limits,
+            settings,
             bus,
             writer,
             readers,
@@ -138,6 +144,19 @@ impl Store for Sqlite {
         Box::pin(self.request(ops))
     }
 
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+        Box::pin(async move {
+            let (path, settings) = (self.path.clone(), self.settings.clone());
+            let (clock, limits) = (Arc::clone(&self.clock), self.limits.clone());
+            let bus = self.bus.clone();
+            let begun = tokio::task::spawn_blocking(move || {
+                StepTransaction::begin(open::another(&path, &settings)?, clock, limits, bus)
+            });
+            let begun = begun.await.map_err(|_| Error::Closed)??;
+            Ok(Box::new(begun) as Box<dyn OwnTransaction>)
+        })
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
@@ -168,11 +187,7 @@ impl Store for Sqlite {
             let read = self
                 .readers
                 .read(move |conn| query::list(conn, &filter, before, one_more));
-            let mut items = read.await?;
-            let more = items.len() > limit;
-            items.truncate(limit);
-            let next = items.last().map(|last| last.id).filter(|_| more);
-            Ok(Page { items, next })
+            Ok(page(read.await?, limit, |instance| instance.id))
         })
     }
 
@@ -205,6 +220,35 @@ impl Store for Sqlite {
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
         let ids = ids.to_vec();
         Box::pin(self.readers.read(move |conn| query::endings(conn, &ids)))
+    }
+
+    fn commands<'a>(
+        &'a self,
+        filter: &'a CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<CommandPage>> {
+        let filter = filter.clone();
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = self
+                .readers
+                .read(move |conn| commands::list(conn, &filter, before, one_more));
+            Ok(page(read.await?, limit, |command| command.id))
+        })
+    }
+
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+        let ids = ids.to_vec();
+        Box::pin(self.readers.read(move |conn| commands::by_ids(conn, &ids)))
+    }
+
+    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
+        Box::pin(self.readers.read(move |conn| inbox::signals(conn, id)))
+    }
+
+    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
+        Box::pin(self.readers.read(move |conn| machines::contract(conn, id)))
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
@@ -241,6 +285,14 @@ impl Store for Sqlite {
             join(writer).await;
         })
     }
+}
+
+/// A page of what was read, which is one more than fits on it when there is a next one.
+fn page<T, C>(mut items: Vec<T>, limit: usize, place: fn(&T) -> C) -> Page<T, C> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().map(place).filter(|_| more);
+    Page { items, next }
 }
 
 /// Waits until threads have ended, without holding up the one that asks.

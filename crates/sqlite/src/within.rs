@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use abide_core::model::{Limits, Timestamp};
-use abide_kernel::{Answer, Error, Op, Result, run_now};
+use abide_kernel::{Answer, Effects, Error, Op, Result, run_now};
 use rusqlite::Connection;
 use send_wrapper::SendWrapper;
 
@@ -48,6 +48,17 @@ pub fn run_within(
     now: Timestamp,
     limits: &Limits,
 ) -> Result<Vec<Answer>> {
+    // The stores notice the commit by themselves, so what there is to tell need not be kept.
+    run_lent(conn, ops, now, limits).map(|(answers, _effects)| answers)
+}
+
+/// Runs operations inside the transaction that is open on a connection; what there is to tell when it commits.
+pub(crate) fn run_lent(
+    conn: &Connection,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<(Vec<Answer>, Effects)> {
     if conn.is_autocommit() {
         return Err(Error::Broken(
             "there is no transaction open on this connection: begin one, and pass it here".into(),
@@ -66,8 +77,7 @@ pub fn run_within(
     if !conn.is_autocommit() {
         savepoint("release abide_within").map_err(classed)?;
     }
-    // The stores notice the commit by themselves, so what there is to tell need not be kept.
-    answers.map(|(answers, _effects)| answers)
+    answers
 }
 
 /// A connection that is only lent, and never leaves the thread it is on: what the kernel makes of it is run to its end

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 
 use abide_core::model::{Entry, Instance, InstanceId, Key, Status};
+use abide_kernel::Filter;
 use serde::de::DeserializeOwned;
 
 use super::Client;
 use crate::Error;
-use crate::open::read_history;
 
 /// A handle on one instance, which knows what it comes to.
 pub struct Handle<O> {
@@ -82,26 +82,56 @@ impl<O> Handle<O> {
         Ok(self.client.store.get(&self.id.into()).await?)
     }
 
+    /// The run that follows another in its chain.
+    async fn next_run(&self, id: InstanceId) -> Result<Option<InstanceId>, Error> {
+        let store = &self.client.store;
+        let Some(run) = store.get(&id.into()).await? else {
+            return Ok(None);
+        };
+        let filter = Filter {
+            chain: Some(run.chain()),
+            ..Filter::default()
+        };
+        let mut before = None;
+        let mut next = None;
+        loop {
+            // Newest first: the one before it on the list is the one after it in time.
+            let page = store.list(&filter, before, 100).await?;
+            for one in page.items {
+                if one.id <= id {
+                    return Ok(next);
+                }
+                next = Some(one.id);
+            }
+            before = page.next;
+            if before.is_none() {
+                return Ok(next);
+            }
+        }
+    }
+
     /// All that has happened to it.
     pub async fn history(&self) -> Result<Vec<Entry>, Error> {
-        read_history(&*self.client.store, self.id).await
+        crate::history::read(&*self.client.store, self.id).await
     }
 }
 
 impl<O: DeserializeOwned> Handle<O> {
-    /// Waits until the instance has ended, and answers what it came to.
+    /// Waits until the instance has ended, and answers what it came to; one that continues as new is followed.
     ///
     /// Pushed when it ends in this process, noticed when it ends in another. Waiting costs the database nothing. A
     /// database that goes away meanwhile is waited for.
     pub async fn result(&self) -> Result<O, NotDone> {
-        let id = self.id;
-        let ending = self
-            .client
-            .endings
-            .of(id)
-            .await
-            .map_err(Error::from)?
-            .ok_or(NotDone::Gone { id })?;
+        let mut id = self.id;
+        let ending = loop {
+            let ending = self.client.endings.of(id).await.map_err(Error::from)?;
+            let ending = ending.ok_or(NotDone::Gone { id })?;
+            if ending.status != Status::Continued {
+                break ending;
+            }
+            // rule 2.4: the chain's last run is its end.
+            id = self.next_run(id).await?.ok_or(NotDone::Gone { id })?;
+        };
         match (ending.status, ending.result) {
             (Status::Done, Some(result)) => result.to().map_err(|error| {
                 NotDone::Error(Error::Mismatch {

@@ -1,30 +1,43 @@
-//! What an application calls: start an instance, wait for what it comes to, look at it.
+//! What an application calls: start an instance, send it signals and updates, wait for what it comes to, look at it.
 
-mod endings;
+mod address;
 mod handle;
+mod operate;
+mod signal;
 mod spec;
-mod submit;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod update;
+mod watch;
 mod within;
 
-pub(crate) use endings::Endings;
+pub use address::Address;
 pub use handle::{Handle, NotDone};
+pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
+pub(crate) use operate::{doctor, look, repair};
+pub(crate) use signal::receipt;
+pub use signal::{Letter, Receipt, Rejected, SendError, letter};
 pub use spec::{Spec, StartError, spec};
-pub(crate) use submit::Submit;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use update::{Asked, Request, UpdateError};
+pub(crate) use watch::{Ends, Replies, Watch};
 pub use within::Within;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
-use abide_core::model::Limits;
+use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
+
+use crate::fold::{Mail, Starts, Submit};
 
 /// What every call goes through.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) submit: Submit,
-    pub(crate) endings: Endings,
+    pub(crate) submit: Submit<Starts>,
+    pub(crate) mail: Submit<Mail>,
+    pub(crate) endings: Watch<Ends>,
+    pub(crate) answers: Watch<Replies>,
+    /// The contracts that this process has stored.
+    pub(crate) stored: Arc<Mutex<HashSet<ContractId>>>,
     /// The limits in force, for what runs in a transaction of the caller's.
     #[cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
     pub(crate) limits: Limits,

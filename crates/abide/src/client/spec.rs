@@ -2,12 +2,14 @@
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use abide_core::model::{
-    InstanceId, Json, Key, Name, Priority, Refusal, Scope, Start, Started, Timestamp, UniqueKey,
-    When,
+    ContractId, Contracted, InstanceId, Json, Key, Name, Priority, Refusal, Scope, Start, Started,
+    Timestamp, UniqueKey, When,
 };
+use abide_kernel::{Answer, Op};
 use futures_util::future::BoxFuture;
 
 use super::{Client, Handle};
@@ -65,7 +67,12 @@ impl<D: Definition, C> Spec<D, C> {
                 what: "the input",
                 problem: error.to_string(),
             })?;
+            let contract = match definition.agreement()? {
+                Some(agreement) => Contracted::Given(Box::new(agreement.contract.clone())),
+                None => Contracted::Free,
+            };
             Ok(Start {
+                contract,
                 version: Some(declared.version),
                 step: Some(declared.first_step),
                 queue: Some(declared.queue),
@@ -182,6 +189,56 @@ impl<D: Definition> Spec<D, Client> {
     pub(super) fn parts(self) -> Result<(Client, Start, bool), Error> {
         Ok((self.client, self.start?, self.or_existing))
     }
+
+    /// Starts it inside your own transaction: it is there when that commits, and never was when it rolls back. The
+    /// workers hear of it when it commits.
+    ///
+    /// With PostgreSQL: `abide.start(…).within(&transaction).await?`; with SQLite, which answers at once:
+    /// `abide.start(…).within(&transaction)?`. When this answers an error other than a duplicate, roll back.
+    ///
+    /// ```
+    /// # use abide::{Abide, Job};
+    /// # use abide::sqlite::rusqlite::{Connection, TransactionBehavior};
+    /// const SHIP: Job<u32> = Job::new("ship");
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("shop.db");
+    /// let abide = Abide::open(&format!("sqlite:{}", path.display())).await?;
+    /// let mut mine = Connection::open(&path)?;
+    /// mine.execute_batch("create table orders (id integer primary key)")?;
+    ///
+    /// let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// transaction.execute("insert into orders values (42)", [])?;
+    /// let job = abide.start(SHIP, 42).key("order:42").within(&transaction)?;
+    /// transaction.commit()?;                              // the order and its job, or neither
+    /// assert!(job.get().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn within<T: super::Within>(
+        self,
+        transaction: T,
+    ) -> T::Answer<Result<Handle<D::Output>, StartError>>
+    where
+        D: 'static,
+    {
+        let client = self.client.clone();
+        let key = self.start.as_ref().ok().and_then(|start| start.key.clone());
+        let or_existing = self.or_existing;
+        let ops = self.start.map(|start| vec![Op::Start(vec![start])]);
+        let on = client.clone();
+        transaction.run(&on, ops, move |answers| {
+            let started = match answers?.into_iter().next() {
+                Some(Answer::Started(started)) => started.into_iter().next(),
+                _ => None,
+            };
+            let started = started
+                .ok_or_else(|| Error::Broken("a start was answered with something else".into()))?;
+            Self::handle(&client, key, or_existing, started)
+        })
+    }
 }
 
 impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
@@ -191,15 +248,33 @@ impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
     /// Starts it; durable when this answers.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (client, start, or_existing) = self.parts()?;
+            let (client, mut start, or_existing) = self.parts()?;
             let key = start.key.clone();
-            let answers = client
-                .submit
-                .start(vec![start])
-                .await
-                .map_err(Error::from)?;
-            let answer = answers.into_iter().next().ok_or(Error::Closed)?;
+            let brought = client.spare_contract(&mut start);
+            let answer = client.submit.ask_one(start).await.map_err(Error::from)?;
+            client.note_contract(brought);
             Self::handle(&client, key, or_existing, answer)
         })
+    }
+}
+
+impl Client {
+    /// Names a contract that this process has stored, instead of sending it along once more; the id of one that is sent.
+    fn spare_contract(&self, start: &mut Start) -> Option<ContractId> {
+        let Contracted::Given(contract) = &start.contract else {
+            return None;
+        };
+        let id = contract.id();
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored.contains(&id) {
+            start.contract = Contracted::Of(id);
+            return None;
+        }
+        Some(id)
+    }
+
+    fn note_contract(&self, brought: Option<ContractId>) {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.extend(brought);
     }
 }

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{
-    Claim, Claimed, Commit, Committed, InstanceId, Json, Name, Outcome, Refusal,
-};
+use abide_core::model::{Claim, Claimed, Commit, Committed, InstanceId, Outcome, Refusal};
 use abide_kernel::{Answer, ClaimRequest, Error, Op};
 
 use super::builder::Shared;
-use super::{Ran, Task};
+use super::{Follow, Ran, Task};
+use crate::fold::{self, Folded, Mail, Request};
 
 /// A step that has run: what it held, what it was, what it answers.
-#[derive(Debug)]
 pub(super) struct Finished {
     pub claim: Claim,
     pub task: Arc<Task>,
@@ -20,10 +18,12 @@ pub(super) struct Finished {
     pub took: Duration,
 }
 
-/// What a transaction is made of.
-#[derive(Debug, Default)]
+/// What a transaction is made of. Outcomes and mail are never in one: each locks rows in the order of their ids, and both
+/// together would not.
+#[derive(Default)]
 pub(super) struct Batch {
     pub finished: Vec<Finished>,
+    pub mail: Vec<Request<Mail>>,
     pub claims: Vec<Ask>,
 }
 
@@ -46,6 +46,10 @@ pub(super) struct Landed {
     pub unsure: bool,
     /// Whether such claims were looked for, and given back.
     pub searched: bool,
+    /// Whether it was looked at what runs here.
+    pub looked: bool,
+    /// What runs here and has ended.
+    pub ended: Vec<InstanceId>,
     /// Whether the worker was told to die meanwhile, and the outcomes are lost to it.
     pub dead: bool,
 }
@@ -56,8 +60,8 @@ pub(super) struct Sent {
     /// The claim once more, for a step whose outcome is refused and which goes on holding it.
     pub claim: Claim,
     pub task: Arc<Task>,
-    /// The step and the state that follow, when the claim may be kept.
-    pub follows: Option<(Name, Json)>,
+    /// What follows, when the claim may be kept.
+    pub follows: Option<Follow>,
     /// The error that the outcome answered for: then it was the error handler's.
     pub error: Option<String>,
     /// The reason, when the outcome was a stop.
@@ -75,7 +79,44 @@ const GIVE_BACK: usize = 500;
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
-        self.finished.is_empty() && self.claims.is_empty()
+        self.finished.is_empty() && self.mail.is_empty() && self.claims.is_empty()
+    }
+
+    /// Delivers, and claims what that has woken in the same commit. What cannot be done now is handed to the task that
+    /// waits for the database.
+    pub async fn post(self, shared: Arc<Shared>) -> Landed {
+        let mut landed = Landed::default();
+        let claims = self.claims.iter();
+        let claims = claims.map(|ask| Op::Claim(ask.request.clone())).collect();
+        let mail = fold::Batch::with(self.mail, claims);
+        let nothing = |ask| (ask, Vec::new());
+        let mut conflicts = 0;
+        let error = loop {
+            match shared.store.run(mail.ops()).await {
+                Ok(answers) => {
+                    let mut answers = answers.into_iter();
+                    let delivered = answers.next().and_then(Mail::answers);
+                    mail.answer(delivered.unwrap_or_default());
+                    landed.claims = self.claims.into_iter().zip(answers).map(claimed).collect();
+                    return landed;
+                }
+                Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
+                Err(error) => break error,
+            }
+        };
+        landed.claims = self.claims.into_iter().map(nothing).collect();
+        // What was claimed though its answer got lost is not known to anybody.
+        landed.unsure = true;
+        match error {
+            Error::Unknown(_) | Error::Closed => mail.fail(&error),
+            _ => {
+                for request in mail.apart() {
+                    // Nobody is left to tell when the task is gone.
+                    let _ = shared.mail.fold(request);
+                }
+            }
+        }
+        landed
     }
 
     /// Commits it. What the database refuses as a whole is tried member by member; what it refuses even so is answered
@@ -122,15 +163,16 @@ impl Batch {
         {
             landed.commits = committed.into_iter().zip(sent).collect();
         }
-        for (ask, answer) in self.claims.into_iter().zip(answers) {
-            let claimed = if let Answer::Claimed(claimed) = answer {
-                claimed
-            } else {
-                Vec::new()
-            };
-            landed.claims.push((ask, claimed));
-        }
+        landed.claims = self.claims.into_iter().zip(answers).map(claimed).collect();
         landed
+    }
+}
+
+/// What a request for work has brought.
+fn claimed((ask, answer): (Ask, Answer)) -> (Ask, Vec<Claimed>) {
+    match answer {
+        Answer::Claimed(claimed) => (ask, claimed),
+        _ => (ask, Vec::new()),
     }
 }
 
@@ -152,7 +194,15 @@ impl Finished {
                 step,
                 state,
                 delay_ms: 0,
-            } if keep => Some((step.clone(), state.clone())),
+            } if keep => Some(Follow::Step {
+                step: step.clone(),
+                state: state.clone(),
+            }),
+            Outcome::Answer {
+                state, then: None, ..
+            } if keep && !task.aside => Some(Follow::Same {
+                state: state.clone(),
+            }),
             _ => None,
         };
         let stopped = match &ran.outcome {
@@ -179,6 +229,35 @@ impl Finished {
             },
         )
     }
+}
+
+/// Commits an outcome in the transaction that its step wrote rows of its own in: both, or neither (rule 17.2). When that
+/// cannot be, or nobody can tell whether it was, the claim is forgotten, and what is held without being known is given
+/// back: then the step runs again, unless it was committed.
+pub(super) async fn land_within(mut finished: Finished, shared: Arc<Shared>) -> Landed {
+    let mut landed = Landed::default();
+    let Some(within) = finished.ran.within.take() else {
+        return landed;
+    };
+    let (mut commit, mut sent) = finished.send(&shared);
+    (commit.keep, sent.follows) = (false, None);
+    let op = Op::Commit {
+        commits: vec![commit],
+        serves: Vec::new(),
+    };
+    let committed = match within.finish(op).await {
+        Ok(Answer::Committed(mut each)) => each.pop(),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!(%error, instance = %sent.task.id, "a step's own transaction was not committed; it runs again");
+            landed.unsure = true;
+            None
+        }
+    };
+    landed
+        .commits
+        .push((committed.unwrap_or(Committed::Stale), sent));
+    landed
 }
 
 /// Gives back what this worker holds without knowing: claims whose answer got lost.

@@ -17,12 +17,14 @@ use super::settings::Settings;
 use super::stats::Counters;
 use super::{Retention, Runner, Stats, lease, retention, timers};
 use crate::Error;
+use crate::fold::{Mail, Submit};
 
 /// What the tasks of one engine share.
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
+    pub mail: Submit<Mail>,
     pub runners: HashMap<Lane, Arc<dyn Runner>>,
     pub lanes: Vec<Lane>,
     pub worker: AtomicI64,
@@ -87,23 +89,25 @@ impl Shared {
 #[derive(Clone)]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
+    mail: Submit<Mail>,
     settings: Settings,
     named: Result<(), Refusal>,
     runners: Vec<Arc<dyn Runner>>,
 }
 
 impl EngineBuilder {
-    pub(crate) fn new(store: Arc<dyn Store>, settings: Settings) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, mail: Submit<Mail>, settings: Settings) -> Self {
         Self {
             store,
+            mail,
             settings,
             named: Ok(()),
             runners: Vec::new(),
         }
     }
 
-    pub(crate) fn runner(mut self, make: impl FnOnce(Arc<dyn Clock>) -> Arc<dyn Runner>) -> Self {
-        self.runners.push(make(self.store.clock()));
+    pub(crate) fn runner(mut self, make: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Runner>) -> Self {
+        self.runners.push(make(self.store.clone()));
         self
     }
 
@@ -171,8 +175,10 @@ impl EngineBuilder {
         self.named?;
         let mut runners: HashMap<Lane, Arc<dyn Runner>> = HashMap::new();
         let mut declared = Vec::new();
+        let mut contracts = Vec::new();
         for runner in self.runners {
-            let one = runner.declared()?;
+            let (one, contract) = runner.declared()?;
+            contracts.extend(contract);
             let lane = Lane {
                 machine: one.machine.clone(),
                 version: one.version,
@@ -198,6 +204,7 @@ impl EngineBuilder {
             store: self.store,
             clock,
             settings: self.settings,
+            mail: self.mail,
             runners,
             lanes,
             worker: AtomicI64::new(0),
@@ -210,7 +217,11 @@ impl EngineBuilder {
         });
         // Listening begins before the first look, so that nothing can fall between the two.
         let (news, due_news) = (shared.store.listen(), shared.store.listen());
-        shared.store.run(Arc::from([Op::Declare(declared)])).await?;
+        let declare = Op::Declare {
+            machines: declared,
+            contracts,
+        };
+        shared.store.run(Arc::from([declare])).await?;
         lease::register(&shared, shared.settings.name.clone()).await?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let tasks = vec![

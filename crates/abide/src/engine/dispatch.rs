@@ -11,13 +11,15 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::batch::{Ask, Batch, Finished, Landed, Sent, search};
+use super::batch::{Ask, Batch, Finished, Landed, Sent, land_within, search};
 use super::builder::Shared;
 use super::settings::Crash;
 use super::stats::add;
 use super::{Ran, Task, lease};
+use crate::fold::{Mail, Request};
 
 /// What others may ask of the dispatcher.
 pub(super) enum Command {
@@ -58,6 +60,15 @@ impl Queue {
     }
 }
 
+/// What this worker knows of an instance that it holds.
+#[derive(Default)]
+struct Held {
+    /// How often it was claimed: a claim that was lost may be made anew before the step that it was lost to has ended.
+    times: usize,
+    /// Cancelled when the instance is.
+    cancelled: CancellationToken,
+}
+
 pub(super) struct Dispatcher {
     shared: Arc<Shared>,
     news: Listener,
@@ -67,10 +78,18 @@ pub(super) struct Dispatcher {
     queues: Vec<Queue>,
     /// What has run and is not committed.
     pending: VecDeque<Finished>,
-    /// What this worker knows that it holds, and how often: a claim that was lost may be made anew before the step that
-    /// it was lost to has ended.
-    held: HashMap<InstanceId, usize>,
+    /// Signals and updates that this process sends.
+    letters: mpsc::UnboundedReceiver<Request<Mail>>,
+    /// Those that are not delivered.
+    mail: VecDeque<Request<Mail>>,
+    /// Whether the last transaction delivered mail, and outcomes have their turn.
+    outcomes_next: bool,
+    /// What this worker knows that it holds.
+    held: HashMap<InstanceId, Held>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
+    /// What goes on without taking a writer's place: looks at what runs here, outcomes in a step's own transaction.
+    beside: FuturesUnordered<BoxFuture<'static, Landed>>,
+    looking: bool,
     claims_under_way: usize,
     /// Claims may have been made that are not in `held`.
     unsure: bool,
@@ -104,8 +123,13 @@ impl Dispatcher {
             finish,
             queues: queues.collect(),
             pending: VecDeque::new(),
+            letters: shared.mail.engage(),
+            mail: VecDeque::new(),
+            outcomes_next: false,
             held: HashMap::new(),
             under_way: FuturesUnordered::new(),
+            beside: FuturesUnordered::new(),
+            looking: false,
             claims_under_way: 0,
             unsure: false,
             searching: false,
@@ -127,7 +151,9 @@ impl Dispatcher {
                 () = stop.cancelled() => {}
                 () = self.shared.kill.cancelled() => {}
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 Some(finished) = self.finished.recv() => self.gather(finished).await,
+                Some(letter) = self.letters.recv() => self.gather_mail(letter).await,
                 effects = self.news.next() => match effects {
                     Some(effects) => self.hear(&effects),
                     None => break,
@@ -143,13 +169,37 @@ impl Dispatcher {
     /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills
     /// by itself under load, and a single outcome waits for nobody.
     async fn gather(&mut self, first: Finished) {
-        self.pending.push_back(first);
+        self.take(first);
         let mut before = 0;
         while self.pending.len() > before && self.pending.len() < self.shared.settings.batch {
             before = self.pending.len();
             tokio::task::yield_now().await;
             while let Ok(finished) = self.finished.try_recv() {
-                self.pending.push_back(finished);
+                self.take(finished);
+            }
+        }
+    }
+
+    /// Takes what has run: to be committed with others, or in a transaction of its own.
+    fn take(&mut self, finished: Finished) {
+        if finished.ran.within.is_none() {
+            self.pending.push_back(finished);
+            return;
+        }
+        let landing = land_within(finished, self.shared.clone());
+        // It has its own connection, and takes no writer's place.
+        self.beside.push(landing.boxed());
+    }
+
+    /// Takes what is to be delivered, like [`gather`](Self::gather).
+    async fn gather_mail(&mut self, first: Request<Mail>) {
+        self.mail.push_back(first);
+        let mut before = 0;
+        while self.mail.len() > before && self.mail.len() < self.shared.settings.batch {
+            before = self.mail.len();
+            tokio::task::yield_now().await;
+            while let Ok(letter) = self.letters.try_recv() {
+                self.mail.push_back(letter);
             }
         }
     }
@@ -161,6 +211,34 @@ impl Dispatcher {
                 queue.wakes += 1;
             }
         }
+        for id in &effects.cancelled {
+            if let Some(held) = self.held.get(id) {
+                held.cancelled.cancel();
+            }
+        }
+        if effects.anything {
+            self.look_for_ended();
+        }
+    }
+
+    /// Looks whether what runs here was cancelled elsewhere, and nobody said so.
+    fn look_for_ended(&mut self) {
+        if self.held.is_empty() || self.looking {
+            return;
+        }
+        self.looking = true;
+        let ids: Vec<InstanceId> = self.held.keys().copied().collect();
+        let store = self.shared.store.clone();
+        let look = async move {
+            // What cannot be seen now is looked for again with the next poll.
+            let ended = store.endings(&ids).await.unwrap_or_default().0;
+            Landed {
+                looked: true,
+                ended: ended.into_iter().map(|ending| ending.id).collect(),
+                ..Landed::default()
+            }
+        };
+        self.beside.push(look.boxed());
     }
 
     fn obey(&mut self, command: Command) {
@@ -182,7 +260,9 @@ impl Dispatcher {
 
     fn tell_idlers(&mut self) {
         let busy = !self.under_way.is_empty()
+            || !self.beside.is_empty()
             || !self.pending.is_empty()
+            || !self.mail.is_empty()
             || !self.held.is_empty()
             || self.queues.iter().any(|queue| queue.hungry);
         if !busy {
@@ -218,14 +298,23 @@ impl Dispatcher {
                 return;
             }
             self.claims_under_way += batch.claims.len();
-            self.under_way.push(batch.land(self.shared.clone()).boxed());
+            let shared = self.shared.clone();
+            self.under_way.push(if batch.mail.is_empty() {
+                batch.land(shared).boxed()
+            } else {
+                batch.post(shared).boxed()
+            });
         }
     }
 
     fn next_batch(&mut self, worth: usize) -> Batch {
         let most = self.shared.settings.batch;
         let mut batch = Batch::default();
-        if self.pending.len() >= worth {
+        let mail_first = !self.outcomes_next || self.pending.len() < worth;
+        if self.mail.len() >= worth && mail_first {
+            self.take_mail(&mut batch, most);
+        } else if self.pending.len() >= worth {
+            self.outcomes_next = false;
             batch
                 .finished
                 .extend(self.pending.drain(..most.min(self.pending.len())));
@@ -242,7 +331,10 @@ impl Dispatcher {
                 .filter(|one| one.task.queue == queue.name && leaves(&one.ran))
                 .count();
             let free = (queue.places + leaving).saturating_sub(queue.taken);
-            if queue.hungry && free > 0 && (free >= worth || !batch.finished.is_empty()) {
+            // What mail wakes is claimed in the same commit.
+            let hungry = queue.hungry || !batch.mail.is_empty();
+            let busy = !batch.finished.is_empty() || !batch.mail.is_empty();
+            if hungry && free > 0 && (free >= worth || busy) {
                 let limit = free.min(most);
                 queue.taken += limit;
                 queue.hungry = queue.plenty;
@@ -261,11 +353,28 @@ impl Dispatcher {
         batch
     }
 
+    fn take_mail(&mut self, batch: &mut Batch, most: usize) {
+        self.outcomes_next = true;
+        let mut size = 0;
+        while let Some(letter) = self.mail.front()
+            && (size == 0 || size + letter.items.len() <= most)
+        {
+            size += letter.items.len();
+            batch.mail.extend(self.mail.pop_front());
+        }
+    }
+
     /// Takes in what a transaction came to.
     fn settle(&mut self, landed: Landed) {
         self.claims_under_way -= landed.claims.len();
         self.unsure |= landed.unsure;
         self.searching &= !landed.searched;
+        self.looking &= !landed.looked;
+        for id in &landed.ended {
+            if let Some(held) = self.held.get(id) {
+                held.cancelled.cancel();
+            }
+        }
         if landed.dead {
             return;
         }
@@ -298,8 +407,9 @@ impl Dispatcher {
             }
             let now = self.shared.clock.now();
             for one in claimed {
-                let (claim, task) = Task::of(one, now);
-                *self.held.entry(task.id).or_default() += 1;
+                let held = self.held.entry(one.claim.id()).or_default();
+                held.times += 1;
+                let (claim, task) = Task::of(one, held.cancelled.clone(), now);
                 self.start(claim, Arc::new(task));
             }
         }
@@ -316,10 +426,8 @@ impl Dispatcher {
             Committed::Kept(claim) => {
                 add(&counters.committed, 1);
                 match sent.follows {
-                    Some((step, state)) => {
-                        self.start(claim, Arc::new(sent.task.followed_by(step, state)))
-                    }
-                    // Only a `next` is ever kept.
+                    Some(next) => self.start(claim, Arc::new(sent.task.followed_by(next))),
+                    // Only what something follows is ever kept.
                     None => self.let_go(&sent.task),
                 }
             }
@@ -352,7 +460,12 @@ impl Dispatcher {
             tracing::error!(instance = %task.id, machine = %task.lane.machine, "claimed without code for it");
             return;
         };
-        self.spawn(claim, task.clone(), runner.run(task));
+        let code = if task.answers() {
+            runner.answer(task.clone())
+        } else {
+            runner.run(task.clone())
+        };
+        self.spawn(claim, task, code);
     }
 
     /// Asks the error handler about an outcome that was refused. When that was the handler's own, there is nobody left
@@ -374,6 +487,7 @@ impl Dispatcher {
                 Ran {
                     outcome: Outcome::Stop { reason },
                     error,
+                    within: None,
                 }
             }
             .boxed(),
@@ -385,6 +499,7 @@ impl Dispatcher {
                 std::future::ready(Ran {
                     outcome: Outcome::Stop { reason },
                     error: error.or(Some(why)),
+                    within: None,
                 })
                 .boxed()
             }
@@ -408,6 +523,7 @@ impl Dispatcher {
                         reason: reason.clone(),
                     },
                     error: Some(reason),
+                    within: None,
                 }
             });
             // The dispatcher is gone only when the worker was killed.
@@ -437,10 +553,22 @@ impl Dispatcher {
         self.under_way.push(given.boxed());
     }
 
+    /// Hands what is not delivered to the task that would do it without an engine.
+    fn hand_mail_back(&mut self) {
+        self.letters.close();
+        while let Ok(letter) = self.letters.try_recv() {
+            self.mail.push_back(letter);
+        }
+        for letter in self.mail.drain(..) {
+            // Nobody is left to tell when that is gone.
+            let _ = self.shared.mail.fold(letter);
+        }
+    }
+
     fn let_go(&mut self, task: &Task) {
-        if let Some(times) = self.held.get_mut(&task.id) {
-            *times -= 1;
-            if *times == 0 {
+        if let Some(held) = self.held.get_mut(&task.id) {
+            held.times -= 1;
+            if held.times == 0 {
                 self.held.remove(&task.id);
             }
         }
@@ -455,11 +583,15 @@ impl Dispatcher {
 
     /// Commits what still finishes within the grace time, drops the rest, and gives it back (rule 6.7).
     async fn finish_up(mut self) {
+        self.hand_mail_back();
         let died = self.shared.kill.is_cancelled();
         let grace = tokio::time::sleep(self.shared.settings.grace);
         tokio::pin!(grace);
-        while !self.held.is_empty() || !self.under_way.is_empty() {
-            if self.shared.kill.is_cancelled() && self.under_way.is_empty() {
+        while !self.held.is_empty() || !self.under_way.is_empty() || !self.beside.is_empty() {
+            if self.shared.kill.is_cancelled()
+                && self.under_way.is_empty()
+                && self.beside.is_empty()
+            {
                 break;
             }
             if !self.shared.kill.is_cancelled() {
@@ -467,6 +599,7 @@ impl Dispatcher {
             }
             tokio::select! {
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {
                     self.gather(finished).await;
                 }
@@ -493,5 +626,8 @@ impl Dispatcher {
 
 /// Whether an outcome surely ends this worker's hold.
 fn leaves(ran: &Ran) -> bool {
-    !matches!(ran.outcome, Outcome::Next { delay_ms: 0, .. })
+    !matches!(
+        ran.outcome,
+        Outcome::Next { delay_ms: 0, .. } | Outcome::Answer { .. }
+    )
 }

@@ -16,6 +16,6 @@ mod timers;
 
 pub use builder::{Engine, EngineBuilder};
 pub use retention::Retention;
-pub(crate) use runner::{Ran, Runner, Task};
+pub(crate) use runner::{Follow, Ran, Runner, Task};
 pub(crate) use settings::{Crash, CrashPoint, Settings};
 pub use stats::Stats;

@@ -3,29 +3,35 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Cause, Child, Claim, Claimed, Declared, InstanceId, Json, Key, Lane, Name, Outcome, Priority,
-    Refusal, Timestamp,
+    Cause, Child, Claim, Claimed, Command, Contract, Declared, InstanceId, Json, Key, Lane, Name,
+    Outcome, Priority, Refusal, Timestamp,
 };
+use abide_kernel::OwnTransaction;
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 /// Code for one machine in one version.
 pub(crate) trait Runner: Send + Sync + 'static {
     /// How it is declared.
-    fn declared(&self) -> Result<Declared, Refusal>;
+    fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal>;
 
     /// Runs a step. Errors and panics have been answered for.
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran>;
 
-    /// Answers for a step whose outcome was refused.
+    /// Answers the updates that a task came with.
+    fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran>;
+
+    /// Answers for a step, or for updates, whose outcome was refused.
     fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran>;
 }
 
 /// What a step came to.
-#[derive(Debug)]
 pub(crate) struct Ran {
     pub outcome: Outcome,
     /// The error that the outcome answers for.
     pub error: Option<String>,
+    /// The transaction that it is to be committed in.
+    pub within: Option<Box<dyn OwnTransaction>>,
 }
 
 /// One step to run.
@@ -43,6 +49,14 @@ pub(crate) struct Task {
     pub cause: Cause,
     pub timed_out: bool,
     pub children: Vec<Child>,
+    /// The signals that it waited for.
+    pub awaited: Vec<Command>,
+    /// The updates to answer before the step runs.
+    pub updates: Vec<Command>,
+    /// Whether there is nothing to run but the updates.
+    pub aside: bool,
+    /// Cancelled when the instance is.
+    pub cancelled: CancellationToken,
     /// How many steps ran before this one without going through the queue, and since when.
     pub chain: u32,
     pub chain_since: Timestamp,
@@ -50,7 +64,7 @@ pub(crate) struct Task {
 
 impl Task {
     /// What a claim asks to run.
-    pub fn of(claimed: Claimed, now: Timestamp) -> (Claim, Self) {
+    pub fn of(claimed: Claimed, cancelled: CancellationToken, now: Timestamp) -> (Claim, Self) {
         let task = Self {
             id: claimed.claim.id(),
             key: claimed.key,
@@ -67,29 +81,76 @@ impl Task {
             cause: claimed.cause,
             timed_out: claimed.timed_out,
             children: claimed.children,
+            awaited: claimed.awaited,
+            updates: claimed.updates,
+            aside: claimed.aside,
+            cancelled,
             chain: 0,
             chain_since: now,
         };
         (claimed.claim, task)
     }
 
-    /// The step that follows this one under the same claim.
-    pub fn followed_by(&self, step: Name, state: Json) -> Self {
-        Self {
+    /// Whether updates are to be answered before anything runs.
+    pub fn answers(&self) -> bool {
+        self.aside || !self.updates.is_empty()
+    }
+
+    /// What follows this under the same claim.
+    pub fn followed_by(&self, next: Follow) -> Self {
+        let common = Self {
             id: self.id,
             key: self.key.clone(),
             lane: self.lane.clone(),
-            step,
-            step_seq: self.step_seq.saturating_add(1),
-            attempt: 0,
-            state,
+            step: self.step.clone(),
+            step_seq: self.step_seq,
+            attempt: self.attempt,
+            state: self.state.clone(),
             queue: self.queue.clone(),
             priority: self.priority,
-            cause: Cause::Next,
-            timed_out: false,
+            cause: self.cause,
+            timed_out: self.timed_out,
             children: Vec::new(),
+            awaited: Vec::new(),
+            updates: Vec::new(),
+            aside: false,
+            cancelled: self.cancelled.clone(),
             chain: self.chain.saturating_add(1),
             chain_since: self.chain_since,
+        };
+        match next {
+            Follow::Step { step, state } => Self {
+                step,
+                step_seq: self.step_seq.saturating_add(1),
+                attempt: 0,
+                state,
+                cause: Cause::Next,
+                timed_out: false,
+                ..common
+            },
+            Follow::Same { state } => Self {
+                state: state.unwrap_or_else(|| self.state.clone()),
+                children: self.children.clone(),
+                awaited: self.awaited.clone(),
+                ..common
+            },
         }
     }
+}
+
+/// What follows a commit that keeps its claim.
+#[derive(Debug)]
+pub(crate) enum Follow {
+    /// Another step.
+    Step {
+        /// Which.
+        step: Name,
+        /// What it runs on.
+        state: Json,
+    },
+    /// The step that the updates went before.
+    Same {
+        /// What they have made of its state.
+        state: Option<Json>,
+    },
 }

@@ -1,11 +1,13 @@
 //! What a step is given.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{Cause, Child, InstanceId, Join, Key, Start};
 use abide_core::rules::retry::Retry;
+use abide_kernel::{OwnTransaction, Store};
 
 use super::outcome::Kind;
 use super::{Fault, Machine, Move, Outcome, retry_in, stop};
@@ -16,6 +18,7 @@ use crate::engine::Task;
 pub struct Context<M: Machine> {
     pub(super) task: Arc<Task>,
     pub(super) state: M::State,
+    pub(super) store: Arc<dyn Store>,
 }
 
 impl<M: Machine> Context<M> {
@@ -60,6 +63,16 @@ impl<M: Machine> Context<M> {
         self.task.timed_out
     }
 
+    /// Waits until the instance is cancelled: whatever the step answers then is dropped, so it may as well stop.
+    pub async fn cancelled(&self) {
+        self.task.cancelled.cancelled().await;
+    }
+
+    /// Whether the instance was cancelled while this step runs.
+    pub fn is_cancelled(&self) -> bool {
+        self.task.cancelled.is_cancelled()
+    }
+
     /// The children of the barrier that this step joins, by id: how each ended, or that it has not, when the barrier
     /// opened before all had.
     pub fn children(&self) -> &[Child] {
@@ -98,6 +111,31 @@ impl<M: Machine> Context<M> {
         }
     }
 
+    /// Opens a transaction of the store's database, to write your own rows in and commit them together with the outcome:
+    /// for those rows the step is exactly once. If the claim was lost meanwhile, nothing of it is committed.
+    ///
+    /// The type says which database: `abide::sqlite::StepTransaction` or `abide::postgres::StepTransaction`. Finish it
+    /// with [`commit_with`](Self::commit_with); dropped before, it is rolled back.
+    pub async fn transaction<T: OwnTransaction>(&self) -> Result<T, Error> {
+        let opened: Box<dyn Any> = self.store.begin().await?;
+        opened
+            .downcast()
+            .map(|opened| *opened)
+            .map_err(|_| Error::Mismatch {
+                what: "the transaction",
+                problem: format!("the store is not the one of {}", std::any::type_name::<T>()),
+            })
+    }
+
+    /// The outcome, to be committed in that transaction, with all that was written in it:
+    /// `ctx.commit_with(transaction, done(receipt))`.
+    pub fn commit_with(&self, transaction: impl OwnTransaction, outcome: Outcome<M>) -> Outcome<M> {
+        Ok(Move {
+            within: Some(Box::new(transaction)),
+            ..outcome?
+        })
+    }
+
     /// What a retry policy makes of an error: the step again after a delay, or, when the attempts are spent, a stop with
     /// the error.
     pub fn retry_or_stop(&self, policy: &Retry, fault: &Fault) -> Outcome<M> {
@@ -118,7 +156,7 @@ pub struct Sleep<M> {
 impl<M: Machine> Sleep<M> {
     /// The step to run then.
     pub fn then(self, next: M::Step) -> Outcome<M> {
-        Ok(Move(Kind::Sleep {
+        Ok(Move::of(Kind::Sleep {
             time: self.time,
             next,
         }))
@@ -158,7 +196,7 @@ impl<M: Machine> Spawn<M> {
             timeout,
             ..
         } = self;
-        Ok(Move(Kind::Spawn {
+        Ok(Move::of(Kind::Spawn {
             children: children?,
             join,
             timeout,

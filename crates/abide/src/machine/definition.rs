@@ -1,6 +1,10 @@
 //! What can be started: a machine or a job.
 
-use abide_core::model::{Declared, Name, Refusal};
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use abide_core::model::{Contract, ContractId, Declared, Name, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,7 +19,25 @@ pub trait Definition {
 
     /// How it is declared to those who have no code for it.
     fn declared(&self) -> Result<Declared, Refusal>;
+
+    /// What signals and updates it takes; none when any signal will do.
+    fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
+        Ok(None)
+    }
 }
+
+/// A contract and its id.
+#[derive(Debug)]
+pub struct Agreement {
+    /// The id.
+    pub id: ContractId,
+    /// The contract.
+    pub contract: Contract,
+}
+
+/// What each machine's code says of its messages: made of its types once, not at every start.
+static AGREEMENTS: LazyLock<Mutex<HashMap<TypeId, Option<Arc<Agreement>>>>> =
+    LazyLock::new(Mutex::default);
 
 impl<M: Machine> Definition for M {
     type Input = M::State;
@@ -29,6 +51,24 @@ impl<M: Machine> Definition for M {
             first_step: Name::new(first)?,
             queue: Name::new(M::QUEUE)?,
             history: M::HISTORY,
+            contract: self.agreement()?.map(|agreement| agreement.id),
         })
+    }
+
+    fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
+        let of = TypeId::of::<M>();
+        let known = || AGREEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agreement) = known().get(&of) {
+            return Ok(agreement.clone());
+        }
+        // Outside the lock: this is the user's code.
+        let agreement = M::messages().contract()?.map(|contract| {
+            Arc::new(Agreement {
+                id: contract.id(),
+                contract,
+            })
+        });
+        known().insert(of, agreement.clone());
+        Ok(agreement)
     }
 }

@@ -5,15 +5,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{self, Declared, Json, Name, Refusal};
+use abide_core::model::{self, Contract, Declared, Json, Name, Refusal};
 use abide_core::rules::retry::Retry;
-use abide_kernel::Clock;
+use abide_kernel::{Clock, Store};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::guard::{caught, guarded};
-use super::runner::as_ms;
+use super::runner::{as_ms, fail_updates};
 use super::{Definition, Fault, FaultKind};
 use crate::BoxError;
 use crate::engine::{Ran, Runner, Task};
@@ -101,6 +101,7 @@ impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
             first_step: Name::new(STEP)?,
             queue: Name::new(self.queue)?,
             history: self.history,
+            contract: None,
         })
     }
 }
@@ -118,7 +119,8 @@ where
     F: Fn(A) -> R + Send + Sync + 'static,
     R: Future<Output = Result<O, BoxError>> + Send,
 {
-    pub fn new(job: Job<A, O>, code: F, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(job: Job<A, O>, code: F, store: &dyn Store) -> Self {
+        let clock = store.clock();
         Self { job, code, clock }
     }
 
@@ -156,6 +158,7 @@ where
         Ran {
             outcome,
             error: Some(fault.to_string()),
+            within: None,
         }
     }
 }
@@ -167,8 +170,18 @@ where
     F: Fn(A) -> R + Send + Sync + 'static,
     R: Future<Output = Result<O, BoxError>> + Send,
 {
-    fn declared(&self) -> Result<Declared, Refusal> {
-        Definition::declared(&self.job)
+    fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal> {
+        Ok((Definition::declared(&self.job)?, None))
+    }
+
+    fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
+        // None is ever accepted: a job declares no update.
+        let outcome = fail_updates(&task, "a job takes no updates");
+        Box::pin(std::future::ready(Ran {
+            outcome,
+            error: None,
+            within: None,
+        }))
     }
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
@@ -177,6 +190,7 @@ where
                 Ok(result) => Ran {
                     outcome: model::Outcome::Done { result },
                     error: None,
+                    within: None,
                 },
                 Err(fault) => self.handled(&task, &fault),
             }
@@ -184,6 +198,11 @@ where
     }
 
     fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran> {
-        Box::pin(async move { self.handled(&task, &Fault::new(FaultKind::Outcome, why)) })
+        Box::pin(async move {
+            if task.answers() {
+                return self.answer(task).await;
+            }
+            self.handled(&task, &Fault::new(FaultKind::Outcome, why))
+        })
     }
 }

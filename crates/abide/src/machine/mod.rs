@@ -5,18 +5,22 @@ mod definition;
 mod fault;
 mod guard;
 mod job;
+mod messages;
 mod outcome;
 mod runner;
 mod step;
+mod waiting;
 
 pub use context::{Context, Sleep, Spawn};
-pub use definition::Definition;
+pub use definition::{Agreement, Definition};
 pub use fault::{Fault, FaultKind};
 pub use job::Job;
 pub(crate) use job::JobRunner;
-pub use outcome::{Move, Outcome, done, next, next_in, retry_in, stop};
+pub use messages::{Answer, Call, Messages, Reply, reply};
+pub use outcome::{Move, Outcome, continue_as_new, done, next, next_in, retry_in, stop};
 pub(crate) use runner::MachineRunner;
 pub use step::Step;
+pub use waiting::{SignalName, WaitFor};
 
 use std::future::Future;
 use std::time::Duration;
@@ -50,8 +54,8 @@ pub trait Machine: Send + Sync + Sized + 'static {
     /// What it comes to.
     type Output: Serialize + DeserializeOwned + Send;
 
-    /// Runs a step and answers what comes next: [`next`], [`done`], [`stop`], [`retry_in`], [`Context::sleep`],
-    /// [`Context::spawn`]. The state is stored as the step leaves it in `ctx`.
+    /// Runs a step and answers what comes next: [`next`], [`done`], [`stop`], [`retry_in`], [`continue_as_new`],
+    /// [`Context::wait_for`], [`Context::sleep`], [`Context::spawn`]. The state is stored as the step leaves it in `ctx`.
     ///
     /// An error or a panic goes to [`on_error`](Self::on_error).
     fn step(
@@ -70,6 +74,30 @@ pub trait Machine: Send + Sync + Sized + 'static {
         ctx: &mut Context<Self>,
     ) -> impl Future<Output = Outcome<Self>> + Send {
         let answer = ctx.retry_or_stop(&self.retry(), fault);
+        async move { answer }
+    }
+
+    /// The signals and updates that it takes. Unless you write it: any signal, and no update.
+    fn messages() -> Messages {
+        Messages::any()
+    }
+
+    /// Answers an update, whatever the instance is doing, between two steps. The state is committed with the answer as
+    /// this leaves it in `ctx`; an error changes nothing and is what the sender is told.
+    ///
+    /// Unless you write it, every update is answered with an error.
+    fn on_update(
+        &self,
+        call: &Call<'_>,
+        ctx: &mut Context<Self>,
+    ) -> impl Future<Output = Answer<Self>> + Send {
+        let _ = ctx;
+        let answer = Err(format!(
+            "machine {} declares the update {:?} and has no on_update to answer it",
+            Self::NAME,
+            call.name()
+        )
+        .into());
         async move { answer }
     }
 

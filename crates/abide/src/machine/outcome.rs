@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abide_core::model::{Join, Start};
+use abide_core::model::{Join, Name, Start};
+use abide_kernel::OwnTransaction;
 
 use super::Machine;
 use crate::BoxError;
@@ -11,7 +12,17 @@ use crate::BoxError;
 pub type Outcome<M> = Result<Move<M>, BoxError>;
 
 /// What comes next. Made by [`next`], [`done`] and their like, and by [`Context`](super::Context).
-pub struct Move<M: Machine>(pub(super) Kind<M>);
+pub struct Move<M: Machine> {
+    pub(super) kind: Kind<M>,
+    /// The transaction that it is to be committed in.
+    pub(super) within: Option<Box<dyn OwnTransaction>>,
+}
+
+impl<M: Machine> Move<M> {
+    pub(super) fn of(kind: Kind<M>) -> Self {
+        Self { kind, within: None }
+    }
+}
 
 pub(super) enum Kind<M: Machine> {
     Next {
@@ -31,13 +42,21 @@ pub(super) enum Kind<M: Machine> {
         timeout: Option<Duration>,
         next: M::Step,
     },
+    Wait {
+        signals: Vec<Name>,
+        timeout: Option<Duration>,
+        next: M::Step,
+    },
     Done(M::Output),
     Stop(String),
+    Continue {
+        step: M::Step,
+    },
 }
 
 impl<M: Machine> std::fmt::Debug for Move<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
+        match &self.kind {
             Kind::Next { step, delay } => {
                 write!(f, "next({}, after {delay:?})", super::Step::name(*step))
             }
@@ -53,6 +72,12 @@ impl<M: Machine> std::fmt::Debug for Move<M> {
                     super::Step::name(*next)
                 )
             }
+            Kind::Wait { signals, next, .. } => {
+                write!(f, "wait({signals:?}, then {})", super::Step::name(*next))
+            }
+            Kind::Continue { step } => {
+                write!(f, "continue_as_new({})", super::Step::name(*step))
+            }
             Kind::Done(_) => f.write_str("done"),
             Kind::Stop(reason) => write!(f, "stop({reason:?})"),
         }
@@ -66,21 +91,27 @@ pub fn next<M: Machine>(step: M::Step) -> Outcome<M> {
 
 /// Go on to another step after a delay.
 pub fn next_in<M: Machine>(delay: Duration, step: M::Step) -> Outcome<M> {
-    Ok(Move(Kind::Next { step, delay }))
+    Ok(Move::of(Kind::Next { step, delay }))
 }
 
 /// Run the same step again after a delay: your own decision, not an error. The engine counts the attempts
 /// ([`Context::attempt`](super::Context::attempt)) and sets no limit.
 pub fn retry_in<M: Machine>(delay: Duration) -> Outcome<M> {
-    Ok(Move(Kind::Retry { delay }))
+    Ok(Move::of(Kind::Retry { delay }))
 }
 
 /// End well, with what it came to.
 pub fn done<M: Machine>(output: M::Output) -> Outcome<M> {
-    Ok(Move(Kind::Done(output)))
+    Ok(Move::of(Kind::Done(output)))
 }
 
 /// End badly, for that reason.
 pub fn stop<M: Machine>(reason: impl std::fmt::Display) -> Outcome<M> {
-    Ok(Move(Kind::Stop(reason.to_string())))
+    Ok(Move::of(Kind::Stop(reason.to_string())))
+}
+
+/// Close this run and open the next one of its chain at that step, with the state as the step leaves it. The key, what
+/// is pending in the inbox, and the place at a parent's barrier go over to it; its history begins anew.
+pub fn continue_as_new<M: Machine>(step: M::Step) -> Outcome<M> {
+    Ok(Move::of(Kind::Continue { step }))
 }

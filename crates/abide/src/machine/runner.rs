@@ -3,26 +3,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{self, Declared, Json, Name, Refusal};
-use abide_kernel::Clock;
+use abide_core::model::{self, Contract, Declared, Json, Name, Refusal};
+use abide_kernel::{Clock, OwnTransaction, Store};
 use futures_util::future::BoxFuture;
 
 use super::guard::{caught, guarded};
 use super::outcome::Kind;
-use super::{Context, Definition, Fault, FaultKind, Machine, Move, Step};
+use super::{Call, Context, Definition, Fault, FaultKind, Machine, Move, Reply, Step};
 use crate::engine::{Ran, Runner, Task};
+
+/// The transaction that an outcome is to be committed in, if it asks for one.
+type Within = Option<Box<dyn OwnTransaction>>;
 
 pub(crate) struct MachineRunner<M> {
     machine: M,
+    store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 }
 
 impl<M: Machine> MachineRunner<M> {
-    pub fn new(machine: M, clock: Arc<dyn Clock>) -> Self {
-        Self { machine, clock }
+    pub fn new(machine: M, store: Arc<dyn Store>) -> Self {
+        Self {
+            machine,
+            clock: store.clock(),
+            store,
+        }
     }
 
-    async fn step(&self, task: &Arc<Task>) -> Result<model::Outcome, Fault> {
+    async fn step(&self, task: &Arc<Task>) -> Result<(model::Outcome, Within), Fault> {
         let at = M::Step::parse(task.step.as_str()).ok_or_else(|| unknown_step::<M>(task))?;
         let mut ctx = self.context(task)?;
         let limit = self.machine.time_limit(at);
@@ -30,6 +38,70 @@ impl<M: Machine> MachineRunner<M> {
         let code = async { self.machine.step(at, &mut ctx).await };
         let answer = guarded(code, limit, &*self.clock).await?;
         stored(answer, ctx.state)
+    }
+
+    /// Answers updates one after the other, each on the state that the last one left; one that fails leaves it as it
+    /// was. The first that wants more than an answer is the last.
+    async fn updates(&self, task: &Arc<Task>) -> model::Outcome {
+        let mut answered = Vec::with_capacity(task.updates.len());
+        let mut state: Option<Json> = None;
+        for update in &task.updates {
+            let handled = caught(self.update(task, state.as_ref(), update)).await;
+            let (result, error, then) = match handled {
+                Ok((result, left, then)) => {
+                    state = Some(left);
+                    (result, None, then)
+                }
+                Err(fault) => (Json::null(), Some(fault.to_string()), None),
+            };
+            answered.push(model::Answered {
+                update_id: update.id,
+                result,
+                error,
+            });
+            if then.is_some() {
+                return model::Outcome::Answer {
+                    updates: answered,
+                    state,
+                    then: then.map(Box::new),
+                };
+            }
+        }
+        model::Outcome::Answer {
+            updates: answered,
+            state,
+            then: None,
+        }
+    }
+
+    /// Answers one update: the answer, the state that it leaves, and what the instance does then.
+    async fn update(
+        &self,
+        task: &Arc<Task>,
+        state: Option<&Json>,
+        update: &model::Command,
+    ) -> Result<(Json, Json, Option<model::Outcome>), Fault> {
+        let mut ctx = self.context(task)?;
+        if let Some(state) = state {
+            ctx.state = self.read_state(state)?;
+        }
+        let code = async { self.machine.on_update(&Call(update), &mut ctx).await };
+        let Reply { result, then } = guarded(code, None, &*self.clock).await?;
+        let left = Json::of(&ctx.state).map_err(|error| {
+            Fault::new(
+                FaultKind::Outcome,
+                format!("the state cannot be stored: {error}"),
+            )
+        })?;
+        let then = match then.map(|then| stored(then, ctx.state)).transpose()? {
+            Some((_, Some(_))) => {
+                let text = "an update is not committed in a transaction of the step's".to_owned();
+                return Err(Fault::new(FaultKind::Outcome, text));
+            }
+            Some((then, None)) => Some(then),
+            None => None,
+        };
+        Ok((result, left, then))
     }
 
     /// Asks the error handler; when that fails too, both messages stop the instance (rule 5.2).
@@ -40,49 +112,71 @@ impl<M: Machine> MachineRunner<M> {
             let answer = guarded(code, None, &*self.clock).await?;
             stored(answer, ctx.state)
         };
-        let outcome = match caught(answer).await {
-            Ok(outcome) => outcome,
+        let (outcome, within) = match caught(answer).await {
+            Ok(answered) => answered,
             // The state cannot be read by this code, so no handler can be asked: that is the one message there is.
-            Err(second) if second.kind() == FaultKind::Unreadable => model::Outcome::Stop {
-                reason: fault.to_string(),
-            },
+            Err(second) if second.kind() == FaultKind::Unreadable => {
+                let reason = fault.to_string();
+                (model::Outcome::Stop { reason }, None)
+            }
             Err(second) => {
                 let reason = format!("{fault}; and its error handler failed: {second}");
-                model::Outcome::Stop { reason }
+                (model::Outcome::Stop { reason }, None)
             }
         };
         Ran {
             outcome,
             error: Some(fault.to_string()),
+            within,
         }
     }
 
-    fn context(&self, task: &Arc<Task>) -> Result<Context<M>, Fault> {
-        let state = task.state.to().map_err(|error| {
+    fn read_state(&self, state: &Json) -> Result<M::State, Fault> {
+        state.to().map_err(|error| {
             let text = format!(
                 "the state of {} does not fit its type: {error}",
                 std::any::type_name::<M>()
             );
             Fault::new(FaultKind::Unreadable, text)
-        })?;
+        })
+    }
+
+    fn context(&self, task: &Arc<Task>) -> Result<Context<M>, Fault> {
         Ok(Context {
             task: task.clone(),
-            state,
+            state: self.read_state(&task.state)?,
+            store: self.store.clone(),
         })
     }
 }
 
 impl<M: Machine> Runner for MachineRunner<M> {
-    fn declared(&self) -> Result<Declared, Refusal> {
-        Definition::declared(&self.machine)
+    fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal> {
+        let declared = Definition::declared(&self.machine)?;
+        let agreement = self.machine.agreement()?;
+        Ok((
+            declared,
+            agreement.map(|agreement| agreement.contract.clone()),
+        ))
+    }
+
+    fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
+        Box::pin(async move {
+            Ran {
+                outcome: self.updates(&task).await,
+                error: None,
+                within: None,
+            }
+        })
     }
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
             match caught(self.step(&task)).await {
-                Ok(outcome) => Ran {
+                Ok((outcome, within)) => Ran {
                     outcome,
                     error: None,
+                    within,
                 },
                 Err(fault) => self.handled(&task, fault).await,
             }
@@ -91,6 +185,13 @@ impl<M: Machine> Runner for MachineRunner<M> {
 
     fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
+            if task.answers() {
+                return Ran {
+                    outcome: fail_updates(&task, &why),
+                    error: None,
+                    within: None,
+                };
+            }
             self.handled(&task, Fault::new(FaultKind::Outcome, why))
                 .await
         })
@@ -98,7 +199,7 @@ impl<M: Machine> Runner for MachineRunner<M> {
 }
 
 /// An outcome as it is stored, with the state as the step left it.
-fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<model::Outcome, Fault> {
+fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<(model::Outcome, Within), Fault> {
     let written = |error| {
         Fault::new(
             FaultKind::Outcome,
@@ -110,7 +211,7 @@ fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<model::Outcome
         Name::new(step.name())
             .map_err(|refusal| Fault::new(FaultKind::Outcome, refusal.to_string()))
     };
-    Ok(match answer.0 {
+    let outcome = match answer.kind {
         Kind::Next { step, delay } => model::Outcome::Next {
             step: name(step)?,
             state: state()?,
@@ -138,11 +239,41 @@ fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<model::Outcome
             join,
             timeout_ms: timeout.map(as_ms),
         },
+        Kind::Wait {
+            signals,
+            timeout,
+            next,
+        } => model::Outcome::Wait(model::Wait {
+            signals,
+            timeout_ms: timeout.map(as_ms),
+            next: name(next)?,
+            state: state()?,
+        }),
+        Kind::Continue { step } => model::Outcome::ContinueAsNew {
+            step: name(step)?,
+            state: state()?,
+            version: None,
+        },
         Kind::Done(output) => model::Outcome::Done {
             result: Json::of(&output).map_err(written)?,
         },
         Kind::Stop(reason) => model::Outcome::Stop { reason },
-    })
+    };
+    Ok((outcome, answer.within))
+}
+
+/// Answers all updates of a task with the same error.
+pub(super) fn fail_updates(task: &Task, why: &str) -> model::Outcome {
+    let failed = task.updates.iter().map(|update| model::Answered {
+        update_id: update.id,
+        result: Json::null(),
+        error: Some(why.to_owned()),
+    });
+    model::Outcome::Answer {
+        updates: failed.collect(),
+        state: None,
+        then: None,
+    }
 }
 
 /// A duration in whole milliseconds, never less than it was.

@@ -51,6 +51,7 @@ impl Kit {
         let store: Arc<dyn Store> =
             Arc::new(Memory::new(Arc::new(clock.clone()), Limits::default()));
         let abide = Abide::options().patience(Duration::ZERO).on(store.clone());
+        let mail = abide.client().mail.clone();
         let crashes = Crashes::default();
         // The bus of a store in memory loses nothing, so nobody has to look; and a worker dies when the test says so.
         let settings = Settings {
@@ -63,7 +64,7 @@ impl Kit {
         KitBuilder {
             abide,
             clock,
-            engine: EngineBuilder::new(store, settings),
+            engine: EngineBuilder::new(store, mail, settings),
             crashes,
         }
     }

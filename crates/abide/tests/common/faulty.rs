@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use abide::{BarrierNumber, Child, Filter, Instance, InstanceId, Page, QueueDepth, Target};
+use abide::{
+    BarrierNumber, Child, Command, CommandFilter, CommandId, CommandPage, Filter, Instance,
+    InstanceId, Json, Page, QueueDepth, Target,
+};
 use abide::{Timestamp, Worker};
-use abide_kernel::model::HistoryRow;
+use abide_kernel::model::{ContractId, HistoryRow};
 use abide_kernel::{Answer, Clock, Ending, Error, Listener, Op, Result, Store};
 use futures_util::future::BoxFuture;
 
@@ -107,6 +110,27 @@ impl Store for Faulty {
             None => self.store.endings(ids),
             Some(_) => Box::pin(async { Err(Error::Unavailable("it was made so".into())) }),
         }
+    }
+
+    fn commands<'a>(
+        &'a self,
+        filter: &'a CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<CommandPage>> {
+        self.store.commands(filter, before, limit)
+    }
+
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+        self.store.records(ids)
+    }
+
+    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
+        self.store.inbox(id)
+    }
+
+    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
+        self.store.contract(id)
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

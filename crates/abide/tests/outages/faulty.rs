@@ -92,7 +92,7 @@ on_every_store! {
     async fn whatever_is_lost_on_the_way_nothing_is_lost_in_the_end(lab: Lab) {
         // rules 1.1, 1.3, 5.4
         let dice = |ops: &[Op]| match fastrand::u8(..100) {
-            _ if ops.iter().any(|op| matches!(op, Op::Register(_) | Op::Declare(_) | Op::Reclaim { .. })) => None,
+            _ if ops.iter().any(|op| matches!(op, Op::Register(_) | Op::Declare { .. } | Op::Reclaim { .. })) => None,
             0..8 => Some(Trouble::Away),
             8..16 => Some(Trouble::Conflict),
             16..24 => Some(Trouble::Lost),

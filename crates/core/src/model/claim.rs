@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Child, Epoch, InstanceId, Json, Key, Kind, Name, Priority, Timestamp, WorkerId,
+    BarrierNumber, Child, Command, Epoch, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
+    Timestamp, WorkerId,
 };
 
 /// A worker's hold on an instance, fenced by its epoch.
@@ -119,6 +120,16 @@ pub struct Claimed {
     pub joins: Option<BarrierNumber>,
     /// The children of that barrier.
     pub children: Vec<Child>,
+    /// The pending signals that it waited for, in order.
+    pub awaited: Vec<Command>,
+    /// The updates to answer first, in order.
+    pub updates: Vec<Command>,
+    /// Whether there is nothing to run but the updates.
+    pub aside: bool,
+    /// What to load of its inbox.
+    pub inbox: Inbox,
+    /// The signals that it waited for.
+    pub awaits: Vec<Name>,
 }
 
 /// What made an instance run.

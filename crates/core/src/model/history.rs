@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BarrierNumber, InstanceId, Key, Name, NotJson, Status, Timestamp, WaitKind};
+use super::{
+    Accepts, BarrierNumber, CommandId, InstanceId, Key, Name, NotJson, Sequence, Status, Timestamp,
+    WaitId, WaitKind,
+};
 
 /// One event of an instance's history, as readers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,20 @@ pub enum Happening {
         /// Whose child it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<InstanceId>,
+        /// Which run of its chain it is.
+        run_number: u32,
+        /// The signals it takes, when its machine declares any.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        declared_signals: Vec<Name>,
+        /// What they must look like.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        declared_signal_contracts: Vec<Accepts>,
+        /// The updates it takes.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        declared_updates: Vec<Name>,
+        /// What they must look like.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        declared_update_contracts: Vec<Accepts>,
     },
     /// A step answered, and its outcome was committed.
     StepCompleted {
@@ -89,6 +106,88 @@ pub enum Happening {
         /// Until when.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
+        /// The wait's id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_id: Option<WaitId>,
+    },
+    /// A signal came into its inbox.
+    SignalReceived {
+        /// Its record.
+        command_id: CommandId,
+        /// Its name.
+        name: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+        /// The wait that it ended, or its own id when nobody waited for it.
+        wait_id: WaitId,
+        /// Who sent it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<String>,
+    },
+    /// A step consumed a signal.
+    SignalApplied {
+        /// Its record.
+        command_id: CommandId,
+        /// Its name.
+        name: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+        /// The wait that took it.
+        wait_id: WaitId,
+        /// The step that consumed it.
+        step: Name,
+        /// That step's number.
+        step_sequence: u32,
+    },
+    /// It ended, and nobody will take this signal any more.
+    SignalDiscarded {
+        /// Its record.
+        command_id: CommandId,
+        /// Its name.
+        name: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+    },
+    /// It has consumed its messages up to a later place.
+    MessageCursorAdvanced {
+        /// Which messages: `inbox`.
+        stream: String,
+        /// From where.
+        from: Sequence,
+        /// To where.
+        to: Sequence,
+    },
+    /// An update is to be handled.
+    UpdateAccepted {
+        /// Its record.
+        update_id: CommandId,
+        /// Its name.
+        name: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+        /// Who sent it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<String>,
+    },
+    /// An update was handled.
+    UpdateCompleted {
+        /// Its record.
+        update_id: CommandId,
+        /// Its name.
+        name: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+    },
+    /// An update's handler failed, or the instance ended first.
+    UpdateFailed {
+        /// Its record.
+        update_id: CommandId,
+        /// Its name.
+        name: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+        /// Why.
+        error: String,
     },
     /// Its wait's time was up.
     TimedOut {
@@ -96,6 +195,9 @@ pub enum Happening {
         wait_kind: WaitKind,
         /// Until when it was to wait.
         deadline: Timestamp,
+        /// The wait's id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_id: Option<WaitId>,
     },
     /// It started children.
     ChildrenSpawned {
@@ -132,6 +234,23 @@ pub enum Happening {
         /// The worker that had it.
         worker: Name,
     },
+    /// Something was wrong with it and was put right.
+    Repaired {
+        /// What it was.
+        problem: String,
+    },
+    /// It was cancelled.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+    /// Its chain goes on in a newer run.
+    Continued {
+        /// That run.
+        run_id: InstanceId,
+        /// Its number.
+        run_number: u32,
+    },
     /// It ended well.
     Done,
     /// It ended badly.
@@ -154,11 +273,21 @@ impl Happening {
             Self::StepFailed { .. } => "step_failed",
             Self::Retried { .. } => "retried",
             Self::WaitOpened { .. } => "wait_opened",
+            Self::SignalReceived { .. } => "signal_received",
+            Self::SignalApplied { .. } => "signal_applied",
+            Self::SignalDiscarded { .. } => "signal_discarded",
+            Self::MessageCursorAdvanced { .. } => "message_cursor_advanced",
+            Self::UpdateAccepted { .. } => "update_accepted",
+            Self::UpdateCompleted { .. } => "update_completed",
+            Self::UpdateFailed { .. } => "update_failed",
             Self::TimedOut { .. } => "timed_out",
             Self::ChildrenSpawned { .. } => "children_spawned",
             Self::ChildEnded { .. } => "child_ended",
             Self::ChildrenJoined { .. } => "children_joined",
             Self::Reclaimed { .. } => "reclaimed",
+            Self::Repaired { .. } => "repaired",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Continued { .. } => "continued",
             Self::Done => "done",
             Self::Failed { .. } => "failed",
         }

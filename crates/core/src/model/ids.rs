@@ -42,6 +42,14 @@ number! {
     BarrierNumber(i32)
 }
 number! {
+    /// One signal or update that was sent, accepted or not: its record.
+    CommandId(i64)
+}
+number! {
+    /// The place of a message in its chain: 1, 2, 3 … across the runs.
+    Sequence(i64)
+}
+number! {
     /// How urgent: lower goes first.
     Priority(i16)
 }
@@ -121,6 +129,11 @@ text! {
     /// assert!(Key::new("42").is_err());
     /// ```
     Key, check_key
+}
+
+text! {
+    /// One wait of an instance: what was received, opened and applied under it shows this id.
+    WaitId, check_name
 }
 
 fn check_name(text: &str) -> Result<(), Refusal> {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Cause, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status, Timestamp,
-    UniqueKey, WorkerId,
+    Aside, BarrierNumber, Cause, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
+    Run, Scope, Status, Timestamp, UniqueKey, WaitId, WorkerId,
 };
 
 /// An instance as readers see it: the whole row.
@@ -64,6 +64,19 @@ pub struct Instance {
     pub awaits: Vec<Name>,
     /// Since when it waits.
     pub wait_since: Option<Timestamp>,
+    /// The wait's id.
+    pub wait_id: Option<WaitId>,
+    /// Where it goes back to when it runs for nothing but updates.
+    pub aside: Option<Aside>,
+    /// Its messages, counted.
+    pub inbox: Inbox,
+    /// What its signals and updates must look like.
+    pub contract: Option<ContractId>,
+    /// Which run of its chain it is.
+    #[serde(flatten)]
+    pub run: Run,
+    /// How many more of its children must end.
+    pub children_needed: u32,
     /// Whose child it is.
     pub parent: Option<InstanceId>,
     /// Of which of the parent's barriers.
@@ -80,6 +93,13 @@ pub struct Instance {
     pub updated_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+}
+
+impl Instance {
+    /// The chain that it belongs to, named by its first run.
+    pub fn chain(&self) -> InstanceId {
+        self.run.first.unwrap_or(self.id)
+    }
 }
 
 /// What kind of thing an instance waits for.

@@ -20,6 +20,10 @@ pub struct Limits {
     pub names_per_wait: usize,
     /// The most entries of one batch.
     pub batch_entries: usize,
+    /// The most messages that are pending in one inbox.
+    pub inbox_pending: usize,
+    /// The largest arguments of a signal or an update, and the largest answer to one, in bytes of JSON.
+    pub payload_bytes: usize,
 }
 
 impl Default for Limits {
@@ -31,6 +35,8 @@ impl Default for Limits {
             children_per_barrier: 10_000,
             names_per_wait: 100,
             batch_entries: 100_000,
+            inbox_pending: 5_000,
+            payload_bytes: 1 << 20,
         }
     }
 }
@@ -44,6 +50,11 @@ impl Limits {
     /// Refuses a result that is too large.
     pub fn check_result(&self, result: &Json) -> Result<(), Refusal> {
         at_most("result_bytes", self.result_bytes, result.size())
+    }
+
+    /// Refuses arguments, or an answer, that are too large.
+    pub fn check_payload(&self, payload: &Json) -> Result<(), Refusal> {
+        at_most("payload_bytes", self.payload_bytes, payload.size())
     }
 
     /// Refuses too many children at once.

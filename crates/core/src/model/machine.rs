@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Name;
+use super::{ContractId, Name};
 
 /// Which of the fronts runs an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -39,4 +39,7 @@ pub struct Declared {
     pub queue: Name,
     /// Whether its instances keep a history.
     pub history: bool,
+    /// What signals and updates it takes; any signal, and no update, when there is none.
+    #[serde(default)]
+    pub contract: Option<ContractId>,
 }

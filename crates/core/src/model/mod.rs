@@ -1,6 +1,8 @@
 //! The nouns: what an instance is, what a step may answer, what is remembered of it.
 
 mod claim;
+mod command;
+mod contract;
 mod history;
 mod ids;
 mod instance;
@@ -16,16 +18,25 @@ mod time;
 mod worker;
 
 pub use claim::{Cause, Claim, Claimed, Lane, ParentRef};
+pub use command::{
+    Answered, Cancel, Children, Closing, Command, CommandKind, CommandStatus, Delivered, Delivery,
+    Operated, Pending, Rejection, Target, Verdict,
+};
+pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec};
+pub(crate) use contract::{canonical, is_whole};
 pub use history::{Entry, Happening, HistoryRow};
-pub use ids::{BarrierNumber, Epoch, InstanceId, Key, Name, Priority, UniqueKey, WorkerId};
+pub use ids::{
+    BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, Priority, Sequence, UniqueKey, WaitId,
+    WorkerId,
+};
 pub use instance::{Child, Instance, WaitKind};
 pub use json::{Json, NotJson};
 pub use limits::Limits;
 pub use machine::{Declared, Kind};
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
-pub use row::{Awaits, Family, Row};
-pub use start::{NewRow, Start, Started, When};
+pub use row::{Aside, Awaits, Family, Inbox, Row, Run};
+pub use start::{Contracted, NewRow, Start, Started, When};
 pub use status::{Scope, Status, UnknownStatus};
 pub use time::Timestamp;
 pub use worker::{Heartbeat, Worker};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, Json, Name, Refusal, Start, Status};
+use super::{Answered, Claim, Json, Name, Refusal, Start, Status};
 
 /// What a step answers. Committing it is what moves an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,27 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
+    /// Close this run and open the next of its chain, with all messages that are pending.
+    ContinueAsNew {
+        /// The step to begin at.
+        step: Name,
+        /// The state to begin with.
+        state: Json,
+        /// The version to go on with; the same when left out.
+        #[serde(default)]
+        version: Option<u32>,
+    },
+    /// Answer updates that the claim came with; then go back to where the instance stood, or do what is said.
+    Answer {
+        /// The answers.
+        updates: Vec<Answered>,
+        /// The new state; the old one stays when left out.
+        #[serde(default)]
+        state: Option<Json>,
+        /// What to do then.
+        #[serde(default)]
+        then: Option<Box<Outcome>>,
+    },
 }
 
 /// What a parked instance waits for.
@@ -91,21 +112,48 @@ impl Outcome {
             Self::Spawn { .. } => "spawn",
             Self::Done { .. } => "done",
             Self::Stop { .. } => "stop",
+            Self::ContinueAsNew { .. } => "continue_as_new",
+            Self::Answer { .. } => "answer",
+        }
+    }
+
+    /// What is done in the end: what follows the answers to updates, if anything does.
+    pub fn last(&self) -> &Self {
+        match self {
+            Self::Answer {
+                then: Some(then), ..
+            } => then.last(),
+            other => other,
         }
     }
 
     /// Whether it ends the instance.
-    pub const fn is_terminal(&self) -> bool {
-        matches!(self, Self::Done { .. } | Self::Stop { .. })
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::Done { .. } | Self::Stop { .. } => true,
+            Self::Answer {
+                then: Some(then), ..
+            } => then.is_terminal(),
+            _ => false,
+        }
     }
 
-    /// The state it carries, which terminal ones do not.
-    pub const fn state(&self) -> Option<&Json> {
+    /// The state it leaves the run with, which terminal ones do not.
+    pub fn state(&self) -> Option<&Json> {
         match self {
             Self::Next { state, .. } | Self::Retry { state, .. } | Self::Spawn { state, .. } => {
                 Some(state)
             }
             Self::Wait(wait) => Some(&wait.state),
+            Self::Answer { state, then, .. } => match then {
+                Some(then) => match then.state() {
+                    Some(state) => Some(state),
+                    None => state.as_ref(),
+                },
+                None => state.as_ref(),
+            },
+            // Of the new run.
+            Self::ContinueAsNew { .. } => None,
             Self::Done { .. } | Self::Stop { .. } => None,
         }
     }

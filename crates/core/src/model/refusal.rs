@@ -39,6 +39,24 @@ pub enum Refusal {
         /// The number.
         version: u32,
     },
+    /// A start that cannot be made so.
+    #[error("nothing can be started so: {problem}")]
+    BadStart {
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// A key that is taken, where only a new instance would do.
+    #[error("the key, or the unique key, is taken by instance {holder}")]
+    KeyTaken {
+        /// Who has it.
+        holder: super::InstanceId,
+    },
+    /// A contract that contradicts itself or cannot be read.
+    #[error("the contract cannot be taken: {}", problems.join("; "))]
+    BadContract {
+        /// All that is wrong with it.
+        problems: Vec<String>,
+    },
     /// A scope under which claiming could meet a key that is taken.
     #[error(
         "a scope with executing in it needs runnable too: an instance that waits for a worker could otherwise lose its \
@@ -55,6 +73,9 @@ impl Refusal {
             Self::LimitExceeded { .. } => "limit_exceeded",
             Self::BadOutcome { .. } => "bad_outcome",
             Self::BadVersion { .. } => "bad_version",
+            Self::BadStart { .. } => "bad_start",
+            Self::KeyTaken { .. } => "key_taken",
+            Self::BadContract { .. } => "bad_contract",
             Self::BadScope => "bad_scope",
         }
     }

@@ -1,8 +1,8 @@
 //! The part of an instance that rules decide over: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, Epoch, InstanceId, Key, Name, Priority, Status, Timestamp, WaitKind,
-    WorkerId,
+    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Name, Priority, Sequence, Status,
+    Timestamp, WaitId, WaitKind, WorkerId,
 };
 
 /// The part of an instance that rules decide over. States and results are not in it: no rule reads them.
@@ -40,6 +40,14 @@ pub struct Row {
     pub timed_out: bool,
     /// What it waits for, or has been woken from and not yet moved on.
     pub awaits: Option<Awaits>,
+    /// Where it goes back to when it runs for nothing but updates.
+    pub aside: Option<Aside>,
+    /// Its messages, as far as rules count them.
+    pub inbox: Inbox,
+    /// What its signals and updates must look like.
+    pub contract: Option<ContractId>,
+    /// Which run of its chain it is.
+    pub run: Run,
     /// Whose child it is.
     pub parent: Option<InstanceId>,
     /// Of which of the parent's barriers.
@@ -65,6 +73,66 @@ pub struct Awaits {
     pub names: Vec<Name>,
     /// Since when it waits.
     pub since: Timestamp,
+    /// The wait's own id; none when it waits for children.
+    pub id: Option<WaitId>,
+}
+
+/// Where an instance that runs for nothing but updates goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Aside {
+    /// Where it stood.
+    pub status: Status,
+    /// When it was due.
+    pub due_at: Option<Timestamp>,
+    /// What would have woken it.
+    pub cause: Cause,
+}
+
+/// An instance's messages, as far as rules count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Inbox {
+    /// The last sequence given out in its chain.
+    pub sequence: Sequence,
+    /// The highest sequence that it has consumed.
+    pub cursor: Sequence,
+    /// How many signals are pending.
+    pub signals: u32,
+    /// How many updates are.
+    pub updates: u32,
+    /// Up to which sequence the step that was woken is handed what it waited for.
+    pub handed: Sequence,
+}
+
+/// Which run of its chain an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Run {
+    /// 1, 2, 3 …
+    #[serde(rename = "run_number")]
+    pub number: u32,
+    /// The chain's first run, when this is not it.
+    #[serde(rename = "first_id")]
+    pub first: Option<InstanceId>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            number: 1,
+            first: None,
+        }
+    }
+}
+
+impl Row {
+    /// The chain that it belongs to, named by its first run.
+    pub fn chain(&self) -> InstanceId {
+        self.run.first.unwrap_or(self.id)
+    }
+
+    /// Where it stands when updates are not looked at.
+    pub fn stands(&self) -> Status {
+        self.aside.map_or(self.status, |aside| aside.status)
+    }
 }
 
 /// An instance's children, as its barrier counts them.

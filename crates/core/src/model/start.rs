@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Cause, InstanceId, Json, Key, Kind, Name, Priority, Scope, Status, Timestamp,
-    UniqueKey,
+    BarrierNumber, Cause, Contract, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
+    Run, Scope, Status, Timestamp, UniqueKey,
 };
 
 /// A request to start one instance. What is left out takes the machine's declared value, else a plain default.
@@ -59,6 +59,30 @@ pub struct Start {
     /// Whether it keeps a history; as the machine declares when left out, else yes.
     #[serde(default)]
     pub history: Option<bool>,
+    /// What its signals and updates must look like.
+    #[serde(default, skip_serializing_if = "Contracted::is_declared")]
+    pub contract: Contracted,
+}
+
+/// Which contract a start is under.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contracted {
+    /// The one that the machine declares.
+    #[default]
+    Declared,
+    /// None: any signal is taken, and no update.
+    Free,
+    /// That one, which is stored already.
+    Of(ContractId),
+    /// That one, which is stored with the start.
+    Given(Box<Contract>),
+}
+
+impl Contracted {
+    const fn is_declared(&self) -> bool {
+        matches!(self, Self::Declared)
+    }
 }
 
 impl Start {
@@ -78,6 +102,7 @@ impl Start {
             partition_key: None,
             when: When::Now,
             history: None,
+            contract: Contracted::Declared,
         }
     }
 
@@ -87,6 +112,7 @@ impl Start {
             && self.step.is_some()
             && self.queue.is_some()
             && self.history.is_some()
+            && self.contract != Contracted::Declared
     }
 }
 
@@ -155,6 +181,12 @@ pub struct NewRow {
     pub parent_barrier: BarrierNumber,
     /// Whether it keeps a history.
     pub history: bool,
+    /// What its signals and updates must look like.
+    pub contract: Option<ContractId>,
+    /// Which run of its chain it is.
+    pub run: Run,
+    /// The messages it begins with.
+    pub inbox: Inbox,
     /// When it was made.
     pub created_at: Timestamp,
 }

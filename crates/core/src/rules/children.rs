@@ -1,6 +1,7 @@
 //! The join barrier: a parent parks when it spawns, and goes on when enough of its children have ended.
 
-use super::claims::queue_up;
+use super::claims::come_back;
+use super::inbox::step_aside;
 use crate::model::{
     Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Row, Status, Timestamp,
     WaitKind,
@@ -32,6 +33,7 @@ pub fn park(
         kind: WaitKind::Children,
         names: Vec::new(),
         since: now,
+        id: None,
     });
     let mut told = vec![Happening::ChildrenSpawned {
         barrier,
@@ -43,6 +45,9 @@ pub fn park(
     } else {
         parent.status = Status::AwaitingChildren;
         parent.due_at = deadline;
+    }
+    if parent.inbox.updates > 0 {
+        step_aside(parent, now);
     }
     told
 }
@@ -81,14 +86,25 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
             parent.family.needed = parent.family.needed.saturating_sub(1);
         }
     }
-    if parent.status == Status::AwaitingChildren && parent.family.needed == 0 {
+    if parent.stands() == Status::AwaitingChildren && parent.family.needed == 0 {
         told.push(open(parent, now));
     }
     told
 }
 
+/// Counts a child that has ended and is started again: while its barrier is the last one, its end is waited for once
+/// more (rule 11.2).
+pub fn reopened(parent: &mut Row, barrier: BarrierNumber) {
+    if !parent.status.is_terminal() && barrier == parent.family.barrier {
+        parent.family.pending = parent.family.pending.saturating_add(1);
+        if parent.stands() == Status::AwaitingChildren {
+            parent.family.needed = parent.family.needed.saturating_add(1);
+        }
+    }
+}
+
 fn open(parent: &mut Row, now: Timestamp) -> Happening {
-    queue_up(parent, now, Cause::Children);
+    come_back(parent, now, Cause::Children);
     Happening::ChildrenJoined {
         barrier: parent.family.barrier,
         missing: parent.family.pending,

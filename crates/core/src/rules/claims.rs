@@ -43,10 +43,19 @@ pub(super) fn queue_up(row: &mut Row, due_at: Timestamp, cause: Cause) {
     row.behind = row.partition_key.is_some();
 }
 
+/// Wakes a row that waits: into its queue, or, when it runs for nothing but updates, so that it runs on after them.
+pub(super) fn come_back(row: &mut Row, now: Timestamp, cause: Cause) {
+    match row.aside.take() {
+        None => queue_up(row, now, cause),
+        Some(_) => row.cause = cause,
+    }
+}
+
 /// Takes a row from a worker that died: the step runs again, one attempt on, and no error handler is asked (rule 5.3).
 /// `None` when that worker does not hold it any more.
 pub fn reclaim(row: &mut Row, worker: &Name, now: Timestamp) -> Option<Happening> {
-    let attempt = row.attempt.saturating_add(1);
+    // A step that was not begun, because updates go first, was not tried either.
+    let attempt = row.attempt.saturating_add(u32::from(row.aside.is_none()));
     give_back(row, now)?;
     row.attempt = attempt;
     row.cause = Cause::Reclaim;

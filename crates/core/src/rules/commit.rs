@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
+use super::inbox;
 use crate::model::{
-    Awaits, Cause, Commit, Epoch, Happening, Json, Limits, Outcome, Priority, Refusal, Row, Status,
-    Timestamp, Wait, WaitKind,
+    Answered, Awaits, Cause, Closing, CommandKind, CommandStatus, Commit, Epoch, Happening, Inbox,
+    Json, Limits, Name, Outcome, Pending, Priority, Refusal, Row, Sequence, Status, Timestamp,
+    Wait, WaitKind,
 };
 
 /// What the world looks like when an outcome is committed.
@@ -17,6 +19,53 @@ pub struct Facts<'a> {
     pub limits: &'a Limits,
     /// How urgent the most urgent work is that waits for this worker.
     pub waiting: Option<Priority>,
+    /// What is pending in the inbox, by sequence: as far as [`look`] asks for it.
+    pub pending: &'a [Pending],
+}
+
+/// What of an inbox must be known.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Look {
+    /// The signals of these names.
+    pub names: Vec<Name>,
+    /// The updates.
+    pub updates: bool,
+    /// Everything.
+    pub all: bool,
+}
+
+impl Look {
+    /// At everything.
+    pub fn at_all() -> Self {
+        Self {
+            all: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// What of its inbox must be known before an outcome is applied to a row; most have nothing pending.
+pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
+    let Inbox {
+        signals, updates, ..
+    } = row.inbox;
+    let mut look = Look {
+        updates: updates > 0 && matches!(outcome, Outcome::Answer { .. }),
+        ..Look::default()
+    };
+    match outcome.last() {
+        Outcome::Done { .. } | Outcome::Stop { .. } => look.all = signals > 0 || updates > 0,
+        Outcome::Wait(wait) if signals > 0 => look.names.extend_from_slice(&wait.signals),
+        Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::ContinueAsNew { .. }
+            if signals > 0 && row.inbox.handed > Sequence::default() =>
+        {
+            let awaits = row.awaits.as_ref();
+            look.names
+                .extend(awaits.into_iter().flat_map(|awaits| awaits.names.clone()));
+        }
+        _ => {}
+    }
+    (look != Look::default()).then_some(look)
 }
 
 /// What an outcome comes to, beside the row that it changed.
@@ -30,6 +79,15 @@ pub struct Moved<'a> {
     pub told: Vec<Happening>,
     /// Whether the worker goes on holding the instance.
     pub kept: bool,
+    /// What to write to the records of messages.
+    pub closings: Vec<Closing>,
+}
+
+impl Moved<'_> {
+    fn close(&mut self, closed: inbox::Closed) {
+        self.closings.extend(closed.closings);
+        self.told.extend(closed.told);
+    }
 }
 
 /// Refuses an outcome that breaks a limit or contradicts itself; nothing has been touched then (rule 4.2).
@@ -51,32 +109,88 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
                 .iter()
                 .try_for_each(|child| limits.check_state(&child.state))
         }
+        Outcome::ContinueAsNew { state, version, .. } => {
+            limits.check_state(state)?;
+            match *version {
+                Some(version) if version == 0 || i32::try_from(version).is_err() => {
+                    Err(Refusal::BadVersion { version })
+                }
+                _ => Ok(()),
+            }
+        }
+        Outcome::Answer { updates, then, .. } => {
+            for answered in updates {
+                limits.check_payload(&answered.result)?;
+            }
+            match then.as_deref() {
+                Some(Outcome::Answer { .. }) => Err(Refusal::BadOutcome {
+                    problem: "an answer cannot follow an answer: put the updates in one".into(),
+                }),
+                Some(then) => check(then, limits),
+                None => Ok(()),
+            }
+        }
         Outcome::Next { .. } | Outcome::Retry { .. } | Outcome::Stop { .. } => Ok(()),
     }
 }
 
 /// Applies a checked outcome to the row of the claim that holds it (the table of section 4). A spawn leaves the parking
-/// to [`children::park`](super::children::park), when it is known how many children there really are.
+/// to [`children::park`](super::children::park), when it is known how many children there really are, and a
+/// continuation the event that tells of it to the kernel, when it is known which run follows.
 pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'a> {
+    let mut moved = Moved {
+        state: commit.outcome.state(),
+        ..Moved::default()
+    };
+    row.settled = row.epoch;
+    let outcome = match &commit.outcome {
+        Outcome::Answer { updates, then, .. } => {
+            moved.close(answer(row, updates, facts));
+            match then {
+                Some(then) => {
+                    // The step did not run, so what it was to be handed stays for whoever waits for it next.
+                    row.inbox.handed = Sequence::default();
+                    then.as_ref()
+                }
+                None => {
+                    moved.kept = resume(row, commit.keep, facts.now);
+                    return moved;
+                }
+            }
+        }
+        outcome => outcome,
+    };
+    moved.told.push(ran(row, commit, outcome, facts.limits));
+    row.last_error = commit
+        .error
+        .as_deref()
+        .map(|error| facts.limits.cut_error(error));
+    perform(row, commit, outcome, facts, &mut moved);
+    moved
+}
+
+/// Does what an outcome says.
+fn perform<'a>(
+    row: &mut Row,
+    commit: &Commit,
+    outcome: &'a Outcome,
+    facts: Facts<'_>,
+    moved: &mut Moved<'a>,
+) {
     let Facts {
         now,
         limits,
         waiting,
+        pending,
     } = facts;
-    let mut moved = Moved {
-        state: commit.outcome.state(),
-        told: vec![ran(row, commit, limits)],
-        ..Moved::default()
-    };
-    row.settled = row.epoch;
-    row.last_error = commit.error.as_deref().map(|error| limits.cut_error(error));
-
-    match &commit.outcome {
+    match outcome {
         Outcome::Next { step, delay_ms, .. } => {
+            moved.close(inbox::consume(row, pending));
             begin(row, step);
-            // rule 4.3: a chain of steps stays with its worker, unless more urgent work waits for it.
+            // rule 4.3: a chain of steps stays with its worker, unless more urgent work waits for it, or an update.
             moved.kept = commit.keep
                 && *delay_ms == 0
+                && row.inbox.updates == 0
                 && waiting.is_none_or(|waiting| waiting >= row.priority);
             if moved.kept {
                 row.epoch = Epoch(row.epoch.0 + 1);
@@ -88,6 +202,7 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
         }
         Outcome::Retry { delay_ms, .. } => {
             row.attempt = row.attempt.saturating_add(1);
+            row.aside = None;
             end_hold(row);
             due_after(row, *delay_ms, Cause::Retry, now);
             if let Some(due_at) = row.due_at {
@@ -99,40 +214,152 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
             }
         }
         Outcome::Wait(wait) => {
+            // rule 7.4: only what the parking step was not handed wakes it.
+            let buffered = pending.iter().find(|one| {
+                one.kind == CommandKind::Signal
+                    && wait.signals.contains(&one.name)
+                    && !inbox::was_handed(row, one)
+            });
             begin(row, &wait.next);
             end_hold(row);
-            moved.told.push(park(row, wait, now));
+            moved.told.push(park(row, wait, buffered, now));
+            if buffered.is_some() {
+                queue_up(row, now, Cause::Signal);
+            }
+            // Woken, it is handed all that is there; parked, it has seen all that it waits for.
+            row.inbox.handed = row.inbox.sequence;
         }
         Outcome::Spawn { next, .. } => {
+            moved.close(inbox::consume(row, pending));
             begin(row, next);
             end_hold(row);
         }
         Outcome::Done { result } => {
             moved.result = Some(result);
+            close(row, pending, Status::Done, moved);
             end(row, Status::Done, now);
             moved.told.push(Happening::Done);
         }
         Outcome::Stop { reason } => {
             let error = limits.cut_error(reason);
+            close(row, pending, Status::Failed, moved);
             end(row, Status::Failed, now);
             row.last_error = Some(error.clone());
             moved.told.push(Happening::Failed { error });
         }
+        Outcome::ContinueAsNew { .. } => {
+            moved.close(inbox::consume(row, pending));
+            end(row, Status::Continued, now);
+        }
+        // Nothing follows an answer but what was taken out of it.
+        Outcome::Answer { .. } => {}
     }
-    moved
+    // rule 9.1: what parks with updates to be handled is taken aside for them at once.
+    if row.inbox.updates > 0 {
+        inbox::step_aside(row, now);
+    }
+}
+
+/// Consumes what the step was handed, and closes the rest of the inbox.
+fn close(row: &mut Row, pending: &[Pending], status: Status, moved: &mut Moved<'_>) {
+    let left: Vec<Pending> = pending
+        .iter()
+        .filter(|one| !inbox::was_handed(row, one))
+        .filter(|one| moved.closings.iter().all(|closed| closed.id != one.id))
+        .cloned()
+        .collect();
+    moved.close(inbox::consume(row, pending));
+    moved.close(inbox::discard(row, &left, status));
+}
+
+/// Writes the answers to the updates that are still to be answered; others are passed over.
+fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Closed {
+    let mut closed = inbox::Closed::default();
+    let mut highest = row.inbox.cursor;
+    for answered in updates {
+        let update = facts
+            .pending
+            .iter()
+            .find(|one| one.id == answered.update_id && one.kind == CommandKind::Update);
+        let twice = closed
+            .closings
+            .iter()
+            .any(|closing: &Closing| closing.id == answered.update_id);
+        let (Some(update), false) = (update, twice) else {
+            continue;
+        };
+        let (update_id, name, message_sequence) = (update.id, update.name.clone(), update.sequence);
+        let error = answered
+            .error
+            .as_deref()
+            .map(|error| facts.limits.cut_error(error));
+        closed.closings.push(Closing {
+            id: update_id,
+            status: match error {
+                Some(_) => CommandStatus::Failed,
+                None => CommandStatus::Completed,
+            },
+            wait_id: None,
+            step_sequence: Some(row.step_seq),
+            result: error.is_none().then(|| answered.result.clone()),
+            error: error.clone(),
+        });
+        closed.told.push(match error {
+            Some(error) => Happening::UpdateFailed {
+                update_id,
+                name,
+                message_sequence,
+                error,
+            },
+            None => Happening::UpdateCompleted {
+                update_id,
+                name,
+                message_sequence,
+            },
+        });
+        highest = highest.max(message_sequence);
+    }
+    let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
+    row.inbox.updates = row.inbox.updates.saturating_sub(count);
+    closed.told.extend(inbox::advance(row, highest));
+    closed
+}
+
+/// Goes on when updates have been answered: with those that came meanwhile, with the step, or back to where it stood.
+/// Whether the worker goes on holding it, to run the step.
+fn resume(row: &mut Row, keep: bool, now: Timestamp) -> bool {
+    match row.aside {
+        None if keep && row.inbox.updates == 0 => {
+            row.epoch = Epoch(row.epoch.0 + 1);
+            return true;
+        }
+        Some(aside) if row.inbox.updates == 0 => {
+            end_hold(row);
+            inbox::step_back(row, aside);
+        }
+        _ => {
+            end_hold(row);
+            queue_up(row, now, row.cause);
+        }
+    }
+    false
 }
 
 /// The event that tells how the step itself went.
-fn ran(row: &Row, commit: &Commit, limits: &Limits) -> Happening {
+fn ran(row: &Row, commit: &Commit, outcome: &Outcome, limits: &Limits) -> Happening {
     let (step, step_sequence, attempt) = (row.step.clone(), row.step_seq, row.attempt);
     let duration_us = u64::try_from(commit.took.as_micros()).unwrap_or(u64::MAX);
-    let outcome = commit.outcome.name().to_owned();
-    let next = match &commit.outcome {
+    let next = match outcome {
         Outcome::Next { step, .. } => Some(step.clone()),
         Outcome::Wait(wait) => Some(wait.next.clone()),
         Outcome::Spawn { next, .. } => Some(next.clone()),
-        Outcome::Retry { .. } | Outcome::Done { .. } | Outcome::Stop { .. } => None,
+        Outcome::ContinueAsNew { step, .. } => Some(step.clone()),
+        Outcome::Retry { .. }
+        | Outcome::Done { .. }
+        | Outcome::Stop { .. }
+        | Outcome::Answer { .. } => None,
     };
+    let outcome = outcome.name().to_owned();
     match &commit.error {
         Some(error) => {
             let error = limits.cut_error(error);
@@ -158,11 +385,13 @@ fn ran(row: &Row, commit: &Commit, limits: &Limits) -> Happening {
 }
 
 /// A new step begins: its attempts are counted anew, and what woke the last one is over.
-fn begin(row: &mut Row, step: &crate::model::Name) {
+fn begin(row: &mut Row, step: &Name) {
     row.step = step.clone();
     row.step_seq = row.step_seq.saturating_add(1);
     row.attempt = 0;
     row.awaits = None;
+    row.aside = None;
+    row.inbox.handed = Sequence::default();
     row.timed_out = false;
 }
 
@@ -176,7 +405,7 @@ fn due_after(row: &mut Row, delay_ms: u64, cause: Cause, now: Timestamp) {
     }
 }
 
-fn park(row: &mut Row, wait: &Wait, now: Timestamp) -> Happening {
+fn park(row: &mut Row, wait: &Wait, buffered: Option<&Pending>, now: Timestamp) -> Happening {
     let deadline = wait.timeout_ms.map(|ms| now + Duration::from_millis(ms));
     let (status, kind) = if wait.signals.is_empty() {
         (Status::Scheduled, WaitKind::Timer)
@@ -186,20 +415,25 @@ fn park(row: &mut Row, wait: &Wait, now: Timestamp) -> Happening {
     row.status = status;
     row.due_at = deadline;
     row.cause = Cause::Timeout;
+    let wait_id = inbox::wait_of(row, &wait.signals, buffered);
     row.awaits = Some(Awaits {
         kind,
         names: wait.signals.clone(),
         since: now,
+        id: Some(wait_id.clone()),
     });
     Happening::WaitOpened {
         wait_kind: kind,
         names: wait.signals.clone(),
         deadline,
+        wait_id: Some(wait_id),
     }
 }
 
-fn end(row: &mut Row, status: Status, now: Timestamp) {
+/// Ends a row, whoever holds it.
+pub(super) fn end(row: &mut Row, status: Status, now: Timestamp) {
     end_hold(row);
+    row.aside = None;
     row.status = status;
     row.due_at = None;
     row.awaits = None;

@@ -6,6 +6,10 @@
 pub mod children;
 pub mod claims;
 pub mod commit;
+pub mod contract;
+pub mod inbox;
+pub mod liveness;
+pub mod operate;
 pub mod partition;
 pub mod retention;
 pub mod retry;

@@ -1,8 +1,8 @@
 //! What row a start becomes.
 
 use crate::model::{
-    BarrierNumber, Cause, Declared, InstanceId, Kind, Limits, Name, NewRow, Refusal, Start, Status,
-    Timestamp,
+    BarrierNumber, Cause, Contracted, Declared, Inbox, InstanceId, Json, Key, Kind, Limits, Name,
+    NewRow, Priority, Refusal, Row, Run, Scope, Sequence, Start, Status, Timestamp,
 };
 
 /// The step an instance begins at when neither the start nor a declaration says.
@@ -67,8 +67,68 @@ pub fn row(
             .history
             .or(declared.map(|found| found.history))
             .unwrap_or(true),
+        contract: match &start.contract {
+            Contracted::Of(contract) => Some(*contract),
+            Contracted::Given(contract) => Some(contract.id()),
+            Contracted::Free => None,
+            Contracted::Declared => declared.and_then(|found| found.contract),
+        },
+        run: Run::default(),
+        inbox: Inbox::default(),
         created_at: now,
     })
+}
+
+/// The row of an instance that has a key and no run yet (rule 2.7). What a run needs is told when it starts.
+pub fn reservation(machine: &Name, key: &Key, now: Timestamp) -> NewRow {
+    NewRow {
+        kind: Kind::Machine,
+        machine: machine.clone(),
+        version: 1,
+        step: Name::stored(FIRST_STEP),
+        state: Json::null(),
+        status: Status::Reserved,
+        cause: Cause::Start,
+        key: Some(key.clone()),
+        scope: Scope::LIVE,
+        unique_key: None,
+        unique_scope: Scope::LIVE,
+        queue: Name::stored(QUEUE),
+        priority: Priority::default(),
+        due_at: now,
+        partition_key: None,
+        behind: false,
+        parent: None,
+        parent_barrier: BarrierNumber::default(),
+        history: true,
+        contract: None,
+        run: Run::default(),
+        inbox: Inbox::default(),
+        created_at: now,
+    }
+}
+
+/// The row of the run that follows another in its chain (rules 2.4 and 11.2): what it was, begun anew at that step with
+/// what is pending in its inbox.
+pub fn successor(last: &NewRow, of: &Row, step: &Name, state: Json, now: Timestamp) -> NewRow {
+    NewRow {
+        step: step.clone(),
+        state,
+        status: Status::Runnable,
+        cause: Cause::Start,
+        due_at: now,
+        behind: last.partition_key.is_some(),
+        run: Run {
+            number: of.run.number.saturating_add(1),
+            first: Some(of.chain()),
+        },
+        inbox: Inbox {
+            handed: Sequence::default(),
+            ..of.inbox
+        },
+        created_at: now,
+        ..last.clone()
+    }
 }
 
 /// The declaration that speaks for a start: of its version when it names one, else the newest.
@@ -92,7 +152,7 @@ fn given_or(given: &Option<Name>, declared: Option<&Name>, plain: &'static str) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Json, When};
+    use crate::model::When;
     use std::time::Duration;
 
     fn declared(version: u32, step: &str) -> Declared {
@@ -102,6 +162,7 @@ mod tests {
             first_step: Name::stored(step),
             queue: Name::stored("slow"),
             history: false,
+            contract: None,
         }
     }
 

@@ -28,11 +28,16 @@ pub fn fire(row: &mut Row, now: Timestamp) -> Option<Fired> {
         row.cause
     };
     queue_up(row, due_at, cause);
-    row.timed_out |= waited.is_some();
+    if waited.is_some() {
+        row.timed_out = true;
+        // rule 7.5: what is accepted from now on is not this step's, however often it is tried.
+        row.inbox.handed = row.inbox.sequence;
+    }
     Some(Fired {
         happening: waited.map(|wait_kind| Happening::TimedOut {
             wait_kind,
             deadline: due_at,
+            wait_id: row.awaits.as_ref().and_then(|awaits| awaits.id.clone()),
         }),
     })
 }

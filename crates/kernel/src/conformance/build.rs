@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Commit, Join, Json, Key, Lane, Name, Outcome, Priority, Start, Wait, When,
+    Accepts, Answered, Arguments, Cancel, Children, Claim, CommandId, Commit, Contract, Declared,
+    Delivery, Join, Json, Key, Lane, Name, Outcome, Parameter, Priority, Start, Target, Wait, When,
 };
 
 pub fn name(text: &str) -> Name {
@@ -122,6 +123,136 @@ pub(super) fn done() -> Outcome {
 pub(super) fn stop(reason: &str) -> Outcome {
     Outcome::Stop {
         reason: reason.to_owned(),
+    }
+}
+
+pub(super) fn continue_as_new(step: &str) -> Outcome {
+    Outcome::ContinueAsNew {
+        step: name(step),
+        state: json("{\"run\":2}"),
+        version: None,
+    }
+}
+
+/// Good answers to these updates, with a new state, and what is to be done then.
+pub(super) fn answer(updates: &[CommandId], then: Option<Outcome>) -> Outcome {
+    let good = |update_id: &CommandId| Answered {
+        update_id: *update_id,
+        result: json("{\"ok\":1}"),
+        error: None,
+    };
+    Outcome::Answer {
+        updates: updates.iter().map(good).collect(),
+        state: Some(json("{\"updated\":1}")),
+        then: then.map(Box::new),
+    }
+}
+
+/// An update whose handler failed: nothing is changed.
+pub(super) fn answer_failed(update_id: CommandId, error: &str) -> Outcome {
+    Outcome::Answer {
+        updates: vec![Answered {
+            update_id,
+            result: Json::null(),
+            error: Some(error.to_owned()),
+        }],
+        state: None,
+        then: None,
+    }
+}
+
+pub(super) fn signal(target: impl Into<Target>, text: &str) -> Delivery {
+    Delivery::signal(target, name(text))
+}
+
+/// A signal with one value.
+pub(super) fn paying(target: impl Into<Target>, text: &str, payload: &str) -> Delivery {
+    Delivery {
+        arguments: Arguments::Payload(json(payload)),
+        ..signal(target, text)
+    }
+}
+
+/// The same, sent under that dedup key.
+pub(super) fn once(dedup_key: &str, delivery: Delivery) -> Delivery {
+    Delivery {
+        dedup_key: Some(name(dedup_key)),
+        ..delivery
+    }
+}
+
+/// A signal to a key, which is kept that long when nobody holds it.
+pub(super) fn held(key_text: &str, text: &str, hold_for: Duration) -> Delivery {
+    Delivery {
+        hold_for: Some(hold_for),
+        ..signal(key(key_text), text)
+    }
+}
+
+/// A signal that starts what it is for when nobody lives under its key.
+pub(super) fn starting(start: Start, text: &str) -> Delivery {
+    let key = start.key.clone().expect("a start with a key");
+    Delivery {
+        start: Some(Box::new(start)),
+        ..signal(key, text)
+    }
+}
+
+/// An update of the contract below, with a number.
+pub(super) fn adding(target: impl Into<Target>, number: i64) -> Delivery {
+    Delivery {
+        arguments: Arguments::Positional(vec![Json::of(&number).expect("a number is JSON")]),
+        ..Delivery::update(target, name("add"))
+    }
+}
+
+pub(super) fn cancelling(target: impl Into<Target>) -> Cancel {
+    Cancel {
+        target: target.into(),
+        reason: "no longer wanted".to_owned(),
+        children: Children::Cascade,
+    }
+}
+
+/// Any signal, and the update `add(n: int)`.
+pub(super) fn updates() -> Contract {
+    Contract {
+        signals: Vec::new(),
+        updates: vec![Accepts {
+            name: name("add"),
+            parameters: Some(vec![Parameter::new("n", "int")]),
+        }],
+    }
+}
+
+/// The signals `paid(amount: int, note: string?)` and `stop`, and the update `add(n: int)`.
+pub(super) fn strict() -> Contract {
+    let paid = Accepts {
+        name: name("paid"),
+        parameters: Some(vec![
+            Parameter::new("amount", "int"),
+            Parameter::new("note", "string").nullable(),
+        ]),
+    };
+    let stop = Accepts {
+        name: name("stop"),
+        parameters: None,
+    };
+    Contract {
+        signals: vec![paid, stop],
+        ..updates()
+    }
+}
+
+/// The machine `m` in version 1 under that contract.
+pub(super) fn under(contract: &Contract) -> Declared {
+    Declared {
+        machine: name("m"),
+        version: 1,
+        first_step: name("start"),
+        queue: name("default"),
+        history: true,
+        contract: Some(contract.id()),
     }
 }
 

@@ -8,7 +8,6 @@ use super::build::{
     again, commit, done, json, key, keyed, later, many, name, next, plain, spawn, stop, urgent,
 };
 use super::lab::{Lab, ids};
-use crate::Op;
 
 pub async fn spawn_starts_the_children_and_parks_the_parent_in_one_commit(lab: Lab) {
     // rule 10.1
@@ -64,8 +63,9 @@ pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
         first_step: name("begin"),
         queue: name("slow"),
         history: false,
+        contract: None,
     };
-    lab.run(Op::Declare(vec![declared])).await;
+    lab.declare(vec![declared]).await;
     lab.start(plain()).await;
     let child = Start {
         machine: name("child"),

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Commit, Committed, Declared, Instance, Limits, Outcome, Scope, Start, Status, When,
-    WorkerId,
+    Claim, Commit, Committed, Declared, Instance, Outcome, Scope, Start, Status, When, WorkerId,
 };
 
 use super::build::{again, done, json, key};
 use super::dice::Dice;
-use super::lab::Lab;
+use super::lab::{Lab, limits};
 use super::renaming::Renamed;
 use super::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
 use crate::memory::Memory;
@@ -28,7 +27,7 @@ const LOOK_EVERY: usize = 10;
 
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
     // rules 2.2, 6.1, 10.2 and 16.1
-    let model = Memory::new(Arc::new(lab.clock.clone()), Limits::default());
+    let model = Memory::new(Arc::new(lab.clock.clone()), limits());
     let mut model = Renamed::new(Arc::new(model));
     let mut subject = Renamed::new(lab.store.clone());
     let given = std::env::var("ABIDE_DIFFERENTIAL_SEED");
@@ -257,13 +256,18 @@ impl Program {
 
     fn declare(&mut self) -> Op {
         let (machine, version) = *self.dice.pick(&MACHINES);
-        Op::Declare(vec![Declared {
+        let machine = Declared {
             machine: name(machine),
             version,
             first_step: name("first"),
             queue: name(QUEUES[self.dice.below(QUEUES.len())]),
             history: self.dice.chance(90),
-        }])
+            contract: None,
+        };
+        Op::Declare {
+            machines: vec![machine],
+            contracts: Vec::new(),
+        }
     }
 
     /// Hears what became of a transaction.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide_core::model::{BarrierNumber, Commit, Happening, InstanceId, Start, Status, WaitKind};
+use abide_core::model::{
+    BarrierNumber, Commit, Happening, InstanceId, Start, Status, WaitId, WaitKind,
+};
 
 use super::build::{
     MINUTE, SECOND, commit, done, join, keep, keyed, many, name, next, next_after, plain, retry,
@@ -86,26 +88,30 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
     lab.clock.set(second);
     lab.fire().await;
     lab.step(worker, wait(&["x", "y"], None)).await;
-    let opened = |wait_kind, names: &[&str], deadline| Happening::WaitOpened {
+    let wait_id = |step: u32| Some(WaitId::stored(format!("wait:{id}:{step}")));
+    let opened = |step, wait_kind, names: &[&str], deadline| Happening::WaitOpened {
         wait_kind,
         names: names.iter().map(|text| name(text)).collect(),
         deadline,
+        wait_id: wait_id(step),
     };
     let expected = [
         completed("start", 1, "wait", Some("woken"), 0),
-        opened(WaitKind::Signal, &["paid"], Some(first)),
+        opened(2, WaitKind::Signal, &["paid"], Some(first)),
         Happening::TimedOut {
             wait_kind: WaitKind::Signal,
             deadline: first,
+            wait_id: wait_id(2),
         },
         completed("woken", 2, "wait", Some("woken"), 0),
-        opened(WaitKind::Timer, &[], Some(second)),
+        opened(3, WaitKind::Timer, &[], Some(second)),
         Happening::TimedOut {
             wait_kind: WaitKind::Timer,
             deadline: second,
+            wait_id: wait_id(3),
         },
         completed("woken", 3, "wait", Some("woken"), 0),
-        opened(WaitKind::Signal, &["x", "y"], None),
+        opened(4, WaitKind::Signal, &["x", "y"], None),
     ];
     assert_eq!(happenings(&lab, id).await, expected);
 }

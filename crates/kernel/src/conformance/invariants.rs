@@ -2,22 +2,60 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{Entry, Happening, Instance, InstanceId, Key, Status, UniqueKey};
+use abide_core::model::{Command, Entry, Happening, Instance, InstanceId, Key, Status, UniqueKey};
 
-use crate::{Filter, Result, Store};
+use super::inboxes::{Told, of_messages};
+use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store};
 
 /// How many instances are looked at; larger stores are looked at in part.
 const MOST: usize = 1_500;
 
 /// What in this store breaks an invariant, each as a sentence; none if all is well. It reads the newest 1,500
-/// instances with their histories, and must not run while others write.
+/// instances with their messages and histories, examines them, and must not run while others write.
 pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
     let page = store.list(&Filter::default(), None, MOST).await?;
-    let mut found = of_rows(&page.items, page.next.is_none());
+    let whole = page.next.is_none();
+    let mut found = of_rows(&page.items, whole);
+    let records = records(store).await?;
+    found.extend(of_messages(&page.items, &records, whole));
+    let mut told = Told::default();
     for instance in &page.items {
-        found.extend(of_history(instance, &history(store, instance.id).await?));
+        let entries = history(store, instance.id).await?;
+        found.extend(of_history(instance, &entries));
+        told.note(&entries);
+    }
+    if whole {
+        found.extend(told.unlike(&page.items, &records));
+        found.extend(examined(store).await?);
     }
     Ok(found)
+}
+
+/// All records of signals and updates.
+pub async fn records(store: &dyn Store) -> Result<Vec<Command>> {
+    let all = CommandFilter::default();
+    Ok(store
+        .commands(&all, None, usize::from(u16::MAX))
+        .await?
+        .items)
+}
+
+/// What an examination of the whole store finds (rule 11.3).
+pub async fn examined(store: &dyn Store) -> Result<Vec<String>> {
+    let (mut found, mut after) = (Vec::new(), InstanceId(0));
+    loop {
+        let examine = Op::Examine { after, limit: 500 };
+        let mut answers = store.run([examine].into()).await?;
+        let Some(Answer::Examined { findings, next, .. }) = answers.pop() else {
+            return Err(crate::Error::Broken("an examination has no answer".into()));
+        };
+        let told = |finding: Finding| format!("instance {}: {}", finding.instance, finding.problem);
+        found.extend(findings.into_iter().map(told));
+        match next {
+            Some(next) => after = next,
+            None => return Ok(found),
+        }
+    }
 }
 
 /// What breaks an invariant in these instances. If they are all that a store has, `whole` says so, and what they must
@@ -130,7 +168,12 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
         }
         found.extend(turn.follow(&entry.what));
     }
-    let last = entries.last().map(|entry| entry.what.kind());
+    let mut kinds = entries.iter().rev().map(|entry| entry.what.kind());
+    let mut last = kinds.next();
+    if last == Some("continued") && *status != Status::Continued {
+        // It was restarted after its end.
+        last = kinds.next();
+    }
     if status.is_terminal() && last != Some(status.name()) {
         found.push(format!("it is {status}, and {last:?} is told last"));
     }
@@ -178,6 +221,8 @@ impl Turn {
                 outcome,
                 ..
             } => self.ran((*step_sequence, *attempt), outcome),
+            // Its updates were being handled, and the step was not begun.
+            Happening::Reclaimed { attempt, .. } if *attempt == self.attempt => None,
             Happening::Retried { attempt, .. } | Happening::Reclaimed { attempt, .. } => {
                 self.attempt += 1;
                 let (met, next) = (*attempt, self.attempt);

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Claimed, Commit, Committed, Entry, Instance, InstanceId, Lane, Limits, Name, Outcome,
-    Refusal, Start, Started, Status, Timestamp, Worker, WorkerId,
+    Cancel, Claim, Claimed, Command, CommandId, Commit, Committed, Contract, Declared, Delivered,
+    Delivery, Entry, Instance, InstanceId, Lane, Limits, Name, Operated, Outcome, Refusal, Start,
+    Started, Status, Timestamp, Verdict, Worker, WorkerId,
 };
 
-use super::build::{commit, lane, name};
+use super::build::{adding, commit, lane, name, signal, under, wait};
 use super::invariants::violations;
 use crate::{
-    Answer, ClaimRequest, Clock, Error, ManualClock, NewWorker, Op, Result, Store, Target,
+    Answer, ClaimRequest, Clock, CommandFilter, Error, ManualClock, NewWorker, Op, Result, Store,
+    Target,
 };
 
 /// What a store is to be made with.
@@ -55,12 +57,20 @@ impl Subject {
 /// How long a test may take, in real time: a store that loses something must not make it hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The limits that all tests run under: the plain ones, and an inbox that is soon full.
+pub(super) fn limits() -> Limits {
+    Limits {
+        inbox_pending: 100,
+        ..Limits::default()
+    }
+}
+
 /// Makes a store, runs one test on it, looks it over, and closes it.
 pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnOnce(Lab)) {
     let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
     let subject = make(Setup {
         clock: Arc::new(clock.clone()),
-        limits: Limits::default(),
+        limits: limits(),
     })
     .await;
     let lab = Lab {
@@ -141,6 +151,127 @@ impl Lab {
     /// Starts one that is new.
     pub(super) async fn start(&self, start: Start) -> InstanceId {
         self.start_all(vec![start]).await[0]
+    }
+
+    /// Makes machines known.
+    pub(super) async fn declare(&self, machines: Vec<Declared>) {
+        let contracts = Vec::new();
+        self.run(Op::Declare {
+            machines,
+            contracts,
+        })
+        .await;
+    }
+
+    /// Declares the machine `m` under that contract.
+    pub(super) async fn under(&self, contract: Contract) {
+        let machines = vec![under(&contract)];
+        let contracts = vec![contract];
+        self.run(Op::Declare {
+            machines,
+            contracts,
+        })
+        .await;
+    }
+
+    /// Delivers many, in one call; what became of each.
+    pub(super) async fn deliver_all(
+        &self,
+        deliveries: Vec<Delivery>,
+    ) -> Vec<Result<Delivered, Refusal>> {
+        match self.run(Op::Deliver(deliveries)).await {
+            Answer::Delivered(each) => each,
+            other => panic!("a delivery is not answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn deliver(&self, delivery: Delivery) -> Delivered {
+        let mut each = self.deliver_all(vec![delivery]).await;
+        each.pop()
+            .expect("the delivery has its answer")
+            .expect("the delivery is decided over")
+    }
+
+    /// Delivers what is accepted and new; its record.
+    pub(super) async fn accept(&self, delivery: Delivery) -> Command {
+        let delivered = self.deliver(delivery).await;
+        let good = matches!(delivered.verdict, Verdict::Received | Verdict::Accepted);
+        assert!(good && !delivered.duplicate, "{delivered:?}");
+        delivered.record.expect("what is accepted has a record")
+    }
+
+    /// Sends a signal that is accepted; its record.
+    pub(super) async fn signal(&self, target: impl Into<Target>, text: &str) -> Command {
+        self.accept(signal(target, text)).await
+    }
+
+    /// Sends the update `add` that is accepted; its record.
+    pub(super) async fn update(&self, target: impl Into<Target>) -> Command {
+        self.accept(adding(target, 1)).await
+    }
+
+    /// What is known of a message now.
+    pub(super) async fn record(&self, id: CommandId) -> Command {
+        let found = self.store.records(&[id]).await;
+        let found = found.expect("the store can be read").pop();
+        found.expect("the record is there")
+    }
+
+    /// All records that meet a filter, oldest first.
+    pub(super) async fn records(&self, filter: CommandFilter) -> Vec<Command> {
+        let page = self.store.commands(&filter, None, 1000).await;
+        let mut items = page.expect("the store can be read").items;
+        items.reverse();
+        items
+    }
+
+    /// The signals that are pending in an inbox.
+    pub(super) async fn inbox(&self, id: InstanceId) -> Vec<CommandId> {
+        let inbox = self.store.inbox(id).await.expect("the store can be read");
+        inbox.iter().map(|command| command.id).collect()
+    }
+
+    /// Starts one, runs its first step, and lets it wait; it must be what is claimed first.
+    pub(super) async fn parked(
+        &self,
+        worker: WorkerId,
+        start: Start,
+        signals: &[&str],
+        timeout_ms: Option<u64>,
+    ) -> InstanceId {
+        let id = self.start(start).await;
+        let claimed = self.claim(worker).await;
+        assert_eq!(claimed.claim.id(), id);
+        self.commit(claimed.claim, wait(signals, timeout_ms)).await;
+        id
+    }
+
+    /// The one answer to an operator's request.
+    pub(super) async fn operate(&self, op: Op) -> Operated {
+        match self.run(op).await {
+            Answer::Operated(each) => each[0],
+            other => panic!("an operator is not answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn cancel(&self, cancel: Cancel) -> Operated {
+        self.operate(Op::Cancel(vec![cancel])).await
+    }
+
+    pub(super) async fn restart(&self, target: impl Into<Target>) -> Operated {
+        self.operate(Op::Restart(vec![(target.into(), None)])).await
+    }
+
+    /// Restarts what can be restarted; the new run.
+    pub(super) async fn restarted(&self, target: impl Into<Target>) -> InstanceId {
+        match self.restart(target).await {
+            Operated::Restarted { id, .. } => id,
+            other => panic!("it should be restarted, and is {other:?}"),
+        }
+    }
+
+    pub(super) async fn repair(&self, target: impl Into<Target>) -> Operated {
+        self.operate(Op::Repair(vec![target.into()])).await
     }
 
     /// Registers a worker.
@@ -284,6 +415,11 @@ impl Lab {
             .map(|entry| entry.what.kind())
             .collect()
     }
+}
+
+/// The messages, by their ids.
+pub(super) fn command_ids(commands: &[Command]) -> Vec<CommandId> {
+    commands.iter().map(|command| command.id).collect()
 }
 
 /// The instances claimed, in order.

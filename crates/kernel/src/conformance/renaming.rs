@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Claim, Claimed, Commit, Committed, Entry, Happening, Instance, InstanceId, ParentRef, Started,
-    Timestamp, Worker, WorkerId,
+    Answered, Cancel, Claim, Claimed, Command, CommandId, Commit, Committed, Delivered, Delivery,
+    Entry, Happening, Instance, InstanceId, Operated, Outcome, ParentRef, Refusal, Run, Started,
+    Target, Timestamp, WaitId, Worker, WorkerId,
 };
 
 use super::invariants::history;
 use crate::{
-    Answer, ClaimRequest, Cursor, Error, Filter, Op, QueueDepth, Result, Store, SweepRequest,
+    Answer, ClaimRequest, CommandFilter, Cursor, Error, Filter, Finding, Op, QueueDepth, Result,
+    Store, SweepRequest,
 };
 
 /// A store, and what its ids are called.
@@ -19,6 +21,7 @@ pub(super) struct Renamed {
     store: Arc<dyn Store>,
     instances: Numbers,
     workers: Numbers,
+    commands: Numbers,
 }
 
 /// All that can be read of a store, without histories.
@@ -26,6 +29,8 @@ pub(super) struct Renamed {
 pub(super) struct Rows {
     /// Newest first.
     pub instances: Vec<Instance>,
+    /// The records of signals and updates, newest first.
+    pub commands: Vec<Command>,
     /// Those that are believed to live.
     pub workers: Vec<Worker>,
     pub depths: Vec<QueueDepth>,
@@ -38,6 +43,7 @@ impl Renamed {
             store,
             instances: Numbers::default(),
             workers: Numbers::default(),
+            commands: Numbers::default(),
         }
     }
 
@@ -57,6 +63,9 @@ impl Renamed {
             .store
             .list(&Filter::default(), None, usize::from(u16::MAX))
             .await?;
+        let most = usize::from(u16::MAX);
+        let all = CommandFilter::default();
+        let records = self.store.commands(&all, None, most).await?.items;
         let mut workers = self.store.workers().await?;
         workers.sort_by_key(|worker| worker.id);
         let mut depths = self.store.depths().await?;
@@ -67,6 +76,7 @@ impl Renamed {
                 .into_iter()
                 .map(|one| self.instance(one))
                 .collect(),
+            commands: records.into_iter().map(|one| self.command(one)).collect(),
             workers: workers.into_iter().map(|one| self.worker(one)).collect(),
             depths,
             next_due: self.store.next_due().await?,
@@ -83,7 +93,35 @@ impl Renamed {
     fn op(&self, op: &Op) -> Op {
         match op {
             Op::Start(starts) => Op::Start(starts.clone()),
-            Op::Declare(declared) => Op::Declare(declared.clone()),
+            Op::Reserve(reservations) => Op::Reserve(reservations.clone()),
+            Op::Declare {
+                machines,
+                contracts,
+            } => Op::Declare {
+                machines: machines.clone(),
+                contracts: contracts.clone(),
+            },
+            Op::Deliver(deliveries) => Op::Deliver(
+                deliveries
+                    .iter()
+                    .map(|one| self.own_delivery(one))
+                    .collect(),
+            ),
+            Op::Cancel(cancels) => {
+                Op::Cancel(cancels.iter().map(|one| self.own_cancel(one)).collect())
+            }
+            Op::Restart(restarts) => {
+                let own =
+                    |(target, step): &(Target, _)| (self.own_target(target), Option::clone(step));
+                Op::Restart(restarts.iter().map(own).collect())
+            }
+            Op::Repair(targets) => {
+                Op::Repair(targets.iter().map(|one| self.own_target(one)).collect())
+            }
+            Op::Examine { after, limit } => Op::Examine {
+                after: self.own_instance(*after),
+                limit: *limit,
+            },
             Op::Claim(request) => Op::Claim(ClaimRequest {
                 worker: self.own_worker(request.worker),
                 ..request.clone()
@@ -129,6 +167,47 @@ impl Renamed {
         InstanceId(self.instances.own(id.0))
     }
 
+    fn own_target(&self, target: &Target) -> Target {
+        match target {
+            Target::Id(id) => Target::Id(self.own_instance(*id)),
+            Target::Key(key) => Target::Key(key.clone()),
+        }
+    }
+
+    fn own_delivery(&self, delivery: &Delivery) -> Delivery {
+        Delivery {
+            target: self.own_target(&delivery.target),
+            ..delivery.clone()
+        }
+    }
+
+    fn own_cancel(&self, cancel: &Cancel) -> Cancel {
+        Cancel {
+            target: self.own_target(&cancel.target),
+            ..cancel.clone()
+        }
+    }
+
+    fn own_outcome(&self, outcome: &Outcome) -> Outcome {
+        let Outcome::Answer {
+            updates,
+            state,
+            then,
+        } = outcome
+        else {
+            return outcome.clone();
+        };
+        let own = |one: &Answered| Answered {
+            update_id: CommandId(self.commands.own(one.update_id.0)),
+            ..one.clone()
+        };
+        Outcome::Answer {
+            updates: updates.iter().map(own).collect(),
+            state: state.clone(),
+            then: then.clone(),
+        }
+    }
+
     fn own_worker(&self, id: WorkerId) -> WorkerId {
         WorkerId(self.workers.own(id.0))
     }
@@ -150,7 +229,7 @@ impl Renamed {
     fn own_commit(&self, commit: &Commit) -> Commit {
         Commit {
             claim: self.own_claim(&commit.claim),
-            outcome: commit.outcome.clone(),
+            outcome: self.own_outcome(&commit.outcome),
             keep: commit.keep,
             took: commit.took,
             error: commit.error.clone(),
@@ -170,6 +249,22 @@ impl Renamed {
             Answer::Committed(each) => {
                 Answer::Committed(each.into_iter().map(|one| self.committed(one)).collect())
             }
+            Answer::Delivered(each) => {
+                let each = each.into_iter();
+                Answer::Delivered(each.map(|one| self.delivered(one)).collect())
+            }
+            Answer::Operated(each) => {
+                Answer::Operated(each.into_iter().map(|one| self.operated(one)).collect())
+            }
+            Answer::Examined {
+                count,
+                findings,
+                next,
+            } => Answer::Examined {
+                count,
+                findings: findings.into_iter().map(|one| self.finding(one)).collect(),
+                next: next.map(|next| self.id(next)),
+            },
             Answer::Registered(worker) => Answer::Registered(self.worker(worker)),
             Answer::Swept { deleted, next } => Answer::Swept {
                 deleted,
@@ -184,6 +279,72 @@ impl Renamed {
 
     fn id(&mut self, id: InstanceId) -> InstanceId {
         InstanceId(self.instances.see(id.0))
+    }
+
+    fn command_id(&mut self, id: CommandId) -> CommandId {
+        CommandId(self.commands.see(id.0))
+    }
+
+    /// A wait's id is made of an instance's or a record's.
+    fn wait_id(&mut self, id: &WaitId) -> WaitId {
+        let number = |text: &str| text.parse::<i64>().expect("a wait's id has a number in it");
+        let text = id.as_str();
+        let renamed = match (text.strip_prefix("wait:"), text.strip_prefix("signal:")) {
+            (Some(rest), _) => {
+                let (instance, step) = rest.split_once(':').expect("an instance and a step");
+                format!("wait:{}:{step}", self.instances.see(number(instance)))
+            }
+            (None, Some(record)) => format!("signal:{}", self.commands.see(number(record))),
+            (None, None) => text.to_owned(),
+        };
+        WaitId::stored(renamed)
+    }
+
+    fn command(&mut self, command: Command) -> Command {
+        Command {
+            id: self.command_id(command.id),
+            instance: command.instance.map(|id| self.id(id)),
+            chain: command.chain.map(|id| self.id(id)),
+            wait_id: command.wait_id.as_ref().map(|id| self.wait_id(id)),
+            ..command
+        }
+    }
+
+    fn delivered(&mut self, answer: Result<Delivered, Refusal>) -> Result<Delivered, Refusal> {
+        match answer {
+            Ok(delivered) => Ok(Delivered {
+                record: delivered.record.map(|record| self.command(record)),
+                current: delivered.current.map(|id| self.id(id)),
+                ..delivered
+            }),
+            Err(Refusal::KeyTaken { holder }) => Err(Refusal::KeyTaken {
+                holder: self.id(holder),
+            }),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn operated(&mut self, operated: Operated) -> Operated {
+        match operated {
+            Operated::Cancelled { id, children } => Operated::Cancelled {
+                id: self.id(id),
+                children,
+            },
+            Operated::Restarted { id, run_number } => Operated::Restarted {
+                id: self.id(id),
+                run_number,
+            },
+            Operated::NotCurrent(id) => Operated::NotCurrent(self.id(id)),
+            Operated::KeyTaken(id) => Operated::KeyTaken(self.id(id)),
+            other => other,
+        }
+    }
+
+    fn finding(&mut self, finding: Finding) -> Finding {
+        Finding {
+            instance: self.id(finding.instance),
+            ..finding
+        }
     }
 
     fn worker_id(&mut self, id: WorkerId) -> WorkerId {
@@ -216,6 +377,10 @@ impl Renamed {
         for child in &mut claimed.children {
             child.id = self.id(child.id);
         }
+        for messages in [&mut claimed.awaited, &mut claimed.updates] {
+            let renamed = messages.drain(..).map(|one| self.command(one));
+            *messages = renamed.collect();
+        }
         claimed
     }
 
@@ -238,13 +403,41 @@ impl Renamed {
             id: self.id(instance.id),
             worker: instance.worker.map(|id| self.worker_id(id)),
             parent: instance.parent.map(|id| self.id(id)),
+            wait_id: instance.wait_id.as_ref().map(|id| self.wait_id(id)),
+            run: Run {
+                first: instance.run.first.map(|id| self.id(id)),
+                ..instance.run
+            },
             ..instance
         }
     }
 
     fn entry(&mut self, mut entry: Entry) -> Entry {
-        if let Happening::ChildEnded { child, .. } = &mut entry.what {
-            *child = self.id(*child);
+        match &mut entry.what {
+            Happening::ChildEnded { child: id, .. } | Happening::Continued { run_id: id, .. } => {
+                *id = self.id(*id);
+            }
+            Happening::WaitOpened { wait_id, .. } | Happening::TimedOut { wait_id, .. } => {
+                *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));
+            }
+            Happening::SignalReceived {
+                command_id,
+                wait_id,
+                ..
+            }
+            | Happening::SignalApplied {
+                command_id,
+                wait_id,
+                ..
+            } => {
+                *command_id = self.command_id(*command_id);
+                *wait_id = self.wait_id(wait_id);
+            }
+            Happening::SignalDiscarded { command_id: id, .. }
+            | Happening::UpdateAccepted { update_id: id, .. }
+            | Happening::UpdateCompleted { update_id: id, .. }
+            | Happening::UpdateFailed { update_id: id, .. } => *id = self.command_id(*id),
+            _ => {}
         }
         entry
     }
@@ -265,7 +458,11 @@ impl Numbers {
         })
     }
 
+    /// What a number stands for; 0 for none.
     fn own(&self, number: i64) -> i64 {
-        self.own[number as usize - 1]
+        match number {
+            0 => 0,
+            number => self.own[number as usize - 1],
+        }
     }
 }

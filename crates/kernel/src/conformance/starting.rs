@@ -15,6 +15,7 @@ fn declared(version: u32, first_step: &str) -> Declared {
         first_step: name(first_step),
         queue: name("slow"),
         history: false,
+        contract: None,
     }
 }
 
@@ -89,11 +90,11 @@ pub async fn a_started_instance_is_one_row_with_all_that_it_was_given(lab: Lab) 
 
 pub async fn what_a_start_leaves_out_comes_from_the_newest_declaration(lab: Lab) {
     // rule 2.6
-    lab.run(Op::Declare(vec![
+    lab.declare(vec![
         declared(1, "old"),
         declared(3, "new"),
         declared(2, "middle"),
-    ]))
+    ])
     .await;
     let newest = lab.get(lab.start(plain()).await).await;
     assert_eq!(
@@ -115,17 +116,17 @@ pub async fn what_a_start_leaves_out_comes_from_the_newest_declaration(lab: Lab)
 
 pub async fn a_declaration_takes_the_place_of_the_one_before(lab: Lab) {
     // rule 2.6
-    lab.run(Op::Declare(vec![declared(1, "old")])).await;
-    lab.run(Op::Declare(vec![declared(1, "new")])).await;
+    lab.declare(vec![declared(1, "old")]).await;
+    lab.declare(vec![declared(1, "new")]).await;
     assert_eq!(lab.get(lab.start(plain()).await).await.step, name("new"));
 }
 
 pub async fn a_machine_that_nobody_has_declared_can_be_started(lab: Lab) {
     // rule 2.6
-    lab.run(Op::Declare(vec![Declared {
+    lab.declare(vec![Declared {
         machine: name("another"),
         ..declared(9, "x")
-    }]))
+    }])
     .await;
     let found = lab.get(lab.start(plain()).await).await;
     assert_eq!(

@@ -8,7 +8,7 @@ use super::lab::Lab;
 use crate::{Effects, Listener};
 
 /// Listens until something is told that fits, or that anything may have changed.
-async fn heard(listener: &mut Listener, fits: impl Fn(&Effects) -> bool) -> bool {
+pub(super) async fn heard(listener: &mut Listener, fits: impl Fn(&Effects) -> bool) -> bool {
     let listen = async {
         while let Some(effects) = listener.next().await {
             let effects: Arc<Effects> = effects;

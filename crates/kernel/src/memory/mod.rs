@@ -1,5 +1,6 @@
 //! A store in plain maps: for tests, for trying things out, and as the model that the databases are held against.
 
+mod commands;
 mod index;
 mod reads;
 mod record;
@@ -10,13 +11,14 @@ mod txn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
-    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Limits, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, CommandKind, ContractId, HistoryRow, Instance,
+    InstanceId, Json, Limits, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, Ending, Error, Filter, Listener, Op, Page, QueueDepth, Result, Store,
-    SystemClock, Target, run_now,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op, Page,
+    QueueDepth, Result, Store, SystemClock, Target, run_now,
 };
 use tables::Tables;
 use txn::MemoryTxn;
@@ -150,6 +152,36 @@ impl Store for Memory {
         ids: &'a [InstanceId],
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
         self.read(move |tables| tables.endings(ids))
+    }
+
+    fn commands<'a>(
+        &'a self,
+        filter: &'a CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<CommandPage>> {
+        self.read(move |tables| tables.commands().page(filter, before, limit))
+    }
+
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+        self.read(move |tables| {
+            let found = ids.iter().filter_map(|id| tables.commands().get(*id));
+            found.map(|command| Command::clone(command)).collect()
+        })
+    }
+
+    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
+        self.read(move |tables| {
+            let pending = tables.commands().pending(id);
+            pending
+                .filter(|command| command.kind == CommandKind::Signal)
+                .map(|command| Command::clone(command))
+                .collect()
+        })
+    }
+
+    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
+        self.read(move |tables| tables.contracts().get(&id).cloned())
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

@@ -13,16 +13,21 @@ use super::tables::{Noted, Tables};
 use crate::{Ending, Filter, Page, QueueDepth, Target};
 
 impl Tables {
-    /// One instance; by key, the newest that has it.
-    pub fn get(&self, target: &Target) -> Option<Instance> {
-        let id = match target {
-            Target::Id(id) => *id,
+    /// The run that a target stands for; by key, the newest that has it.
+    pub fn resolve(&self, target: &Target) -> Option<InstanceId> {
+        match target {
+            Target::Id(id) => Some(*id),
             Target::Key(key) => {
                 let ids = (key.clone(), InstanceId(i64::MIN))..=(key.clone(), InstanceId(i64::MAX));
-                self.index().named.range(ids).next_back()?.1
+                Some(self.index().named.range(ids).next_back()?.1)
             }
-        };
-        self.records().get(&id).map(|record| record.to_instance())
+        }
+    }
+
+    /// One instance.
+    pub fn get(&self, target: &Target) -> Option<Instance> {
+        let record = self.records().get(&self.resolve(target)?)?;
+        Some(record.to_instance())
     }
 
     /// A page of instances, newest first.
@@ -127,6 +132,7 @@ fn meets(record: &Record, filter: &Filter) -> bool {
         queue,
         key_prefix,
         parent,
+        chain,
     } = filter;
     status.is_none_or(|status| record.row.status == status)
         && machine
@@ -136,6 +142,7 @@ fn meets(record: &Record, filter: &Filter) -> bool {
             .as_ref()
             .is_none_or(|queue| record.row.queue == *queue)
         && parent.is_none_or(|parent| record.row.parent == Some(parent))
+        && chain.is_none_or(|chain| record.row.chain() == chain)
         && key_prefix.as_ref().is_none_or(|prefix| {
             record
                 .key

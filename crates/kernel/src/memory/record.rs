@@ -43,6 +43,10 @@ impl Record {
                 cause: new.cause,
                 timed_out: false,
                 awaits: None,
+                aside: None,
+                inbox: new.inbox,
+                contract: new.contract,
+                run: new.run,
                 parent: new.parent,
                 parent_barrier: new.parent_barrier,
                 family: Family::default(),
@@ -66,6 +70,36 @@ impl Record {
             result: None,
             created_at: new.created_at,
             updated_at: new.created_at,
+        }
+    }
+
+    /// The row that it was made of, with the state that it has come to.
+    pub fn to_new_row(&self) -> NewRow {
+        let row = &self.row;
+        NewRow {
+            kind: self.kind,
+            machine: self.lane.machine.clone(),
+            version: self.lane.version,
+            step: row.step.clone(),
+            state: self.state.clone(),
+            status: row.status,
+            cause: row.cause,
+            key: self.key.clone(),
+            scope: self.scope,
+            unique_key: self.unique_key.clone(),
+            unique_scope: self.unique_scope,
+            queue: row.queue.clone(),
+            priority: row.priority,
+            due_at: row.due_at.unwrap_or_default(),
+            partition_key: row.partition_key.clone(),
+            behind: row.behind,
+            parent: row.parent,
+            parent_barrier: row.parent_barrier,
+            history: row.history,
+            contract: row.contract,
+            run: row.run,
+            inbox: row.inbox,
+            created_at: self.created_at,
         }
     }
 
@@ -104,6 +138,12 @@ impl Record {
                 .map(|awaits| awaits.names.clone())
                 .unwrap_or_default(),
             wait_since: row.awaits.as_ref().map(|awaits| awaits.since),
+            wait_id: row.awaits.as_ref().and_then(|awaits| awaits.id.clone()),
+            aside: row.aside,
+            inbox: row.inbox,
+            contract: row.contract,
+            run: row.run,
+            children_needed: row.family.needed,
             parent: row.parent,
             parent_barrier: row.parent_barrier,
             barrier: row.family.barrier,
@@ -158,6 +198,16 @@ impl Record {
             timed_out: row.timed_out,
             joins: joins.map(|_| row.family.barrier),
             children: Vec::new(),
+            awaited: Vec::new(),
+            updates: Vec::new(),
+            aside: row.aside.is_some(),
+            inbox: row.inbox,
+            awaits: row
+                .awaits
+                .as_ref()
+                .filter(|awaits| awaits.kind == WaitKind::Signal)
+                .map(|awaits| awaits.names.clone())
+                .unwrap_or_default(),
         })
     }
 }

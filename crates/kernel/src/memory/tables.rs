@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use abide_core::model::{Declared, HistoryRow, InstanceId, Lane, Worker, WorkerId};
+use abide_core::model::{
+    Command, CommandId, ContractId, Declared, HistoryRow, InstanceId, Json, Lane, Worker, WorkerId,
+};
 
+use super::commands::Commands;
 use super::index::Index;
 use super::record::Record;
 use crate::Result;
@@ -16,10 +19,13 @@ pub(super) struct Tables {
     history: BTreeMap<InstanceId, Vec<Noted>>,
     workers: BTreeMap<WorkerId, Worker>,
     declared: BTreeMap<Lane, Declared>,
+    commands: Commands,
+    contracts: BTreeMap<ContractId, Json>,
     index: Index,
     /// The last numbers given out. They never go back, also when a transaction does.
     last_id: i64,
     last_worker: i64,
+    last_command: i64,
 }
 
 /// A row of a history, and the number of its last event.
@@ -39,6 +45,8 @@ pub(super) enum Undo {
     Forgotten(InstanceId, Vec<Noted>),
     Worker(WorkerId, Option<Worker>),
     Declared(Lane, Option<Declared>),
+    Command(CommandId, Option<Arc<Command>>),
+    Contract(ContractId, Option<Json>),
 }
 
 impl Tables {
@@ -104,6 +112,27 @@ impl Tables {
         Undo::Declared(lane, was)
     }
 
+    pub fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    pub fn next_command(&mut self) -> CommandId {
+        self.last_command += 1;
+        CommandId(self.last_command)
+    }
+
+    pub fn put_command(&mut self, id: CommandId, command: Option<Arc<Command>>) -> Result<Undo> {
+        Ok(Undo::Command(id, self.commands.put(id, command)?))
+    }
+
+    pub fn contracts(&self) -> &BTreeMap<ContractId, Json> {
+        &self.contracts
+    }
+
+    pub fn put_contract(&mut self, id: ContractId, contract: Option<Json>) -> Undo {
+        Undo::Contract(id, put(&mut self.contracts, &id, contract))
+    }
+
     /// Undoes changes, the last one first.
     pub fn undo(&mut self, log: &mut Vec<Undo>) {
         while let Some(undo) = log.pop() {
@@ -125,6 +154,13 @@ impl Tables {
                 }
                 Undo::Worker(id, was) => {
                     self.put_worker(id, was);
+                }
+                Undo::Command(id, was) => {
+                    let restored = self.put_command(id, was);
+                    debug_assert!(restored.is_ok(), "{restored:?}");
+                }
+                Undo::Contract(id, was) => {
+                    self.put_contract(id, was);
                 }
                 Undo::Declared(lane, was) => {
                     self.put_declared(lane, was);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Declared, Epoch, HistoryRow, InstanceId, Json, Key, Lane, Name,
-    NewRow, ParentRef, Priority, Row, Started, Status, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
+    ContractId, Declared, Epoch, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, ParentRef,
+    Pending, Priority, Row, Scope, Sequence, Started, Status, Target, Timestamp, Worker, WorkerId,
 };
+use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Expired;
 
@@ -14,7 +16,8 @@ use super::record::Record;
 use super::shapes;
 use super::tables::{Noted, Tables, Undo};
 use crate::{
-    Changes, ClaimRequest, Cursor, Error, Expiring, NewWorker, Partition, Result, Touched, Txn,
+    Changes, ClaimRequest, Cursor, Error, Expiring, Found, NewWorker, Partition, Result, Touched,
+    Txn,
 };
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
@@ -39,6 +42,21 @@ impl<'t> MemoryTxn<'t> {
         let undo = self.tables.put(record.row.id, Some(Arc::new(record)))?;
         self.log.push(undo);
         Ok(())
+    }
+
+    fn put_command(&mut self, id: CommandId, command: Option<Command>) -> Result<()> {
+        let undo = self.tables.put_command(id, command.map(Arc::new))?;
+        self.log.push(undo);
+        Ok(())
+    }
+
+    /// A copy of a command's record, to be changed and put back.
+    fn command(&self, id: CommandId) -> Result<Command> {
+        self.tables
+            .commands()
+            .get(id)
+            .map(|command| Command::clone(command))
+            .ok_or_else(|| Error::Broken(format!("record {id} is written to and not there")))
     }
 
     fn record(&self, id: InstanceId) -> Option<&Record> {
@@ -185,7 +203,7 @@ impl Txn for MemoryTxn<'_> {
             self.write(finish.row, None, finish.result, now)?;
         }
         for change in &changes.moves {
-            self.write(change.row, change.state, None, now)?;
+            self.write(change.row, change.state, change.result, now)?;
         }
         Ok(())
     }
@@ -409,7 +427,253 @@ impl Txn for MemoryTxn<'_> {
             self.log.push(undo);
             let undo = self.tables.forget(*id);
             self.log.extend(undo);
+            let commands: Vec<CommandId> = self.tables.commands().of_run(*id).collect();
+            for command in commands {
+                self.put_command(command, None)?;
+            }
         }
         Ok(())
+    }
+
+    async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
+        for (id, contract) in contracts {
+            if !self.tables.contracts().contains_key(id) {
+                let undo = self.tables.put_contract(*id, Some(contract.clone()));
+                self.log.push(undo);
+            }
+        }
+        Ok(())
+    }
+
+    async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
+        let contract = |id: &ContractId| Some((*id, self.tables.contracts().get(id)?.clone()));
+        Ok(ids.iter().filter_map(contract).collect())
+    }
+
+    async fn lock_keys(&mut self, _shared: &[Key], _alone: &[Key]) -> Result<()> {
+        Ok(())
+    }
+
+    async fn find(&mut self, targets: &[Target]) -> Result<Vec<Option<Found>>> {
+        let found = |target: &Target| {
+            let record = self.record(self.tables.resolve(target)?)?;
+            Some(Found {
+                id: record.row.id,
+                key: record.key.clone(),
+                partition: record.row.partition_key.clone(),
+            })
+        };
+        Ok(targets.iter().map(found).collect())
+    }
+
+    async fn newest(&mut self, chains: &[InstanceId]) -> Result<Vec<(InstanceId, InstanceId)>> {
+        let records = self.tables.records();
+        let newest = |chain: &InstanceId| {
+            let mut runs = records.values().rev();
+            let newest = runs.find(|record| record.row.chain() == *chain)?;
+            Some((*chain, newest.row.id))
+        };
+        Ok(chains.iter().filter_map(newest).collect())
+    }
+
+    async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {
+        Ok((0..count).map(|_| self.tables.next_command()).collect())
+    }
+
+    async fn deduped(&mut self, keys: &[(InstanceId, CommandKind, Name)]) -> Result<Vec<Command>> {
+        let found = keys
+            .iter()
+            .filter_map(|slot| self.tables.commands().deduped(slot));
+        Ok(found.map(|command| Command::clone(command)).collect())
+    }
+
+    async fn held_signals(&mut self, keys: &[Key]) -> Result<Vec<Command>> {
+        let commands = self.tables.commands();
+        let mut held: Vec<Command> = keys
+            .iter()
+            .flat_map(|key| commands.held(key))
+            .map(|command| Command::clone(command))
+            .collect();
+        held.sort_unstable_by_key(|command| command.id);
+        Ok(held)
+    }
+
+    async fn insert_commands(&mut self, commands: &[Command]) -> Result<()> {
+        for command in commands {
+            self.put_command(command.id, Some(command.clone()))?;
+        }
+        Ok(())
+    }
+
+    async fn rewrite_commands(&mut self, commands: &[Command]) -> Result<()> {
+        self.insert_commands(commands).await
+    }
+
+    async fn close(&mut self, closings: &[Closing], now: Timestamp) -> Result<()> {
+        for closing in closings {
+            let mut command = self.command(closing.id)?;
+            command.status = closing.status;
+            command.wait_id = closing.wait_id.clone().or(command.wait_id);
+            command.step_sequence = closing.step_sequence;
+            command.result = closing.result.clone();
+            command.error = closing.error.clone();
+            command.closed_at = Some(now);
+            self.put_command(closing.id, Some(command))?;
+        }
+        Ok(())
+    }
+
+    async fn pending(
+        &mut self,
+        looks: &[(InstanceId, Look)],
+    ) -> Result<Vec<(InstanceId, Pending)>> {
+        let commands = self.tables.commands();
+        let mut found = Vec::new();
+        for (id, look) in looks {
+            let wanted = |command: &Command| match command.kind {
+                _ if look.all => true,
+                CommandKind::Update => look.updates,
+                CommandKind::Signal => look.names.contains(&command.name),
+            };
+            let pending = commands.pending(*id).filter(|command| wanted(command));
+            found.extend(pending.map(|command| {
+                let pending = Pending {
+                    id: command.id,
+                    kind: command.kind,
+                    name: command.name.clone(),
+                    sequence: command.sequence.unwrap_or_default(),
+                };
+                (*id, pending)
+            }));
+        }
+        Ok(found)
+    }
+
+    async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
+        let commands = self.tables.commands();
+        let mut found = Vec::new();
+        for (id, names, upto) in of {
+            let handed = commands.pending(*id).filter(|command| {
+                command.kind == CommandKind::Signal
+                    && names.contains(&command.name)
+                    && command.sequence.is_some_and(|sequence| sequence <= *upto)
+            });
+            found.extend(handed.map(|command| Command::clone(command)));
+        }
+        Ok(found)
+    }
+
+    async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
+        let commands = self.tables.commands();
+        let pending = of.iter().flat_map(|id| commands.pending(*id));
+        let updates = pending.filter(|command| command.kind == CommandKind::Update);
+        Ok(updates.map(|command| Command::clone(command)).collect())
+    }
+
+    async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
+        for (from, to) in moves {
+            let pending: Vec<Command> = self
+                .tables
+                .commands()
+                .pending(*from)
+                .map(|command| Command::clone(command))
+                .collect();
+            for mut command in pending {
+                command.instance = Some(*to);
+                self.put_command(command.id, Some(command))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire_held(&mut self, now: Timestamp, limit: usize) -> Result<usize> {
+        let over: Vec<Command> = self
+            .tables
+            .commands()
+            .all()
+            .filter(|command| command.status == CommandStatus::Held)
+            .filter(|command| command.hold_until.is_some_and(|until| until <= now))
+            .take(limit)
+            .map(|command| Command::clone(command))
+            .collect();
+        let count = over.len();
+        for mut command in over {
+            command.status = CommandStatus::Expired;
+            command.closed_at = Some(now);
+            self.put_command(command.id, Some(command))?;
+        }
+        Ok(count)
+    }
+
+    async fn forget_records(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        let old: Vec<CommandId> = self
+            .tables
+            .commands()
+            .all()
+            .filter(|command| command.instance.is_none() && command.received_at < before)
+            .filter(|command| command.status != CommandStatus::Held)
+            .take(limit)
+            .map(|command| command.id)
+            .collect();
+        for id in &old {
+            self.put_command(*id, None)?;
+        }
+        Ok(old.len())
+    }
+
+    async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
+        let records = ids.iter().filter_map(|id| self.record(*id));
+        Ok(records
+            .map(|record| (record.row.id, record.to_new_row()))
+            .collect())
+    }
+
+    async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
+        for id in ids {
+            let mut record = self.copy(*id)?;
+            record.scope = Scope::NEVER;
+            record.unique_scope = Scope::NEVER;
+            record.row.parent_barrier = BarrierNumber::default();
+            // Taken out and put in anew: its place at the barrier is found by what it was born with.
+            let undo = self.tables.put(*id, None)?;
+            self.log.push(undo);
+            self.put(record)?;
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
+        let reserved = self.copy(id)?;
+        let undo = self.tables.put(id, None)?;
+        self.log.push(undo);
+        self.put(Record {
+            created_at: reserved.created_at,
+            ..Record::new(id, row)
+        })
+    }
+
+    async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+        let records = self.tables.records().values();
+        let children = records.filter(|record| {
+            !record.row.status.is_terminal()
+                && record
+                    .row
+                    .parent
+                    .is_some_and(|parent| parents.contains(&parent))
+        });
+        Ok(children
+            .filter_map(|record| self.touched(record.row.id))
+            .collect())
+    }
+
+    async fn known_workers(&mut self, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {
+        let known = |id: &&WorkerId| self.tables.workers().contains_key(id);
+        Ok(workers.iter().filter(known).copied().collect())
+    }
+
+    async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
+        let above = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
+        let ids = self.tables.records().range(above).take(limit);
+        Ok(ids.filter_map(|(id, _)| self.touched(*id)).collect())
     }
 }

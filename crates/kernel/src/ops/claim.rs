@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{Child, Claimed, InstanceId};
+use abide_core::model::{Child, Claimed, Command, InstanceId, Sequence};
+use abide_core::rules::inbox::go_first;
 
 use crate::run::Turn;
 use crate::{ClaimRequest, Result, Txn};
 
-/// Claims what is runnable and hands those that join a barrier their children (rules 6.1, 10.2).
+/// Claims what is runnable, and hands over what each step runs on: the children of the barrier that it joins, the
+/// signals that it waited for, the updates that go first (rules 6.1, 7.4, 9.4, 10.2).
 pub(crate) async fn claim<T: Txn>(
     turn: &mut Turn<'_, T>,
     request: &ClaimRequest,
@@ -16,18 +18,73 @@ pub(crate) async fn claim<T: Txn>(
         return Ok(Vec::new());
     }
     let mut claimed = turn.txn.claim(request, turn.now).await?;
+    bring_children(turn, &mut claimed).await?;
+    bring_signals(turn, &mut claimed).await?;
+    bring_updates(turn, &mut claimed).await?;
+    Ok(claimed)
+}
+
+async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
     let barriers: Vec<_> = claimed
         .iter()
+        .filter(|one| !one.aside)
         .filter_map(|one| Some((one.claim.id(), one.joins?)))
         .collect();
-    if !barriers.is_empty() {
-        let mut families: BTreeMap<InstanceId, Vec<Child>> = BTreeMap::new();
-        for (parent, child) in turn.txn.children(&barriers).await? {
-            families.entry(parent).or_default().push(child);
-        }
-        for one in &mut claimed {
-            one.children = families.remove(&one.claim.id()).unwrap_or_default();
+    if barriers.is_empty() {
+        return Ok(());
+    }
+    let mut families: BTreeMap<InstanceId, Vec<Child>> = BTreeMap::new();
+    for (parent, child) in turn.txn.children(&barriers).await? {
+        families.entry(parent).or_default().push(child);
+    }
+    for one in claimed {
+        one.children = families.remove(&one.claim.id()).unwrap_or_default();
+    }
+    Ok(())
+}
+
+async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
+    let handed: Vec<_> = claimed
+        .iter()
+        .filter(|one| !one.aside && !one.awaits.is_empty())
+        .filter(|one| one.inbox.signals > 0 && one.inbox.handed > Sequence::default())
+        .map(|one| (one.claim.id(), one.awaits.clone(), one.inbox.handed))
+        .collect();
+    if handed.is_empty() {
+        return Ok(());
+    }
+    let mut inboxes = by_instance(turn.txn.awaited(&handed).await?);
+    for one in claimed {
+        one.awaited = inboxes.remove(&one.claim.id()).unwrap_or_default();
+    }
+    Ok(())
+}
+
+async fn bring_updates<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
+    let asked: Vec<InstanceId> = claimed
+        .iter()
+        .filter(|one| one.inbox.updates > 0)
+        .map(|one| one.claim.id())
+        .collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let mut inboxes = by_instance(turn.txn.updates(&asked).await?);
+    for one in claimed {
+        let woken_by = one.awaited.first().and_then(|first| first.sequence);
+        let mut updates = inboxes.remove(&one.claim.id()).unwrap_or_default();
+        updates.retain(|update| go_first(woken_by, update.sequence.unwrap_or_default()));
+        one.updates = updates;
+    }
+    Ok(())
+}
+
+fn by_instance(commands: Vec<Command>) -> BTreeMap<InstanceId, Vec<Command>> {
+    let mut inboxes: BTreeMap<InstanceId, Vec<Command>> = BTreeMap::new();
+    for command in commands {
+        if let Some(instance) = command.instance {
+            inboxes.entry(instance).or_default().push(command);
         }
     }
-    Ok(claimed)
+    inboxes
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Claim, Commit, Committed, Declared, InstanceId, Lane, Name, NewRow, Outcome, Priority, Row,
-    Started, Status,
+    Claim, Closing, CommandStatus, Commit, Committed, Declared, InstanceId, Lane, Name, NewRow,
+    Outcome, Pending, Priority, Row, Started, Status,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
-use abide_core::rules::commit::{Facts, apply, check};
+use abide_core::rules::commit::{Facts, Look, apply, check, look};
 
-use super::start;
+use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Result, Txn};
@@ -36,21 +36,28 @@ pub(crate) async fn commit<T: Txn>(
     let waiting = waiting_by_queue(turn, commits, serves).await?;
     let declared = start::declarations(turn, commits.iter().flat_map(spawned)).await?;
 
+    let pending = pending(turn, commits, &mut ledger).await?;
+
     let mut answers = Vec::with_capacity(commits.len());
-    let mut births = Vec::new();
-    let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
+    let mut follows = Follows::default();
     for commit in commits {
-        answers.push(one(
-            turn,
-            commit,
-            &mut ledger,
-            &waiting,
-            &declared,
-            &mut births,
-            &mut ends,
-        ));
+        let around = Around {
+            waiting: &waiting,
+            declared: &declared,
+            pending: &pending,
+        };
+        answers.push(one(turn, commit, &mut ledger, around, &mut follows));
     }
+    let Follows {
+        births,
+        ends,
+        closings,
+        continued,
+    } = follows;
+    // Before runs go on: what was consumed stays with the run that did.
+    close(turn, &closings).await?;
     bear(turn, &mut ledger, births).await?;
+    runs::go_on(turn, &mut ledger, continued).await?;
     tell_parents(turn, &mut ledger, ends).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
         // Whether a parent parked or went straight on is known only now.
@@ -64,20 +71,82 @@ pub(crate) async fn commit<T: Txn>(
     Ok(answers)
 }
 
+/// What the commits of a batch are judged by.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    waiting: &'a BTreeMap<Name, Priority>,
+    declared: &'a [Declared],
+    pending: &'a BTreeMap<InstanceId, Vec<Pending>>,
+}
+
+/// What follows from the commits of a batch, beside their own rows.
+#[derive(Default)]
+struct Follows<'a> {
+    births: Vec<Birth<'a>>,
+    ends: BTreeMap<InstanceId, Vec<Ended>>,
+    closings: Vec<Closing>,
+    continued: Vec<(InstanceId, &'a Outcome)>,
+}
+
 /// The children to insert for one parent.
 struct Birth<'a> {
     commit: &'a Commit,
     rows: Vec<NewRow>,
 }
 
+/// What is pending in the inboxes, as far as the outcomes need to know it; nothing is read when none does.
+async fn pending<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+    ledger: &mut Ledger<'_>,
+) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
+    let looks: Vec<_> = commits
+        .iter()
+        .filter_map(|commit| {
+            let id = commit.claim.id();
+            Some((id, look(&ledger.get(id)?.row, &commit.outcome)?))
+        })
+        .collect();
+    pending_of(turn, &looks).await
+}
+
+/// What is pending in these inboxes.
+pub(crate) async fn pending_of<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    looks: &[(InstanceId, Look)],
+) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
+    let mut found: BTreeMap<InstanceId, Vec<Pending>> = BTreeMap::new();
+    if !looks.is_empty() {
+        for (id, pending) in turn.txn.pending(looks).await? {
+            found.entry(id).or_default().push(pending);
+        }
+    }
+    Ok(found)
+}
+
+/// Writes the ends of messages' lives, and notes which updates were answered.
+pub(crate) async fn close<T: Txn>(turn: &mut Turn<'_, T>, closings: &[Closing]) -> Result<()> {
+    if closings.is_empty() {
+        return Ok(());
+    }
+    let answered = closings.iter().filter(|closing| {
+        matches!(
+            closing.status,
+            CommandStatus::Completed | CommandStatus::Failed
+        )
+    });
+    turn.effects
+        .answered
+        .extend(answered.map(|closing| closing.id));
+    turn.txn.close(closings, turn.now).await
+}
+
 fn one<'a, T: Txn>(
     turn: &Turn<'_, T>,
     commit: &'a Commit,
     ledger: &mut Ledger<'a>,
-    waiting: &BTreeMap<Name, Priority>,
-    declared: &[Declared],
-    births: &mut Vec<Birth<'a>>,
-    ends: &mut BTreeMap<InstanceId, Vec<Ended>>,
+    around: Around<'_>,
+    follows: &mut Follows<'a>,
 ) -> Committed {
     let Some(account) = ledger.get(commit.claim.id()) else {
         return Committed::Stale;
@@ -93,29 +162,36 @@ fn one<'a, T: Txn>(
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
         return Committed::Refused(refusal);
     }
-    if let Outcome::Spawn { children, .. } = &commit.outcome {
+    if let Outcome::Spawn { children, .. } = commit.outcome.last() {
         let barrier = children::next_barrier(&account.row);
-        match start::children(children, declared, (account.row.id, barrier), turn) {
-            Ok(rows) => births.push(Birth { commit, rows }),
+        match start::children(children, around.declared, (account.row.id, barrier), turn) {
+            Ok(rows) => follows.births.push(Birth { commit, rows }),
             Err(refusal) => return Committed::Refused(refusal),
         }
     }
     let facts = Facts {
         now: turn.now,
         limits: turn.limits,
-        waiting: waiting.get(&account.row.queue).copied(),
+        waiting: around.waiting.get(&account.row.queue).copied(),
+        pending: around
+            .pending
+            .get(&account.row.id)
+            .map_or(&[], Vec::as_slice),
     };
     let moved = apply(&mut account.row, commit, facts);
     (account.state, account.result) = (moved.state, moved.result);
     account.told.extend(moved.told);
+    follows.closings.extend(moved.closings);
     let row = &account.row;
-    if let (true, Some(parent)) = (row.status.is_terminal(), row.parent) {
+    if row.status == Status::Continued {
+        follows.continued.push((row.id, commit.outcome.last()));
+    } else if let (true, Some(parent)) = (row.status.is_terminal(), row.parent) {
         let ended = Ended {
             child: row.id,
             barrier: row.parent_barrier,
             status: row.status,
         };
-        ends.entry(parent).or_default().push(ended);
+        follows.ends.entry(parent).or_default().push(ended);
     }
     if moved.kept {
         Committed::Kept(commit.claim.renewed(row.epoch))
@@ -156,7 +232,7 @@ async fn bear<T: Txn>(
             Outcome::Spawn {
                 join, timeout_ms, ..
             },
-        ) = (ledger.get(commit.claim.id()), &commit.outcome)
+        ) = (ledger.get(commit.claim.id()), commit.outcome.last())
         else {
             continue;
         };
@@ -176,7 +252,7 @@ async fn bear<T: Txn>(
 }
 
 /// Folds the ends of siblings into one change of their parent (rule 10.2).
-async fn tell_parents<T: Txn>(
+pub(crate) async fn tell_parents<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
     ends: BTreeMap<InstanceId, Vec<Ended>>,
@@ -216,7 +292,7 @@ async fn waiting_by_queue<T: Txn>(
 }
 
 fn spawned(commit: &Commit) -> &[abide_core::model::Start] {
-    match &commit.outcome {
+    match commit.outcome.last() {
         Outcome::Spawn { children, .. } => children,
         _ => &[],
     }

@@ -1,14 +1,22 @@
 //! The operations, one file each, all of one shape: load under lock, ask the rules, write the change.
 
+mod beginning;
 pub(crate) mod claim;
 pub(crate) mod commit;
+pub(crate) mod deliver;
+pub(crate) mod examine;
+pub(crate) mod operate;
 pub(crate) mod partition;
+mod resolve;
+mod runs;
 pub(crate) mod start;
 pub(crate) mod sweep;
 pub(crate) mod timers;
 pub(crate) mod workers;
 
-use abide_core::model::{Claim, Key, Outcome};
+use std::collections::BTreeSet;
+
+use abide_core::model::{Claim, Key, Outcome, Target};
 
 use crate::Op;
 
@@ -29,7 +37,7 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
                         .parent()
                         .and_then(|parent| parent.partition.as_ref()),
                 );
-                if let Outcome::Spawn { children, .. } = &commit.outcome {
+                if let Outcome::Spawn { children, .. } = commit.outcome.last() {
                     keys.extend(
                         children
                             .iter()
@@ -39,7 +47,51 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
             }
             keys
         }
+        Op::Deliver(deliveries) => deliveries
+            .iter()
+            .filter_map(|delivery| delivery.start.as_ref()?.partition_key.as_ref())
+            .collect(),
         Op::GiveBack(claims) => claims.iter().filter_map(Claim::partition).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// The keys under which an operation starts something, and those of which it must know that nobody does.
+#[derive(Default)]
+pub(crate) struct Keys<'o> {
+    pub shared: BTreeSet<&'o Key>,
+    pub alone: BTreeSet<&'o Key>,
+}
+
+impl<'o> Keys<'o> {
+    pub fn note(&mut self, op: &'o Op) {
+        match op {
+            Op::Start(starts) => self
+                .shared
+                .extend(starts.iter().filter_map(|start| start.key.as_ref())),
+            Op::Reserve(reservations) => {
+                self.shared.extend(reservations.iter().map(|(_, key)| key))
+            }
+            Op::Commit { commits, .. } => {
+                for commit in commits {
+                    if let Outcome::Spawn { children, .. } = commit.outcome.last() {
+                        self.shared
+                            .extend(children.iter().filter_map(|child| child.key.as_ref()));
+                    }
+                }
+            }
+            Op::Deliver(deliveries) => {
+                for delivery in deliveries {
+                    match (&delivery.start, &delivery.target) {
+                        (Some(start), _) => self.alone.extend(start.key.as_ref()),
+                        (None, Target::Key(key)) if delivery.hold_for.is_some() => {
+                            self.alone.insert(key);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }

@@ -1,12 +1,18 @@
 //! Starts instances.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use abide_core::model::{
-    BarrierNumber, Declared, InstanceId, Name, NewRow, Refusal, Start, Started, Status,
+    BarrierNumber, Command, CommandKind, CommandStatus, Contract, ContractId, Contracted, Declared,
+    Delivery, InstanceId, Key, Name, NewRow, Refusal, Rejection, Start, Started, Status,
 };
 use abide_core::rules;
+use abide_core::rules::inbox;
 
+use super::deliver::{rejected, take_in};
+use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn};
+use crate::{Answer, Result, Txn, terms};
 
 /// Starts instances; the answer says of each what became of it (rules 2.2, 2.3).
 pub(crate) async fn start<T: Txn>(
@@ -46,18 +52,34 @@ pub(crate) fn children(
 }
 
 /// What is declared of the machines that some of these starts leave something to; nothing is read when none does.
+/// Contracts that starts bring along are stored.
 pub(crate) async fn declarations<'s, T: Txn>(
     turn: &mut Turn<'_, T>,
     starts: impl Iterator<Item = &'s Start>,
 ) -> Result<Vec<Declared>> {
     let mut machines: Vec<Name> = Vec::new();
-    for start in starts.filter(|start| !start.is_complete()) {
+    let mut given: BTreeMap<ContractId, &Contract> = BTreeMap::new();
+    for start in starts {
+        if let Contracted::Given(contract) = &start.contract {
+            given.insert(contract.id(), contract);
+        }
+        if start.is_complete() {
+            continue;
+        }
         if machines.last() != Some(&start.machine) {
             machines.push(start.machine.clone());
         }
     }
     machines.sort_unstable();
     machines.dedup();
+    if !given.is_empty() {
+        let mut defined = Vec::with_capacity(given.len());
+        for (id, contract) in given {
+            terms::check(contract)?;
+            defined.push((id, contract.to_json()));
+        }
+        turn.txn.define(&defined).await?;
+    }
     if machines.is_empty() {
         Ok(Vec::new())
     } else {
@@ -65,7 +87,41 @@ pub(crate) async fn declarations<'s, T: Txn>(
     }
 }
 
-/// Inserts rows and notes what there is to tell of those that are new.
+/// Makes instances that have a key and no run yet (rule 2.7).
+pub(crate) async fn reserve<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    reservations: &[(Name, Key)],
+) -> Result<Vec<std::result::Result<Started, Refusal>>> {
+    turn.limits.check_batch(reservations.len())?;
+    let rows: Vec<NewRow> = reservations
+        .iter()
+        .map(|(machine, key)| rules::start::reservation(machine, key, turn.now))
+        .collect();
+    Ok(turn.txn.insert(&rows).await?.into_iter().map(Ok).collect())
+}
+
+/// Makes known what machines there are, and what their messages must look like (rule 8.2). All or nothing.
+pub(crate) async fn declare<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    machines: &[Declared],
+    contracts: &[Contract],
+) -> Result<Answer> {
+    let mut defined = Vec::with_capacity(contracts.len());
+    for contract in contracts {
+        terms::check(contract)?;
+        defined.push((contract.id(), contract.to_json()));
+    }
+    if !defined.is_empty() {
+        turn.txn.define(&defined).await?;
+    }
+    if !machines.is_empty() {
+        turn.txn.declare(machines).await?;
+    }
+    Ok(Answer::Done)
+}
+
+/// Inserts rows, and notes what there is to tell of those that are new. One whose key was reserved for its machine opens
+/// that (rule 2.7); one for whose key signals are held takes them in (rule 7.8). The keys are locked.
 pub(crate) async fn insert<T: Txn>(
     turn: &mut Turn<'_, T>,
     rows: &[NewRow],
@@ -73,7 +129,21 @@ pub(crate) async fn insert<T: Txn>(
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let started = turn.txn.insert(rows).await?;
+    let mut started = turn.txn.insert(rows).await?;
+    open_reserved(turn, rows, &mut started).await?;
+    // After the insert, which may have waited for another who started under the key and took what was held for it.
+    let keys: BTreeSet<&Key> = rows
+        .iter()
+        .zip(&started)
+        .filter(|(_, started)| matches!(started, Started::New(_)))
+        .filter_map(|(row, _)| row.key.as_ref())
+        .collect();
+    let held = if keys.is_empty() {
+        Vec::new()
+    } else {
+        let keys: Vec<Key> = keys.into_iter().cloned().collect();
+        turn.txn.held_signals(&keys).await?
+    };
     for (row, started) in rows.iter().zip(&started) {
         if let Started::New(_) = started {
             match row.status {
@@ -86,5 +156,149 @@ pub(crate) async fn insert<T: Txn>(
             }
         }
     }
+    if !held.is_empty() {
+        hand_over(turn, rows, &started, held).await?;
+    }
     Ok(started)
+}
+
+/// Opens what was reserved, where a start met its own key and machine.
+async fn open_reserved<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    rows: &[NewRow],
+    started: &mut [Started],
+) -> Result<()> {
+    let holders: BTreeSet<InstanceId> = rows
+        .iter()
+        .zip(&*started)
+        .filter_map(|(row, started)| match started {
+            Started::Duplicate(holder) if row.key.is_some() => Some(*holder),
+            _ => None,
+        })
+        .collect();
+    if holders.is_empty() {
+        return Ok(());
+    }
+    let holders: Vec<InstanceId> = holders.into_iter().collect();
+    let mut reserved: Vec<InstanceId> = turn
+        .txn
+        .lock(&holders)
+        .await?
+        .into_iter()
+        .filter(|row| row.status == Status::Reserved)
+        .map(|row| row.id)
+        .collect();
+    if reserved.is_empty() {
+        return Ok(());
+    }
+    let copies = turn.txn.copies(&reserved).await?;
+    for (row, started) in rows.iter().zip(started) {
+        let holder = started.id();
+        let opens = copies
+            .iter()
+            .any(|(id, copy)| *id == holder && copy.key == row.key && copy.machine == row.machine);
+        if opens && let Some(at) = reserved.iter().position(|id| *id == holder) {
+            reserved.swap_remove(at);
+            turn.txn.open(holder, row).await?;
+            *started = Started::New(holder);
+        }
+    }
+    Ok(())
+}
+
+/// Hands new instances the signals that were held for their keys, in order, each judged now: by its time, and by the
+/// contract (rule 7.8).
+async fn hand_over<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    rows: &[NewRow],
+    started: &[Started],
+    held: Vec<Command>,
+) -> Result<()> {
+    let mut born: BTreeMap<&Key, InstanceId> = BTreeMap::new();
+    for (row, started) in rows.iter().zip(started) {
+        if let (Some(key), Started::New(id)) = (&row.key, started) {
+            born.insert(key, *id);
+        }
+    }
+    let taken = |command: &Command| command.key.as_ref().and_then(|key| born.get(key)).copied();
+    let ids: BTreeSet<InstanceId> = held.iter().filter_map(taken).collect();
+    let mut ledger = Ledger::load(turn.txn, ids.into_iter().collect()).await?;
+    let contracts: BTreeSet<ContractId> = rows.iter().filter_map(|row| row.contract).collect();
+    let terms = terms::load(turn.txn, contracts).await?;
+    let known = known_to_chains(turn, &mut ledger, &held, taken).await?;
+    let mut written = Vec::new();
+    for mut command in held {
+        let Some(account) = taken(&command).and_then(|id| ledger.get(id)) else {
+            continue;
+        };
+        let row = &mut account.row;
+        if command.hold_until.is_none_or(|until| until <= turn.now) {
+            command.status = CommandStatus::Expired;
+            command.closed_at = Some(turn.now);
+            written.push(command);
+            continue;
+        }
+        (command.instance, command.chain) = (Some(row.id), Some(row.chain()));
+        let delivery = Delivery {
+            arguments: command.arguments.to().unwrap_or_default(),
+            ..Delivery::signal(row.id, command.name.clone())
+        };
+        let terms = row.contract.and_then(|contract| terms.get(&contract));
+        let is_known = command
+            .dedup_key
+            .as_ref()
+            .is_some_and(|dedup| known.contains(&(row.chain(), dedup.clone())));
+        let fits = match is_known {
+            true => Err(Rejection::ConflictingDuplicate.into()),
+            false => inbox::fit(&delivery, terms.map(AsRef::as_ref), turn.limits),
+        };
+        let fits = fits.and_then(|arguments| {
+            inbox::has_room(row, turn.limits)?;
+            Ok(arguments)
+        });
+        match fits {
+            Ok(arguments) => {
+                command.arguments = arguments;
+                take_in(&mut command, row, &mut account.told, turn.now);
+            }
+            Err(unwanted) => {
+                command = rejected(command, unwanted);
+                command.closed_at = Some(turn.now);
+            }
+        }
+        written.push(command);
+    }
+    if written.is_empty() {
+        return Ok(());
+    }
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    turn.txn.rewrite_commands(&written).await
+}
+
+/// The dedup keys of held signals that the chains they go to have accepted before: a chain that is restarted may have
+/// seen what its key's newest had not.
+async fn known_to_chains<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    held: &[Command],
+    taken: impl Fn(&Command) -> Option<InstanceId>,
+) -> Result<BTreeSet<(InstanceId, Name)>> {
+    let mut asked = BTreeSet::new();
+    for command in held {
+        if let (Some(dedup), Some(id)) = (&command.dedup_key, taken(command))
+            && let Some(first) = ledger.get(id).and_then(|account| account.row.run.first)
+        {
+            asked.insert((first, CommandKind::Signal, dedup.clone()));
+        }
+    }
+    if asked.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let asked: Vec<_> = asked.into_iter().collect();
+    let found = turn.txn.deduped(&asked).await?.into_iter();
+    Ok(found
+        .filter_map(|command| Some((command.chain?, command.dedup_key?)))
+        .collect())
 }

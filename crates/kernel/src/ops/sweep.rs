@@ -26,6 +26,11 @@ pub(crate) async fn sweep<T: Txn>(
     if !gone.is_empty() {
         turn.txn.delete(&gone).await?;
     }
+    // rule 7.8: what was held too long is recorded so, and what nobody ever took goes like what has finished.
+    turn.txn.expire_held(turn.now, request.limit).await?;
+    turn.txn
+        .forget_records(request.before, request.limit)
+        .await?;
     Ok(Answer::Swept {
         deleted: gone.len(),
         next,

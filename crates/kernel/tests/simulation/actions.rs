@@ -224,8 +224,13 @@ impl World {
             first_step: name("first"),
             queue: name(QUEUES[self.dice.below(2)]),
             history: self.dice.chance(90),
+            contract: None,
         };
-        self.send([Op::Declare(vec![declared])].into());
+        let declare = Op::Declare {
+            machines: vec![declared],
+            contracts: Vec::new(),
+        };
+        self.send([declare].into());
     }
 
     /// A transaction of which the last operation is refused: none of the others may have happened.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Cause, Claim, Claimed, Commit, Committed, Json, Kind, Lane, Name, Outcome, Priority, Start,
-    Started, Timestamp, WorkerId,
+    Arguments, Cause, Claim, Claimed, Commit, Committed, Contracted, Delivered, Delivery, Inbox,
+    InstanceId, Json, Key, Kind, Lane, Name, Outcome, Priority, Start, Started, Timestamp, Wait,
+    WorkerId,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use abide_postgres::{Options, Postgres};
@@ -42,7 +43,20 @@ pub fn start(machine: &str) -> Start {
         step: Some(name("begin")),
         queue: Some(name("default")),
         history: Some(true),
+        contract: Contracted::Free,
         ..Start::of(name(machine), json("{\"n\":1}"))
+    }
+}
+
+pub fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// The same under a key.
+pub fn keyed(machine: &str, text: &str) -> Start {
+    Start {
+        key: Some(key(text)),
+        ..start(machine)
     }
 }
 
@@ -115,6 +129,11 @@ pub fn going_on(claim: Claim) -> Claimed {
         timed_out: false,
         joins: None,
         children: Vec::new(),
+        awaited: Vec::new(),
+        updates: Vec::new(),
+        aside: false,
+        inbox: Inbox::default(),
+        awaits: Vec::new(),
     }
 }
 
@@ -161,4 +180,55 @@ pub async fn commit_all(store: &Postgres, all: Vec<Commit>) -> Vec<Committed> {
         panic!()
     };
     each
+}
+
+/// Waits for signals, without a deadline.
+pub fn wait(claimed: Claimed, signals: &[&str], next: &str) -> Commit {
+    wait_until(claimed, signals, next, None)
+}
+
+/// Waits for signals.
+pub fn wait_until(
+    claimed: Claimed,
+    signals: &[&str],
+    next: &str,
+    timeout_ms: Option<u64>,
+) -> Commit {
+    let outcome = Outcome::Wait(Wait {
+        signals: signals.iter().map(|signal| name(signal)).collect(),
+        timeout_ms,
+        next: name(next),
+        state: json("{}"),
+    });
+    commit(claimed, outcome, false)
+}
+
+/// A signal with an argument.
+pub fn signal(target: impl Into<abide_kernel::Target>, signal: &str, argument: &str) -> Delivery {
+    Delivery {
+        arguments: Arguments::Positional(vec![json(argument)]),
+        ..Delivery::signal(target, name(signal))
+    }
+}
+
+pub async fn deliver(store: &Postgres, all: Vec<Delivery>) -> Vec<Delivered> {
+    let Answer::Delivered(each) = one(store, Op::Deliver(all)).await else {
+        panic!()
+    };
+    each.into_iter().map(Result::unwrap).collect()
+}
+
+/// Starts one and has it wait for signals; its id.
+pub async fn parked(
+    store: &Postgres,
+    worker: WorkerId,
+    start: Start,
+    signals: &[&str],
+) -> InstanceId {
+    let machine = start.machine.clone();
+    let id = start_all(store, vec![start]).await[0].id();
+    let claimed = claim(store, worker, &[machine.as_str()], 1).await.remove(0);
+    assert_eq!(claimed.claim.id(), id);
+    commit_all(store, vec![wait(claimed, signals, "woken")]).await;
+    id
 }

@@ -13,6 +13,7 @@ use abide_postgres::Postgres;
 use crate::common::{
     claim, commit, commit_all, done, going_on, json, name, next, one, register, start, start_all,
 };
+use crate::messages::messages;
 
 /// Asks for everything, a batch at a time.
 pub async fn everything(store: &Postgres, url: &str, batch: usize) {
@@ -22,6 +23,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     families(store, worker, batch).await;
     partitions(store, worker, batch).await;
     timers(store, url, batch).await;
+    messages(store, worker, batch).await;
     giving_back(store, worker, batch).await;
     reading(store, batch).await;
     let before = store.clock().now() - Duration::from_secs(3600);

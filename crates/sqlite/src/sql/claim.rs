@@ -68,7 +68,8 @@ fn distinct(lanes: &[Lane]) -> Vec<&Lane> {
 /// The columns that a claim needs.
 pub(crate) const CANDIDATE: &str = "\
     id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
-    taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, state";
+    taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, \
+    run_number, first_id, contract, inbox, aside, state";
 
 /// The columns that it is ordered by.
 pub(crate) const ORDER: &str = "id, priority, ready_at";
@@ -105,7 +106,7 @@ fn find(
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         // The statement numbers the lanes that it was given.
-        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(21)?)) else {
+        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(26)?)) else {
             continue;
         };
         found.push(candidate(conn, row, request, lane, &mut steps)?);
@@ -156,6 +157,10 @@ fn candidate(
         cause: Cause::from_code(found.get(8)?),
         timed_out: cells::flag(found, 9)?,
         awaits: cells::awaits(found, 14)?,
+        aside: cells::aside(found, 24)?,
+        inbox: cells::inbox(found, 23)?,
+        contract: cells::maybe_contract(found, 22)?,
+        run: cells::run(found, 20)?,
         parent,
         parent_barrier,
         family: cells::family(found, 15)?,
@@ -164,11 +169,9 @@ fn candidate(
         last_error: found.get(12)?,
         finished_at: None,
     };
-    let joins = row
-        .awaits
-        .as_ref()
-        .filter(|awaits| awaits.kind == WaitKind::Children)
-        .map(|_| row.family.barrier);
+    let waits_for = |kind| row.awaits.as_ref().filter(move |awaits| awaits.kind == kind);
+    let joins = waits_for(WaitKind::Children).map(|_| row.family.barrier);
+    let awaits = waits_for(WaitKind::Signal).map(|awaits| awaits.names.clone());
     let parent = match parent {
         None => None,
         Some(id) => Some(ParentRef {
@@ -193,7 +196,7 @@ fn candidate(
             step: row.step.clone(),
             step_seq: row.step_seq,
             attempt: row.attempt,
-            state: cells::json(found, 20)?,
+            state: cells::json(found, 25)?,
             queue: request.queue.clone(),
             priority: row.priority,
             due_at: row.due_at.unwrap_or_default(),
@@ -201,6 +204,11 @@ fn candidate(
             timed_out: row.timed_out,
             joins,
             children: Vec::new(),
+            awaited: Vec::new(),
+            updates: Vec::new(),
+            aside: row.aside.is_some(),
+            inbox: row.inbox,
+            awaits: awaits.unwrap_or_default(),
         },
         guarded: row.partition_key.is_some() || (keyed && cells::flag(found, 11)?),
         loaded: Loaded { row, keyed },

@@ -1,8 +1,9 @@
 //! Inserts rows, and finds who holds the key of one that may not be inserted.
 
 use abide_core::model::{InstanceId, Key, NewRow, Started, UniqueKey};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, ToSql, params};
 
+use super::one;
 use crate::cells;
 use crate::columns::{Place, lane, scopes, taken};
 
@@ -11,10 +12,22 @@ pub(crate) const INSERT: &str = "
     insert into abide_instances (
         status, ready_at, wake_at, lane, priority, due_at, epoch, settled, step, step_seq, attempt, cause, timed_out,
         history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key, scopes, taken, queue, machine,
-        version, kind, first_step, created_at, updated_at, state)
+        version, kind, first_step, created_at, updated_at, run_number, first_id, contract, inbox, state)
     values (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, 1, 0, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?7, ?22, ?22, ?23)
+            ?21, ?7, ?22, ?22, ?23, ?24, ?25, ?26, ?27)
     on conflict do nothing";
+
+/// By primary key: all that [`INSERT`] writes, from the same values, into a row that was reserved. When that was made
+/// stays.
+pub(crate) const OPEN: &str = "
+    update abide_instances
+    set status = ?1, ready_at = ?2, wake_at = ?3, lane = ?4, priority = ?5, due_at = ?6, worker = null, epoch = 0,
+        settled = 0, step = ?7, step_seq = 1, attempt = 0, cause = ?8, timed_out = 0, awaits = null, family = null,
+        history_seq = ?9, finished_at = null, partition_key = ?10, standing = ?11, parent_id = ?12, parent_barrier = ?13,
+        key = ?14, unique_key = ?15, scopes = ?16, taken = ?17, queue = ?18, machine = ?19, version = ?20, kind = ?21,
+        first_step = ?7, updated_at = ?22, run_number = ?23, first_id = ?24, contract = ?25, inbox = ?26, aside = null,
+        last_error = null, result = null, state = ?27
+    where id = ?28";
 
 /// Inserts rows in order; one whose key or unique key is taken is dropped and answered with the holder's id. Event 1 of
 /// a history, `started`, is told by the row itself, so a history begins with one event.
@@ -22,7 +35,7 @@ pub(crate) fn insert(conn: &Connection, rows: &[NewRow]) -> Result<Vec<Started>>
     let mut statement = conn.prepare_cached(INSERT)?;
     let mut started = Vec::with_capacity(rows.len());
     for row in rows {
-        started.push(match insert_one(&mut statement, row)? {
+        started.push(match write(&mut statement, row, None)? {
             0 => Started::Duplicate(holder(conn, row)?),
             _ => Started::New(InstanceId(conn.last_insert_rowid())),
         });
@@ -30,9 +43,20 @@ pub(crate) fn insert(conn: &Connection, rows: &[NewRow]) -> Result<Vec<Started>>
     Ok(started)
 }
 
-fn insert_one(statement: &mut CachedStatement<'_>, row: &NewRow) -> Result<usize> {
+/// Writes a start into a row that was reserved.
+pub(crate) fn open(conn: &Connection, id: InstanceId, row: &NewRow) -> Result<()> {
+    let mut statement = conn.prepare_cached(OPEN)?;
+    one(write(&mut statement, row, Some(id))?)
+}
+
+/// Runs [`INSERT`], or, with the id of a reserved row, [`OPEN`].
+fn write(
+    statement: &mut CachedStatement<'_>,
+    row: &NewRow,
+    reserved: Option<InstanceId>,
+) -> Result<usize> {
     let place = Place::from(row);
-    statement.execute(params![
+    let values: &[&dyn ToSql] = params![
         row.status.code(),
         place.ready_at(),
         place.wake_at(),
@@ -55,8 +79,17 @@ fn insert_one(statement: &mut CachedStatement<'_>, row: &NewRow) -> Result<usize
         row.version,
         row.kind.code(),
         row.created_at.as_micros(),
+        row.run.number,
+        row.run.first.map(|first| first.0),
+        row.contract.map(|contract| contract.0),
+        cells::write_inbox(row.inbox)?,
         row.state.as_str(),
-    ])
+        reserved.map(|id| id.0),
+    ];
+    match (reserved, values.split_last()) {
+        (None, Some((_, all_but_the_id))) => statement.execute(all_but_the_id),
+        _ => statement.execute(values),
+    }
 }
 
 /// Who holds the key, else the unique key, that kept a row from being inserted.
@@ -81,7 +114,7 @@ pub(crate) const UNIQUE_KEY_HOLDER: &str = "
     select id from abide_instances
     where unique_key = ?1 and unique_key is not null and taken & 65536 = 65536";
 
-fn find(conn: &Connection, sql: &str, key: impl rusqlite::ToSql) -> Result<Option<InstanceId>> {
+fn find(conn: &Connection, sql: &str, key: impl ToSql) -> Result<Option<InstanceId>> {
     let mut statement = conn.prepare_cached(sql)?;
     statement
         .query_row([key], |row| cells::id(row, 0))

@@ -13,7 +13,7 @@ use crate::columns::{NEVER, is_behind};
 pub(crate) const LOCK: &str = "
     select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
            history_seq, taken, last_error, finished_at, partition_key, standing, awaits, family, parent_id,
-           parent_barrier
+           parent_barrier, run_number, first_id, contract, inbox, aside
     from abide_instances where id = ?1";
 
 /// Loads rows, one at a time.
@@ -65,6 +65,10 @@ impl<'c> Loader<'c> {
                 cause: Cause::from_code(row.get(11)?),
                 timed_out: cells::flag(row, 12)?,
                 awaits: cells::awaits(row, 19)?,
+                aside: cells::aside(row, 27)?,
+                inbox: cells::inbox(row, 26)?,
+                contract: cells::maybe_contract(row, 25)?,
+                run: cells::run(row, 23)?,
                 parent,
                 parent_barrier,
                 family: cells::family(row, 20)?,
@@ -120,7 +124,18 @@ pub(crate) fn held(
     rows.collect()
 }
 
-fn touched(row: &rusqlite::Row<'_>) -> Result<Touched> {
+/// By primary key, from the id on.
+pub(crate) const ABOVE: &str =
+    "select id, partition_key from abide_instances where id > ?1 order by id limit ?2";
+
+/// The first instances above an id, by id.
+pub(crate) fn above(conn: &Connection, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
+    let mut statement = conn.prepare_cached(ABOVE)?;
+    let rows = statement.query_map(params![after.0, limited(limit)], touched)?;
+    rows.collect()
+}
+
+pub(super) fn touched(row: &rusqlite::Row<'_>) -> Result<Touched> {
     Ok(Touched {
         id: cells::id(row, 0)?,
         partition: cells::maybe_key(row, 1)?,

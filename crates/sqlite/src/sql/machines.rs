@@ -1,13 +1,13 @@
-//! What is declared of machines.
+//! What is declared of machines, and the contracts that they name.
 
-use abide_core::model::{Declared, Name};
-use rusqlite::{Connection, Result, Row, params};
+use abide_core::model::{ContractId, Declared, Json, Name};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
 
 /// By primary key.
 pub(crate) const DECLARED: &str = "
-    select machine, version, first_step, queue, history from abide_machines where machine = ?1";
+    select machine, version, first_step, queue, history, contract from abide_machines where machine = ?1";
 
 /// The declarations of the machines named.
 pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Declared>> {
@@ -28,15 +28,18 @@ fn read(row: &Row<'_>) -> Result<Declared> {
         first_step: cells::name(row, 2)?,
         queue: cells::name(row, 3)?,
         history: cells::flag(row, 4)?,
+        contract: cells::maybe_contract(row, 5)?,
     })
 }
 
 /// By primary key. One that says what is there already writes nothing.
 const DECLARE: &str = "
-    insert into abide_machines (machine, version, first_step, queue, history) values (?1, ?2, ?3, ?4, ?5)
+    insert into abide_machines (machine, version, first_step, queue, history, contract) values (?1, ?2, ?3, ?4, ?5, ?6)
     on conflict (machine, version) do update
-    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history
-    where (first_step, queue, history) is not (excluded.first_step, excluded.queue, excluded.history)";
+    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history,
+        contract = excluded.contract
+    where (first_step, queue, history, contract)
+       is not (excluded.first_step, excluded.queue, excluded.history, excluded.contract)";
 
 /// Writes declarations, over those of the same machine and version.
 pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
@@ -48,7 +51,41 @@ pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
             one.first_step.as_str(),
             one.queue.as_str(),
             one.history,
+            one.contract.map(|contract| contract.0),
         ])?;
     }
     Ok(())
+}
+
+/// By primary key.
+const DEFINE: &str =
+    "insert into abide_definitions (id, contract) values (?1, ?2) on conflict do nothing";
+
+/// Writes contracts; those that are there stay as they are.
+pub(crate) fn define(conn: &Connection, contracts: &[(ContractId, Json)]) -> Result<()> {
+    let mut statement = conn.prepare_cached(DEFINE)?;
+    for (id, contract) in contracts {
+        statement.execute(params![id.0, contract.as_str()])?;
+    }
+    Ok(())
+}
+
+/// By primary key.
+pub(crate) const CONTRACT: &str = "select contract from abide_definitions where id = ?1";
+
+/// A contract.
+pub(crate) fn contract(conn: &Connection, id: ContractId) -> Result<Option<Json>> {
+    let mut statement = conn.prepare_cached(CONTRACT)?;
+    statement
+        .query_row([id.0], |row| cells::json(row, 0))
+        .optional()
+}
+
+/// The contracts with these ids.
+pub(crate) fn contracts(conn: &Connection, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(contract(conn, *id)?.map(|contract| (*id, contract)));
+    }
+    Ok(found)
 }

@@ -7,16 +7,20 @@
 
 pub(crate) mod children;
 pub(crate) mod claim;
+pub(crate) mod commands;
+pub(crate) mod inbox;
 pub(crate) mod insert;
 pub(crate) mod load;
 pub(crate) mod machines;
 pub(crate) mod partitions;
 pub(crate) mod query;
+pub(crate) mod runs;
 pub(crate) mod sweep;
 pub(crate) mod update;
 pub(crate) mod workers;
 
-use rusqlite::{CachedStatement, Connection, Result};
+use rusqlite::types::Value;
+use rusqlite::{CachedStatement, Connection, Error, Result};
 
 /// A statement that is prepared when it is first needed, and then kept.
 pub(crate) struct Lazy<'c> {
@@ -46,4 +50,40 @@ impl<'c> Lazy<'c> {
 /// How many rows a statement may answer.
 fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Says that a statement which was to write one row has not found it.
+fn one(written: usize) -> Result<()> {
+    match written {
+        1 => Ok(()),
+        other => Err(Error::StatementChangedRows(other)),
+    }
+}
+
+/// The conditions of a list, all of which must hold.
+#[derive(Default)]
+struct Conditions {
+    texts: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    /// One more: each `?` in it stands for the value.
+    fn add(&mut self, text: &str, value: impl Into<Value>) {
+        self.values.push(value.into());
+        self.texts
+            .push(text.replace('?', &format!("?{}", self.values.len())));
+    }
+
+    /// A statement that selects what meets them, newest first, and its values.
+    fn newest_first(mut self, select: &str, limit: usize) -> (String, Vec<Value>) {
+        let mut sql = select.to_owned();
+        for (index, text) in self.texts.iter().enumerate() {
+            sql.push_str(if index == 0 { " where " } else { " and " });
+            sql.push_str(text);
+        }
+        self.values.push(limited(limit).into());
+        sql.push_str(&format!(" order by id desc limit ?{}", self.values.len()));
+        (sql, self.values)
+    }
 }

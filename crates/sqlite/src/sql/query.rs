@@ -9,7 +9,7 @@ use abide_kernel::{Ending, Filter, QueueDepth, Target};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
-use super::limited;
+use super::{Conditions, limited};
 use crate::cells;
 use crate::columns::{NEVER, from_scopes, is_behind};
 
@@ -17,7 +17,7 @@ const INSTANCE: &str = "
     select id, key, unique_key, scopes, kind, machine, version, first_step, step, step_seq, attempt, status, state,
            result, last_error, queue, priority, iif(finished_at is null, due_at, null), partition_key, standing, worker,
            cause, timed_out, awaits, family, parent_id, parent_barrier, history_seq > 0, created_at, updated_at,
-           finished_at
+           finished_at, run_number, first_id, contract, inbox, aside
     from abide_instances";
 
 /// One instance: by primary key, or the newest by `abide_key`.
@@ -39,45 +39,56 @@ pub(crate) fn by_key() -> String {
     format!("{INSTANCE} where key = ?1 and key is not null order by id desc limit 1")
 }
 
-/// Instances that meet every condition given, newest first, below `before`. Children are found by `abide_children`; else
-/// the table is read from its end until the page is full.
+/// Instances that meet every condition given, newest first, below `before`. Children are found by `abide_children`, the
+/// runs of a chain by `abide_chain`; else the table is read from its end until the page is full.
 pub(crate) fn list(
     conn: &Connection,
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
 ) -> Result<Vec<Instance>> {
-    let mut conditions: Vec<(&str, Value)> = Vec::new();
-    if let Some(before) = before {
-        conditions.push(("id < ?", before.0.into()));
-    }
-    if let Some(status) = filter.status {
-        conditions.push(("status = ?", i64::from(status.code()).into()));
-    }
-    if let Some(machine) = &filter.machine {
-        conditions.push(("machine = ?", machine.as_str().to_owned().into()));
-    }
-    if let Some(queue) = &filter.queue {
-        conditions.push(("queue = ?", queue.as_str().to_owned().into()));
-    }
-    if let Some(prefix) = &filter.key_prefix {
-        // Not `like` or `glob`, to which some characters of a key mean something.
-        conditions.push(("instr(key, ?) = 1", prefix.clone().into()));
-    }
-    if let Some(parent) = filter.parent {
-        conditions.push(("parent_id = ?", parent.0.into()));
-    }
-    let (texts, mut values): (Vec<&str>, Vec<Value>) = conditions.into_iter().unzip();
-    let conditions = if texts.is_empty() {
-        String::new()
-    } else {
-        format!("where {}", texts.join(" and "))
-    };
-    values.push(limited(limit).into());
-    let sql = format!("{INSTANCE} {conditions} order by id desc limit ?");
+    let (sql, values) = listing(filter, before, limit);
     let mut statement = conn.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), instance)?;
     rows.collect()
+}
+
+/// The runs of a chain: its first, and the others by `abide_chain`.
+const OF_CHAIN: &str = "
+    id in (select id from abide_instances indexed by abide_chain where first_id = ? and first_id is not null
+           union all select ?)
+    and coalesce(first_id, id) = ?";
+
+/// The statement of a list, and its values.
+pub(crate) fn listing(
+    filter: &Filter,
+    before: Option<InstanceId>,
+    limit: usize,
+) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    if let Some(before) = before {
+        conditions.add("id < ?", before.0);
+    }
+    if let Some(status) = filter.status {
+        conditions.add("status = ?", status.code());
+    }
+    if let Some(machine) = &filter.machine {
+        conditions.add("machine = ?", machine.as_str().to_owned());
+    }
+    if let Some(queue) = &filter.queue {
+        conditions.add("queue = ?", queue.as_str().to_owned());
+    }
+    if let Some(prefix) = &filter.key_prefix {
+        // Not `like` or `glob`, to which some characters of a key mean something.
+        conditions.add("instr(key, ?) = 1", prefix.clone());
+    }
+    if let Some(parent) = filter.parent {
+        conditions.add("parent_id = ?", parent.0);
+    }
+    if let Some(chain) = filter.chain {
+        conditions.add(OF_CHAIN, chain.0);
+    }
+    conditions.newest_first(INSTANCE, limit)
 }
 
 fn instance(row: &Row<'_>) -> Result<Instance> {
@@ -111,7 +122,13 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
         timed_out: cells::flag(row, 22)?,
         wait_kind: awaits.as_ref().map(|awaits| awaits.kind),
         wait_since: awaits.as_ref().map(|awaits| awaits.since),
+        wait_id: awaits.as_ref().and_then(|awaits| awaits.id.clone()),
         awaits: awaits.map(|awaits| awaits.names).unwrap_or_default(),
+        aside: cells::aside(row, 35)?,
+        inbox: cells::inbox(row, 34)?,
+        contract: cells::maybe_contract(row, 33)?,
+        run: cells::run(row, 31)?,
+        children_needed: family.needed,
         parent: cells::maybe_id(row, 25)?,
         parent_barrier: BarrierNumber(row.get(26)?),
         barrier: family.barrier,

@@ -51,15 +51,20 @@ fn read(row: &Row<'_>) -> Result<Expiring> {
 /// By primary key.
 pub(crate) const DELETE_HISTORY: &str = "delete from abide_history where instance_id = ?1";
 
+/// By `abide_signals_of_run`.
+pub(crate) const DELETE_SIGNALS: &str = "delete from abide_signals where instance_id = ?1";
+
 /// By primary key.
 pub(crate) const DELETE: &str = "delete from abide_instances where id = ?1";
 
-/// Deletes instances with their histories.
+/// Deletes instances with their histories and the records of what was sent to them.
 pub(crate) fn delete(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
     let mut history = conn.prepare_cached(DELETE_HISTORY)?;
+    let mut signals = conn.prepare_cached(DELETE_SIGNALS)?;
     let mut instance = conn.prepare_cached(DELETE)?;
     for id in ids {
         history.execute([id.0])?;
+        signals.execute([id.0])?;
         instance.execute([id.0])?;
     }
     Ok(())

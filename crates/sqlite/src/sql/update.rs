@@ -92,23 +92,24 @@ macro_rules! move_row {
             "update abide_instances
             set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, worker = ?6, epoch = ?7, settled = ?8,
                 step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, timed_out = ?13, awaits = ?14, family = ?15,
-                history_seq = ?16, finished_at = ?17, updated_at = ?18, last_error = ?19, state = coalesce(?20, state)",
+                history_seq = ?16, finished_at = ?17, updated_at = ?18, inbox = ?19, aside = ?20, last_error = ?21,
+                result = coalesce(?22, result), state = coalesce(?23, state)",
             $more,
             " where id = ?1"
         )
     };
 }
 
-/// By primary key. What no rule ever changes is left out: queue, priority, partition and parent.
+/// By primary key. What no rule ever changes is left out: queue, priority, partition, parent, contract and run.
 pub(crate) const MOVE: &str = move_row!("");
 
 /// The same, and where it stands in its partition, and which of its keys it holds.
 pub(crate) const MOVE_GUARDED: &str = move_row!(
-    ", standing = ?21,
+    ", standing = ?24,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
-/// Writes any other change; the old state stays when there is no new one. `guarded` as with [`finish`].
+/// Writes any other change; the old state and the old result stay when there is no new one. `guarded` as with [`finish`].
 pub(crate) fn move_all(
     conn: &Connection,
     moves: &[Move<'_>],
@@ -117,7 +118,7 @@ pub(crate) fn move_all(
 ) -> Result<()> {
     let mut plain = Lazy::new(conn, MOVE);
     let mut thorough = Lazy::new(conn, MOVE_GUARDED);
-    for Move { row, state } in moves {
+    for Move { row, state, result } in moves {
         let place = Place::from(*row);
         let awaits = row.awaits.as_ref().map(cells::write_awaits).transpose()?;
         let values: &[&dyn ToSql] = params![
@@ -139,7 +140,10 @@ pub(crate) fn move_all(
             row.history_seq,
             row.finished_at.map(Timestamp::as_micros),
             now.as_micros(),
+            cells::write_inbox(row.inbox)?,
+            row.aside.map(cells::write_aside).transpose()?,
             row.last_error.as_deref(),
+            result.map(|result| result.as_str()),
             state.map(|state| state.as_str()),
             place.standing(),
         ];

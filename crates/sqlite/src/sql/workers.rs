@@ -40,6 +40,21 @@ pub(crate) fn named(conn: &Connection, name: &Name) -> Result<Vec<Worker>> {
     rows.collect()
 }
 
+/// By primary key.
+pub(crate) const KNOWN: &str = "select 1 from abide_workers where id = ?1";
+
+/// Which of these workers there are, living or not.
+pub(crate) fn known(conn: &Connection, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {
+    let mut statement = conn.prepare_cached(KNOWN)?;
+    let mut known = Vec::with_capacity(workers.len());
+    for worker in workers {
+        if statement.exists([worker.0])? {
+            known.push(*worker);
+        }
+    }
+    Ok(known)
+}
+
 /// By `abide_workers_by_lease`.
 pub(crate) const DEAD: &str = "
     select id, name, lease_until, started_at, queues, lanes from abide_workers

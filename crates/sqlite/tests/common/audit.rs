@@ -32,12 +32,12 @@ const ROWS: &[(&str, &str)] = &[
         "ready_at is null or ready_at = due_at",
     ),
     (
-        "wakes exactly when it is scheduled or parked",
-        "(wake_at is not null) = (status in (1, 4, 5))",
+        "wakes, or never does, exactly when it is scheduled, parked or reserved",
+        "(wake_at is not null) = (status in (0, 1, 4, 5))",
     ),
     (
         "wakes when it is due, if ever",
-        "wake_at is null or wake_at = coalesce(due_at, 9223372036854775807)",
+        "wake_at is null or wake_at = coalesce(iif(status = 0, null, due_at), 9223372036854775807)",
     ),
     (
         "has a worker exactly while it executes",
@@ -58,18 +58,59 @@ const ROWS: &[(&str, &str)] = &[
         "holds its keys as its scopes say",
         "taken is iif(key is null and unique_key is null, null, scopes >> status & 65537)",
     ),
+    (
+        "counts the signals in its inbox",
+        "coalesce(inbox ->> 'signals', 0) =
+         (select count(*) from abide_signals where pending_in = abide_instances.id and kind = 0)",
+    ),
+    (
+        "counts the updates in its inbox",
+        "coalesce(inbox ->> 'updates', 0) =
+         (select count(*) from abide_signals where pending_in = abide_instances.id and kind = 1)",
+    ),
+    (
+        "is aside only while it runs or is about to",
+        "aside is null or status in (2, 3)",
+    ),
+];
+
+/// What must hold of each record of a signal or an update.
+const SIGNALS: &[(&str, &str)] = &[
+    (
+        "is in an inbox exactly while it is pending",
+        "pending_in is iif(status in (1, 2), instance_id, null) and (status not in (1, 2) or sequence is not null)",
+    ),
+    (
+        "is held exactly while it says so",
+        "held_until is iif(status = 0, hold_until, null) and (status <> 0 or held_until is not null)",
+    ),
+    (
+        "belongs to an instance that is there, and to its chain",
+        "iif(instance_id is null, chain_id is null,
+             chain_id = (select coalesce(first_id, id) from abide_instances where id = instance_id))",
+    ),
+    (
+        "has the key of its instance",
+        "instance_id is null or key is (select key from abide_instances where id = instance_id)",
+    ),
+    (
+        "has a number that was given out",
+        "id <= (select last from abide_numbers where name = 'signals')",
+    ),
 ];
 
 /// What is wrong with a file, each as a sentence.
 pub fn violations(conn: &Connection) -> Vec<String> {
     let mut found = Vec::new();
-    for (words, condition) in ROWS {
-        let sql = format!("select id from abide_instances where ({condition}) is not true");
-        found.extend(
-            strings(conn, &sql)
-                .into_iter()
-                .map(|id| format!("instance {id}: it is not so that it {words}")),
-        );
+    for (table, conditions) in [("abide_instances", ROWS), ("abide_signals", SIGNALS)] {
+        for (words, condition) in conditions {
+            let sql = format!("select id from {table} where ({condition}) is not true");
+            found.extend(
+                strings(conn, &sql)
+                    .into_iter()
+                    .map(|id| format!("{table} {id}: it is not so that it {words}")),
+            );
+        }
     }
     let lanes = "select queue || '/' || machine || '/' || version from abide_instances
                  group by queue, machine, version having count(distinct lane) > 1";

@@ -1,0 +1,100 @@
+//! An order that waits for its payment: a signal with a deadline, and an update that changes it while it waits.
+//!
+//! `cargo run --example payment`
+
+use abide::schemars::{self, JsonSchema};
+use abide::{
+    Abide, Answer, Call, Context, Machine, Messages, Outcome, Signal, Step, Update, done, hours,
+    stop,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    item: String,
+    address: String,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "abide::schemars")]
+struct Payment {
+    amount: u32,
+}
+
+/// What wakes it, and what changes it.
+const PAID: Signal<Payment> = Signal::new("payment_confirmed");
+const MOVE: Update<String, String> = Update::new("move_to");
+
+#[derive(Step)]
+enum At {
+    Start,
+    Ship,
+}
+
+struct Checkout;
+
+impl Machine for Checkout {
+    const NAME: &'static str = "checkout";
+    type Step = At;
+    type State = Order;
+    type Output = String;
+
+    fn messages() -> Messages {
+        Messages::new().signal(PAID).update(MOVE)
+    }
+
+    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            At::Start => ctx.wait_for(PAID).timeout(hours(1)).then(At::Ship),
+            At::Ship if ctx.timed_out() => stop("payment never came"),
+            At::Ship => {
+                let paid = ctx.awaited(PAID)?.amount;
+                let Order { item, address } = ctx.state();
+                done(format!("{item} shipped to {address}, {paid} paid"))
+            }
+        }
+    }
+
+    async fn on_update(&self, call: &Call<'_>, ctx: &mut Context<Self>) -> Answer<Self> {
+        let new = call.read(MOVE)?;
+        let old = std::mem::replace(&mut ctx.state_mut().address, new);
+        MOVE.reply(&old)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let abide = Abide::open("memory:").await?; // or "sqlite:orders.db", "postgres://…"
+    let engine = abide.engine().machine(Checkout).start().await?;
+    let order = Order {
+        item: "kettle".into(),
+        address: "the old house".into(),
+    };
+    let order = abide.start(Checkout, order).key("order:42").await?;
+
+    let was = abide
+        .update("order:42", MOVE, &"the new house".to_owned())
+        .await?;
+    println!("it was to go to {was}");
+
+    let refused = abide
+        .signal_named("order:42", "payment_confirmed", abide::Arguments::default())
+        .await;
+    println!("refused: {}", refused.unwrap_err());
+
+    let paid = Payment { amount: 100 };
+    for _ in 0..2 {
+        let receipt = abide.signal("order:42", PAID, &paid).dedup("evt-7").await?;
+        println!(
+            "message {:?}, sent before: {}",
+            receipt.sequence(),
+            receipt.duplicate
+        );
+    }
+    println!("{}", order.result().await?);
+    for entry in order.history().await? {
+        println!("{:>3} {}", entry.seq, entry.what.kind());
+    }
+    engine.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Whom a call is about.
+
+use abide_core::model::{InstanceId, Key, Refusal, Target};
+
+use super::Handle;
+
+/// Whom a call is about: an id, a key, or a handle. Text is an id when it is digits only, else a key.
+pub trait Address {
+    /// The target that is meant.
+    fn target(self) -> Result<Target, Refusal>;
+}
+
+impl Address for &str {
+    fn target(self) -> Result<Target, Refusal> {
+        let digits = !self.is_empty() && self.bytes().all(|byte| byte.is_ascii_digit());
+        match self.parse() {
+            Ok(id) if digits => Ok(Target::Id(InstanceId(id))),
+            _ => Key::new(self).map(Target::Key),
+        }
+    }
+}
+
+impl Address for &String {
+    fn target(self) -> Result<Target, Refusal> {
+        self.as_str().target()
+    }
+}
+
+impl Address for String {
+    fn target(self) -> Result<Target, Refusal> {
+        self.as_str().target()
+    }
+}
+
+impl Address for InstanceId {
+    fn target(self) -> Result<Target, Refusal> {
+        Ok(Target::Id(self))
+    }
+}
+
+impl Address for Key {
+    fn target(self) -> Result<Target, Refusal> {
+        Ok(Target::Key(self))
+    }
+}
+
+impl Address for Target {
+    fn target(self) -> Result<Target, Refusal> {
+        Ok(self)
+    }
+}
+
+/// A handle's key when it has one, so that the newest run is meant; else its id.
+impl<O> Address for &Handle<O> {
+    fn target(self) -> Result<Target, Refusal> {
+        Ok(match self.key() {
+            Some(key) => Target::Key(key.clone()),
+            None => Target::Id(self.id()),
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! Tells those who wait for an end: pushed when it was committed in this process, noticed through the wake-up path when
+//! it was committed in another.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{Command, CommandId, InstanceId};
+use abide_kernel::{Effects, Ending, Error, Listener, Result, Store};
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// What can be waited for.
+pub(crate) trait Watched: Send + Sync + 'static {
+    type Id: Copy + Ord + Hash + Send + Sync;
+    type Told: Clone + Send;
+
+    /// What became of these: an entry for each that there is more to wait for nothing of, `None` when it is not there.
+    fn look<'a>(store: &'a dyn Store, ids: &'a [Self::Id]) -> BoxFuture<'a, Result<Seen<Self>>>;
+
+    /// Those that a commit names.
+    fn named(effects: &Effects) -> &[Self::Id];
+}
+
+/// What was seen of those that are waited for.
+type Seen<K> = Vec<(<K as Watched>::Id, Option<<K as Watched>::Told>)>;
+
+/// The ends of instances.
+pub(crate) struct Ends;
+
+impl Watched for Ends {
+    type Id = InstanceId;
+    type Told = Ending;
+
+    fn look<'a>(store: &'a dyn Store, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Seen<Self>>> {
+        Box::pin(async move {
+            let (ended, gone) = store.endings(ids).await?;
+            let ended = ended.into_iter().map(|ending| (ending.id, Some(ending)));
+            Ok(ended.chain(gone.into_iter().map(|id| (id, None))).collect())
+        })
+    }
+
+    fn named(effects: &Effects) -> &[InstanceId] {
+        &effects.ended
+    }
+}
+
+/// The answers to updates.
+pub(crate) struct Replies;
+
+impl Watched for Replies {
+    type Id = CommandId;
+    type Told = Command;
+
+    fn look<'a>(store: &'a dyn Store, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Seen<Self>>> {
+        Box::pin(async move {
+            let found = store.records(ids).await?;
+            let gone = ids
+                .iter()
+                .filter(|id| found.iter().all(|record| record.id != **id))
+                .map(|id| (*id, None))
+                .collect::<Vec<_>>();
+            let answered = found
+                .into_iter()
+                .filter(|record| !record.status.is_pending())
+                .map(|record| (record.id, Some(record)));
+            Ok(answered.chain(gone).collect())
+        })
+    }
+
+    fn named(effects: &Effects) -> &[CommandId] {
+        &effects.answered
+    }
+}
+
+struct Waiter<K: Watched> {
+    id: K::Id,
+    reply: oneshot::Sender<Option<K::Told>>,
+}
+
+/// Those who wait, by what they wait for.
+type Waiting<K> = HashMap<<K as Watched>::Id, Vec<oneshot::Sender<Option<<K as Watched>::Told>>>>;
+
+/// How often to look when nobody tells: the floor under the notifications.
+const POLL: Duration = Duration::from_secs(2);
+/// How long to gather word from other processes before looking.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// A hand-over to the task that watches.
+pub(crate) struct Watch<K: Watched>(mpsc::UnboundedSender<Waiter<K>>);
+
+impl<K: Watched> Clone for Watch<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Watched> Watch<K> {
+    pub fn begin(store: Arc<dyn Store>) -> Self {
+        let (sender, waiters) = mpsc::unbounded_channel();
+        let news = store.listen();
+        tokio::spawn(watch::<K>(store, news, waiters));
+        Self(sender)
+    }
+
+    /// Waits for the end of one; `None` when it is not there (any more).
+    pub async fn of(&self, id: K::Id) -> Result<Option<K::Told>> {
+        let (reply, told) = oneshot::channel();
+        self.0
+            .send(Waiter { id, reply })
+            .map_err(|_| Error::Closed)?;
+        told.await.map_err(|_| Error::Closed)
+    }
+}
+
+async fn watch<K: Watched>(
+    store: Arc<dyn Store>,
+    mut news: Listener,
+    mut waiters: mpsc::UnboundedReceiver<Waiter<K>>,
+) {
+    let mut waiting: Waiting<K> = HashMap::new();
+    let mut look: Vec<K::Id> = Vec::new();
+    // Not from the last event on: where much happens, it would never come.
+    let mut next_poll = Instant::now() + POLL;
+    loop {
+        tokio::select! {
+            waiter = waiters.recv() => match waiter {
+                Some(waiter) => {
+                    // It may have ended before anybody waited, so the first look is at once.
+                    look.push(waiter.id);
+                    waiting.entry(waiter.id).or_default().push(waiter.reply);
+                    while let Ok(waiter) = waiters.try_recv() {
+                        look.push(waiter.id);
+                        waiting.entry(waiter.id).or_default().push(waiter.reply);
+                    }
+                }
+                None => return,
+            },
+            effects = news.next() => match effects {
+                Some(effects) if waiting.is_empty() => drop(effects),
+                Some(effects) => hear::<K>(&effects, &waiting, &mut look).await,
+                None => return,
+            },
+            () = tokio::time::sleep_until(next_poll), if !waiting.is_empty() => {
+                next_poll = Instant::now() + POLL;
+                waiting.retain(|_, replies| {
+                    replies.retain(|reply| !reply.is_closed());
+                    !replies.is_empty()
+                });
+                look.extend(waiting.keys());
+            }
+        }
+        if !look.is_empty() {
+            look.sort_unstable();
+            look.dedup();
+            match K::look(&*store, &look).await {
+                Ok(seen) => {
+                    for (id, told) in seen {
+                        for reply in waiting.remove(&id).unwrap_or_default() {
+                            // Who has stopped waiting is not told.
+                            let _ = reply.send(told.clone());
+                        }
+                    }
+                }
+                // Who waits, and who comes to wait, is told that the store was closed.
+                Err(Error::Closed) => return,
+                Err(error) => tracing::warn!(%error, "results cannot be read; looking again later"),
+            }
+            look.clear();
+        }
+    }
+}
+
+async fn hear<K: Watched>(effects: &Effects, waiting: &Waiting<K>, look: &mut Vec<K::Id>) {
+    if effects.ended_elsewhere || effects.anything {
+        tokio::time::sleep(GATHER).await;
+        look.extend(waiting.keys());
+    } else {
+        let named = K::named(effects).iter().copied();
+        look.extend(named.filter(|id| waiting.contains_key(id)));
+    }
+}

@@ -1,0 +1,66 @@
+//! Reads what has happened to an instance.
+
+use abide_core::model::{Accepts, Contract, Entry, Happening, HistoryRow, Instance, InstanceId};
+use abide_kernel::Store;
+
+use crate::Error;
+
+/// The events of an instance, oldest first. The first, `started`, is told by its row.
+pub(crate) async fn read(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>, Error> {
+    const ROWS: usize = 1_000;
+    let Some(instance) = store
+        .get(&id.into())
+        .await?
+        .filter(|instance| instance.history)
+    else {
+        return Ok(Vec::new());
+    };
+    let mut entries = vec![started(store, &instance).await?];
+    loop {
+        let after = entries.last().map_or(0, |entry| entry.seq);
+        let rows = store.history(id, after, ROWS).await?;
+        let full = rows.len() >= ROWS;
+        for row in &rows {
+            entries.extend(unpacked(row)?);
+        }
+        if !full {
+            return Ok(entries);
+        }
+    }
+}
+
+fn unpacked(row: &HistoryRow) -> Result<Vec<Entry>, Error> {
+    row.unpack().map_err(|error| {
+        Error::Broken(format!(
+            "history of instance {} cannot be read: {error}",
+            row.instance
+        ))
+    })
+}
+
+async fn started(store: &dyn Store, instance: &Instance) -> Result<Entry, Error> {
+    let contract: Contract = match instance.contract {
+        None => Contract::default(),
+        Some(id) => {
+            let json = store.contract(id).await?.unwrap_or_default();
+            json.to().unwrap_or_default()
+        }
+    };
+    let names = |accepts: &[Accepts]| accepts.iter().map(|one| one.name.clone()).collect();
+    Ok(Entry {
+        seq: 1,
+        at: instance.created_at,
+        what: Happening::Started {
+            machine: instance.machine.clone(),
+            version: instance.version,
+            step: instance.first_step.clone(),
+            key: instance.key.clone(),
+            parent: instance.parent,
+            run_number: instance.run.number,
+            declared_signals: names(&contract.signals),
+            declared_signal_contracts: contract.signals,
+            declared_updates: names(&contract.updates),
+            declared_update_contracts: contract.updates,
+        },
+    })
+}

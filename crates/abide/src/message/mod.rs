@@ -1,0 +1,174 @@
+//! Signals and updates as Rust types: a name, and what it is sent with.
+
+mod shape;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use abide_core::model::{Accepts, Arguments, Json, Name, NotJson, Refusal};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use shape::Shape;
+pub use value::{arguments_of, read};
+
+/// A signal by its name, with the type that it is sent with.
+///
+/// A struct is sent field by field, so that others can send it by position or by name; `()` is sent with nothing; any
+/// other type is sent as one argument, `value`.
+///
+/// ```
+/// use abide::Signal;
+/// use abide::schemars::{self, JsonSchema};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, JsonSchema)]
+/// #[schemars(crate = "abide::schemars")]
+/// struct Paid { amount: i64, note: Option<String> }
+///
+/// const PAID: Signal<Paid> = Signal::new("paid");
+///
+/// let parameters = PAID.accepts()?.parameters.unwrap_or_default();
+/// assert_eq!(parameters[0].name, "amount");
+/// assert!(parameters[1].nullable);
+/// # Ok::<(), abide::Refusal>(())
+/// ```
+pub struct Signal<T> {
+    name: &'static str,
+    // It has no T: it is Send, Sync and Copy whatever T is.
+    sent: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Signal<T> {
+    /// A signal of this name. Whether it is fit to be a name is seen when it is declared or sent.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            sent: PhantomData,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<T: JsonSchema + 'static> Signal<T> {
+    /// What a machine's contract says of it.
+    pub fn accepts(&self) -> Result<Accepts, Refusal> {
+        accepts::<T>(self.name)
+    }
+
+    /// The arguments that it is sent with.
+    pub fn arguments(&self, value: &T) -> Result<Arguments, NotJson>
+    where
+        T: Serialize,
+    {
+        arguments_of(value)
+    }
+
+    /// What it was sent with, from the normalised arguments.
+    pub fn read(&self, normalised: &Json) -> Result<T, NotJson>
+    where
+        T: DeserializeOwned,
+    {
+        read(normalised)
+    }
+}
+
+/// An update by its name, with the type that it is sent with and the type of its answer.
+///
+/// It is sent like a [`Signal`].
+///
+/// ```
+/// use abide::Update;
+///
+/// const ADD: Update<i64, i64> = Update::new("add");
+///
+/// assert_eq!(ADD.accepts()?.name.as_str(), "add");
+/// # Ok::<(), abide::Refusal>(())
+/// ```
+pub struct Update<A, R> {
+    name: &'static str,
+    // As with a signal.
+    sent: PhantomData<fn(A) -> R>,
+}
+
+impl<A, R> Update<A, R> {
+    /// An update of this name. Whether it is fit to be a name is seen when it is declared or sent.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            sent: PhantomData,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<A: JsonSchema + 'static, R> Update<A, R> {
+    /// What a machine's contract says of it.
+    pub fn accepts(&self) -> Result<Accepts, Refusal> {
+        accepts::<A>(self.name)
+    }
+
+    /// The arguments that it is sent with.
+    pub fn arguments(&self, value: &A) -> Result<Arguments, NotJson>
+    where
+        A: Serialize,
+    {
+        arguments_of(value)
+    }
+
+    /// What it was sent with, from the normalised arguments.
+    pub fn read(&self, normalised: &Json) -> Result<A, NotJson>
+    where
+        A: DeserializeOwned,
+    {
+        read(normalised)
+    }
+}
+
+fn accepts<T: JsonSchema + 'static>(name: &str) -> Result<Accepts, Refusal> {
+    Ok(Accepts {
+        name: Name::new(name)?,
+        parameters: Some(Shape::of::<T>().parameters()),
+    })
+}
+
+impl<T> Clone for Signal<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Signal<T> {}
+
+impl<T> fmt::Debug for Signal<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Signal({:?})", self.name)
+    }
+}
+
+impl<A, R> Clone for Update<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for Update<A, R> {}
+
+impl<A, R> fmt::Debug for Update<A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Update({:?})", self.name)
+    }
+}

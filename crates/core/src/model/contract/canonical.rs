@@ -1,0 +1,285 @@
+//! One text for each JSON value, however it was written: by it values are compared and contracts are numbered.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::model::Json;
+
+/// The text of a value with sorted keys, with numbers and strings spelled in one way, and with nothing between the
+/// tokens. Of a key that comes twice the last counts. Numbers are compared by their digits, so large ones stay apart.
+///
+/// It uses no recursion: a value may be nested as deeply as its size allows.
+pub(crate) fn canonical(json: &Json) -> String {
+    let nodes = parse(json.as_str());
+    let mut text = String::with_capacity(json.size());
+    let mut left = vec![Piece::Node(0)];
+    while let Some(piece) = left.pop() {
+        let node = match piece {
+            Piece::Text(piece) => {
+                text.push_str(piece);
+                continue;
+            }
+            Piece::Node(at) => nodes.get(at),
+        };
+        // What is pushed last is written first.
+        match node {
+            None => {}
+            Some(Node::Scalar(scalar)) => text.push_str(scalar),
+            Some(Node::List(items)) => {
+                left.push(Piece::Text("]"));
+                for (place, item) in items.iter().enumerate().rev() {
+                    left.push(Piece::Node(*item));
+                    left.push(Piece::Text(if place > 0 { "," } else { "" }));
+                }
+                left.push(Piece::Text("["));
+            }
+            Some(Node::Object(members)) => {
+                let sorted: BTreeMap<&str, usize> = members
+                    .iter()
+                    .map(|(key, value)| (key.as_ref(), *value))
+                    .collect();
+                left.push(Piece::Text("}"));
+                for (place, (key, value)) in sorted.into_iter().enumerate().rev() {
+                    left.push(Piece::Node(value));
+                    left.push(Piece::Text(":"));
+                    left.push(Piece::Text(key));
+                    left.push(Piece::Text(if place > 0 { "," } else { "" }));
+                }
+                left.push(Piece::Text("{"));
+            }
+        }
+    }
+    text
+}
+
+/// Whether a JSON number is a whole one, however it is written.
+pub(crate) fn is_whole(number: &str) -> bool {
+    match Decimal::of(number) {
+        Some(decimal) => decimal.exponent >= 0,
+        // An exponent of more than eighteen digits: nothing but its sign matters.
+        None => !number.contains("e-") && !number.contains("E-"),
+    }
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    Node(usize),
+}
+
+/// A value; those inside it are known by their places among all the nodes.
+enum Node<'a> {
+    Scalar(Cow<'a, str>),
+    List(Vec<usize>),
+    Object(Vec<(Cow<'a, str>, usize)>),
+}
+
+/// The nodes of a text that is known to be JSON; the first is the whole.
+fn parse(text: &str) -> Vec<Node<'_>> {
+    let mut nodes: Vec<Node<'_>> = Vec::new();
+    // The lists and objects that are open, each with the key whose value comes next.
+    let mut open: Vec<(usize, Option<Cow<'_, str>>)> = Vec::new();
+    for token in (Tokens { rest: text }) {
+        let node = match token {
+            "}" | "]" => {
+                open.pop();
+                continue;
+            }
+            "{" => Node::Object(Vec::new()),
+            "[" => Node::List(Vec::new()),
+            scalar => Node::Scalar(spelled(scalar)),
+        };
+        let at = nodes.len();
+        if let Some((around, key)) = open.last_mut() {
+            match (nodes.get_mut(*around), key.take(), &node) {
+                (Some(Node::List(items)), ..) => items.push(at),
+                (Some(Node::Object(members)), Some(name), _) => members.push((name, at)),
+                (Some(Node::Object(_)), None, Node::Scalar(name)) => {
+                    *key = Some(name.clone());
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        if !matches!(node, Node::Scalar(_)) {
+            open.push((at, None));
+        }
+        nodes.push(node);
+    }
+    nodes
+}
+
+/// The tokens of a JSON text, without commas and colons: their places follow from the others.
+struct Tokens<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let text = self
+            .rest
+            .trim_start_matches([' ', '\t', '\n', '\r', ',', ':']);
+        let length = match text.as_bytes().first()? {
+            b'{' | b'}' | b'[' | b']' => 1,
+            b'"' => string_length(text),
+            _ => text
+                .find([' ', '\t', '\n', '\r', ',', ':', '}', ']'])
+                .unwrap_or(text.len()),
+        };
+        let (token, rest) = text.split_at_checked(length)?;
+        self.rest = rest;
+        Some(token)
+    }
+}
+
+/// How long the string is that a text begins with, its quotes counted.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// The one spelling of a string, a number or a word.
+fn spelled(scalar: &str) -> Cow<'_, str> {
+    match scalar.as_bytes().first() {
+        // Half a surrogate pair is no text and stays as it is.
+        Some(b'"') if scalar.contains('\\') => serde_json::from_str::<String>(scalar)
+            .and_then(|text| serde_json::to_string(&text))
+            .map_or(scalar.into(), Cow::Owned),
+        Some(b'-' | b'0'..=b'9') => match Decimal::of(scalar) {
+            Some(decimal) => decimal.spelled().into(),
+            None => scalar.into(),
+        },
+        _ => scalar.into(),
+    }
+}
+
+/// A number as its digits, with no zeros around them, and a power of ten. Zero has no digits.
+struct Decimal {
+    is_negative: bool,
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    /// `None` when the exponent is beyond counting.
+    fn of(number: &str) -> Option<Self> {
+        let (is_negative, number) = match number.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, number),
+        };
+        let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{whole}{fraction}");
+        let digits = all.trim_start_matches('0');
+        let significant = digits.trim_end_matches('0');
+        if significant.is_empty() {
+            return Some(Self {
+                is_negative: false,
+                digits: String::new(),
+                exponent: 0,
+            });
+        }
+        let zeros = i64::try_from(digits.len() - significant.len()).ok()?;
+        let places = i64::try_from(fraction.len()).ok()?;
+        let exponent: i64 = exponent.parse().ok()?;
+        Some(Self {
+            is_negative,
+            digits: significant.to_owned(),
+            exponent: exponent.checked_add(zeros)?.checked_sub(places)?,
+        })
+    }
+
+    fn spelled(&self) -> String {
+        let Self {
+            digits, exponent, ..
+        } = self;
+        let sign = if self.is_negative { "-" } else { "" };
+        match usize::try_from(*exponent) {
+            _ if digits.is_empty() => "0".into(),
+            Ok(zeros) if zeros <= 20 => format!("{sign}{digits}{}", "0".repeat(zeros)),
+            _ => format!("{sign}{digits}e{exponent}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> String {
+        canonical(&Json::parse(text.into()).unwrap())
+    }
+
+    #[test]
+    fn a_value_has_one_text() {
+        for (written, text) in [
+            (
+                " { \"b\" : [ 1.0 , 10e-1, -0.0 ] , \"a\":{}} ",
+                r#"{"a":{},"b":[1,1,0]}"#,
+            ),
+            (r#"["\u0061\/", "é", "\u00e9", ""]"#, r#"["a/","é","é",""]"#),
+            (r#"{"a":1,"a":2,"\u0061":3}"#, r#"{"a":3}"#),
+            (
+                r#"[true,false,null,[],[[]],{"x":{"y":[{}]}}]"#,
+                r#"[true,false,null,[],[[]],{"x":{"y":[{}]}}]"#,
+            ),
+            (r#"{"}":"]\"{","\\":"\\\\"}"#, r#"{"\\":"\\\\","}":"]\"{"}"#),
+            ("1.50e2", "150"),
+            ("0.05", "5e-2"),
+            ("-12E+3", "-12000"),
+            ("1e400", "1e400"),
+            ("0e99999999999999999999", "0"),
+            ("12345678901234567890123", "12345678901234567890123"),
+        ] {
+            assert_eq!(of(written), text, "{written}");
+        }
+        assert_eq!(of(r#""\ud800""#), r#""\ud800""#);
+    }
+
+    #[test]
+    fn large_numbers_are_kept_apart() {
+        assert_ne!(of("18446744073709551617"), of("18446744073709551618"));
+        assert_ne!(of("1e99999999999999999999"), of("1e99999999999999999998"));
+        assert_eq!(of("18446744073709551617.0"), of("18446744073709551617"));
+    }
+
+    #[test]
+    fn a_number_is_whole_by_its_value_and_not_by_its_spelling() {
+        // rule 8.1
+        for whole in [
+            "1",
+            "1.0",
+            "-0",
+            "10e-1",
+            "1e400",
+            "0.0e-99999999999999999999",
+            "1E99999999999999999999",
+        ] {
+            assert!(is_whole(whole), "{whole}");
+        }
+        for broken in [
+            "0.5",
+            "1e-1",
+            "1.00000000000000000000001",
+            "1e-99999999999999999999",
+        ] {
+            assert!(!is_whole(broken), "{broken}");
+        }
+    }
+
+    #[test]
+    fn depth_is_no_matter() {
+        let deep = r#"{"b":0,"a":["#.repeat(80_000) + &"]}".repeat(80_000);
+        let turned = r#"{"a":["#.repeat(80_000) + &r#"],"b":0}"#.repeat(80_000);
+        assert_eq!(of(&deep), of(&turned));
+    }
+}

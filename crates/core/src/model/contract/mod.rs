@@ -1,0 +1,253 @@
+//! What a machine takes from others: its signals and updates, each with the parameters it is sent with.
+
+mod arguments;
+mod canonical;
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{Json, Name};
+pub use arguments::Arguments;
+pub(crate) use canonical::{canonical, is_whole};
+
+/// A contract as the database knows it: a positive number made from what it says, so that equal contracts are stored
+/// once and none is ever changed.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ContractId(pub i64);
+
+impl fmt::Display for ContractId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The signals and updates that a machine declares.
+///
+/// A machine that declares no signals takes any; of updates it takes only those that it declares.
+///
+/// ```
+/// use abide_core::model::{Accepts, Contract, Name, Parameter};
+///
+/// let paid = Accepts {
+///     name: Name::new("paid")?,
+///     parameters: Some(vec![Parameter::new("amount", "int"), Parameter::new("note", "string").nullable()]),
+/// };
+/// let contract = Contract { signals: vec![paid], ..Contract::default() };
+/// assert_eq!(
+///     contract.to_json().as_str(),
+///     r#"{"signals":[{"name":"paid","parameters":[{"name":"amount","type":"int"},{"name":"note","type":"string","nullable":true}]}]}"#,
+/// );
+/// # Ok::<(), abide_core::model::Refusal>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Contract {
+    /// The signals it takes; none: any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<Accepts>,
+    /// The updates it takes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub updates: Vec<Accepts>,
+}
+
+impl Contract {
+    /// Its id: the first 63 bits of the SHA-256 of its canonical JSON, in which the keys of objects are sorted and
+    /// nothing stands between the tokens.
+    pub fn id(&self) -> ContractId {
+        let digest = Sha256::digest(canonical(&self.to_json()));
+        let bits = digest
+            .iter()
+            .take(8)
+            .fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        // One of 2^63 contracts would have the id 0, which is not positive.
+        ContractId(i64::try_from(bits >> 1).unwrap_or_default().max(1))
+    }
+
+    /// Whether it declares nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.signals.is_empty() && self.updates.is_empty()
+    }
+
+    /// It as JSON, as it is stored and shown.
+    pub fn to_json(&self) -> Json {
+        // Names, texts and JSON values: there is nothing in it that could not be written.
+        Json::of(self).unwrap_or_default()
+    }
+}
+
+/// One signal or update that a machine takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accepts {
+    /// Its name.
+    pub name: Name,
+    /// What it is sent with, in order; `None`: anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Vec<Parameter>>,
+}
+
+/// One parameter of a signal or an update.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// What values it takes; left out, any.
+    #[serde(rename = "type", default)]
+    pub type_: TypeSpec,
+    /// Whether it also takes `null`, and may then be left out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub nullable: bool,
+    /// What it is when it is left out.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub default: Option<Json>,
+    /// Whether it takes all the arguments that are left, as a list.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub variadic: bool,
+}
+
+impl Parameter {
+    /// One that must be given.
+    pub fn new(name: impl Into<String>, type_: impl Into<TypeSpec>) -> Self {
+        Self {
+            name: name.into(),
+            type_: type_.into(),
+            nullable: false,
+            default: None,
+            variadic: false,
+        }
+    }
+
+    /// The same, which also takes `null` and may be left out.
+    pub fn nullable(self) -> Self {
+        Self {
+            nullable: true,
+            ..self
+        }
+    }
+
+    /// The same, with what it is when it is left out.
+    pub fn default_to(self, default: Json) -> Self {
+        Self {
+            default: Some(default),
+            ..self
+        }
+    }
+
+    /// The same, which takes all the arguments that are left.
+    pub fn variadic(self) -> Self {
+        Self {
+            variadic: true,
+            ..self
+        }
+    }
+}
+
+/// What values a parameter takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TypeSpec {
+    /// A short form: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, or a union of them, like `int|string`.
+    Short(String),
+    /// A fragment of JSON Schema: an object or a truth value.
+    Schema(Value),
+}
+
+impl Default for TypeSpec {
+    fn default() -> Self {
+        Self::Short("any".into())
+    }
+}
+
+impl From<&str> for TypeSpec {
+    fn from(short: &str) -> Self {
+        Self::Short(short.into())
+    }
+}
+
+impl From<Value> for TypeSpec {
+    fn from(schema: Value) -> Self {
+        match schema {
+            Value::String(short) => Self::Short(short),
+            schema => Self::Schema(schema),
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Reads a value that is there, `null` too. It is read as a value, not as a text: a contract is also read from inside
+/// a history's entry, where there is no text any more.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
+    let value = Value::deserialize(from)?;
+    Json::of(&value).map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITTEN: &str = r#"{"signals":[{"name":"оплата","parameters":[
+        {"name":"amount","type":"int|float"},
+        {"name":"note","type":{"type":"string","maxLength":9},"nullable":true,"default":null},
+        {"name":"rest","variadic":true}]},{"name":"stop"}],"updates":[{"name":"add","parameters":[]}]}"#;
+
+    #[test]
+    fn a_contract_is_read_as_written_by_hand_and_written_without_what_is_plain() {
+        // rule 8.1
+        let contract: Contract = serde_json::from_str(WRITTEN).unwrap();
+        let parameters = contract.signals[0].parameters.as_ref().unwrap();
+        assert!(!parameters[0].nullable && parameters[0].default.is_none());
+        assert_eq!(parameters[1].default, Some(Json::null()));
+        assert_eq!(parameters[2].type_, TypeSpec::default());
+        assert_eq!(contract.signals[1].parameters, None);
+        assert_eq!(contract.updates[0].parameters, Some(vec![]));
+        assert_eq!(contract.to_json().to::<Contract>().unwrap(), contract);
+        assert_eq!(Contract::default().to_json().as_str(), "{}");
+        for odd in [
+            r#"{"signal":[]}"#,
+            r#"{"signals":[{"name":"a","params":[]}]}"#,
+            r#"{"signals":[{"name":"a","parameters":[{"name":"x","nulable":true}]}]}"#,
+            r#"{"signals":[{"name":""}]}"#,
+        ] {
+            assert!(serde_json::from_str::<Contract>(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_contract_can_be_read_from_inside_something_that_was_read_ahead() {
+        #[derive(Serialize, Deserialize, PartialEq, Debug)]
+        struct Outer {
+            #[serde(flatten)]
+            contract: Contract,
+        }
+        let contract: Contract = serde_json::from_str(WRITTEN).unwrap();
+        let outer = Outer { contract };
+        let text = serde_json::to_string(&outer).unwrap();
+        assert_eq!(serde_json::from_str::<Outer>(&text).unwrap(), outer);
+    }
+
+    #[test]
+    fn the_id_is_made_from_what_the_contract_says() {
+        let id = |text: &str| serde_json::from_str::<Contract>(text).unwrap().id();
+        let one = r#"{"signals":[{"name":"a","parameters":[{"name":"x","type":{"a":1,"b":{}}}]}]}"#;
+        let turned = r#"{"signals":[{"parameters":[{"type":{"b":{},"a":1.0},"name":"x"}],"name":"a"}],"updates":[]}"#;
+        assert_eq!(id(one), id(turned));
+        assert_ne!(id(one), id("{}"));
+        // Stored in databases: it may never change. `printf '{}' | sha256sum`, without its last bit.
+        assert_eq!(id("{}"), ContractId(0x4413_6fa3_55b3_678a >> 1));
+        assert!(id(one).0 > 0);
+    }
+}

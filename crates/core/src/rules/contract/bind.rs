@@ -1,0 +1,222 @@
+//! Which argument belongs to which parameter.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::types::Type;
+use super::unfit::{ARGUMENTS, Problem, Problems, ValidationErrors};
+use super::{list, object, same};
+use crate::model::{Arguments, Json, Name, Parameter};
+
+/// The parameters of one signal or update, made ready.
+pub(super) struct Signature {
+    slots: Vec<Slot>,
+    /// The places of the parameters, by name.
+    places: BTreeMap<String, usize>,
+}
+
+/// One parameter.
+struct Slot {
+    name: String,
+    /// `None` when it could not be made ready; then the contract is refused.
+    type_: Option<Type>,
+    is_nullable: bool,
+    is_variadic: bool,
+    default: Option<Json>,
+}
+
+/// What was given for a parameter.
+enum Given<'a> {
+    Nothing,
+    One(&'a Json),
+    /// For a variadic one.
+    Rest(Vec<&'a Json>),
+}
+
+impl Signature {
+    /// Makes parameters ready, and tells what is wrong with them.
+    pub(super) fn new(parameters: &[Parameter], problem: &mut dyn FnMut(String)) -> Self {
+        let mut places = BTreeMap::new();
+        let mut slots = Vec::new();
+        for (place, parameter) in parameters.iter().enumerate() {
+            let name = &parameter.name;
+            let mut problem = |text: &str| problem(format!("parameter {name:?}: {text}"));
+            if let Err(refusal) = Name::new(name) {
+                problem(&refusal.to_string());
+            }
+            if places.insert(name.clone(), place).is_some() {
+                problem("there are two of this name");
+            }
+            if parameter.variadic && place + 1 < parameters.len() {
+                problem("a variadic parameter must be the last");
+            }
+            slots.push(Slot::new(parameter, &mut problem));
+        }
+        Self { slots, places }
+    }
+
+    /// The values by parameter names in the contract's order, or all that is wrong with the arguments.
+    pub(super) fn bind(&self, arguments: &Arguments) -> Result<Json, ValidationErrors> {
+        let mut problems = Problems::default();
+        let values = match arguments {
+            // rule 8.3: a payload that is an object is arguments by name where there are parameters.
+            Arguments::Payload(payload) if self.is_by_name(payload) => {
+                match Arguments::from_json(payload) {
+                    Ok(Arguments::Named(values)) => {
+                        let given = self.by_name(&values, &mut problems);
+                        self.values(given, &mut problems)
+                    }
+                    _ => {
+                        let message = "has a key in it that is no text";
+                        problems.add(ARGUMENTS, Problem::new("unreadable", message));
+                        Vec::new()
+                    }
+                }
+            }
+            Arguments::Payload(payload) => {
+                let given = self.by_place(std::slice::from_ref(payload), &mut problems);
+                self.values(given, &mut problems)
+            }
+            Arguments::Positional(values) => {
+                let given = self.by_place(values, &mut problems);
+                self.values(given, &mut problems)
+            }
+            Arguments::Named(values) => {
+                let given = self.by_name(values, &mut problems);
+                self.values(given, &mut problems)
+            }
+        };
+        problems.finish()?;
+        let names = self.slots.iter().map(|slot| slot.name.as_str());
+        Ok(object(names.zip(values)))
+    }
+
+    fn is_by_name(&self, payload: &Json) -> bool {
+        !self.slots.is_empty() && payload.as_str().trim_start().starts_with('{')
+    }
+
+    fn by_place<'a>(&self, values: &'a [Json], problems: &mut Problems) -> Vec<Given<'a>> {
+        let mut left = values.iter();
+        let given = self.slots.iter().map(|slot| match slot.is_variadic {
+            true => Given::Rest(left.by_ref().collect()),
+            false => left.next().map_or(Given::Nothing, Given::One),
+        });
+        let given = given.collect();
+        if left.len() > 0 {
+            let most = self.slots.len();
+            let message = format!("are {}, but at most {most} can be given", values.len());
+            problems.add(ARGUMENTS, Problem::new("too_many_arguments", message));
+        }
+        given
+    }
+
+    fn by_name<'a>(&self, values: &'a [(String, Json)], problems: &mut Problems) -> Vec<Given<'a>> {
+        let mut given: Vec<Given<'a>> = self.slots.iter().map(|_| Given::Nothing).collect();
+        for (name, value) in values {
+            let place = self.places.get(name).and_then(|at| given.get_mut(*at));
+            match place {
+                None => problems.add(
+                    name,
+                    Problem::new("unknown_argument", "is no parameter of this"),
+                ),
+                Some(place @ Given::Nothing) => *place = Given::One(value),
+                Some(_) => problems.add(name, Problem::new("given_twice", "is given twice")),
+            }
+        }
+        given
+    }
+
+    fn values(&self, given: Vec<Given<'_>>, problems: &mut Problems) -> Vec<Json> {
+        let slots = self.slots.iter().zip(given);
+        slots
+            .map(|(slot, given)| slot.value(given, problems))
+            .collect()
+    }
+}
+
+impl Slot {
+    fn new(parameter: &Parameter, problem: &mut dyn FnMut(&str)) -> Self {
+        let type_ = Type::new(&parameter.type_)
+            .map_err(|text| problem(&text))
+            .ok();
+        let slot = Self {
+            name: parameter.name.clone(),
+            type_,
+            is_nullable: parameter.nullable,
+            is_variadic: parameter.variadic,
+            default: parameter.default.clone(),
+        };
+        if let Some(default) = &parameter.default {
+            if parameter.variadic {
+                problem(
+                    "a variadic parameter is an empty list when it is left out, and has no default",
+                );
+            }
+            for found in slot.problems(default) {
+                problem(&format!("its default {}", found.message));
+            }
+            // A contract is stored and read back as values.
+            let stored = default.to::<Value>().and_then(|value| Json::of(&value));
+            if !stored.is_ok_and(|stored| same(&stored, default)) {
+                problem(
+                    "its default has a number that is too large or too fine, or is nested too deeply",
+                );
+            }
+        }
+        slot
+    }
+
+    /// What the parameter is; `null` when something is wrong with it, which is told.
+    fn value(&self, given: Given<'_>, problems: &mut Problems) -> Json {
+        let taken;
+        let rest: Vec<&Json> = match given {
+            Given::One(value) if !self.is_variadic => {
+                self.check(value, "", problems);
+                return value.clone();
+            }
+            Given::Nothing if !self.is_variadic => {
+                if let Some(default) = &self.default {
+                    return default.clone();
+                }
+                if !self.is_nullable {
+                    problems.add(&self.name, Problem::new("missing", "must be given"));
+                }
+                return Json::null();
+            }
+            Given::Nothing => Vec::new(),
+            Given::Rest(values) => values,
+            // rule 8.3: a variadic one given by name is a list.
+            Given::One(value) => match Arguments::from_json(value) {
+                Ok(Arguments::Positional(values)) => {
+                    taken = values;
+                    taken.iter().collect()
+                }
+                _ => {
+                    let message = "must be an array: it takes all that is left";
+                    problems.add(&self.name, Problem::new("wrong_type", message));
+                    return Json::null();
+                }
+            },
+        };
+        for (place, value) in rest.iter().enumerate() {
+            self.check(value, &format!("[{place}] "), problems);
+        }
+        list(rest.into_iter())
+    }
+
+    fn check(&self, value: &Json, place: &str, problems: &mut Problems) {
+        for problem in self.problems(value) {
+            let message = format!("{place}{}", problem.message);
+            problems.add(&self.name, Problem { message, ..problem });
+        }
+    }
+
+    fn problems(&self, value: &Json) -> Vec<Problem> {
+        let is_null = value.as_str().trim() == "null";
+        match &self.type_ {
+            Some(type_) if !(is_null && self.is_nullable) => type_.problems(value),
+            _ => Vec::new(),
+        }
+    }
+}

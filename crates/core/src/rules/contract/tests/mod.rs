@@ -1,0 +1,59 @@
+//! What is taken, what is refused and what is told of it, against a validator of JSON Schema as the second opinion.
+
+mod binding;
+mod contracts;
+mod properties;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{Parameter, TypeSpec};
+
+fn text(text: &str) -> Json {
+    Json::parse(text.into()).unwrap()
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn contract(parameters: Vec<Parameter>) -> Contract {
+    let accepts = Accepts {
+        name: name("s"),
+        parameters: Some(parameters),
+    };
+    Contract {
+        signals: vec![accepts.clone()],
+        updates: vec![accepts],
+    }
+}
+
+/// What becomes of arguments, written as JSON, under parameters: the normalised ones, or the messages' codes.
+fn sent(parameters: &[Parameter], arguments: &str) -> Result<String, Value> {
+    let terms = Terms::new(&contract(parameters.to_vec())).unwrap();
+    let arguments: Arguments = serde_json::from_str(arguments).unwrap();
+    let signal = terms.signal(&name("s"), &arguments);
+    assert_eq!(signal, terms.update(&name("s"), &arguments));
+    match signal {
+        Ok(json) => Ok(json.as_str().into()),
+        Err(Unfit::Unknown) => panic!("it is declared"),
+        Err(Unfit::Invalid(errors)) => Err(codes(&errors)),
+    }
+}
+
+fn codes(errors: &ValidationErrors) -> Value {
+    let fields = errors.problems().iter().map(|(field, problems)| {
+        let codes: Vec<&str> = problems.iter().map(|it| it.code.as_ref()).collect();
+        (field.clone(), json!(codes))
+    });
+    Value::Object(fields.collect())
+}
+
+fn order() -> Vec<Parameter> {
+    vec![
+        Parameter::new("сумма", "int"),
+        Parameter::new("note", "string").nullable(),
+        Parameter::new("rate", "float").default_to(text("1.50")),
+    ]
+}

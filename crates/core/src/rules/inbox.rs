@@ -1,0 +1,310 @@
+//! The inbox: what a message does when it comes, who is handed it, and who consumes it.
+
+use super::claims::{come_back, queue_up};
+use super::contract::{self, Terms, Unfit, ValidationErrors};
+use crate::model::{
+    Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Happening,
+    Json, Limits, Name, Pending, Rejection, Row, Sequence, Status, Timestamp, WaitId, WaitKind,
+};
+
+/// The one stream of messages that an instance has.
+const STREAM: &str = "inbox";
+
+/// Why a message is refused, with all that is wrong with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwanted {
+    /// The line of the decision table.
+    pub rejection: Rejection,
+    /// What is wrong with the arguments.
+    pub errors: Option<ValidationErrors>,
+}
+
+impl From<Rejection> for Unwanted {
+    fn from(rejection: Rejection) -> Self {
+        Self {
+            rejection,
+            errors: None,
+        }
+    }
+}
+
+/// The arguments as they are stored, when they keep the contract and the limit (lines 7, 8 and 9 of rule 7.3).
+///
+/// The size comes first here, so that nothing huge is looked at; who is told `unknown_signal` is told that all the same.
+pub fn fit(delivery: &Delivery, terms: Option<&Terms>, limits: &Limits) -> Result<Json, Unwanted> {
+    let (unknown, invalid) = match delivery.kind {
+        CommandKind::Signal => (Rejection::UnknownSignal, Rejection::InvalidSignal),
+        CommandKind::Update => (Rejection::UnknownUpdate, Rejection::InvalidUpdate),
+    };
+    let fits = match (terms, delivery.kind) {
+        (None, CommandKind::Update) => return Err(unknown.into()),
+        (None, CommandKind::Signal) => Ok(contract::free(&delivery.arguments)),
+        (Some(terms), CommandKind::Signal) => terms.signal(&delivery.name, &delivery.arguments),
+        (Some(terms), CommandKind::Update) => terms.update(&delivery.name, &delivery.arguments),
+    };
+    let arguments = fits.map_err(|unfit| match unfit {
+        Unfit::Unknown => Unwanted::from(unknown),
+        Unfit::Invalid(errors) => Unwanted {
+            rejection: invalid,
+            errors: Some(errors),
+        },
+    })?;
+    if arguments.size() > limits.payload_bytes {
+        return Err(Rejection::PayloadTooLarge.into());
+    }
+    Ok(arguments)
+}
+
+/// Whether a message may come in at all: lines 4, 6 and the first half of 9 of rule 7.3.
+pub fn is_open(row: &Row) -> Result<(), Rejection> {
+    match row.status {
+        Status::Reserved => Err(Rejection::NotStarted),
+        status if status.is_terminal() => Err(Rejection::NotActive),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a message that finds the inbox full.
+pub fn has_room(row: &Row, limits: &Limits) -> Result<(), Rejection> {
+    let pending = u64::from(row.inbox.signals) + u64::from(row.inbox.updates);
+    if pending < limits.inbox_pending as u64 {
+        Ok(())
+    } else {
+        Err(Rejection::InboxFull)
+    }
+}
+
+/// A message that has come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its place in the chain.
+    pub sequence: Sequence,
+    /// Where its record stands.
+    pub status: CommandStatus,
+    /// The wait that takes it; a buffered one has its own id.
+    pub wait_id: Option<WaitId>,
+    /// What to write into the history.
+    pub told: Happening,
+}
+
+/// Takes a message into the inbox and wakes whoever waits for it (rules 7.1 and 7.2).
+pub fn receive(
+    row: &mut Row,
+    id: CommandId,
+    kind: CommandKind,
+    name: &Name,
+    source: Option<&str>,
+    now: Timestamp,
+) -> Received {
+    row.inbox.sequence = Sequence(row.inbox.sequence.0 + 1);
+    let sequence = row.inbox.sequence;
+    let source = source.map(str::to_owned);
+    match kind {
+        CommandKind::Signal => {
+            row.inbox.signals += 1;
+            let wait_id = match_wait(row, name, now).unwrap_or_else(|| own_wait(id));
+            let told = Happening::SignalReceived {
+                command_id: id,
+                name: name.clone(),
+                message_sequence: sequence,
+                wait_id: wait_id.clone(),
+                source,
+            };
+            Received {
+                sequence,
+                status: CommandStatus::Received,
+                wait_id: Some(wait_id),
+                told,
+            }
+        }
+        CommandKind::Update => {
+            row.inbox.updates += 1;
+            step_aside(row, now);
+            let told = Happening::UpdateAccepted {
+                update_id: id,
+                name: name.clone(),
+                message_sequence: sequence,
+                source,
+            };
+            Received {
+                sequence,
+                status: CommandStatus::Accepted,
+                wait_id: None,
+                told,
+            }
+        }
+    }
+}
+
+/// The id of the wait that takes a signal of that name, woken by it or about to run.
+fn match_wait(row: &mut Row, name: &Name, now: Timestamp) -> Option<WaitId> {
+    let awaits = row.awaits.as_ref().filter(|awaits| awaits.takes(name))?;
+    let wait_id = awaits.id.clone();
+    match row.stands() {
+        Status::AwaitingSignal => come_back(row, now, Cause::Signal),
+        // Woken and not begun: it is handed this one too. What has timed out is not (rule 7.5).
+        Status::Runnable if !row.timed_out => {}
+        _ => return None,
+    }
+    row.inbox.handed = row.inbox.sequence;
+    wait_id
+}
+
+/// Takes an instance that waits aside, so that its updates are handled now.
+pub(super) fn step_aside(row: &mut Row, now: Timestamp) {
+    if matches!(
+        row.status,
+        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
+    ) {
+        row.aside = Some(Aside {
+            status: row.status,
+            due_at: row.due_at,
+            cause: row.cause,
+        });
+        queue_up(row, now, Cause::Update);
+    }
+}
+
+/// Puts an instance back to where it stood before its updates.
+pub(super) fn step_back(row: &mut Row, aside: Aside) {
+    row.aside = None;
+    row.status = aside.status;
+    row.due_at = aside.due_at;
+    row.cause = aside.cause;
+    row.behind = false;
+}
+
+/// The id of a wait that is opened at this step.
+pub(super) fn wait_of(row: &Row, names: &[Name], buffered: Option<&Pending>) -> WaitId {
+    match buffered {
+        // rule 7.6: a wait for one name adopts the id of the signal that was there before it.
+        Some(first) if names.len() == 1 => own_wait(first.id),
+        _ => WaitId::stored(format!("wait:{}:{}", row.id, row.step_seq)),
+    }
+}
+
+fn own_wait(id: CommandId) -> WaitId {
+    WaitId::stored(format!("signal:{id}"))
+}
+
+impl Awaits {
+    /// Whether a signal of that name is waited for.
+    pub fn takes(&self, name: &Name) -> bool {
+        self.kind == WaitKind::Signal && self.names.contains(name)
+    }
+}
+
+/// Whether the step that runs, or ran, was handed that message (rule 7.4).
+pub fn was_handed(row: &Row, pending: &Pending) -> bool {
+    pending.kind == CommandKind::Signal
+        && pending.sequence <= row.inbox.handed
+        && row
+            .awaits
+            .as_ref()
+            .is_some_and(|awaits| awaits.takes(&pending.name))
+}
+
+/// What the end of a step does to messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// What to write to their records.
+    pub closings: Vec<Closing>,
+    /// What to write into the history.
+    pub told: Vec<Happening>,
+}
+
+/// Consumes exactly what the step was handed (rule 4.1), and moves the cursor (rule 7.7).
+pub fn consume(row: &mut Row, pending: &[Pending]) -> Closed {
+    let mut closed = Closed::default();
+    let mut highest = row.inbox.cursor;
+    for one in pending.iter().filter(|one| was_handed(row, one)) {
+        let wait_id = row
+            .awaits
+            .as_ref()
+            .and_then(|awaits| awaits.id.clone())
+            .unwrap_or_else(|| own_wait(one.id));
+        closed.told.push(Happening::SignalApplied {
+            command_id: one.id,
+            name: one.name.clone(),
+            message_sequence: one.sequence,
+            wait_id: wait_id.clone(),
+            step: row.step.clone(),
+            step_sequence: row.step_seq,
+        });
+        closed.closings.push(Closing {
+            id: one.id,
+            status: CommandStatus::Applied,
+            wait_id: Some(wait_id),
+            step_sequence: Some(row.step_seq),
+            result: None,
+            error: None,
+        });
+        highest = highest.max(one.sequence);
+    }
+    let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
+    row.inbox.signals = row.inbox.signals.saturating_sub(count);
+    closed.told.extend(advance(row, highest));
+    closed
+}
+
+/// Moves the cursor forward, and tells of it when it moved (rule 7.7).
+pub(super) fn advance(row: &mut Row, to: Sequence) -> Option<Happening> {
+    let from = row.inbox.cursor;
+    (to > from).then(|| {
+        row.inbox.cursor = to;
+        Happening::MessageCursorAdvanced {
+            stream: STREAM.to_owned(),
+            from,
+            to,
+        }
+    })
+}
+
+/// Closes the whole inbox of an instance that ends: nobody will take what is left (rules 4.1 and 9.2).
+pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
+    let mut closed = Closed::default();
+    for one in left {
+        let (id, name, message_sequence) = (one.id, one.name.clone(), one.sequence);
+        let (status, error, told) = match one.kind {
+            CommandKind::Signal => (
+                CommandStatus::Discarded,
+                None,
+                Happening::SignalDiscarded {
+                    command_id: id,
+                    name,
+                    message_sequence,
+                },
+            ),
+            CommandKind::Update => {
+                let error = format!("the instance ended as {ended_as} before it was handled");
+                (
+                    CommandStatus::Failed,
+                    Some(error.clone()),
+                    Happening::UpdateFailed {
+                        update_id: id,
+                        name,
+                        message_sequence,
+                        error,
+                    },
+                )
+            }
+        };
+        closed.told.push(told);
+        closed.closings.push(Closing {
+            id,
+            status,
+            wait_id: None,
+            step_sequence: None,
+            result: None,
+            error,
+        });
+    }
+    (row.inbox.signals, row.inbox.updates) = (0, 0);
+    closed
+}
+
+/// Which updates go before the step: those that came before the signal that woke it (rule 9.4). All of them when it was
+/// not a signal.
+pub fn go_first(woken_by: Option<Sequence>, update: Sequence) -> bool {
+    woken_by.is_none_or(|signal| update < signal)
+}

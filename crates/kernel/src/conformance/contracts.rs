@@ -1,0 +1,204 @@
+//! Contracts: stored when the instance starts, and the authority for that run from then on.
+
+use abide_core::model::{
+    Accepts, Arguments, CommandStatus, Contract, Contracted, Declared, Delivery, Parameter,
+    Rejection, Start, Verdict,
+};
+use serde_json::Value;
+
+use super::build::{
+    adding, continue_as_new, json, key, keyed, name, paying, plain, signal, strict, under, updates,
+};
+use super::lab::Lab;
+use crate::Op;
+
+fn sent(delivery: Delivery, arguments: Arguments) -> Delivery {
+    Delivery {
+        arguments,
+        ..delivery
+    }
+}
+
+pub async fn the_contract_of_an_instance_is_the_one_it_started_under(lab: Lab) {
+    // rule 8.2
+    lab.under(strict()).await;
+    let old = lab.start(plain()).await;
+    lab.under(updates()).await;
+    let new = lab.start(plain()).await;
+    let answer = lab.deliver(signal(old, "shipped")).await;
+    assert_eq!(answer.verdict, Verdict::Rejected(Rejection::UnknownSignal));
+    lab.signal(new, "shipped").await;
+    assert_eq!(lab.get(old).await.contract, Some(strict().id()));
+    assert_eq!(lab.get(new).await.contract, Some(updates().id()));
+}
+
+pub async fn a_contract_can_be_read_back(lab: Lab) {
+    // rule 8.2
+    lab.under(strict()).await;
+    let stored = lab.store.contract(strict().id()).await.unwrap();
+    assert_eq!(stored.unwrap().to::<Contract>().unwrap(), strict());
+    assert_eq!(lab.store.contract(updates().id()).await.unwrap(), None);
+}
+
+pub async fn declaring_a_contract_again_changes_nothing(lab: Lab) {
+    // rule 8.2
+    for _ in 0..2 {
+        lab.under(strict()).await;
+    }
+    let id = lab.start(plain()).await;
+    lab.accept(paying(id, "paid", "5")).await;
+}
+
+pub async fn a_contract_that_makes_no_sense_is_refused_with_the_declaration(lab: Lab) {
+    // rule 8.1
+    let paid = Accepts {
+        name: name("paid"),
+        parameters: Some(vec![Parameter::new("amount", "no such type")]),
+    };
+    let bad = Contract {
+        signals: vec![paid],
+        ..Contract::default()
+    };
+    let op = Op::Declare {
+        machines: vec![under(&bad)],
+        contracts: vec![strict(), bad.clone()],
+    };
+    lab.try_run(vec![op]).await.unwrap_err();
+    assert_eq!(lab.store.contract(strict().id()).await.unwrap(), None);
+    assert_eq!(lab.get(lab.start(plain()).await).await.contract, None);
+}
+
+pub async fn a_start_may_name_its_contract_or_none(lab: Lab) {
+    // rule 8.2
+    lab.under(strict()).await;
+    lab.run(Op::Declare {
+        machines: Vec::new(),
+        contracts: vec![updates()],
+    })
+    .await;
+    let of = |contract| Start {
+        contract,
+        ..plain()
+    };
+    let free = lab.start(of(Contracted::Free)).await;
+    let other = lab.start(of(Contracted::Of(updates().id()))).await;
+    assert_eq!(lab.get(free).await.contract, None);
+    assert_eq!(lab.get(other).await.contract, Some(updates().id()));
+    lab.signal(free, "shipped").await;
+    let refused = lab.deliver(adding(free, 1)).await;
+    assert_eq!(refused.verdict, Verdict::Rejected(Rejection::UnknownUpdate));
+    lab.update(other).await;
+}
+
+pub async fn arguments_are_stored_by_parameter(lab: Lab) {
+    // rule 8.3
+    lab.under(strict()).await;
+    let id = lab.start(plain()).await;
+    let named = |pairs: &[(&str, &str)]| {
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), json(value));
+        Arguments::Named(pairs.iter().map(pair).collect())
+    };
+    let both = "{\"amount\":5,\"note\":\"x\"}";
+    let alone = "{\"amount\":5,\"note\":null}";
+    for (arguments, stored) in [
+        (Arguments::Payload(json("5")), alone),
+        (Arguments::Payload(json("{\"amount\":5}")), alone),
+        (Arguments::Positional(vec![json("5"), json("\"x\"")]), both),
+        (named(&[("note", "\"x\""), ("amount", "5")]), both),
+        (named(&[("amount", "5"), ("note", "null")]), alone),
+    ] {
+        let record = lab.accept(sent(signal(id, "paid"), arguments)).await;
+        assert_eq!(record.arguments, json(stored));
+        assert_eq!(lab.record(record.id).await.arguments, json(stored));
+    }
+}
+
+pub async fn all_errors_are_told_at_once_and_kept(lab: Lab) {
+    // rule 8.3
+    lab.under(strict()).await;
+    let id = lab.start(plain()).await;
+    let arguments = Arguments::Named(vec![
+        ("note".into(), json("7")),
+        ("extra".into(), json("1")),
+    ]);
+    let answer = lab.deliver(sent(signal(id, "paid"), arguments)).await;
+    let record = answer.record.unwrap();
+    assert_eq!(record.status, CommandStatus::Rejected);
+    let errors = record.validation_errors.clone().unwrap();
+    let errors: Value = serde_json::from_str(errors.as_str()).unwrap();
+    let fields: Vec<&String> = errors.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["amount", "extra", "note"]);
+    let lists = errors.as_object().unwrap().values();
+    assert!(
+        lists
+            .clone()
+            .all(|list| list.as_array().is_some_and(|list| !list.is_empty()))
+    );
+    assert_eq!(lab.record(record.id).await, record);
+    let many = Arguments::Positional(vec![json("1"), json("null"), json("3")]);
+    let answer = lab.deliver(sent(signal(id, "paid"), many)).await;
+    let errors = answer.record.unwrap().validation_errors.unwrap();
+    assert!(errors.as_str().contains("\"arguments\""), "{errors:?}");
+}
+
+pub async fn nothing_is_coerced(lab: Lab) {
+    // rule 8.1
+    lab.under(strict()).await;
+    let id = lab.start(plain()).await;
+    for (payload, good) in [
+        ("5", true),
+        ("5.0", true),
+        ("5.5", false),
+        ("\"5\"", false),
+        ("true", false),
+        ("null", false),
+    ] {
+        let answer = lab.deliver(paying(id, "paid", payload)).await;
+        assert_eq!(answer.verdict == Verdict::Received, good, "{payload}");
+    }
+}
+
+pub async fn without_a_contract_an_object_is_one_value(lab: Lab) {
+    // rule 8.4
+    let id = lab.start(plain()).await;
+    let object = "{\"amount\":5}";
+    let one = lab.accept(paying(id, "paid", object)).await;
+    assert_eq!(one.arguments, json("[{\"amount\":5}]"));
+    let none = lab.accept(signal(id, "paid")).await;
+    assert_eq!(none.arguments, json("[]"));
+    let two = Arguments::Positional(vec![json("1"), json("[2]")]);
+    let two = lab.accept(sent(signal(id, "paid"), two)).await;
+    assert_eq!(two.arguments, json("[1,[2]]"));
+}
+
+pub async fn a_run_that_continues_keeps_its_contract_or_takes_its_new_versions(lab: Lab) {
+    // rules 2.4 and 8.2
+    lab.under(strict()).await;
+    let two = Declared {
+        version: 2,
+        ..under(&updates())
+    };
+    lab.run(Op::Declare {
+        machines: vec![two],
+        contracts: vec![updates()],
+    })
+    .await;
+    let worker = lab.worker("w").await;
+    lab.start(Start {
+        version: Some(1),
+        ..keyed("k")
+    })
+    .await;
+    lab.step(worker, continue_as_new("again")).await;
+    let same = lab.find(key("k")).await.unwrap();
+    assert_eq!((same.version, same.contract), (1, Some(strict().id())));
+    let newer = abide_core::model::Outcome::ContinueAsNew {
+        step: name("again"),
+        state: json("1"),
+        version: Some(2),
+    };
+    lab.step(worker, newer).await;
+    let newer = lab.find(key("k")).await.unwrap();
+    assert_eq!((newer.version, newer.contract), (2, Some(updates().id())));
+    lab.signal(newer.id, "shipped").await;
+}

@@ -1,0 +1,272 @@
+//! What must hold of messages in every store at every moment: the rows count them, the records say where they are, and
+//! the histories tell of each once.
+
+use std::collections::BTreeMap;
+
+use abide_core::model::{
+    Command, CommandId, CommandKind, CommandStatus, Entry, Happening, Instance, InstanceId, Status,
+};
+
+/// What breaks an invariant in these instances and these records. If they are all that a store has, `whole` says so,
+/// and what they must be to each other is looked at too.
+pub fn of_messages(instances: &[Instance], records: &[Command], whole: bool) -> Vec<String> {
+    let mut found: Vec<String> = records.iter().filter_map(of_record).collect();
+    found.extend(instances.iter().flat_map(of_inbox));
+    if whole {
+        found.extend(of_counts(instances, records));
+        found.extend(of_chains(instances, records));
+    }
+    found
+}
+
+/// What a record's status says of its other columns (rules 7.6 and 9.2).
+fn of_record(record: &Command) -> Option<String> {
+    use CommandStatus::{Applied, Completed, Discarded, Expired, Failed, Held, Received, Rejected};
+    let Command { id, status, .. } = record;
+    let accepted = !matches!(status, Held | Expired | Rejected);
+    let open = matches!(status, Held | Received | CommandStatus::Accepted);
+    let of_signal = matches!(status, Held | Received | Applied | Discarded | Expired);
+    let of_update = matches!(status, CommandStatus::Accepted | Completed | Failed);
+    let checks = [
+        (
+            !accepted || record.instance.is_some() && record.chain.is_some(),
+            "has a run when it was accepted",
+        ),
+        (
+            accepted == record.sequence.is_some(),
+            "has a sequence exactly if it was accepted",
+        ),
+        (
+            open == record.closed_at.is_none(),
+            "is closed at a time exactly if it is over",
+        ),
+        (
+            (*status == Rejected) == record.rejection.is_some(),
+            "says why exactly if it was refused",
+        ),
+        (
+            !of_signal || record.kind == CommandKind::Signal,
+            "is a signal by its status",
+        ),
+        (
+            !of_update || record.kind == CommandKind::Update,
+            "is an update by its status",
+        ),
+        (
+            (*status == Applied) <= (record.step_sequence.is_some() && record.wait_id.is_some()),
+            "says which step and wait took it",
+        ),
+        (
+            (*status == Failed) == record.error.is_some(),
+            "says what it failed of",
+        ),
+        (
+            (*status == Held) <= (record.hold_until.is_some() && record.key.is_some()),
+            "is held for a key until some time",
+        ),
+    ];
+    let (_, rule) = checks.into_iter().find(|(holds, _)| !holds)?;
+    Some(format!(
+        "record {id} ({status}) is one of which it is not true that it {rule}"
+    ))
+}
+
+/// What an instance's own columns say of its inbox.
+fn of_inbox(instance: &Instance) -> Vec<String> {
+    let Instance { id, status, .. } = instance;
+    let inbox = instance.inbox;
+    let runs = matches!(status, Status::Runnable | Status::Executing);
+    let parked = matches!(
+        status,
+        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
+    );
+    let checks = [
+        (
+            inbox.cursor <= inbox.sequence,
+            "has consumed no more than came",
+        ),
+        (
+            inbox.handed <= inbox.sequence,
+            "is handed no more than came",
+        ),
+        (
+            instance.aside.is_none() || runs,
+            "is aside only when it runs for updates",
+        ),
+        (
+            instance.aside.is_none() || inbox.updates > 0,
+            "is aside only for updates that there are",
+        ),
+        (
+            !parked || inbox.updates == 0,
+            "does not sleep while an update is pending",
+        ),
+        (
+            !status.is_terminal() || (inbox.signals, inbox.updates) == (0, 0),
+            "has nothing pending when it has ended",
+        ),
+    ];
+    let broken = checks.into_iter().filter(|(holds, _)| !holds);
+    broken
+        .map(|(_, rule)| {
+            format!("instance {id} ({status}) is one of which it is not true that it {rule}")
+        })
+        .collect()
+}
+
+/// An instance counts exactly what is pending, and what is pending belongs to somebody who lives.
+fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut counts: BTreeMap<InstanceId, (u32, u32)> = BTreeMap::new();
+    for record in records.iter().filter(|one| one.status.is_pending()) {
+        let (signals, updates) = counts
+            .entry(record.instance.unwrap_or_default())
+            .or_default();
+        match record.kind {
+            CommandKind::Signal => *signals += 1,
+            CommandKind::Update => *updates += 1,
+        }
+    }
+    for instance in instances {
+        let pending = counts.remove(&instance.id).unwrap_or_default();
+        let counted = (instance.inbox.signals, instance.inbox.updates);
+        if pending != counted {
+            found.push(format!(
+                "instance {} counts {counted:?} signals and updates, and {pending:?} are pending",
+                instance.id
+            ));
+        }
+    }
+    let nobodys = counts.into_keys();
+    found.extend(nobodys.map(|id| format!("messages are pending with {id}, which is not there")));
+    found
+}
+
+/// Of a chain only the newest run may live; the sequences of what it accepted are 1, 2, 3 … (rules 2.4 and 7.1).
+fn of_chains(instances: &[Instance], records: &[Command]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (chain, runs) in chains(instances) {
+        let Some(newest) = runs.last() else { continue };
+        for run in runs.iter().filter(|run| run.id != newest.id) {
+            if !run.status.is_terminal() {
+                found.push(format!(
+                    "chain {chain}: run {} lives, and is not the newest",
+                    run.id
+                ));
+            }
+            if run.run.number >= newest.run.number {
+                found.push(format!(
+                    "chain {chain}: two runs are number {}",
+                    run.run.number
+                ));
+            }
+        }
+        let mut placed: Vec<i64> = records
+            .iter()
+            .filter(|record| record.chain == Some(chain))
+            .filter_map(|record| Some(record.sequence?.0))
+            .collect();
+        placed.sort_unstable();
+        let doubled = placed.windows(2).any(|pair| pair[0] == pair[1]);
+        let last = newest.inbox.sequence.0;
+        // What belonged to runs that were deleted is gone with them.
+        let gaps = is_complete(&runs) && placed != (1..=last).collect::<Vec<_>>();
+        if doubled || gaps || placed.last().is_some_and(|placed| *placed > last) {
+            found.push(format!(
+                "chain {chain}: of {last} messages there are {placed:?}"
+            ));
+        }
+    }
+    found
+}
+
+/// The runs of each chain, oldest first.
+fn chains(instances: &[Instance]) -> BTreeMap<InstanceId, Vec<&Instance>> {
+    let mut chains: BTreeMap<InstanceId, Vec<&Instance>> = BTreeMap::new();
+    for instance in instances {
+        chains.entry(instance.chain()).or_default().push(instance);
+    }
+    for runs in chains.values_mut() {
+        runs.sort_unstable_by_key(|run| run.id);
+    }
+    chains
+}
+
+/// Whether no run of a chain was deleted.
+fn is_complete(runs: &[&Instance]) -> bool {
+    runs.iter()
+        .map(|run| run.run.number)
+        .eq(1..=runs.len() as u32)
+}
+
+/// What histories tell of messages.
+#[derive(Default)]
+pub struct Told(BTreeMap<CommandId, Tally>);
+
+/// How often each was told of one message.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Tally {
+    came: u32,
+    applied: u32,
+    discarded: u32,
+    completed: u32,
+    failed: u32,
+}
+
+impl Told {
+    /// Takes in the history of one instance.
+    pub fn note(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            match entry.what {
+                Happening::SignalReceived { command_id: id, .. }
+                | Happening::UpdateAccepted { update_id: id, .. } => self.tally(id).came += 1,
+                Happening::SignalApplied { command_id, .. } => self.tally(command_id).applied += 1,
+                Happening::SignalDiscarded { command_id, .. } => {
+                    self.tally(command_id).discarded += 1;
+                }
+                Happening::UpdateCompleted { update_id, .. } => {
+                    self.tally(update_id).completed += 1;
+                }
+                Happening::UpdateFailed { update_id, .. } => self.tally(update_id).failed += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn tally(&mut self, id: CommandId) -> &mut Tally {
+        self.0.entry(id).or_default()
+    }
+
+    /// What was told otherwise than the records say, of chains of which nothing was deleted: each message that was
+    /// accepted came once, and went once or is pending (rules 4.1, 9.2 and 16.1).
+    pub fn unlike(&self, instances: &[Instance], records: &[Command]) -> Vec<String> {
+        let chains = chains(instances);
+        let told_whole = |record: &&Command| {
+            let runs = record.chain.and_then(|chain| chains.get(&chain));
+            runs.is_some_and(|runs| is_complete(runs) && runs.iter().all(|run| run.history))
+        };
+        let mut found = Vec::new();
+        for record in records.iter().filter(told_whole) {
+            let is = |status| u32::from(record.status == status);
+            let expected = Tally {
+                came: u32::from(record.sequence.is_some()),
+                applied: is(CommandStatus::Applied),
+                discarded: is(CommandStatus::Discarded),
+                completed: is(CommandStatus::Completed),
+                failed: is(CommandStatus::Failed),
+            };
+            let told = self.0.get(&record.id);
+            let is_told = match told {
+                Some(told) => *told == expected,
+                None => expected == Tally::default(),
+            };
+            if !is_told {
+                found.push(format!(
+                    "record {} is {}, and told is {told:?}",
+                    record.id, record.status
+                ));
+            }
+        }
+        found
+    }
+}

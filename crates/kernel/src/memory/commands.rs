@@ -1,0 +1,160 @@
+//! The records of signals and updates, and where each is found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use abide_core::model::{
+    Command, CommandId, CommandKind, CommandStatus, InstanceId, Key, Name, Sequence,
+};
+
+use crate::{CommandFilter, CommandPage, Error, Page, Result};
+
+/// The records of signals and updates. Changed by [`put`](Self::put) alone.
+#[derive(Debug, Default)]
+pub(super) struct Commands {
+    records: BTreeMap<CommandId, Arc<Command>>,
+    /// What is in inboxes.
+    pending: BTreeSet<(InstanceId, Sequence, CommandId)>,
+    /// What is held for keys.
+    held: BTreeSet<(Key, CommandId)>,
+    /// What was accepted with a dedup key.
+    deduped: BTreeMap<(InstanceId, CommandKind, Name), CommandId>,
+    /// What each run has.
+    of_run: BTreeSet<(InstanceId, CommandId)>,
+}
+
+impl Commands {
+    /// Writes a record, or removes it; what was there before. Nothing has changed when that is refused.
+    pub fn put(
+        &mut self,
+        id: CommandId,
+        command: Option<Arc<Command>>,
+    ) -> Result<Option<Arc<Command>>> {
+        if let Some(key) = command.as_deref().and_then(dedup_slot)
+            && self.deduped.get(&key).is_some_and(|other| *other != id)
+        {
+            return Err(Error::Conflict(format!("the dedup key of {id} is taken")));
+        }
+        let was = match &command {
+            Some(command) => self.records.insert(id, command.clone()),
+            None => self.records.remove(&id),
+        };
+        if let Some(was) = &was {
+            if let Some(place) = inbox_place(was) {
+                self.pending.remove(&place);
+            }
+            if let Some(place) = held_place(was) {
+                self.held.remove(&place);
+            }
+            if let Some(slot) = dedup_slot(was) {
+                self.deduped.remove(&slot);
+            }
+            if let Some(run) = was.instance {
+                self.of_run.remove(&(run, id));
+            }
+        }
+        if let Some(is) = &command {
+            self.pending.extend(inbox_place(is));
+            self.held.extend(held_place(is));
+            self.deduped.extend(dedup_slot(is).map(|slot| (slot, id)));
+            self.of_run.extend(is.instance.map(|run| (run, id)));
+        }
+        Ok(was)
+    }
+
+    pub fn get(&self, id: CommandId) -> Option<&Arc<Command>> {
+        self.records.get(&id)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Command>> {
+        self.records.values()
+    }
+
+    /// What is pending in an inbox, by sequence.
+    pub fn pending(&self, run: InstanceId) -> impl Iterator<Item = &Arc<Command>> {
+        let places = (run, Sequence(i64::MIN), CommandId(i64::MIN))
+            ..=(run, Sequence(i64::MAX), CommandId(i64::MAX));
+        self.pending
+            .range(places)
+            .filter_map(|(_, _, id)| self.records.get(id))
+    }
+
+    /// What is held for a key, by id.
+    pub fn held(&self, key: &Key) -> impl Iterator<Item = &Arc<Command>> {
+        let places = (key.clone(), CommandId(i64::MIN))..=(key.clone(), CommandId(i64::MAX));
+        self.held
+            .range(places)
+            .filter_map(|(_, id)| self.records.get(id))
+    }
+
+    pub fn deduped(&self, slot: &(InstanceId, CommandKind, Name)) -> Option<&Arc<Command>> {
+        self.records.get(self.deduped.get(slot)?)
+    }
+
+    /// All that a run has.
+    pub fn of_run(&self, run: InstanceId) -> impl Iterator<Item = CommandId> {
+        let places = (run, CommandId(i64::MIN))..=(run, CommandId(i64::MAX));
+        self.of_run.range(places).map(|(_, id)| *id)
+    }
+
+    /// A page of records, newest first.
+    pub fn page(
+        &self,
+        filter: &CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> CommandPage {
+        let below = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let records = self.records.range((Bound::Unbounded, below)).rev();
+        let mut found = records
+            .map(|(_, command)| command)
+            .filter(|command| meets(command, filter));
+        let items: Vec<Command> = found
+            .by_ref()
+            .take(limit)
+            .map(|command| Command::clone(command))
+            .collect();
+        let next = items
+            .last()
+            .map(|last| last.id)
+            .filter(|_| found.next().is_some());
+        Page { items, next }
+    }
+}
+
+fn inbox_place(command: &Command) -> Option<(InstanceId, Sequence, CommandId)> {
+    command
+        .status
+        .is_pending()
+        .then_some((command.instance?, command.sequence?, command.id))
+}
+
+fn held_place(command: &Command) -> Option<(Key, CommandId)> {
+    (command.status == CommandStatus::Held).then_some((command.key.clone()?, command.id))
+}
+
+/// Where an accepted record stands among those of its chain; what was held or refused has no place there.
+fn dedup_slot(command: &Command) -> Option<(InstanceId, CommandKind, Name)> {
+    command.sequence?;
+    Some((command.chain?, command.kind, command.dedup_key.clone()?))
+}
+
+fn meets(command: &Command, filter: &CommandFilter) -> bool {
+    let CommandFilter {
+        chain,
+        instance,
+        key,
+        kind,
+        name,
+        status,
+    } = filter;
+    chain.is_none_or(|chain| command.chain == Some(chain))
+        && instance.is_none_or(|instance| command.instance == Some(instance))
+        && key
+            .as_ref()
+            .is_none_or(|key| command.key.as_ref() == Some(key))
+        && kind.is_none_or(|kind| command.kind == kind)
+        && name.as_ref().is_none_or(|name| command.name == *name)
+        && status.is_none_or(|status| command.status == status)
+}

@@ -1,0 +1,133 @@
+//! Starts what signals find nobody under their key for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide_core::model::{ContractId, Delivery, Key, NewRow, Refusal, Start, Started, Target};
+use abide_core::rules;
+use abide_core::rules::inbox;
+
+use super::deliver::{Each, is_over, new_command, refusal, rejected};
+use super::{resolve, start};
+use crate::run::Turn;
+use crate::{Result, Txn, terms};
+
+/// What was begun for a batch of deliveries.
+#[derive(Default)]
+pub(crate) struct Begun {
+    /// The deliveries that something was started for.
+    pub started: BTreeSet<usize>,
+    /// The deliveries that are answered already: nothing was started for them.
+    pub answers: BTreeMap<usize, Each>,
+}
+
+/// Starts an instance for each key that nobody lives under, if its first signal would be accepted (rule 7.9). Their keys
+/// are locked: nobody else starts anything under them meanwhile.
+pub(crate) async fn begin<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    deliveries: &[Delivery],
+) -> Result<Begun> {
+    let mut begun = Begun::default();
+    let mut asked: Vec<(usize, &Delivery, &Start, &Key)> = Vec::new();
+    for (at, delivery) in deliveries.iter().enumerate() {
+        let Some(start) = delivery.start.as_deref() else {
+            continue;
+        };
+        match &start.key {
+            Some(key) => asked.push((at, delivery, start, key)),
+            None => {
+                let problem =
+                    "a signal that starts what it is for needs a key to find it by".into();
+                begun.answers.insert(at, Err(Refusal::BadStart { problem }));
+            }
+        }
+    }
+    if asked.is_empty() {
+        return Ok(begun);
+    }
+    let vacant = vacant(turn, asked.iter().map(|(_, _, _, key)| *key)).await?;
+    asked.retain(|(_, _, _, key)| vacant.contains(*key));
+    let declared = start::declarations(turn, asked.iter().map(|(_, _, start, _)| *start)).await?;
+
+    let mut rows: Vec<(usize, &Delivery, NewRow)> = Vec::new();
+    for (at, delivery, start, _) in &asked {
+        match rules::start::row(start, &declared, None, turn.limits, turn.now) {
+            Ok(row) => rows.push((*at, delivery, row)),
+            Err(refused) => drop(begun.answers.insert(*at, Err(refused))),
+        }
+    }
+    let contracts: BTreeSet<ContractId> =
+        rows.iter().filter_map(|(_, _, row)| row.contract).collect();
+    let terms = terms::load(turn.txn, contracts).await?;
+    let mut fitting: Vec<(usize, NewRow)> = Vec::new();
+    let mut unwanted = Vec::new();
+    for (at, delivery, row) in rows {
+        let terms = row.contract.and_then(|contract| terms.get(&contract));
+        match inbox::fit(delivery, terms.map(AsRef::as_ref), turn.limits) {
+            Ok(_) => fitting.push((at, row)),
+            Err(problem) => unwanted.push((at, delivery, row.key, problem)),
+        }
+    }
+    let lives = start_first(turn, fitting, &mut begun).await?;
+    // Somebody else's signal of this batch may have started what one could not: then it is decided over like any other.
+    unwanted.retain(|(_, _, key, _)| key.as_ref().is_none_or(|key| !lives.contains(key)));
+    let ids = turn.txn.number(unwanted.len()).await?;
+    let mut records = Vec::with_capacity(unwanted.len());
+    for ((at, delivery, key, problem), id) in unwanted.into_iter().zip(ids) {
+        let mut command = new_command(delivery, id, turn.now);
+        command.key = key;
+        let command = rejected(command, problem);
+        records.push(command.clone());
+        begun.answers.insert(at, Ok(refusal(command)));
+    }
+    if !records.is_empty() {
+        turn.txn.insert_commands(&records).await?;
+    }
+    Ok(begun)
+}
+
+/// Starts the first of each key that can be started; under which keys somebody lives now.
+async fn start_first<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    mut fitting: Vec<(usize, NewRow)>,
+    begun: &mut Begun,
+) -> Result<BTreeSet<Key>> {
+    let mut lives = BTreeSet::new();
+    while !fitting.is_empty() {
+        let mut keys = BTreeSet::new();
+        let first = |(_, row): &mut (usize, NewRow)| keys.insert(row.key.clone());
+        let chosen: Vec<(usize, NewRow)> = fitting.extract_if(.., first).collect();
+        let (places, rows): (Vec<usize>, Vec<NewRow>) = chosen.into_iter().unzip();
+        let started = start::insert(turn, &rows).await?;
+        for ((at, row), started) in places.into_iter().zip(rows).zip(started) {
+            match started {
+                Started::New(_) => {
+                    begun.started.insert(at);
+                    lives.extend(row.key);
+                }
+                // Not the key, which nobody can have taken: the unique key.
+                Started::Duplicate(holder) => {
+                    drop(begun.answers.insert(at, Err(Refusal::KeyTaken { holder })));
+                }
+            }
+        }
+        fitting.retain(|(_, row)| row.key.as_ref().is_none_or(|key| !lives.contains(key)));
+    }
+    Ok(lives)
+}
+
+/// The keys under which nobody lives. The rows that were looked at stay locked.
+async fn vacant<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    keys: impl Iterator<Item = &Key>,
+) -> Result<BTreeSet<Key>> {
+    let keys: BTreeSet<&Key> = keys.collect();
+    let targets: Vec<Target> = keys.iter().map(|key| Target::Key((*key).clone())).collect();
+    let (found, mut ledger) = resolve::locked(turn, &targets).await?;
+    let vacant = keys.into_iter().zip(found).filter(|(_, found)| {
+        found
+            .as_ref()
+            .and_then(|found| ledger.get(found.id))
+            .is_none_or(|account| is_over(account.row.status))
+    });
+    Ok(vacant.map(|(key, _)| key.clone()).collect())
+}

@@ -1,0 +1,394 @@
+//! Delivers signals and updates.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use abide_core::model::{
+    Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery, InstanceId,
+    Json, Key, Name, Refusal, Rejection, Row, Status, Target, Verdict,
+};
+use abide_core::rules::contract::{Terms, same};
+use abide_core::rules::inbox::{self, Unwanted};
+
+use super::{beginning, resolve};
+use crate::ledger::Ledger;
+use crate::run::Turn;
+use crate::{Found, Result, Txn, terms};
+
+/// What became of one delivery: its answer, or a refusal that leaves no record.
+pub(crate) type Each = std::result::Result<Delivered, Refusal>;
+
+/// Delivers signals and updates: each goes through the decision table (rule 7.3), and what is accepted is in the inbox
+/// and wakes its target in one commit (rule 7.1).
+pub(crate) async fn deliver<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    deliveries: &[Delivery],
+) -> Result<Vec<Each>> {
+    turn.limits.check_batch(deliveries.len())?;
+    let begun = beginning::begin(turn, deliveries).await?;
+    let open: Vec<usize> = (0..deliveries.len())
+        .filter(|at| !begun.answers.contains_key(at))
+        .collect();
+    let wanted: Vec<&Delivery> = open.iter().filter_map(|at| deliveries.get(*at)).collect();
+    let mut delivered = Post::open(turn, &wanted).await?;
+    for (at, answer) in open.iter().zip(&mut delivered) {
+        answer.started = begun.started.contains(at);
+    }
+    let mut delivered = delivered.into_iter();
+
+    let mut answers = begun.answers;
+    let each = (0..deliveries.len()).map(|at| match answers.remove(&at) {
+        Some(answer) => Some(answer),
+        None => delivered.next().map(Ok),
+    });
+    Ok(each.flatten().collect())
+}
+
+/// What a batch of deliveries has found, and what is to be written of it.
+struct Post<'d> {
+    found: Vec<Option<Found>>,
+    current: HashMap<InstanceId, InstanceId>,
+    terms: HashMap<ContractId, Arc<Terms>>,
+    /// What was accepted with a dedup key, by chain and kind.
+    accepted: HashMap<(InstanceId, CommandKind, Name), Command>,
+    /// What is held with a dedup key.
+    held: HashMap<(Key, Name), Command>,
+    ledger: Ledger<'d>,
+    records: Vec<Command>,
+}
+
+impl Post<'_> {
+    async fn open<T: Txn>(
+        turn: &mut Turn<'_, T>,
+        deliveries: &[&Delivery],
+    ) -> Result<Vec<Delivered>> {
+        if deliveries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let targets: Vec<Target> = deliveries.iter().map(|one| addressed(one)).collect();
+        let (found, mut ledger) = resolve::locked(turn, &targets).await?;
+        let mut post = Post {
+            current: resolve::current(turn, &targets, &found, &mut ledger).await?,
+            terms: terms_of(turn, &found, &mut ledger).await?,
+            accepted: HashMap::new(),
+            held: HashMap::new(),
+            found,
+            ledger,
+            records: Vec::new(),
+        };
+        post.remember(turn, deliveries).await?;
+        let ids = turn.txn.number(deliveries.len()).await?;
+        let mut answers = Vec::with_capacity(deliveries.len());
+        for (at, (delivery, id)) in deliveries.iter().zip(ids).enumerate() {
+            answers.push(post.decide(turn, at, delivery, id)?);
+        }
+        post.ledger
+            .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+            .await?;
+        if !post.records.is_empty() {
+            turn.txn.insert_commands(&post.records).await?;
+        }
+        Ok(answers)
+    }
+
+    /// Loads what was accepted or held before with the dedup keys of this batch.
+    async fn remember<T: Txn>(
+        &mut self,
+        turn: &mut Turn<'_, T>,
+        deliveries: &[&Delivery],
+    ) -> Result<()> {
+        let mut keys = BTreeSet::new();
+        let mut held_keys = BTreeSet::new();
+        for (found, delivery) in self.found.iter().zip(deliveries) {
+            let Some(dedup) = &delivery.dedup_key else {
+                continue;
+            };
+            if let Some(account) = found.as_ref().and_then(|found| self.ledger.get(found.id)) {
+                keys.insert((account.row.chain(), delivery.kind, dedup.clone()));
+            }
+            if let (Some(_), Target::Key(key)) = (delivery.hold_for, &delivery.target) {
+                held_keys.insert(key.clone());
+            }
+        }
+        if !keys.is_empty() {
+            let keys: Vec<_> = keys.into_iter().collect();
+            for command in turn.txn.deduped(&keys).await? {
+                if let (Some(chain), Some(dedup)) = (command.chain, command.dedup_key.clone()) {
+                    self.accepted.insert((chain, command.kind, dedup), command);
+                }
+            }
+        }
+        if !held_keys.is_empty() {
+            let keys: Vec<Key> = held_keys.into_iter().collect();
+            for command in turn.txn.held_signals(&keys).await? {
+                if command.hold_until.is_some_and(|until| until > turn.now)
+                    && let (Some(key), Some(dedup)) =
+                        (command.key.clone(), command.dedup_key.clone())
+                {
+                    self.held.insert((key, dedup), command);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The decision table of rule 7.3, line by line.
+    fn decide<T: Txn>(
+        &mut self,
+        turn: &Turn<'_, T>,
+        at: usize,
+        delivery: &Delivery,
+        id: CommandId,
+    ) -> Result<Delivered> {
+        let found = self.found.get(at).and_then(Option::as_ref);
+        let holds = matches!(delivery.target, Target::Key(_)) && delivery.start.is_none();
+        let hold_for = delivery
+            .hold_for
+            .filter(|_| holds && delivery.kind == CommandKind::Signal);
+        let Some((found, account)) =
+            found.and_then(|found| Some((found, self.ledger.get(found.id)?)))
+        else {
+            // Line 1.
+            return match hold_for {
+                Some(_) => self.hold(turn, delivery, id),
+                None => Ok(no_target()),
+            };
+        };
+        let row = &mut account.row;
+        let chain = row.chain();
+        let terms = row.contract.and_then(|contract| self.terms.get(&contract));
+        let fits = inbox::fit(delivery, terms.map(Arc::as_ref), turn.limits);
+        let mut command = new_command(delivery, id, turn.now);
+        (command.instance, command.chain) = (Some(row.id), Some(chain));
+        command.key = found.key.clone();
+        let current = self.current.get(&chain).copied();
+
+        // Lines 2 and 3.
+        let earlier = delivery
+            .dedup_key
+            .clone()
+            .and_then(|dedup| self.accepted.get(&(chain, delivery.kind, dedup)));
+        if let Some(first) = earlier {
+            let arguments = fits.as_ref().ok();
+            if first.name == delivery.name
+                && arguments.is_some_and(|arguments| same(arguments, &first.arguments))
+            {
+                return Ok(duplicate(first.clone()));
+            }
+            return self.reject(command, Rejection::ConflictingDuplicate.into(), None);
+        }
+        // The second half of line 1: the key's last run has ended, and whoever starts next is waited for.
+        if row.status.is_terminal() && hold_for.is_some() {
+            return self.hold(turn, delivery, id);
+        }
+        // Lines 4, 5 and 6.
+        if let Err(rejection) = inbox::is_open(row) {
+            let newer = current
+                .filter(|current| *current != row.id && matches!(delivery.target, Target::Id(_)));
+            return match (rejection, newer) {
+                (Rejection::NotActive, Some(newer)) => {
+                    self.reject(command, Rejection::NotCurrent.into(), Some(newer))
+                }
+                (rejection, _) => self.reject(command, rejection.into(), None),
+            };
+        }
+        // Lines 7 and 8, and the size of 9.
+        command.arguments = match fits {
+            Ok(arguments) => arguments,
+            Err(unwanted) => return self.reject(command, unwanted, None),
+        };
+        // Line 9.
+        if let Err(rejection) = inbox::has_room(row, turn.limits) {
+            return self.reject(command, rejection.into(), None);
+        }
+        // Line 10.
+        take_in(&mut command, row, &mut account.told, turn.now);
+        if let Some(dedup) = command.dedup_key.clone() {
+            self.accepted
+                .insert((chain, command.kind, dedup), command.clone());
+        }
+        self.records.push(command.clone());
+        let verdict = accepted(command.kind);
+        Ok(answer(verdict, command))
+    }
+
+    fn reject(
+        &mut self,
+        command: Command,
+        unwanted: Unwanted,
+        current: Option<InstanceId>,
+    ) -> Result<Delivered> {
+        let command = rejected(command, unwanted);
+        self.records.push(command.clone());
+        Ok(Delivered {
+            current,
+            ..refusal(command)
+        })
+    }
+
+    /// Keeps a signal for whoever starts under the key (rule 7.8).
+    fn hold<T: Txn>(
+        &mut self,
+        turn: &Turn<'_, T>,
+        delivery: &Delivery,
+        id: CommandId,
+    ) -> Result<Delivered> {
+        let mut command = new_command(delivery, id, turn.now);
+        // As they were given: what they must look like is known when somebody starts.
+        command.arguments = Json::of(&delivery.arguments).unwrap_or_default();
+        if let Target::Key(key) = &delivery.target {
+            command.key = Some(key.clone());
+        }
+        if command.arguments.size() > turn.limits.payload_bytes {
+            return self.reject(command, Rejection::PayloadTooLarge.into(), None);
+        }
+        let slot = command.key.clone().zip(command.dedup_key.clone());
+        if let Some(first) = slot.as_ref().and_then(|slot| self.held.get(slot)) {
+            let is_same = first.name == command.name && same(&first.arguments, &command.arguments);
+            return if is_same {
+                Ok(duplicate(first.clone()))
+            } else {
+                self.reject(command, Rejection::ConflictingDuplicate.into(), None)
+            };
+        }
+        command.status = CommandStatus::Held;
+        command.hold_until = delivery.hold_for.map(|time| turn.now + time);
+        if let Some(slot) = slot {
+            self.held.insert(slot, command.clone());
+        }
+        self.records.push(command.clone());
+        Ok(answer(Verdict::Held, command))
+    }
+}
+
+/// Whom a delivery is for.
+fn addressed(delivery: &Delivery) -> Target {
+    match delivery.start.as_ref().and_then(|start| start.key.clone()) {
+        Some(key) => Target::Key(key),
+        None => delivery.target.clone(),
+    }
+}
+
+async fn terms_of<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    found: &[Option<Found>],
+    ledger: &mut Ledger<'_>,
+) -> Result<HashMap<ContractId, Arc<Terms>>> {
+    let contracts: BTreeSet<ContractId> = found
+        .iter()
+        .flatten()
+        .filter_map(|found| ledger.get(found.id)?.row.contract)
+        .collect();
+    terms::load(turn.txn, contracts).await
+}
+
+/// Takes a command that was decided for into the inbox of its row.
+pub(crate) fn take_in(
+    command: &mut Command,
+    row: &mut Row,
+    told: &mut Vec<abide_core::model::Happening>,
+    now: abide_core::model::Timestamp,
+) {
+    let source = command.source.as_deref();
+    let received = inbox::receive(row, command.id, command.kind, &command.name, source, now);
+    command.instance = Some(row.id);
+    command.chain = Some(row.chain());
+    command.status = received.status;
+    command.sequence = Some(received.sequence);
+    command.wait_id = received.wait_id;
+    told.push(received.told);
+}
+
+/// The record of a delivery before anything was decided.
+pub(crate) fn new_command(
+    delivery: &Delivery,
+    id: CommandId,
+    now: abide_core::model::Timestamp,
+) -> Command {
+    Command {
+        id,
+        kind: delivery.kind,
+        name: delivery.name.clone(),
+        status: CommandStatus::Rejected,
+        rejection: None,
+        instance: None,
+        chain: None,
+        key: None,
+        sequence: None,
+        arguments: Json::null(),
+        validation_errors: None,
+        dedup_key: delivery.dedup_key.clone(),
+        source: delivery.source.clone(),
+        wait_id: None,
+        step_sequence: None,
+        received_at: now,
+        hold_until: None,
+        closed_at: None,
+        result: None,
+        error: None,
+    }
+}
+
+/// The record of a command that is refused.
+pub(crate) fn rejected(mut command: Command, unwanted: Unwanted) -> Command {
+    command.status = CommandStatus::Rejected;
+    command.rejection = Some(unwanted.rejection);
+    command.validation_errors = unwanted.errors.and_then(|errors| Json::of(&errors).ok());
+    command.closed_at = Some(command.received_at);
+    command.hold_until = None;
+    if unwanted.rejection == Rejection::PayloadTooLarge {
+        command.arguments = Json::null();
+    }
+    command
+}
+
+/// What the sender of a refused command is told.
+pub(crate) fn refusal(command: Command) -> Delivered {
+    let verdict = command
+        .rejection
+        .map_or(Verdict::NoTarget, Verdict::Rejected);
+    answer(verdict, command)
+}
+
+fn duplicate(first: Command) -> Delivered {
+    let verdict = match first.status {
+        CommandStatus::Held => Verdict::Held,
+        _ => accepted(first.kind),
+    };
+    Delivered {
+        duplicate: true,
+        ..answer(verdict, first)
+    }
+}
+
+fn answer(verdict: Verdict, command: Command) -> Delivered {
+    Delivered {
+        verdict,
+        record: Some(command),
+        duplicate: false,
+        started: false,
+        current: None,
+    }
+}
+
+fn no_target() -> Delivered {
+    Delivered {
+        verdict: Verdict::NoTarget,
+        record: None,
+        duplicate: false,
+        started: false,
+        current: None,
+    }
+}
+
+const fn accepted(kind: CommandKind) -> Verdict {
+    match kind {
+        CommandKind::Signal => Verdict::Received,
+        CommandKind::Update => Verdict::Accepted,
+    }
+}
+
+/// Whether nobody lives under a key any more.
+pub(crate) fn is_over(status: Status) -> bool {
+    status.is_terminal() || status == Status::Reserved
+}

@@ -1,0 +1,306 @@
+//! What an operator does: cancel, restart, repair.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide_core::model::{
+    BarrierNumber, Cancel, Children, Closing, Happening, InstanceId, Name, NewRow, Operated, Row,
+    Started, Status, Target,
+};
+use abide_core::rules::children::{self, Ended};
+use abide_core::rules::commit::Look;
+use abide_core::rules::liveness::{Problem, problem};
+use abide_core::rules::operate as rules;
+use abide_core::rules::start::successor;
+
+use super::commit::{close, pending_of, tell_parents};
+use super::examine::Surroundings;
+use super::{resolve, start};
+use crate::ledger::Ledger;
+use crate::run::Turn;
+use crate::{Found, Result, Txn};
+
+/// Cancels instances, and their children with them unless these are to be left (rule 11.1).
+pub(crate) async fn cancel<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    cancels: &[Cancel],
+) -> Result<Vec<Operated>> {
+    turn.limits.check_batch(cancels.len())?;
+    let mut answers = Vec::with_capacity(cancels.len());
+    for one in cancels {
+        answers.push(cancel_one(turn, one).await?);
+    }
+    Ok(answers)
+}
+
+async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<Operated> {
+    let (root, mut ledger) = match find(turn, &cancel.target).await? {
+        Ok(found) => found,
+        Err(refused) => return Ok(refused),
+    };
+    let Some(row) = ledger.get(root).map(|account| account.row.clone()) else {
+        return Ok(Operated::NoTarget);
+    };
+    if row.status.is_terminal() {
+        return Ok(Operated::NotActive(row.status));
+    }
+    let mut doomed = vec![root];
+    if cancel.children == Children::Cascade {
+        doomed.extend(descendants(turn, &mut ledger, root).await?);
+    }
+    let looks: Vec<_> = doomed
+        .iter()
+        .filter(|id| {
+            ledger
+                .get(**id)
+                .is_some_and(|account| account.row.inbox.signals + account.row.inbox.updates > 0)
+        })
+        .map(|id| (*id, Look::at_all()))
+        .collect();
+    let pending = pending_of(turn, &looks).await?;
+    let mut closings: Vec<Closing> = Vec::new();
+    let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
+    let mut count = 0;
+    for id in doomed {
+        let Some(account) = ledger.get(id) else {
+            continue;
+        };
+        if account.row.status.is_terminal() {
+            continue;
+        }
+        let left = pending.get(&id).map_or(&[][..], Vec::as_slice);
+        let closed = rules::cancel(
+            &mut account.row,
+            left,
+            &cancel.reason,
+            turn.limits,
+            turn.now,
+        );
+        closings.extend(closed.closings);
+        account.told.extend(closed.told);
+        if let Some(parent) = account.row.parent {
+            ends.entry(parent).or_default().push(Ended {
+                child: id,
+                barrier: account.row.parent_barrier,
+                status: Status::Cancelled,
+            });
+        }
+        count += usize::from(id != root);
+    }
+    tell_parents(turn, &mut ledger, ends).await?;
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    close(turn, &closings).await?;
+    Ok(Operated::Cancelled {
+        id: root,
+        children: count,
+    })
+}
+
+/// Locks all that descends from a locked instance and has not ended, generation by generation: who is locked has no
+/// more children.
+async fn descendants<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    root: InstanceId,
+) -> Result<Vec<InstanceId>> {
+    let mut all = Vec::new();
+    let mut seen = BTreeSet::from([root]);
+    let mut parents = vec![root];
+    while !parents.is_empty() {
+        let mut found = turn.txn.offspring(&parents).await?;
+        found.retain(|child| seen.insert(child.id));
+        let partitions = found
+            .iter()
+            .filter_map(|child| child.partition.as_ref())
+            .collect();
+        turn.lock_partitions(partitions).await?;
+        parents = found.iter().map(|child| child.id).collect();
+        parents.sort_unstable();
+        ledger.add(turn.txn, &parents).await?;
+        all.extend(parents.iter().copied());
+    }
+    Ok(all)
+}
+
+/// Opens a new run of failed or cancelled instances (rule 11.2).
+pub(crate) async fn restart<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    restarts: &[(Target, Option<Name>)],
+) -> Result<Vec<Operated>> {
+    turn.limits.check_batch(restarts.len())?;
+    let mut answers = Vec::with_capacity(restarts.len());
+    for (target, step) in restarts {
+        answers.push(restart_one(turn, target, step.as_ref()).await?);
+    }
+    Ok(answers)
+}
+
+async fn restart_one<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    target: &Target,
+    step: Option<&Name>,
+) -> Result<Operated> {
+    let (id, mut ledger) = match find(turn, target).await? {
+        Ok(found) => found,
+        Err(refused) => return Ok(refused),
+    };
+    let Some(row) = ledger.get(id).map(|account| account.row.clone()) else {
+        return Ok(Operated::NoTarget);
+    };
+    match row.status {
+        Status::Failed | Status::Cancelled => {}
+        Status::Reserved => return Ok(Operated::NotStarted),
+        status => return Ok(Operated::NotRestartable(status)),
+    }
+    let Some((_, last)) = turn.txn.copies(&[id]).await?.into_iter().next() else {
+        return Ok(Operated::NoTarget);
+    };
+    let new = successor(
+        &last,
+        &row,
+        step.unwrap_or(&row.step),
+        last.state.clone(),
+        turn.now,
+    );
+    let new = [new];
+    let mut started = start::insert(turn, &new).await?;
+    // Its own last run may still hold the key, which passes to the new one.
+    let own = started.contains(&Started::Duplicate(id));
+    if own && let Some(holder) = unique_holder(turn, id, &new).await? {
+        return Ok(Operated::KeyTaken(holder));
+    }
+    if own || started.iter().all(|one| matches!(one, Started::New(_))) {
+        turn.txn.supersede(&[id]).await?;
+    }
+    if own {
+        started = start::insert(turn, &new).await?;
+    }
+    let run_number = row.run.number.saturating_add(1);
+    let run_id = match started.first() {
+        Some(Started::New(run_id)) => *run_id,
+        Some(Started::Duplicate(holder)) => return Ok(Operated::KeyTaken(*holder)),
+        None => return Ok(Operated::NoTarget),
+    };
+    if let Some(account) = ledger.get(id) {
+        // Its place at the barrier is the new run's now.
+        account.row.parent_barrier = BarrierNumber::default();
+        account
+            .told
+            .push(Happening::Continued { run_id, run_number });
+    }
+    reopen_barrier(turn, &mut ledger, &row).await?;
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    Ok(Operated::Restarted {
+        id: run_id,
+        run_number,
+    })
+}
+
+/// Who else has the unique key of a run whose key is still its own: known by trying without the key.
+async fn unique_holder<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    id: InstanceId,
+    new: &[NewRow],
+) -> Result<Option<InstanceId>> {
+    let keyless: Vec<NewRow> = new
+        .iter()
+        .filter(|row| row.unique_key.is_some())
+        .map(|row| NewRow {
+            key: None,
+            ..row.clone()
+        })
+        .collect();
+    if keyless.is_empty() {
+        return Ok(None);
+    }
+    let tried = turn.txn.insert(&keyless).await?;
+    Ok(match tried.first() {
+        Some(Started::New(tried)) => {
+            turn.txn.delete(&[*tried]).await?;
+            None
+        }
+        Some(Started::Duplicate(holder)) => Some(*holder).filter(|holder| *holder != id),
+        None => None,
+    })
+}
+
+/// The parent waits for a child that is restarted once more.
+async fn reopen_barrier<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    child: &Row,
+) -> Result<()> {
+    let Some(parent) = child.parent else {
+        return Ok(());
+    };
+    ledger.add(turn.txn, &[parent]).await?;
+    if let Some(account) = ledger.get(parent) {
+        children::reopened(&mut account.row, child.parent_barrier);
+    }
+    Ok(())
+}
+
+/// The newest run that a target stands for, locked, and whether it may be operated on.
+async fn find<'a, T: Txn>(
+    turn: &mut Turn<'_, T>,
+    target: &Target,
+) -> Result<std::result::Result<(InstanceId, Ledger<'a>), Operated>> {
+    let targets = std::slice::from_ref(target);
+    let (found, mut ledger) = resolve::locked(turn, targets).await?;
+    let Some(Found { id, .. }) = found.iter().flatten().next() else {
+        return Ok(Err(Operated::NoTarget));
+    };
+    let current = resolve::current(turn, targets, &found, &mut ledger).await?;
+    let chain = ledger.get(*id).map(|account| account.row.chain());
+    let newer = chain.and_then(|chain| current.get(&chain)).copied();
+    Ok(match newer {
+        Some(newer) if newer != *id => Err(Operated::NotCurrent(newer)),
+        _ => Ok((*id, ledger)),
+    })
+}
+
+/// Puts right what is wrong with instances (rule 11.3).
+pub(crate) async fn repair<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    targets: &[Target],
+) -> Result<Vec<Operated>> {
+    turn.limits.check_batch(targets.len())?;
+    let mut answers = Vec::with_capacity(targets.len());
+    for target in targets {
+        answers.push(repair_one(turn, target).await?);
+    }
+    Ok(answers)
+}
+
+async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<Operated> {
+    let (id, mut ledger) = match find(turn, target).await? {
+        Ok(found) => found,
+        Err(refused) => return Ok(refused),
+    };
+    let Some(row) = ledger.get(id).map(|account| account.row.clone()) else {
+        return Ok(Operated::NoTarget);
+    };
+    match row.status {
+        Status::Reserved => return Ok(Operated::NotStarted),
+        status if status.is_terminal() => return Ok(Operated::NotActive(status)),
+        _ => {}
+    }
+    let around = Surroundings::of(turn, std::slice::from_ref(&row)).await?;
+    let Some(found) = problem(&row, around.of_row(&row)) else {
+        return Ok(Operated::RepairNotNeeded);
+    };
+    if let Some(account) = ledger.get(id) {
+        let told = rules::repair(&mut account.row, found, around.pending(id), turn.now);
+        account.told.push(told);
+    }
+    if found == Problem::NobodyAtFront {
+        turn.partitions.extend(row.partition_key.clone());
+    }
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    Ok(Operated::RepairDispatched)
+}

@@ -1,0 +1,97 @@
+//! Finds the runs that keys, ids and chains stand for, and locks keys.
+
+use abide_core::model::{InstanceId, Key, Target};
+use abide_kernel::{Found, Result};
+
+use crate::cells::{Cells, each};
+use crate::commands;
+use crate::param::Param;
+use crate::txn::Transaction;
+
+/// Locks keys to the end of the transaction: the first ones shared, the second ones alone.
+///
+/// Locks: the stripes in which the keys lie, 256 of them, by number; a stripe in which there is one of both is locked
+/// alone. Two numbers name a lock here, so that none of these is ever one of the partitions', which are named by one.
+/// They are the first locks of a transaction. It answers nothing that the locks guard: it sees what was committed before
+/// it waited for them.
+pub const LOCK_KEYS: &str = "\
+select case when s.alone then pg_advisory_xact_lock(1633837924, s.stripe)::text \
+    else pg_advisory_xact_lock_shared(1633837924, s.stripe)::text end \
+from (select (hashtextextended(k.key, 4702111234474983745) & 255)::int as stripe, \
+        bool_or(k.alone) as alone \
+    from (select key, false as alone from unnest($1::text[]) as key \
+        union all select key, true from unnest($2::text[]) as key) k \
+    group by 1 order by 1) s";
+
+/// The run with each id, or the newest run with each key, in order, and, when wanted, a number for a record with each;
+/// not locked.
+///
+/// Indexes: `instances_pkey`, `instances_key`.
+pub const FIND: &str = "\
+select case when $3 then nextval('abide.signals_id_seq') end, f.id, f.key, f.partition_key \
+from unnest((select $1::bigint[]), (select $2::text[])) with ordinality as t(id, key, place) \
+left join lateral ( \
+    select i.id, i.key, i.partition_key from abide.instances i where i.id = t.id \
+    union all \
+    (select i.id, i.key, i.partition_key from abide.instances i where i.key = t.key \
+    order by i.id desc limit 1) \
+) f on true \
+order by t.place";
+
+/// The newest run of each chain; not locked.
+///
+/// Indexes: `instances_chain`, its last entry of each chain, and `instances_pkey`.
+pub const NEWEST: &str = "\
+select c.chain, coalesce( \
+    (select i.id from abide.instances i where i.first_id = c.chain order by i.id desc limit 1), \
+    (select i.id from abide.instances i where i.id = c.chain)) \
+from unnest((select $1::bigint[])) as c(chain)";
+
+/// Locks keys; nobody waits here for the locks, what follows does.
+pub(crate) fn lock_keys(txn: &mut Transaction<'_>, shared: &[Key], alone: &[Key]) -> Result<()> {
+    let keys = |keys: &[Key]| Param::list(keys.iter().map(Key::as_str));
+    txn.write(LOCK_KEYS, vec![keys(shared), keys(alone)])
+}
+
+/// The runs that targets stand for. Who delivers asks for numbers next: they come along.
+pub(crate) async fn find(
+    txn: &mut Transaction<'_>,
+    targets: &[Target],
+) -> Result<Vec<Option<Found>>> {
+    let ids = targets.iter().map(|target| match target {
+        Target::Id(id) => Some(*id),
+        Target::Key(_) => None,
+    });
+    let keys = targets.iter().map(|target| match target {
+        Target::Id(_) => None,
+        Target::Key(key) => Some(key.as_str()),
+    });
+    let numbered = txn.delivers && txn.numbers.len() < targets.len();
+    let params = vec![Param::list(ids), Param::list(keys), Param::one(numbered)];
+    let rows = txn.read(FIND, params).await?;
+    let numbers = each(&rows, |cells| cells.next::<Option<_>>())?;
+    commands::keep_numbers(txn, numbers.into_iter().flatten().collect());
+    each(&rows, found)
+}
+
+/// The newest runs of chains.
+pub(crate) async fn newest(
+    txn: &mut Transaction<'_>,
+    chains: &[InstanceId],
+) -> Result<Vec<(InstanceId, InstanceId)>> {
+    let params = vec![Param::list(chains.iter().copied())];
+    let rows = txn.read(NEWEST, params).await?;
+    let runs: Vec<(InstanceId, Option<InstanceId>)> =
+        each(&rows, |cells| Ok((cells.next()?, cells.next()?)))?;
+    Ok(runs
+        .into_iter()
+        .filter_map(|(chain, run)| Some((chain, run?)))
+        .collect())
+}
+
+fn found(cells: &mut Cells<'_>) -> Result<Option<Found>> {
+    let _number: Option<i64> = cells.next()?;
+    let id: Option<InstanceId> = cells.next()?;
+    let (key, partition) = (cells.next()?, cells.next()?);
+    Ok(id.map(|id| Found { id, key, partition }))
+}

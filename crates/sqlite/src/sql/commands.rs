@@ -1,0 +1,340 @@
+//! The records of signals and updates: written, ended, moved on, and listed.
+
+use abide_core::model::{
+    Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Key, Name, Rejection,
+    Sequence, Timestamp, WaitId,
+};
+use abide_kernel::CommandFilter;
+use rusqlite::types::{Type, Value};
+use rusqlite::{
+    CachedStatement, Connection, Error, OptionalExtension, Result, Row, params, params_from_iter,
+};
+
+use super::{Conditions, limited, one};
+use crate::cells;
+use crate::columns::NEVER;
+
+/// By primary key. Whoever is given numbers has written here and is the only one who writes until it commits; what is
+/// rolled back has taken none.
+pub(crate) const NUMBER: &str =
+    "update abide_numbers set last = last + ?1 where name = 'signals' returning last";
+
+/// That many ids for records, rising, none of which a record has, has had, or is about to have.
+pub(crate) fn number(conn: &Connection, count: usize) -> Result<Vec<CommandId>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let count = limited(count);
+    let mut statement = conn.prepare_cached(NUMBER)?;
+    let last: i64 = statement.query_row([count], |row| row.get(0))?;
+    Ok((last - count + 1..=last).map(CommandId).collect())
+}
+
+/// Enters those of the table's indexes that it is for. A dedup key that is taken is an error: `abide_signals_deduped`.
+pub(crate) const INSERT: &str = "
+    insert into abide_signals (
+        id, status, kind, instance_id, chain_id, sequence, pending_in, held_until, name, key, dedup_key, wait_id, step_seq,
+        received_at, hold_until, closed_at, rejection, source, error, validation_errors, result, arguments)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
+
+/// By primary key; from the same values.
+pub(crate) const REWRITE: &str = "
+    update abide_signals
+    set status = ?2, kind = ?3, instance_id = ?4, chain_id = ?5, sequence = ?6, pending_in = ?7, held_until = ?8,
+        name = ?9, key = ?10, dedup_key = ?11, wait_id = ?12, step_seq = ?13, received_at = ?14, hold_until = ?15,
+        closed_at = ?16, rejection = ?17, source = ?18, error = ?19, validation_errors = ?20, result = ?21,
+        arguments = ?22
+    where id = ?1";
+
+/// Inserts records.
+pub(crate) fn insert(conn: &Connection, commands: &[Command]) -> Result<()> {
+    let mut statement = conn.prepare_cached(INSERT)?;
+    write_all(&mut statement, commands)
+}
+
+/// Writes records that are there, whole.
+pub(crate) fn rewrite(conn: &Connection, commands: &[Command]) -> Result<()> {
+    let mut statement = conn.prepare_cached(REWRITE)?;
+    write_all(&mut statement, commands)
+}
+
+fn write_all(statement: &mut CachedStatement<'_>, commands: &[Command]) -> Result<()> {
+    for command in commands {
+        let pending_in = command
+            .instance
+            .filter(|_| command.status.is_pending() && command.sequence.is_some());
+        let held = command.status == CommandStatus::Held;
+        let hold_until = command.hold_until.map(Timestamp::as_micros);
+        one(statement.execute(params![
+            command.id.0,
+            command.status.code(),
+            command.kind.code(),
+            command.instance.map(|instance| instance.0),
+            command.chain.map(|chain| chain.0),
+            command.sequence.map(|sequence| sequence.0),
+            pending_in.map(|instance| instance.0),
+            held.then(|| hold_until.unwrap_or(NEVER)),
+            command.name.as_str(),
+            command.key.as_ref().map(Key::as_str),
+            command.dedup_key.as_ref().map(Name::as_str),
+            command.wait_id.as_ref().map(WaitId::as_str),
+            command.step_sequence,
+            command.received_at.as_micros(),
+            hold_until,
+            command.closed_at.map(Timestamp::as_micros),
+            command.rejection.map(Rejection::code),
+            command.source.as_deref(),
+            command.error.as_deref(),
+            command.validation_errors.as_ref().map(|errors| errors.as_str()),
+            command.result.as_ref().map(|result| result.as_str()),
+            command.arguments.as_str(),
+        ])?)?;
+    }
+    Ok(())
+}
+
+/// By primary key; leaves `abide_signals_pending` and touches no other index.
+pub(crate) const CLOSE: &str = "
+    update abide_signals
+    set status = ?2, pending_in = null, wait_id = coalesce(?3, wait_id), step_seq = ?4, closed_at = ?5, error = ?6,
+        result = ?7
+    where id = ?1";
+
+/// Ends the life of records that are pending.
+pub(crate) fn close(conn: &Connection, closings: &[Closing], now: Timestamp) -> Result<()> {
+    let mut statement = conn.prepare_cached(CLOSE)?;
+    for closing in closings {
+        one(statement.execute(params![
+            closing.id.0,
+            closing.status.code(),
+            closing.wait_id.as_ref().map(WaitId::as_str),
+            closing.step_sequence,
+            now.as_micros(),
+            closing.error.as_deref(),
+            closing.result.as_ref().map(|result| result.as_str()),
+        ])?)?;
+    }
+    Ok(())
+}
+
+/// By `abide_signals_pending`.
+pub(crate) const MOVE_PENDING: &str = "
+    update abide_signals set instance_id = ?2, pending_in = ?2
+    where pending_in = ?1 and pending_in is not null";
+
+/// Gives what is pending with the first of each pair to the second.
+pub(crate) fn move_pending(conn: &Connection, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
+    let mut statement = conn.prepare_cached(MOVE_PENDING)?;
+    for (from, to) in moves {
+        statement.execute([from.0, to.0])?;
+    }
+    Ok(())
+}
+
+/// All columns of a record, in the order in which [`read`] takes them.
+macro_rules! select {
+    ($where:literal) => {
+        concat!(
+            "select id, kind, name, status, rejection, instance_id, chain_id, key, sequence, arguments,
+                    validation_errors, dedup_key, source, wait_id, step_seq, received_at, hold_until, closed_at, result,
+                    error
+             from abide_signals",
+            $where
+        )
+    };
+}
+pub(super) use select;
+
+/// Reads a record that was selected with all its columns.
+pub(super) fn read(row: &Row<'_>) -> Result<Command> {
+    Ok(Command {
+        id: CommandId(row.get(0)?),
+        kind: CommandKind::from_code(row.get(1)?),
+        name: cells::name(row, 2)?,
+        status: status(row, 3)?,
+        rejection: row.get::<_, Option<i16>>(4)?.and_then(Rejection::from_code),
+        instance: cells::maybe_id(row, 5)?,
+        chain: cells::maybe_id(row, 6)?,
+        key: cells::maybe_key(row, 7)?,
+        sequence: row.get::<_, Option<i64>>(8)?.map(Sequence),
+        arguments: cells::json(row, 9)?,
+        validation_errors: cells::maybe_json(row, 10)?,
+        dedup_key: cells::maybe_name(row, 11)?,
+        source: row.get(12)?,
+        wait_id: cells::maybe_wait(row, 13)?,
+        step_sequence: row.get(14)?,
+        received_at: cells::time(row, 15)?,
+        hold_until: cells::maybe_time(row, 16)?,
+        closed_at: cells::maybe_time(row, 17)?,
+        result: cells::maybe_json(row, 18)?,
+        error: row.get(19)?,
+    })
+}
+
+fn status(row: &Row<'_>, at: usize) -> Result<CommandStatus> {
+    let code = row.get(at)?;
+    CommandStatus::from_code(code).ok_or_else(|| {
+        let problem = format!("{code} stands for no status of a record");
+        Error::FromSqlConversionFailure(at, Type::Integer, problem.into())
+    })
+}
+
+/// By `abide_signals_deduped`, which has at most one entry for each.
+pub(crate) const DEDUPED: &str = select!(
+    " where chain_id = ?1 and kind = ?2 and dedup_key = ?3 and dedup_key is not null and sequence is not null"
+);
+
+/// The records that were accepted in these chains with these dedup keys.
+pub(crate) fn deduped(
+    conn: &Connection,
+    keys: &[(InstanceId, CommandKind, Name)],
+) -> Result<Vec<Command>> {
+    let mut statement = conn.prepare_cached(DEDUPED)?;
+    let mut found = Vec::new();
+    for (chain, kind, key) in keys {
+        let values = params![chain.0, kind.code(), key.as_str()];
+        found.extend(statement.query_row(values, read).optional()?);
+    }
+    Ok(found)
+}
+
+/// By `abide_signals_held`.
+pub(crate) const HELD: &str =
+    select!(" indexed by abide_signals_held where key = ?1 and held_until is not null");
+
+/// The records held for these keys, by id.
+pub(crate) fn held(conn: &Connection, keys: &[Key]) -> Result<Vec<Command>> {
+    let mut statement = conn.prepare_cached(HELD)?;
+    let mut held = Vec::new();
+    for key in keys {
+        for command in statement.query_map([key.as_str()], read)? {
+            held.push(command?);
+        }
+    }
+    held.sort_unstable_by_key(|command| command.id);
+    Ok(held)
+}
+
+/// By `abide_signals_held_until`, from its beginning.
+pub(crate) const OVER: &str = "
+    select id from abide_signals
+    where held_until is not null and held_until <= ?1 order by held_until, id limit ?2";
+
+/// By primary key; leaves the indexes of what is held and enters `abide_signals_adrift`.
+pub(crate) const EXPIRE: &str =
+    "update abide_signals set status = 5, held_until = null, closed_at = ?2 where id = ?1";
+
+/// Marks held records whose time was up as expired; how many there were.
+pub(crate) fn expire_held(conn: &Connection, now: Timestamp, limit: usize) -> Result<usize> {
+    let over = ids(conn, OVER, now, limit)?;
+    if !over.is_empty() {
+        let mut statement = conn.prepare_cached(EXPIRE)?;
+        for id in &over {
+            one(statement.execute([*id, now.as_micros()])?)?;
+        }
+    }
+    Ok(over.len())
+}
+
+/// By `abide_signals_adrift`, from its beginning.
+pub(crate) const ADRIFT: &str = "
+    select id from abide_signals
+    where instance_id is null and held_until is null and received_at < ?1 order by received_at, id limit ?2";
+
+/// By primary key.
+pub(crate) const DELETE: &str = "delete from abide_signals where id = ?1";
+
+/// Deletes records that no instance has, that came before that moment and are not held; how many there were.
+pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
+    let old = ids(conn, ADRIFT, before, limit)?;
+    if !old.is_empty() {
+        let mut statement = conn.prepare_cached(DELETE)?;
+        for id in &old {
+            statement.execute([*id])?;
+        }
+    }
+    Ok(old.len())
+}
+
+fn ids(conn: &Connection, sql: &str, moment: Timestamp, limit: usize) -> Result<Vec<i64>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let values = params![moment.as_micros(), limited(limit)];
+    let rows = statement.query_map(values, |row| row.get(0))?;
+    rows.collect()
+}
+
+/// By primary key.
+pub(crate) const BY_ID: &str = select!(" where id = ?1");
+
+/// The records with these ids; those that are not there are left out.
+pub(crate) fn by_ids(conn: &Connection, ids: &[CommandId]) -> Result<Vec<Command>> {
+    let mut statement = conn.prepare_cached(BY_ID)?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(statement.query_row([id.0], read).optional()?);
+    }
+    Ok(found)
+}
+
+/// Records that meet every condition given, newest first, below `before`.
+pub(crate) fn list(
+    conn: &Connection,
+    filter: &CommandFilter,
+    before: Option<CommandId>,
+    limit: usize,
+) -> Result<Vec<Command>> {
+    let (sql, values) = listing(filter, before, limit);
+    let mut statement = conn.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), read)?;
+    rows.collect()
+}
+
+/// What the runs of a chain have, by `abide_chain` and `abide_signals_of_run`.
+const OF_CHAIN: &str = "
+    id in (select id from abide_signals indexed by abide_signals_of_run
+           where instance_id in (select id from abide_instances where first_id = ? union all select ?))
+    and chain_id = ?";
+
+/// What the runs of a key have, by `abide_key` and `abide_signals_of_run`; what is held for it, by `abide_signals_held`;
+/// and what nobody has, by `abide_signals_adrift`: all of that, which is not kept for long.
+const OF_KEY: &str = "
+    id in (select id from abide_signals indexed by abide_signals_of_run
+           where instance_id in (select id from abide_instances where key = ?)
+           union all
+           select id from abide_signals indexed by abide_signals_held
+           where key = ? and held_until is not null
+           union all
+           select id from abide_signals indexed by abide_signals_adrift
+           where key = ? and instance_id is null and held_until is null)";
+
+/// The statement of a list, and its values. A record has the chain and the key of its run, so that what a chain or a key
+/// has is found by their runs. Without them and without a run the table is read from its end until the page is full.
+pub(crate) fn listing(
+    filter: &CommandFilter,
+    before: Option<CommandId>,
+    limit: usize,
+) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    if let Some(before) = before {
+        conditions.add("id < ?", before.0);
+    }
+    if let Some(instance) = filter.instance {
+        conditions.add("instance_id = ?", instance.0);
+    }
+    if let Some(chain) = filter.chain {
+        conditions.add(OF_CHAIN, chain.0);
+    }
+    if let Some(key) = &filter.key {
+        conditions.add(OF_KEY, key.as_str().to_owned());
+    }
+    if let Some(kind) = filter.kind {
+        conditions.add("kind = ?", kind.code());
+    }
+    if let Some(name) = &filter.name {
+        conditions.add("name = ?", name.as_str().to_owned());
+    }
+    if let Some(status) = filter.status {
+        conditions.add("status = ?", status.code());
+    }
+    conditions.newest_first(select!(""), limit)
+}

@@ -1,0 +1,133 @@
+//! What is pending in inboxes: found by `abide_signals_pending`, in which what is over, and what has another name, is
+//! never stepped over.
+
+use abide_core::model::{Command, CommandId, CommandKind, InstanceId, Name, Pending, Sequence};
+use abide_core::rules::commit::Look;
+use rusqlite::{Connection, Params, Result, Row, params};
+
+use super::Lazy;
+use super::commands::{read, select};
+use crate::cells;
+
+/// All there is to know of it is in the index; so with the next two.
+pub(crate) const ALL: &str = "
+    select id, kind, name, sequence from abide_signals where pending_in = ?1 and pending_in is not null";
+
+/// The updates alone.
+pub(crate) const UPDATES: &str = "
+    select id, kind, name, sequence from abide_signals
+    where pending_in = ?1 and pending_in is not null and kind = 1";
+
+/// The signals of one name.
+pub(crate) const NAMED: &str = "
+    select id, kind, name, sequence from abide_signals
+    where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2";
+
+/// What is pending in these inboxes, as far as each look asks, in the order of the looks and by sequence.
+pub(crate) fn pending(
+    conn: &Connection,
+    looks: &[(InstanceId, Look)],
+) -> Result<Vec<(InstanceId, Pending)>> {
+    let mut all = Lazy::new(conn, ALL);
+    let mut updates = Lazy::new(conn, UPDATES);
+    let mut named = Lazy::new(conn, NAMED);
+    let mut found = Vec::new();
+    let mut inbox: Vec<Pending> = Vec::new();
+    for (id, look) in looks {
+        if look.all {
+            gather(&mut all, params![id.0], brief, &mut inbox)?;
+        } else {
+            if look.updates {
+                gather(&mut updates, params![id.0], brief, &mut inbox)?;
+            }
+            for name in distinct(&look.names) {
+                gather(&mut named, params![id.0, name.as_str()], brief, &mut inbox)?;
+            }
+        }
+        inbox.sort_unstable_by_key(|pending| pending.sequence);
+        found.extend(inbox.drain(..).map(|pending| (*id, pending)));
+    }
+    Ok(found)
+}
+
+fn brief(row: &Row<'_>) -> Result<Pending> {
+    Ok(Pending {
+        id: CommandId(row.get(0)?),
+        kind: CommandKind::from_code(row.get(1)?),
+        name: cells::name(row, 2)?,
+        sequence: Sequence(row.get(3)?),
+    })
+}
+
+/// The signals of one name up to a sequence, whole.
+pub(crate) const AWAITED: &str = select!(
+    " where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2 and sequence <= ?3"
+);
+
+/// The pending signals with these names up to that sequence, whole, in the order given and by sequence.
+pub(crate) fn awaited(
+    conn: &Connection,
+    of: &[(InstanceId, Vec<Name>, Sequence)],
+) -> Result<Vec<Command>> {
+    let mut statement = Lazy::new(conn, AWAITED);
+    let mut found = Vec::new();
+    let mut inbox = Vec::new();
+    for (id, names, upto) in of {
+        for name in distinct(names) {
+            let values = params![id.0, name.as_str(), upto.0];
+            gather(&mut statement, values, read, &mut inbox)?;
+        }
+        in_order(&mut inbox, &mut found);
+    }
+    Ok(found)
+}
+
+/// The messages of one kind, whole.
+pub(crate) const OF_KIND: &str =
+    select!(" where pending_in = ?1 and pending_in is not null and kind = ?2");
+
+/// The pending updates of these instances, whole, in the order given and by sequence.
+pub(crate) fn updates(conn: &Connection, of: &[InstanceId]) -> Result<Vec<Command>> {
+    of_kind(conn, of, CommandKind::Update)
+}
+
+/// The pending signals of an instance, whole, by sequence.
+pub(crate) fn signals(conn: &Connection, of: InstanceId) -> Result<Vec<Command>> {
+    of_kind(conn, &[of], CommandKind::Signal)
+}
+
+fn of_kind(conn: &Connection, of: &[InstanceId], kind: CommandKind) -> Result<Vec<Command>> {
+    let mut statement = Lazy::new(conn, OF_KIND);
+    let mut found = Vec::new();
+    let mut inbox = Vec::new();
+    for id in of {
+        gather(&mut statement, params![id.0, kind.code()], read, &mut inbox)?;
+        in_order(&mut inbox, &mut found);
+    }
+    Ok(found)
+}
+
+fn in_order(inbox: &mut Vec<Command>, found: &mut Vec<Command>) {
+    inbox.sort_unstable_by_key(|command| command.sequence);
+    found.append(inbox);
+}
+
+fn gather<T>(
+    statement: &mut Lazy<'_>,
+    values: impl Params,
+    read: fn(&Row<'_>) -> Result<T>,
+    into: &mut Vec<T>,
+) -> Result<()> {
+    for one in statement.get()?.query_map(values, read)? {
+        into.push(one?);
+    }
+    Ok(())
+}
+
+/// The names, each once: one that is asked for twice would be found twice.
+fn distinct(names: &[Name]) -> Vec<&Name> {
+    let mut names: Vec<&Name> = names.iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

@@ -1,0 +1,151 @@
+//! Finds runs by id, key or chain, and writes what one run hands to the next.
+
+use abide_core::model::{Cause, InstanceId, Kind, NewRow, Target};
+use abide_kernel::{Found, Touched};
+use rusqlite::{Connection, OptionalExtension, Result, Row};
+
+use super::load::{parent, touched};
+use super::{Lazy, one};
+use crate::cells;
+use crate::columns::{from_scopes, is_behind};
+
+/// By primary key.
+pub(crate) const FIND_ID: &str =
+    "select id, key, partition_key from abide_instances where id = ?1";
+
+/// By `abide_key`, its last entry for the key.
+pub(crate) const FIND_KEY: &str = "
+    select id, key, partition_key from abide_instances
+    where key = ?1 and key is not null order by id desc limit 1";
+
+/// The run that each target stands for, in order.
+pub(crate) fn find(conn: &Connection, targets: &[Target]) -> Result<Vec<Option<Found>>> {
+    let mut by_id = Lazy::new(conn, FIND_ID);
+    let mut by_key = Lazy::new(conn, FIND_KEY);
+    let mut all = Vec::with_capacity(targets.len());
+    for target in targets {
+        let found = match target {
+            Target::Id(id) => by_id.get()?.query_row([id.0], found),
+            Target::Key(key) => by_key.get()?.query_row([key.as_str()], found),
+        };
+        all.push(found.optional()?);
+    }
+    Ok(all)
+}
+
+fn found(row: &Row<'_>) -> Result<Found> {
+    Ok(Found {
+        id: cells::id(row, 0)?,
+        key: cells::maybe_key(row, 1)?,
+        partition: cells::maybe_key(row, 2)?,
+    })
+}
+
+/// By `abide_chain`, its last entry for the chain.
+pub(crate) const NEWEST: &str = "
+    select id from abide_instances
+    where first_id = ?1 and first_id is not null order by id desc limit 1";
+
+/// By primary key: the chain's first run, when there is no other.
+pub(crate) const FIRST: &str =
+    "select id from abide_instances where id = ?1 and first_id is null";
+
+/// The newest run of each of these chains, as chain and run.
+pub(crate) fn newest(
+    conn: &Connection,
+    chains: &[InstanceId],
+) -> Result<Vec<(InstanceId, InstanceId)>> {
+    let mut newest = conn.prepare_cached(NEWEST)?;
+    let mut first = Lazy::new(conn, FIRST);
+    let id = |row: &Row<'_>| cells::id(row, 0);
+    let mut all = Vec::with_capacity(chains.len());
+    for chain in chains {
+        let run = match newest.query_row([chain.0], id).optional()? {
+            None => first.get()?.query_row([chain.0], id).optional()?,
+            newest => newest,
+        };
+        all.extend(run.map(|run| (*chain, run)));
+    }
+    Ok(all)
+}
+
+/// By primary key.
+pub(crate) const COPY: &str = "
+    select kind, machine, version, step, state, status, cause, key, scopes, unique_key, queue, priority,
+           iif(finished_at is null, due_at, null), partition_key, standing, parent_id, parent_barrier, history_seq > 0,
+           run_number, first_id, contract, inbox, created_at
+    from abide_instances where id = ?1";
+
+/// The rows with these ids as they would be inserted anew.
+pub(crate) fn copies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
+    let mut statement = conn.prepare_cached(COPY)?;
+    let mut copies = Vec::with_capacity(ids.len());
+    for id in ids {
+        let copy = statement.query_row([id.0], copy).optional()?;
+        copies.extend(copy.map(|copy| (*id, copy)));
+    }
+    Ok(copies)
+}
+
+fn copy(row: &Row<'_>) -> Result<NewRow> {
+    let (scope, unique_scope) = from_scopes(row.get(8)?);
+    let (parent, parent_barrier) = parent(row, 15)?;
+    Ok(NewRow {
+        kind: Kind::from_code(row.get(0)?),
+        machine: cells::name(row, 1)?,
+        version: row.get(2)?,
+        step: cells::name(row, 3)?,
+        state: cells::json(row, 4)?,
+        status: cells::status(row, 5)?,
+        cause: Cause::from_code(row.get(6)?),
+        key: cells::maybe_key(row, 7)?,
+        scope,
+        unique_key: cells::maybe_unique_key(row, 9)?,
+        unique_scope,
+        queue: cells::name(row, 10)?,
+        priority: cells::priority(row, 11)?,
+        due_at: cells::maybe_time(row, 12)?.unwrap_or_default(),
+        partition_key: cells::maybe_key(row, 13)?,
+        behind: is_behind(row.get(14)?),
+        parent,
+        parent_barrier,
+        history: cells::flag(row, 17)?,
+        contract: cells::maybe_contract(row, 20)?,
+        run: cells::run(row, 18)?,
+        inbox: cells::inbox(row, 21)?,
+        created_at: cells::time(row, 22)?,
+    })
+}
+
+/// By primary key; frees its keys, whatever becomes of it, and leaves its place in `abide_children`.
+pub(crate) const SUPERSEDE: &str = "
+    update abide_instances
+    set scopes = 0, taken = iif(taken is null, null, 0), parent_barrier = 0
+    where id = ?1";
+
+/// Marks runs that another follows: they hold no key, and have no place at their parent's barrier.
+pub(crate) fn supersede(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
+    let mut statement = conn.prepare_cached(SUPERSEDE)?;
+    for id in ids {
+        one(statement.execute([id.0])?)?;
+    }
+    Ok(())
+}
+
+/// By `abide_children`, all barriers of one parent. Those with a lower status have not ended.
+pub(crate) const OFFSPRING: &str = "
+    select id, partition_key from abide_instances
+    where parent_id = ?1 and parent_id is not null and status < 6";
+
+/// The children of these, of whatever barrier, that have not ended, by id.
+pub(crate) fn offspring(conn: &Connection, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+    let mut statement = conn.prepare_cached(OFFSPRING)?;
+    let mut all = Vec::new();
+    for parent in parents {
+        for child in statement.query_map([parent.0], touched)? {
+            all.push(child?);
+        }
+    }
+    all.sort_unstable_by_key(|child| child.id);
+    Ok(all)
+}
