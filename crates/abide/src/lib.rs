@@ -99,6 +99,17 @@ pub use abide_sqlite as sqlite;
 mod guides {
     #[doc = include_str!("../../../docs/machines.md")]
     struct Machines;
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../../docs/signals.md")]
+    struct Signals;
+    #[doc = include_str!("../../../docs/contracts.md")]
+    struct Contracts;
+    #[doc = include_str!("../../../docs/updates.md")]
+    struct Updates;
+    #[doc = include_str!("../../../docs/runs.md")]
+    struct Runs;
+    #[doc = include_str!("../../../docs/operating.md")]
+    struct Operating;
     #[doc = include_str!("../../../docs/children.md")]
     struct Children;
     #[doc = include_str!("../../../docs/queues.md")]

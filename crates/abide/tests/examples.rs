@@ -1,6 +1,12 @@
 //! Every example runs and says what it should.
 #![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -78,4 +84,27 @@ fn errors() {
         printed.ends_with("6 step_failed\n  7 step_completed\n  8 done\n"),
         "{printed}"
     );
+}
+
+#[test]
+fn payment() {
+    let printed = run("payment", &[]);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines[0], "it was to go to the old house");
+    assert!(
+        lines[1].starts_with("refused: the arguments break the contract: amount"),
+        "{printed}"
+    );
+    // The update was message 1; sent twice, the signal is one.
+    assert!(
+        lines[2].ends_with("sent before: false") && lines[3].ends_with("sent before: true"),
+        "{printed}"
+    );
+    assert_eq!(lines[4], "kettle shipped to the new house, 100 paid");
+    let told: Vec<&str> = lines[5..].iter().map(|line| line[4..].trim()).collect();
+    assert_eq!(told.first(), Some(&"started"), "{printed}");
+    for kind in ["update_completed", "signal_received", "signal_applied"] {
+        assert!(told.contains(&kind), "{printed}");
+    }
+    assert_eq!(told.last(), Some(&"done"), "{printed}");
 }

@@ -22,17 +22,14 @@
 
 mod common;
 
-use std::panic::AssertUnwindSafe;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Duration;
 
-use abide::{Abide, Context, Happening, InstanceId, Machine, Outcome, Status, Step};
+use abide::{Context, Happening, InstanceId, Machine, Outcome, Status, Step};
 use abide::{done, millis, next, spec};
+use common::processes::{self, Test, Worker};
 use common::{Lab, eventually};
-use futures_util::future::LocalBoxFuture;
 
-/// Set to `url|name|lease in ms`, it makes this program a worker.
-const WORKER: &str = "ABIDE_TEST_WORKER";
 /// How many instances a test runs.
 const INSTANCES: usize = 1_000;
 /// How often it kills a worker.
@@ -74,23 +71,7 @@ impl Machine for Relay {
 }
 
 fn main() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    match std::env::var(WORKER) {
-        Ok(given) => {
-            runtime.block_on(work(&given));
-            ExitCode::SUCCESS
-        }
-        Err(_) => test(&runtime),
-    }
-}
-
-struct Test {
-    name: &'static str,
-    run: fn() -> LocalBoxFuture<'static, ()>,
+    processes::main(TESTS, PATIENCE, |engine| engine.machine(Relay))
 }
 
 const TESTS: &[Test] = &[
@@ -105,97 +86,6 @@ const TESTS: &[Test] = &[
         run: || Box::pin(postgres()),
     },
 ];
-
-/// Runs what the arguments do not filter out, and tells what became of it.
-fn test(runtime: &tokio::runtime::Runtime) -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let asks = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let filters: Vec<_> = arguments
-        .iter()
-        .filter(|one| !one.starts_with('-'))
-        .collect();
-    let wanted = TESTS.iter().filter(|test| {
-        filters.is_empty()
-            || filters
-                .iter()
-                .any(|filter| test.name.contains(filter.as_str()))
-    });
-    if asks("--list") {
-        let listed = wanted.filter(|_| !asks("--ignored"));
-        listed.for_each(|test| println!("{}: test", test.name));
-        return ExitCode::SUCCESS;
-    }
-    let (mut passed, mut failed) = (0, 0);
-    for test in wanted {
-        let begun = Instant::now();
-        let run = AssertUnwindSafe(|| {
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, (test.run)()).await.unwrap() });
-        });
-        let (count, how) = match std::panic::catch_unwind(run) {
-            Ok(()) => (&mut passed, "ok"),
-            Err(_) => (&mut failed, "FAILED"),
-        };
-        *count += 1;
-        println!(
-            "test {} ... {how} ({:.1} s)",
-            test.name,
-            begun.elapsed().as_secs_f64()
-        );
-    }
-    println!("{passed} passed, {failed} failed");
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
-}
-
-/// Is a worker, until it is killed or the test that started it is gone.
-async fn work(given: &str) {
-    let [url, name, lease] = given.split('|').collect::<Vec<_>>()[..] else {
-        panic!("{WORKER} is not url|name|lease: {given}");
-    };
-    let abide = Abide::open(url).await.unwrap();
-    let lease = millis(lease.parse().unwrap());
-    let engine = abide.engine().name(name).lease(lease).machine(Relay);
-    let engine = engine.start().await.unwrap();
-    // The other end of this pipe is the test's.
-    let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-    let _ = ended.await.unwrap();
-    engine.shutdown().await;
-}
-
-/// A worker process. Killed when dropped.
-struct Worker(Child);
-
-impl Worker {
-    fn start(url: &str, name: &str, lease: Duration) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .env(WORKER, format!("{url}|{name}|{}", lease.as_millis()))
-            .stdin(Stdio::piped())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    /// `kill -9`
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    /// Lets it finish in order.
-    fn stop(mut self) {
-        drop(self.0.stdin.take());
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// One worker at a time: the next one takes up at once what the killed one held, under its name (rule 5.3).
 #[cfg(feature = "sqlite")]

@@ -1,4 +1,4 @@
-//! Starts inside a transaction of the caller's own: with its rows, or not at all.
+//! Starts and signals inside a transaction of the caller's own: with its rows, or not at all.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,9 +16,38 @@
 )]
 mod common;
 
-use abide::{Filter, Key, StartError, done, hours};
-use common::{Lab, Script};
+use abide::{Filter, Key, SendError, Signal, StartError, Status, done, hours};
+use common::{At, Lab, Script};
 use serde_json::json;
+
+const PAID: Signal<u32> = Signal::new("paid");
+
+/// Waits for a payment, and ends with it; without a poll, so that what wakes it it was told of.
+async fn paying(lab: &Lab) -> abide::Engine {
+    let code = Script::new(|at, ctx| match at {
+        At::One => ctx.wait_for(PAID).then(At::Two),
+        _ => done(json!(ctx.awaited(PAID)?)),
+    });
+    let engine = lab.engine().poll(hours(1)).machine(code);
+    engine.start().await.unwrap()
+}
+
+/// One that waits for a payment.
+async fn unpaid(lab: &Lab, key: &str) -> abide::Handle<serde_json::Value> {
+    let order = lab.start(Script::any(), json!(null)).key(key);
+    let order = order.await.unwrap();
+    lab.until_status(order.id(), Status::AwaitingSignal).await;
+    order
+}
+
+async fn is_unpaid(lab: &Lab, key: &str) {
+    let row = find(lab, key).await.unwrap();
+    assert_eq!(
+        (row.status, row.inbox.signals, row.inbox.sequence.0),
+        (Status::AwaitingSignal, 0, 0)
+    );
+    assert!(lab.commands(key, None, 9).await.unwrap().items.is_empty());
+}
 
 /// Ends with its state; without a poll, so that what it runs it was told of.
 async fn engine(lab: &Lab) -> abide::Engine {
@@ -129,6 +158,51 @@ mod sqlite {
         transaction.commit().unwrap();
         assert!(find(&lab, "free").await.is_some());
         assert_eq!(count(&lab).await, 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_signal_is_there_when_the_transaction_commits_and_wakes_at_once() {
+        // rules 7.1 and 17.1
+        let lab = Lab::sqlite().await;
+        let engine = paying(&lab).await;
+        let order = unpaid(&lab, "order:1").await;
+        let mut mine = connection(&lab);
+        let transaction = begin(&mut mine);
+        transaction
+            .execute("insert into orders values (1)", [])
+            .unwrap();
+        let letter = || lab.signal("order:1", PAID, &5).dedup("evt-7");
+        let receipt = letter().within(&transaction).unwrap();
+        assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
+        assert!(letter().within(&transaction).unwrap().duplicate);
+        let nobody = lab.signal("nobody", PAID, &5).within(&transaction);
+        assert!(matches!(nobody, Err(SendError::NoTarget)));
+        let held = lab.signal("nobody", PAID, &6).hold_for(hours(1));
+        held.within(&transaction).unwrap();
+        is_unpaid(&lab, "order:1").await;
+        transaction.commit().unwrap();
+        assert_eq!(lab.came_to(&order).await, json!(5));
+        let next = lab.start(Script::any(), json!(null)).key("nobody").await;
+        assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
+        engine.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_signal_never_was_when_the_transaction_is_rolled_back() {
+        // rules 7.1 and 17.1
+        let lab = Lab::sqlite().await;
+        let engine = paying(&lab).await;
+        let order = unpaid(&lab, "order:1").await;
+        let mut mine = connection(&lab);
+        let transaction = begin(&mut mine);
+        let letter = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
+        letter(5).within(&transaction).unwrap();
+        transaction.rollback().unwrap();
+        is_unpaid(&lab, "order:1").await;
+        let receipt = letter(6).await.unwrap();
+        assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
+        assert_eq!(lab.came_to(&order).await, json!(6));
+        engine.shutdown().await;
     }
 }
 
@@ -252,5 +326,51 @@ mod postgres {
             .await
             .unwrap();
         assert!(matches!(answer, Err(StartError::Duplicate { holder }) if holder == started.id()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_signal_is_there_when_the_transaction_commits_and_wakes_at_once() {
+        // rules 7.1 and 17.1
+        let lab = Lab::postgres().await;
+        let engine = paying(&lab).await;
+        let order = unpaid(&lab, "order:1").await;
+        let mut mine = connection(&lab).await;
+        let transaction = mine.transaction().await.unwrap();
+        transaction
+            .execute("insert into orders values (1)", &[])
+            .await
+            .unwrap();
+        let letter = || lab.signal("order:1", PAID, &5).dedup("evt-7");
+        let receipt = letter().within(&transaction).await.unwrap();
+        assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
+        assert!(letter().within(&transaction).await.unwrap().duplicate);
+        let nobody = lab.signal("nobody", PAID, &5).within(&transaction).await;
+        assert!(matches!(nobody, Err(SendError::NoTarget)));
+        let held = lab.signal("nobody", PAID, &6).hold_for(hours(1));
+        held.within(&transaction).await.unwrap();
+        is_unpaid(&lab, "order:1").await;
+        transaction.commit().await.unwrap();
+        assert_eq!(lab.came_to(&order).await, json!(5));
+        let next = lab.start(Script::any(), json!(null)).key("nobody").await;
+        assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
+        engine.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_signal_never_was_when_the_transaction_is_rolled_back() {
+        // rules 7.1 and 17.1
+        let lab = Lab::postgres().await;
+        let engine = paying(&lab).await;
+        let order = unpaid(&lab, "order:1").await;
+        let mut mine = connection(&lab).await;
+        let transaction = mine.transaction().await.unwrap();
+        let letter = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
+        letter(5).within(&transaction).await.unwrap();
+        transaction.rollback().await.unwrap();
+        is_unpaid(&lab, "order:1").await;
+        let receipt = letter(6).await.unwrap();
+        assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
+        assert_eq!(lab.came_to(&order).await, json!(6));
+        engine.shutdown().await;
     }
 }

@@ -9,7 +9,8 @@ Measures abide side by side with the database's own limit, and prints the ratios
 
 usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N] [--json]
 
-  --only LIST       these workloads: W1, W2, START, MEM, IDLE, DUE; all unless given
+  --only LIST       these workloads: W1, W2, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, MEM, IDLE, DUE;
+                    all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on
@@ -29,6 +30,10 @@ pub enum Ask {
     Run(Plan),
     /// Be the fresh process whose memory is measured.
     Resident(String),
+    /// Be the other process that listens.
+    Listen(String),
+    /// Be the other process that runs an engine.
+    Worker(String),
 }
 
 /// What to measure, and how.
@@ -41,8 +46,10 @@ pub struct Plan {
     pub json: bool,
 }
 
-/// How the parent process says [`Ask::Resident`]; of no use by hand.
+/// How the parent process says what another is to be; of no use by hand.
 pub const RESIDENT: &str = "--resident";
+pub const LISTEN: &str = "--listen";
+pub const WORKER: &str = "--worker";
 
 /// Reads the arguments; the error says what would be right.
 pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
@@ -67,6 +74,8 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
         match arg.as_str() {
             "--help" | "-h" => return Ok(Ask::Help),
             RESIDENT => return Ok(Ask::Resident(value("a connection string")?)),
+            LISTEN => return Ok(Ask::Listen(value("a connection string")?)),
+            WORKER => return Ok(Ask::Worker(value("a connection string")?)),
             "--json" => plan.json = true,
             "--only" => plan.workloads = workloads(&value("workloads, like W1,W2")?)?,
             "--store" => plan.stores = vec![store(&value("sqlite or postgres")?)?],

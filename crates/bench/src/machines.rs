@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use abide::{Context, Machine, Outcome, Step, Timestamp, done, next};
+use abide::{Context, Machine, Outcome, Signal, Step, Timestamp, done, next};
 use serde::{Deserialize, Serialize};
 
 /// A small state, as an application would keep one.
@@ -76,6 +76,66 @@ impl Machine for Late {
 
     async fn step(&self, _at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
         done(now().as_micros() - *ctx.state())
+    }
+}
+
+/// What wakes those that wait.
+pub const GO: Signal<u32> = Signal::new("go");
+
+#[derive(Step)]
+pub enum Stage {
+    Park,
+    Woken,
+}
+
+/// Waits for a signal, and is done.
+pub struct Parked;
+
+impl Machine for Parked {
+    const NAME: &'static str = "bench-parked";
+    type Step = Stage;
+    type State = Order;
+    type Output = u64;
+
+    async fn step(&self, at: Stage, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            Stage::Park => ctx.wait_for(GO).then(Stage::Woken),
+            Stage::Woken => done(ctx.state().order),
+        }
+    }
+}
+
+/// Waits for a signal, tells when it runs, and waits for the next.
+#[derive(Default)]
+pub struct Waker {
+    tell: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Waker {
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            tell: Some(Box::new(tell)),
+        }
+    }
+}
+
+impl Machine for Waker {
+    const NAME: &'static str = "bench-waker";
+    type Step = Stage;
+    type State = u32;
+    type Output = ();
+
+    async fn step(&self, at: Stage, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match (at, &self.tell) {
+            (Stage::Park, _) => ctx.wait_for(GO).then(Stage::Woken),
+            (Stage::Woken, tell) => {
+                if let Some(tell) = tell {
+                    tell();
+                }
+                // Consumes the signal, and parks again.
+                next(Stage::Park)
+            }
+        }
     }
 }
 

@@ -50,6 +50,8 @@ fn answer(ask: Ask) -> Result<()> {
         Ask::Resident(url) => {
             println!("{}", runtime.block_on(workloads::memory::resident(&url))?)
         }
+        Ask::Listen(url) => runtime.block_on(workloads::w3a::listen(&url))?,
+        Ask::Worker(url) => runtime.block_on(workloads::w3a::worker(&url))?,
         Ask::Run(plan) => {
             let report = runtime.block_on(measure(&plan))?;
             if plan.json {

@@ -51,6 +51,14 @@ impl Site {
         }
     }
 
+    /// The connection string of the database that was made last.
+    pub fn last(&self) -> Option<String> {
+        match self {
+            Self::Postgres(databases) => databases.last(),
+            Self::Sqlite(_) => None,
+        }
+    }
+
     /// What a reader of the figures has to know of it.
     pub async fn described(&self) -> Result<String> {
         match self {
@@ -112,6 +120,11 @@ impl Databases {
             made.push(name);
         }
         Ok(url)
+    }
+
+    fn last(&self) -> Option<String> {
+        let made = self.made.lock().ok()?;
+        Some(with_database(&self.admin, made.last()?))
     }
 
     async fn described(&self) -> Result<String> {

@@ -1,11 +1,11 @@
 //! Runs a list of operations in one transaction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{Key, Limits, Timestamp};
+use abide_core::model::{Command, InstanceId, Key, Limits, Timestamp};
 
 use crate::ops;
 use crate::{Answer, Effects, Error, Op, Result, Txn};
@@ -18,6 +18,8 @@ pub(crate) struct Turn<'t, T> {
     pub effects: Effects,
     /// Partitions in which somebody came or went.
     pub partitions: Vec<Key>,
+    /// The signals that this transaction has delivered: what it claims may have no others.
+    pub delivered: BTreeMap<InstanceId, Vec<Command>>,
 }
 
 /// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
@@ -34,6 +36,7 @@ pub async fn run<T: Txn>(
         limits,
         effects: Effects::default(),
         partitions: Vec::new(),
+        delivered: BTreeMap::new(),
     };
     // One lock order everywhere: keys, then partitions, then instances by id.
     let mut names = ops::Keys::default();

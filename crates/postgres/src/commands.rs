@@ -104,14 +104,15 @@ where s.id = c.id";
 /// The signals of some names that are pending in inboxes. The runs are locked, and it is another statement than the one
 /// that locked them: that one sees what was committed before it waited.
 ///
-/// Index: `signals_pending`, read from where a name begins to where it ends.
+/// Index: `signals_pending`, read from where a name begins to where it ends. The order makes it worth it where one name
+/// in one inbox is most of the table: a look for another would else read them all.
 pub const PENDING_NAMED: &str = "\
 select s.instance_id, s.id, s.kind, s.name, s.message_sequence \
 from unnest((select $1::bigint[]), (select $2::text[])) as l(instance, name) \
 cross join lateral ( \
     select s.instance_id, s.id, s.kind, s.name, s.message_sequence from abide.signals s \
     where s.instance_id = l.instance and s.kind = 0 and s.name = l.name and s.status in (1, 2) \
-    offset 0 \
+    order by s.message_sequence offset 0 \
 ) s";
 
 /// All that is pending in inboxes of the kinds from a number on: from 0 all, from 1 the updates.

@@ -1,5 +1,6 @@
 //! Makes connections.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -7,10 +8,11 @@ use abide_kernel::{Error, Result};
 use futures_util::future::poll_fn;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, Error as DriverError, NoTls, Socket,
+    AsyncMessage, Client, Config, Connection, Error as DriverError, NoTls, SimpleQueryMessage,
+    Socket,
 };
 use tokio_util::task::TaskTracker;
 
@@ -22,6 +24,10 @@ use crate::tls::Tls;
 /// How long the other side may be silent before it is asked whether it is still there, and how long it has to answer.
 const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// Where the server believes that it was connected to; nowhere by a socket of its own computer.
+const SERVER: &str =
+    "select host(inet_server_addr()), coalesce(inet_server_port(), current_setting('port')::int)";
 
 /// What a caller whose URL cannot be used is told to write.
 const EXAMPLE: &str = "expected something like postgres://role:password@host:5432/database";
@@ -110,6 +116,39 @@ impl Connector {
         let (client, connection) = self.config.connect(tls).await?;
         self.tasks.spawn(drive(connection, notices));
         Ok(client)
+    }
+
+    /// Whether a connection leads to the server itself, and not to something before it that may give every transaction
+    /// another connection: the server is asked for its address and port, which are those that were connected to. Where
+    /// that cannot be told, it is taken not to.
+    pub async fn is_direct(&self, client: &Client) -> bool {
+        // Asked so that nothing is prepared: it may be another that answers.
+        let answer = client.simple_query(SERVER).await.unwrap_or_default();
+        let Some((address, port)) = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                let port: u16 = row.get(1)?.parse().ok()?;
+                Some((row.get(0).map(str::to_owned), port))
+            }
+            _ => None,
+        }) else {
+            return false;
+        };
+        let wanted = self.config.get_ports().first().copied().unwrap_or(5432);
+        if self.config.get_hosts().len() != 1 || port != wanted {
+            return false;
+        }
+        match (self.config.get_hosts().first(), address) {
+            (Some(Host::Tcp(host)), Some(address)) => {
+                let Ok(address) = address.parse::<IpAddr>() else {
+                    return false;
+                };
+                let found = tokio::net::lookup_host((host.as_str(), port)).await;
+                found.is_ok_and(|mut found| found.any(|found| found.ip() == address))
+            }
+            #[cfg(unix)]
+            (Some(Host::Unix(_)), None) => true,
+            _ => false,
+        }
     }
 
     /// Waits until all connections that were made have ended.

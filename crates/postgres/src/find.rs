@@ -5,6 +5,7 @@ use abide_kernel::{Found, Result};
 
 use crate::cells::{Cells, each};
 use crate::commands;
+use crate::load::{self, lock_columns};
 use crate::param::Param;
 use crate::txn::Transaction;
 
@@ -38,6 +39,22 @@ left join lateral ( \
 ) f on true \
 order by t.place";
 
+/// Locks the runs that [`FIND`] finds and loads them, in the order of their ids; but for those in a partition, which has
+/// to be locked before them.
+///
+/// Indexes: `instances_pkey`, `instances_key`. Locks: the rows, for no key update, in the order of their ids.
+pub const LOCK_FOUND: &str = concat!(
+    "select ",
+    lock_columns!(),
+    " from abide.instances \
+    where id = any(array( \
+        select coalesce(t.id, ( \
+            select k.id from abide.instances k where k.key = t.key order by k.id desc limit 1)) \
+        from unnest((select $1::bigint[]), (select $2::text[])) as t(id, key))) \
+        and partition_key is null \
+    order by id for no key update"
+);
+
 /// The newest run of each chain; not locked.
 ///
 /// Indexes: `instances_chain`, its last entry of each chain, and `instances_pkey`.
@@ -67,8 +84,19 @@ pub(crate) async fn find(
         Target::Key(key) => Some(key.as_str()),
     });
     let numbered = txn.delivers && txn.numbers.len() < targets.len();
-    let params = vec![Param::list(ids), Param::list(keys), Param::one(numbered)];
-    let rows = txn.read(FIND, params).await?;
+    let (ids, keys) = (Param::list(ids), Param::list(keys));
+    let rows = if txn.delivers {
+        // Who delivers locks next what was found: most of it can be locked by the way.
+        let find = vec![ids.clone(), keys.clone(), Param::one(numbered)];
+        let (rows, locked) = txn
+            .read_both((FIND, find), (LOCK_FOUND, vec![ids, keys]))
+            .await?;
+        txn.locked_ahead = load::rows(&locked)?;
+        rows
+    } else {
+        txn.read(FIND, vec![ids, keys, Param::one(numbered)])
+            .await?
+    };
     let numbers = each(&rows, |cells| cells.next::<Option<_>>())?;
     commands::keep_numbers(txn, numbers.into_iter().flatten().collect());
     each(&rows, found)

@@ -5,8 +5,8 @@
 //! written, each statement with its promise, the index it uses and what it locks.
 //!
 //! A transaction's statements are pipelined: a batch that loads, writes and commits takes two round trips. It works
-//! behind pgbouncer in transaction mode: nothing is prepared by name and no connection keeps state; only
-//! [LISTEN](Listen) needs a way past it.
+//! behind pgbouncer in transaction mode: no connection keeps state, and statements are [prepared](Prepare) only where the
+//! server itself was connected to; only [LISTEN](Listen) needs a way past it.
 //!
 //! With `sslmode=require` (or `verify-full`) in the URL a connection is encrypted, and the server's certificate and name
 //! are checked; without it, it is not.
@@ -44,7 +44,7 @@ mod workers;
 mod write;
 
 pub use migrate::{Migration, migrations};
-pub use options::{Listen, Options};
+pub use options::{Listen, Options, Prepare};
 pub use step::StepTransaction;
 pub use store::Postgres;
 pub use within::run_within;

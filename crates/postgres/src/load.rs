@@ -11,19 +11,29 @@ use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::txn::Transaction;
 
+/// The columns that rules decide over, in the order in which [`rows`] reads them.
+macro_rules! lock_columns {
+    () => {
+        "id, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
+        worker, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
+        aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
+        updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
+        barrier, children_pending, children_needed, history, history_seq, last_error, finished_at"
+    };
+}
+pub(crate) use lock_columns;
+
 /// Locks instances by id, in the order of their ids, and loads what rules decide over; those not there are left out.
 ///
 /// Index: `instances_pkey`. Locks: the rows, for no key update, in the order of their ids. The array is hidden in a
 /// sub-select: a planner that sees how long it is reads the whole table instead when that is short.
-pub const LOCK: &str = "\
-select id, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
-    worker, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
-    aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-    updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
-    barrier, children_pending, children_needed, history, history_seq, last_error, finished_at \
-from abide.instances \
-where id = any((select $1::bigint[])::bigint[]) \
-order by id for no key update";
+pub const LOCK: &str = concat!(
+    "select ",
+    lock_columns!(),
+    " from abide.instances \
+    where id = any((select $1::bigint[])::bigint[]) \
+    order by id for no key update"
+);
 
 /// The first rows, scheduled or awaiting, that are due; not locked.
 ///
@@ -87,10 +97,20 @@ from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id
 
 /// Locks rows and loads them.
 pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
+    // Once only: what was locked by the way may have been written to before it is locked again.
+    let ahead = std::mem::take(&mut txn.locked_ahead);
+    if !ahead.is_empty() && ids.iter().eq(ahead.iter().map(|row| &row.id)) {
+        return Ok(ahead);
+    }
     let rows = txn
         .read(LOCK, vec![Param::list(ids.iter().copied())])
         .await?;
-    each(&rows, row)
+    self::rows(&rows)
+}
+
+/// The answer of [`LOCK`].
+pub(crate) fn rows(rows: &[Answered]) -> Result<Vec<Row>> {
+    each(rows, row)
 }
 
 /// What is due.

@@ -30,15 +30,27 @@ pub struct Options {
     pub listen: Listen,
     /// Whether to bring the schema up to date. When `false`, a schema that is not is an error.
     pub migrate: bool,
-    /// Whether each connection has the hot statements prepared. That spares the server from planning them anew each
-    /// time, which for a small batch is most of the work; but it must not be behind a pool that gives every transaction
-    /// another connection, like pgbouncer in transaction mode.
-    pub prepare: bool,
+    /// Whether each connection has the hot statements prepared.
+    pub prepare: Prepare,
     /// How long to wait for a connection to come about.
     pub connect_timeout: Duration,
     /// A PEM file with the certificates of the authorities to trust when the URL asks for TLS; those that the system
     /// trusts when left out.
     pub authorities: Option<PathBuf>,
+}
+
+/// Whether each connection has the hot statements prepared. That spares the server from planning them anew each time,
+/// which for a small batch is most of the work; but it must not be behind a pool that gives every transaction another
+/// connection, like pgbouncer in transaction mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prepare {
+    /// When the server says that it is the one that was connected to: that the address and the port are its own.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// Where word of other processes' commits comes from.
@@ -62,7 +74,7 @@ impl Default for Options {
             pool_size: 8,
             listen: Listen::Here,
             migrate: true,
-            prepare: false,
+            prepare: Prepare::Auto,
             connect_timeout: Duration::from_secs(10),
             authorities: None,
         }

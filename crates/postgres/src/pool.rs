@@ -1,6 +1,7 @@
 //! A handful of connections, lent out one at a time.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::{Error, Result};
@@ -8,6 +9,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_postgres::{Client, Statement};
 
+use crate::Prepare;
 use crate::connect::Connector;
 use crate::error::{Fate, classify};
 use crate::statements::HOT;
@@ -18,7 +20,7 @@ use crate::statements::HOT;
 pub(crate) struct Pool {
     connector: Connector,
     /// Whether each connection has the hot statements prepared.
-    prepare: bool,
+    prepare: AtomicBool,
     permits: Semaphore,
     /// Of steps that have a transaction of their own.
     steps: Arc<Semaphore>,
@@ -74,16 +76,26 @@ impl Drop for OwnedLoan {
 
 impl Pool {
     /// A pool of that many connections, none of which is made yet.
-    pub fn new(connector: Connector, size: usize, prepare: bool) -> Self {
+    pub fn new(connector: Connector, size: usize) -> Self {
         let size = size.clamp(1, Semaphore::MAX_PERMITS);
         let permits = Semaphore::new(size);
         Self {
             connector,
-            prepare,
+            prepare: AtomicBool::new(false),
             permits,
             steps: Arc::new(Semaphore::new(size)),
             idle: Mutex::default(),
         }
+    }
+
+    /// Has the hot statements prepared on every connection from now on, as the option says.
+    pub async fn prepare(&self, prepare: Prepare, client: &Client) {
+        let prepare = match prepare {
+            Prepare::Auto => self.connector.is_direct(client).await,
+            Prepare::Always => true,
+            Prepare::Never => false,
+        };
+        self.prepare.store(prepare, Ordering::Relaxed);
     }
 
     /// A connection; waits while all of them are lent out.
@@ -160,7 +172,8 @@ impl Loan<'_> {
     /// one round trip.
     pub async fn prepared(&self) -> Result<&Prepared> {
         let prepare = async || {
-            let hot = HOT.iter().filter(|_| self.pool.prepare);
+            let prepare = self.pool.prepare.load(Ordering::Relaxed);
+            let hot = HOT.iter().filter(|_| prepare);
             let prepared = hot.map(async |sql| Ok((*sql, self.line.client.prepare(sql).await?)));
             try_join_all(prepared)
                 .await

@@ -15,6 +15,9 @@ use crate::notify::Notifier;
 use crate::pool::{OwnedLoan, Pool};
 use crate::txn::Transaction;
 
+/// Opens one. Who has waited for a lock must see what its last holder has committed.
+const BEGIN: &str = "begin isolation level read committed";
+
 /// A transaction of the store's database. It is a [`Client`] on which one is open: what is written through it is
 /// committed together with the step's outcome. Leave beginning and committing to abide. Dropped before that, it is
 /// rolled back.
@@ -42,11 +45,11 @@ impl Home {
 impl StepTransaction {
     pub(crate) async fn begin(pool: &Arc<Pool>, home: Home) -> Result<Self> {
         let mut loan = pool.lend().await?;
-        if loan.batch_execute("begin").await.is_err() {
+        if loan.batch_execute(BEGIN).await.is_err() {
             // It was idle for long, and the server may have ended it; a new one tells whether it is there.
             drop(loan);
             loan = pool.lend_new().await?;
-            loan.batch_execute("begin")
+            loan.batch_execute(BEGIN)
                 .await
                 .map_err(|error| classify(&error, Fate::Open))?;
         }

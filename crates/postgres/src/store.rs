@@ -71,10 +71,11 @@ impl Postgres {
             Listen::At(url) => Some(Connector::new(url, &options)?),
             Listen::Off => None,
         };
-        let pool = Arc::new(Pool::new(connector, options.pool_size, options.prepare));
+        let pool = Arc::new(Pool::new(connector, options.pool_size));
         let client = pool.get().await?;
         clock::check_server(&client).await?;
         migrate::migrate(&client, options.migrate).await?;
+        pool.prepare(options.prepare, &client).await;
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let stop_when_dropped = stop.clone().drop_guard();

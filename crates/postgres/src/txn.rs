@@ -21,8 +21,9 @@ use crate::param::Param;
 use crate::pool::Prepared;
 
 /// Opens a transaction. Compiling a statement to machine code costs a hundred times what any of ours takes to run, and
-/// the server would do it wherever it believes that there is much to read.
-const BEGIN: &str = "begin; set local jit = off";
+/// the server would do it wherever it believes that there is much to read. Who has waited for a lock must see what its
+/// last holder has committed, whatever the database's default is.
+const BEGIN: &str = "begin isolation level read committed; set local jit = off";
 
 /// What the driver answers to a statement.
 type Answered = std::result::Result<Vec<Row>, DriverError>;
@@ -84,6 +85,8 @@ pub(crate) struct Transaction<'c> {
     pub(crate) partitions_locked: usize,
     /// Whether messages will be delivered: whoever looks for their targets takes numbers for their records along.
     pub(crate) delivers: bool,
+    /// What was locked when it was found, by id, until something is locked.
+    pub(crate) locked_ahead: Vec<abide_core::model::Row>,
     /// Numbers for records that nobody has used yet, rising.
     pub(crate) numbers: VecDeque<CommandId>,
     /// What was held for some keys when rows with these were inserted, until the next record is written.
@@ -124,6 +127,7 @@ impl<'c> Transaction<'c> {
             is_dead: false,
             partitions_locked: 0,
             delivers: ops.iter().any(|op| matches!(op, Op::Deliver(_))),
+            locked_ahead: Vec::new(),
             numbers: VecDeque::new(),
             held_ahead: None,
         }

@@ -16,7 +16,7 @@ async fn make(setup: Setup) -> Subject {
     let options = Options {
         clock: Some(setup.clock),
         limits: setup.limits,
-        prepare: true,
+        prepare: abide_postgres::Prepare::Always,
         ..Options::default()
     };
     Subject::new(Postgres::connect(&url, options).await.unwrap())

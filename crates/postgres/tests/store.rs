@@ -144,7 +144,7 @@ async fn more_partitions_than_the_server_has_room_to_lock_start_together() {
 async fn prepared_statements_do_the_same() {
     let url = abide_pgtest::server().fresh_database();
     let options = Options {
-        prepare: true,
+        prepare: abide_postgres::Prepare::Always,
         ..Options::default()
     };
     let store = Postgres::connect(&url, options).await.unwrap();

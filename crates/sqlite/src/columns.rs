@@ -157,7 +157,10 @@ mod tests {
             (None, Some(NEVER), None)
         );
         let reserved = place(Status::Reserved, false, Some(5), false);
-        assert_eq!((reserved.ready_at(), reserved.wake_at()), (None, Some(NEVER)));
+        assert_eq!(
+            (reserved.ready_at(), reserved.wake_at()),
+            (None, Some(NEVER))
+        );
         let done = place(Status::Done, false, None, true);
         assert_eq!(
             (done.ready_at(), done.wake_at(), done.standing()),

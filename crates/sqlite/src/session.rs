@@ -243,7 +243,10 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         commands::close(&self.conn, closings, now).map_err(classed)
     }
 
-    async fn pending(&mut self, looks: &[(InstanceId, Look)]) -> Result<Vec<(InstanceId, Pending)>> {
+    async fn pending(
+        &mut self,
+        looks: &[(InstanceId, Look)],
+    ) -> Result<Vec<(InstanceId, Pending)>> {
         inbox::pending(&self.conn, looks).map_err(classed)
     }
 

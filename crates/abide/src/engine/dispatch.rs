@@ -29,6 +29,8 @@ pub(super) enum Command {
 
 /// How many outcomes, or free places, are worth a second transaction beside one that is under way.
 const SECOND: usize = 64;
+/// How long mail waits for a transaction before it goes another way: those under way may wait for a database that is away.
+const MAIL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait before a stop that the database refuses is sent again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
@@ -80,8 +82,9 @@ pub(super) struct Dispatcher {
     pending: VecDeque<Finished>,
     /// Signals and updates that this process sends.
     letters: mpsc::UnboundedReceiver<Request<Mail>>,
-    /// Those that are not delivered.
+    /// Those that are not delivered, and since when the first of them waits.
     mail: VecDeque<Request<Mail>>,
+    mail_since: tokio::time::Instant,
     /// Whether the last transaction delivered mail, and outcomes have their turn.
     outcomes_next: bool,
     /// What this worker knows that it holds.
@@ -125,6 +128,7 @@ impl Dispatcher {
             pending: VecDeque::new(),
             letters: shared.mail.engage(),
             mail: VecDeque::new(),
+            mail_since: tokio::time::Instant::now(),
             outcomes_next: false,
             held: HashMap::new(),
             under_way: FuturesUnordered::new(),
@@ -154,6 +158,9 @@ impl Dispatcher {
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 Some(finished) = self.finished.recv() => self.gather(finished).await,
                 Some(letter) = self.letters.recv() => self.gather_mail(letter).await,
+                () = tokio::time::sleep_until(self.mail_since + MAIL_PATIENCE), if !self.mail.is_empty() => {
+                    self.hand_mail_back();
+                }
                 effects = self.news.next() => match effects {
                     Some(effects) => self.hear(&effects),
                     None => break,
@@ -193,6 +200,9 @@ impl Dispatcher {
 
     /// Takes what is to be delivered, like [`gather`](Self::gather).
     async fn gather_mail(&mut self, first: Request<Mail>) {
+        if self.mail.is_empty() {
+            self.mail_since = tokio::time::Instant::now();
+        }
         self.mail.push_back(first);
         let mut before = 0;
         while self.mail.len() > before && self.mail.len() < self.shared.settings.batch {
@@ -362,6 +372,7 @@ impl Dispatcher {
             size += letter.items.len();
             batch.mail.extend(self.mail.pop_front());
         }
+        self.mail_since = tokio::time::Instant::now();
     }
 
     /// Takes in what a transaction came to.
@@ -553,12 +564,9 @@ impl Dispatcher {
         self.under_way.push(given.boxed());
     }
 
-    /// Hands what is not delivered to the task that would do it without an engine.
+    /// Hands what is not delivered to the task that would do it without an engine, and that knows how long each caller
+    /// waits.
     fn hand_mail_back(&mut self) {
-        self.letters.close();
-        while let Ok(letter) = self.letters.try_recv() {
-            self.mail.push_back(letter);
-        }
         for letter in self.mail.drain(..) {
             // Nobody is left to tell when that is gone.
             let _ = self.shared.mail.fold(letter);
@@ -583,6 +591,10 @@ impl Dispatcher {
 
     /// Commits what still finishes within the grace time, drops the rest, and gives it back (rule 6.7).
     async fn finish_up(mut self) {
+        self.letters.close();
+        while let Ok(letter) = self.letters.try_recv() {
+            self.mail.push_back(letter);
+        }
         self.hand_mail_back();
         let died = self.shared.kill.is_cancelled();
         let grace = tokio::time::sleep(self.shared.settings.grace);

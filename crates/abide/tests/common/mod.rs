@@ -10,6 +10,7 @@ mod doomed;
 mod faulty;
 mod gate;
 mod lab;
+pub mod processes;
 mod script;
 mod wait;
 

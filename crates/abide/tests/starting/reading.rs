@@ -73,7 +73,7 @@ on_every_store! {
         let mail = lab.start(MAIL, 7).key("mail:7").await.unwrap();
         let history = mail.history().await.unwrap();
         assert_eq!((history.len(), history[0].seq), (1, 1));
-        let Happening::Started { machine, version, step, key, parent } = &history[0].what else {
+        let Happening::Started { machine, version, step, key, parent, .. } = &history[0].what else {
             panic!("{history:?}")
         };
         assert_eq!((machine.as_str(), *version, step.as_str()), ("mail", 1, "run"));

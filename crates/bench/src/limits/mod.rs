@@ -1,5 +1,6 @@
 //! The database's own limit: hand-written statements and nothing else.
 
+pub mod mailbox;
 mod postgres;
 mod sqlite;
 

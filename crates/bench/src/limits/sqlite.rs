@@ -136,7 +136,7 @@ fn insert_like(conn: &Connection, model: InstanceId) -> Result<String> {
     ))
 }
 
-fn open(path: &Path) -> Result<Connection> {
+pub fn open(path: &Path) -> Result<Connection> {
     let conn = Connection::open(path)?;
     conn.pragma_update(None, "journal_mode", "wal")?;
     conn.pragma_update(None, "synchronous", "full")?;

@@ -6,6 +6,8 @@ pub mod memory;
 mod start;
 mod w1;
 mod w2;
+pub mod w3a;
+mod w3b;
 
 use std::time::Duration;
 
@@ -32,6 +34,11 @@ pub enum Workload {
     W1,
     W2,
     Start,
+    W3a,
+    W3aBetween,
+    W3b,
+    W3bMany,
+    W3bDone,
     Memory,
     Idle,
     Due,
@@ -43,6 +50,11 @@ impl Workload {
         Self::W1,
         Self::W2,
         Self::Start,
+        Self::W3a,
+        Self::W3aBetween,
+        Self::W3b,
+        Self::W3bMany,
+        Self::W3bDone,
         Self::Memory,
         Self::Due,
         Self::Idle,
@@ -53,6 +65,11 @@ impl Workload {
             Self::W1 => "W1",
             Self::W2 => "W2",
             Self::Start => "START",
+            Self::W3a => "W3a",
+            Self::W3aBetween => "W3a-2",
+            Self::W3b => "W3b",
+            Self::W3bMany => "W3b-1k",
+            Self::W3bDone => "W3b-done",
             Self::Memory => "MEM",
             Self::Due => "DUE",
             Self::Idle => "IDLE",
@@ -67,6 +84,19 @@ impl Workload {
                 "steps of 1,000 instances of ten, against rows claimed and completed by hand"
             }
             Self::Start => "instances started 1,000 at a time, against rows inserted by hand",
+            Self::W3a => {
+                "median from a signal to the running step, against a commit of two rows and a task that is told"
+            }
+            Self::W3aBetween => {
+                "the same between two processes, against a commit of two rows and LISTEN/NOTIFY"
+            }
+            Self::W3b => {
+                "20,000 parked instances signalled by 64 callers, against rows inserted and updated by hand, 200 at a time"
+            }
+            Self::W3bMany => "the same by 1,000 callers",
+            Self::W3bDone => {
+                "20,000 parked instances signalled by 64 callers until all are done, against how fast signals are accepted"
+            }
             Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
             Self::Due => "how late a due time is met on an idle engine, the worst of 20",
             Self::Idle => "statements that an idle engine sends",
@@ -78,6 +108,11 @@ impl Workload {
             Self::W1 => w1::run(site, rounds).await,
             Self::W2 => w2::run(site, rounds).await,
             Self::Start => start::run(site, rounds).await,
+            Self::W3a => w3a::run(site, rounds).await,
+            Self::W3aBetween => w3a::between(site, rounds).await,
+            Self::W3b => w3b::run(site, rounds, 64, 0.4).await,
+            Self::W3bMany => w3b::run(site, rounds, 1_000, 0.6).await,
+            Self::W3bDone => w3b::resumed(site, rounds).await,
             Self::Memory => memory::run(site).await,
             Self::Due => due::run(site).await,
             Self::Idle => idle::run(site).await,

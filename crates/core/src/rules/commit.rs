@@ -42,6 +42,17 @@ impl Look {
             ..Self::default()
         }
     }
+
+    /// At what another asks for as well.
+    pub fn join(&mut self, other: Self) {
+        self.updates |= other.updates;
+        self.all |= other.all;
+        for name in other.names {
+            if !self.names.contains(&name) {
+                self.names.push(name);
+            }
+        }
+    }
 }
 
 /// What of its inbox must be known before an outcome is applied to a row; most have nothing pending.
@@ -158,7 +169,13 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
                 }
             }
         }
-        outcome => outcome,
+        outcome => {
+            if row.aside.is_some() {
+                // It was claimed for its updates, and handed no signal.
+                row.inbox.handed = Sequence::default();
+            }
+            outcome
+        }
     };
     moved.told.push(ran(row, commit, outcome, facts.limits));
     row.last_error = commit

@@ -15,10 +15,10 @@ use super::lab::Lab;
 use crate::{Answer, ClaimRequest, Op, Result, Store};
 
 /// How many tasks run at once.
-const TASKS: usize = 8;
+pub(super) const TASKS: usize = 8;
 
 /// Runs operations until the store takes them: those of others may be in the way.
-async fn persist(store: &dyn Store, ops: Vec<Op>) -> Result<Vec<Answer>> {
+pub(super) async fn persist(store: &dyn Store, ops: Vec<Op>) -> Result<Vec<Answer>> {
     let ops: Arc<[Op]> = ops.into();
     loop {
         match store.run(ops.clone()).await {
@@ -46,10 +46,10 @@ async fn claim(lab: &Lab, worker: WorkerId, limit: usize) -> Vec<Claimed> {
 }
 
 /// Every step that was run: of which instance, which one, at which attempt.
-type Ran = Vec<(InstanceId, u32, u32)>;
+pub(super) type Ran = Vec<(InstanceId, u32, u32)>;
 
 /// Claims and commits until nothing is left that has not ended.
-async fn work(lab: Lab, worker: WorkerId, outcome: fn(&Claimed) -> Outcome) -> Ran {
+pub(super) async fn work(lab: Lab, worker: WorkerId, outcome: fn(&Claimed) -> Outcome) -> Ran {
     let mut ran = Ran::new();
     loop {
         // A store in memory never waits, and the others want to run too.
@@ -87,7 +87,7 @@ async fn work(lab: Lab, worker: WorkerId, outcome: fn(&Claimed) -> Outcome) -> R
 }
 
 /// Lets all of them run at once; the first that panics ends the test.
-async fn together<T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
+pub(super) async fn together<T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Commit, Committed, Declared, Instance, Outcome, Scope, Start, Status, When, WorkerId,
+    Claim, CommandId, Commit, Committed, Instance, InstanceId, Operated, Outcome, Scope, Start,
+    Status, When, WorkerId,
 };
 
 use super::build::{again, done, json, key};
@@ -21,12 +22,12 @@ use crate::{Answer, ClaimRequest, Clock, Cursor, ManualClock, NewWorker, Op, Swe
 /// How many seeds run, one after the other on the same stores.
 const SEEDS: u64 = 4;
 /// How many transactions a program has.
-const STEPS: usize = 150;
+const STEPS: usize = 200;
 /// After how many of them all rows are compared.
 const LOOK_EVERY: usize = 10;
 
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
-    // rules 2.2, 6.1, 10.2 and 16.1
+    // rules 2.2, 2.4, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2 and 16.1
     let model = Memory::new(Arc::new(lab.clock.clone()), limits());
     let mut model = Renamed::new(Arc::new(model));
     let mut subject = Renamed::new(lab.store.clone());
@@ -34,6 +35,10 @@ pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
     let first: u64 = given.map_or(0, |seed| seed.parse().expect("a number"));
     for seed in first..first + SEEDS {
         let mut program = Program::new(seed, lab.clock.clone());
+        for machine in program.declarations() {
+            let declare = [machine];
+            assert_eq!(subject.run(&declare).await, model.run(&declare).await);
+        }
         for step in 0..STEPS {
             let place = format!("seed {seed} (the first was {first}), step {step}");
             let ops = program.next();
@@ -90,8 +95,12 @@ struct Program {
     dice: Dice,
     clock: ManualClock,
     workers: Vec<WorkerId>,
-    /// Claims that were granted and have not been used.
-    held: Vec<Claim>,
+    /// Claims that were granted and have not been used, with the updates that go first.
+    held: Vec<(Claim, Vec<CommandId>)>,
+    /// The instances that were seen.
+    known: Vec<InstanceId>,
+    /// How far an examination has come.
+    examined: InstanceId,
     /// Claims that were used, with what for.
     used: Vec<(Claim, Outcome)>,
     /// Where the last sweep stopped.
@@ -105,9 +114,16 @@ impl Program {
             clock,
             workers: Vec::new(),
             held: Vec::new(),
+            known: Vec::new(),
+            examined: InstanceId(0),
             used: Vec::new(),
             cursor: None,
         }
+    }
+
+    /// What is declared before it begins, so that updates are taken.
+    fn declarations(&mut self) -> Vec<Op> {
+        (0..6).map(|_| self.declare()).collect()
     }
 
     /// The operations of the next transaction; some time may pass before it.
@@ -127,12 +143,18 @@ impl Program {
         }
         let worker = *self.dice.pick(&self.workers);
         let limit = self.dice.between(1, 6);
-        match self.dice.below(100) {
+        match self.dice.below(130) {
             0..14 => self.start(),
             14..34 => self.claim(worker, limit),
             34..62 => self.commit(),
             62..69 => self.commit_again(),
-            69..72 => Op::GiveBack(self.held.pop().into_iter().collect()),
+            69..72 => Op::GiveBack(
+                self.held
+                    .pop()
+                    .into_iter()
+                    .map(|(claim, _)| claim)
+                    .collect(),
+            ),
             72..75 => self.give_back_except(worker, limit),
             75..82 => Op::Fire { limit },
             82..85 => self.register(),
@@ -143,7 +165,27 @@ impl Program {
             88..92 => Op::Reclaim { limit },
             92..94 => Op::SignOff { worker, limit },
             94..97 => self.sweep(limit),
-            _ => self.declare(),
+            97..101 => self.declare(),
+            101..119 => self.deliver(),
+            119..122 => {
+                let count = self.dice.between(1, 2);
+                let cancels = (0..count).map(|_| self.dice.some_cancel(&self.known));
+                Op::Cancel(cancels.collect())
+            }
+            122..126 => {
+                let count = self.dice.between(1, 2);
+                let restarts = (0..count).map(|_| self.dice.some_restart(&self.known));
+                Op::Restart(restarts.collect())
+            }
+            126..127 => Op::Repair(vec![self.dice.some_target(&self.known)]),
+            127..128 => Op::Examine {
+                after: self.examined,
+                limit,
+            },
+            _ => {
+                let (machine, _) = *self.dice.pick(&MACHINES);
+                Op::Reserve(vec![(name(machine), self.dice.some_key())])
+            }
         }
     }
 
@@ -194,8 +236,12 @@ impl Program {
         let mut commits = Vec::new();
         for _ in 0..self.dice.between(1, 4).min(self.held.len()) {
             let at = self.dice.below(self.held.len());
-            let claim = self.held.swap_remove(at);
-            commits.push(self.some_commit(&claim));
+            let (claim, updates) = self.held.swap_remove(at);
+            let mut commit = self.some_commit(&claim);
+            if !updates.is_empty() && self.dice.chance(90) {
+                commit.outcome = self.dice.some_answer(&updates, commit.outcome);
+            }
+            commits.push(commit);
         }
         Op::Commit {
             commits,
@@ -232,7 +278,7 @@ impl Program {
         let known = self.held.iter().filter(|_| dice.chance(70));
         Op::GiveBackExcept {
             worker,
-            known: known.map(Claim::id).collect(),
+            known: known.map(|(claim, _)| claim.id()).collect(),
             limit,
         }
     }
@@ -255,19 +301,17 @@ impl Program {
     }
 
     fn declare(&mut self) -> Op {
-        let (machine, version) = *self.dice.pick(&MACHINES);
-        let machine = Declared {
-            machine: name(machine),
-            version,
-            first_step: name("first"),
-            queue: name(QUEUES[self.dice.below(QUEUES.len())]),
-            history: self.dice.chance(90),
-            contract: None,
-        };
+        let (machine, contract) = self.dice.some_declaration();
         Op::Declare {
             machines: vec![machine],
-            contracts: Vec::new(),
+            contracts: contract.into_iter().collect(),
         }
+    }
+
+    fn deliver(&mut self) -> Op {
+        let count = self.dice.between(1, 4);
+        let deliveries = (0..count).map(|_| self.dice.some_delivery(&self.known));
+        Op::Deliver(deliveries.collect())
     }
 
     /// Hears what became of a transaction.
@@ -287,7 +331,23 @@ impl Program {
                     self.used.extend(claims.iter().map(lost));
                 }
                 (_, Answer::Claimed(claimed)) => {
-                    self.held.extend(claimed.into_iter().map(|one| one.claim));
+                    for one in claimed {
+                        self.known.push(one.claim.id());
+                        let updates = one.updates.iter().map(|update| update.id).collect();
+                        self.held.push((one.claim, updates));
+                    }
+                }
+                (_, Answer::Started(each)) => {
+                    self.known.extend(each.iter().flatten().map(|one| one.id()));
+                }
+                (_, Answer::Operated(each)) => {
+                    self.known.extend(each.iter().filter_map(|one| match one {
+                        Operated::Restarted { id, .. } => Some(*id),
+                        _ => None,
+                    }));
+                }
+                (_, Answer::Examined { next, .. }) => {
+                    self.examined = next.unwrap_or_default();
                 }
                 (_, Answer::Registered(worker)) => self.workers.push(worker.id),
                 (_, Answer::Swept { next, .. }) => self.cursor = next,
@@ -299,12 +359,12 @@ impl Program {
     fn hear_commit(&mut self, commit: &Commit, answer: Committed) {
         let claim = again(&commit.claim);
         match answer {
-            Committed::Refused(_) => self.held.push(claim),
+            Committed::Refused(_) => self.held.push((claim, Vec::new())),
             Committed::Kept(kept) => {
                 self.used.push((claim, commit.outcome.clone()));
                 // One that was committed again is kept again.
-                if !self.held.contains(&kept) {
-                    self.held.push(kept);
+                if !self.held.iter().any(|(held, _)| *held == kept) {
+                    self.held.push((kept, Vec::new()));
                 }
             }
             Committed::Moved(_) | Committed::Stale => {
@@ -319,9 +379,12 @@ impl Program {
             match op {
                 Op::Commit { commits, .. } => {
                     let claims = commits.iter().map(|commit| again(&commit.claim));
-                    self.held.extend(claims);
+                    self.held.extend(claims.map(|claim| (claim, Vec::new())));
                 }
-                Op::GiveBack(claims) => self.held.extend(claims.iter().map(again)),
+                Op::GiveBack(claims) => {
+                    let claims = claims.iter().map(again);
+                    self.held.extend(claims.map(|claim| (claim, Vec::new())));
+                }
                 _ => {}
             }
         }

@@ -145,6 +145,12 @@ fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
 /// Of a chain only the newest run may live; the sequences of what it accepted are 1, 2, 3 … (rules 2.4 and 7.1).
 fn of_chains(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let mut found = Vec::new();
+    let mut places: BTreeMap<InstanceId, Vec<i64>> = BTreeMap::new();
+    for record in records {
+        if let (Some(chain), Some(sequence)) = (record.chain, record.sequence) {
+            places.entry(chain).or_default().push(sequence.0);
+        }
+    }
     for (chain, runs) in chains(instances) {
         let Some(newest) = runs.last() else { continue };
         for run in runs.iter().filter(|run| run.id != newest.id) {
@@ -161,11 +167,7 @@ fn of_chains(instances: &[Instance], records: &[Command]) -> Vec<String> {
                 ));
             }
         }
-        let mut placed: Vec<i64> = records
-            .iter()
-            .filter(|record| record.chain == Some(chain))
-            .filter_map(|record| Some(record.sequence?.0))
-            .collect();
+        let mut placed = places.remove(&chain).unwrap_or_default();
         placed.sort_unstable();
         let doubled = placed.windows(2).any(|pair| pair[0] == pair[1]);
         let last = newest.inbox.sequence.0;

@@ -251,6 +251,8 @@ macro_rules! for_each_conformance_test {
                 what_was_handed_for_one_name_wakes_a_later_wait_for_it,
                 a_worker_that_dies_with_a_pack_leaves_it_whole,
                 a_kept_step_is_handed_nothing_of_the_one_before,
+                a_stale_commit_beside_the_good_one_does_not_consume_twice,
+                a_wait_that_names_a_signal_twice_is_handed_it_once,
                 each_of_a_batch_consumes_its_own,
             }
             timeouts {
@@ -335,6 +337,13 @@ macro_rules! for_each_conformance_test {
                 a_runnable_instance_handles_it_before_its_step,
                 a_worker_may_keep_its_claim_and_go_on_with_the_step,
                 a_kept_claim_yields_to_an_update_that_came_meanwhile,
+                a_request_id_makes_it_one_update,
+                updates_and_signals_apply_in_the_order_in_which_they_came,
+                a_buffered_signal_that_nobody_waits_for_holds_no_update_up,
+                an_update_waits_for_its_partition,
+                a_step_that_timed_out_handles_an_update_and_still_knows_it,
+            }
+            answering {
                 an_answer_can_go_on_to_something_else,
                 what_follows_an_answer_consumes_no_signal,
                 an_update_does_not_consume_a_partial_pack,
@@ -344,14 +353,9 @@ macro_rules! for_each_conformance_test {
                 an_answer_to_what_is_not_pending_is_passed_over,
                 an_answer_over_the_limit_is_refused_and_the_claim_stays,
                 a_run_that_ends_fails_its_pending_updates,
-                a_request_id_makes_it_one_update,
-                updates_and_signals_apply_in_the_order_in_which_they_came,
-                a_buffered_signal_that_nobody_waits_for_holds_no_update_up,
                 a_worker_that_dies_in_the_middle_leaves_the_update_to_the_next,
                 a_claim_that_is_given_back_in_the_middle_leaves_it_too,
                 an_answer_that_is_sent_again_counts_once,
-                an_update_waits_for_its_partition,
-                a_step_that_timed_out_handles_an_update_and_still_knows_it,
                 an_answer_is_told_to_who_waits_for_it,
             }
             runs {
@@ -378,6 +382,7 @@ macro_rules! for_each_conformance_test {
                 what_is_opened_may_be_due_later_or_stand_in_a_partition,
                 a_start_of_another_machine_does_not_open_it,
                 of_two_starts_one_opens_it,
+                a_start_whose_unique_key_is_taken_does_not_open_it,
                 a_key_is_reserved_once,
                 signals_to_it_are_refused_until_it_is_started,
                 what_was_held_before_is_handed_over_when_it_starts,
@@ -435,6 +440,13 @@ macro_rules! for_each_conformance_test {
                 eight_workers_join_every_family_once,
                 of_many_starts_with_one_key_exactly_one_is_new,
                 of_many_commits_of_one_claim_one_counts,
+            }
+            interleaving {
+                of_deliver_and_park_every_interleaving_ends_runnable,
+                updates_and_signals_come_through_together,
+                of_many_messages_with_one_dedup_key_one_is_accepted,
+                of_many_signals_that_would_start_one_exactly_one_does,
+                a_signal_for_who_is_just_starting_is_held_or_delivered_and_never_lost,
             }
             differential {
                 a_random_program_leaves_the_same_as_in_memory,

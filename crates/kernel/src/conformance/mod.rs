@@ -29,6 +29,7 @@ mod lab;
 mod list;
 mod renaming;
 
+pub mod answering;
 pub mod cancelling;
 pub mod children;
 pub mod claiming;
@@ -42,6 +43,7 @@ pub mod fencing;
 pub mod history;
 pub mod holding;
 pub mod inboxes;
+pub mod interleaving;
 pub mod invariants;
 pub mod joining;
 pub mod keeping;

@@ -257,6 +257,40 @@ pub async fn a_kept_step_is_handed_nothing_of_the_one_before(lab: Lab) {
     assert_eq!(lab.inbox(id).await, [x.id, late.id]);
 }
 
+pub async fn a_stale_commit_beside_the_good_one_does_not_consume_twice(lab: Lab) {
+    // rules 1.3 and 4.1
+    // Found by random programs: each of the two looked at the inbox, and what both saw was consumed, and counted, twice.
+    let worker = lab.worker("w").await;
+    let id = lab.parked(worker, plain(), &["a"], None).await;
+    let a = lab.signal(id, "a").await;
+    let stale = lab.claim(worker).await.claim;
+    lab.run(crate::Op::GiveBack(vec![super::build::again(&stale)]))
+        .await;
+    let claim = lab.claim(worker).await.claim;
+    let late = lab.signal(id, "a").await;
+    let committed = lab
+        .commit_all(vec![
+            super::build::commit(stale, next("x")),
+            super::build::commit(claim, next("x")),
+        ])
+        .await;
+    assert_eq!(committed[0], abide_core::model::Committed::Stale);
+    assert_eq!(lab.inbox(id).await, [late.id]);
+    assert_eq!(lab.get(id).await.inbox.signals, 1);
+    assert_eq!(lab.record(a.id).await.status, CommandStatus::Applied);
+}
+
+pub async fn a_wait_that_names_a_signal_twice_is_handed_it_once(lab: Lab) {
+    // rule 7.4
+    let worker = lab.worker("w").await;
+    let id = lab.parked(worker, plain(), &["a", "a"], None).await;
+    let a = lab.signal(id, "a").await;
+    let claimed = lab.claim(worker).await;
+    assert_eq!(command_ids(&claimed.awaited), [a.id]);
+    lab.commit(claimed.claim, next("x")).await;
+    assert_eq!(lab.get(id).await.inbox.signals, 0);
+}
+
 pub async fn each_of_a_batch_consumes_its_own(lab: Lab) {
     // rule 4.1
     let worker = lab.worker("w").await;

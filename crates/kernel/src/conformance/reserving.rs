@@ -109,6 +109,24 @@ pub async fn of_two_starts_one_opens_it(lab: Lab) {
     );
 }
 
+pub async fn a_start_whose_unique_key_is_taken_does_not_open_it(lab: Lab) {
+    // rules 2.2 and 2.7
+    // Found by simulation: opening it all the same failed the whole transaction, however often it was tried.
+    let id = reserved(&lab, "k").await;
+    let unique = |start: Start| Start {
+        unique_key: Some(abide_core::model::UniqueKey::new(*b"u").unwrap()),
+        ..start
+    };
+    let holder = lab.start(unique(plain())).await;
+    let started = lab.starts(vec![unique(keyed("k")), keyed("k")]).await;
+    assert_eq!(
+        started,
+        [Ok(Started::Duplicate(holder)), Ok(Started::New(id))]
+    );
+    let page = lab.store.list(&crate::Filter::default(), None, 9).await;
+    assert_eq!(page.unwrap().items.len(), 2, "nothing was left by trying");
+}
+
 pub async fn a_key_is_reserved_once(lab: Lab) {
     // rules 2.2 and 2.7
     let id = reserved(&lab, "k").await;

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, Commit, Join, Json, Key, Lane, Name, Outcome, Priority, Scope, Start, Status, UniqueKey,
-    Wait, When,
+    Answered, Arguments, Cancel, Children, Claim, CommandId, CommandKind, Commit, Contract,
+    Declared, Delivery, InstanceId, Join, Json, Key, Lane, Name, Outcome, Priority, Scope, Start,
+    Status, Target, UniqueKey, Wait, When,
 };
 
-use super::build::again;
 pub use super::build::name;
+use super::build::{again, strict, updates};
 use super::dice::Dice;
 pub use super::lab::LEASE;
 
 pub const QUEUES: [&str; 2] = ["default", "slow"];
 pub const MACHINES: [(&str, u32); 3] = [("m", 1), ("m", 2), ("n", 1)];
 pub const PARTITIONS: [&str; 3] = ["p", "q", "r"];
+pub const SIGNALS: [&str; 3] = ["s", "t", "paid"];
 
 pub fn lanes() -> Vec<Lane> {
     let lane = |(machine, version): &(&str, u32)| Lane {
@@ -40,7 +42,7 @@ impl Dice {
             start.partition_key = Some(Key::new(self.pick(&PARTITIONS)).unwrap());
         }
         if self.chance(30) {
-            start.key = Some(Key::new(format!("k{}", self.below(6))).unwrap());
+            start.key = Some(self.some_key());
             start.scope = self.some_scope();
         }
         if self.chance(15) {
@@ -51,6 +53,10 @@ impl Dice {
             start.when = When::After(Duration::from_millis(self.below(40_000) as u64));
         }
         start
+    }
+
+    pub fn some_key(&mut self) -> Key {
+        Key::new(format!("k{}", self.below(6))).unwrap()
     }
 
     fn some_scope(&mut self) -> Scope {
@@ -83,25 +89,30 @@ impl Dice {
             self.below(30_000) as u64
         };
         match self.below(100) {
-            0..25 => Outcome::Next {
+            0..23 => Outcome::Next {
                 step: name("b"),
                 state,
                 delay_ms,
             },
-            25..34 => Outcome::Retry { state, delay_ms },
-            34..46 => {
-                let some_names = self.chance(60);
+            23..30 => Outcome::Retry { state, delay_ms },
+            30..54 => {
+                let count = *self.pick(&[0, 1, 1, 2, 3]);
                 // Without a signal and without a time it is refused.
-                let some_time = some_names || self.chance(80);
+                let some_time = count > 0 || self.chance(80);
                 Outcome::Wait(Wait {
-                    signals: some_names.then(|| name("s")).into_iter().collect(),
-                    timeout_ms: some_time.then_some(delay_ms),
+                    signals: SIGNALS.map(name).into_iter().take(count).collect(),
+                    timeout_ms: some_time.then(|| delay_ms + 1000 * self.below(9) as u64),
                     next: name("woken"),
                     state,
                 })
             }
-            46..68 => self.some_family(state, room),
-            68..92 => Outcome::Done { result: state },
+            54..70 => self.some_family(state, room),
+            70..77 => Outcome::ContinueAsNew {
+                step: name("again"),
+                state,
+                version: self.chance(20).then_some(1),
+            },
+            77..93 => Outcome::Done { result: state },
             _ => Outcome::Stop {
                 reason: "no".to_owned(),
             },
@@ -119,5 +130,105 @@ impl Dice {
             },
             timeout_ms: self.chance(30).then(|| self.below(30_000) as u64),
         }
+    }
+
+    /// Answers to some of these updates, and now and then what is to be done then.
+    pub fn some_answer(&mut self, updates: &[CommandId], then: Outcome) -> Outcome {
+        let mut answers = Vec::new();
+        for update_id in updates {
+            if self.chance(90) {
+                answers.push(Answered {
+                    update_id: *update_id,
+                    result: Json::of(&self.below(9)).unwrap(),
+                    error: self.chance(20).then(|| "not now".to_owned()),
+                });
+            }
+        }
+        Outcome::Answer {
+            updates: answers,
+            state: self
+                .chance(60)
+                .then(|| Json::of(&self.below(1000)).unwrap()),
+            then: self.chance(25).then(|| Box::new(then)),
+        }
+    }
+
+    /// A machine as it is declared, and the contract that it may be under.
+    pub fn some_declaration(&mut self) -> (Declared, Option<Contract>) {
+        let (machine, version) = *self.pick(&MACHINES);
+        let contract = match self.below(4) {
+            0 => None,
+            1 => Some(strict()),
+            _ => Some(updates()),
+        };
+        let declared = Declared {
+            machine: name(machine),
+            version,
+            first_step: name("first"),
+            queue: name(QUEUES[self.below(QUEUES.len())]),
+            history: self.chance(90),
+            contract: contract.as_ref().map(Contract::id),
+        };
+        (declared, contract)
+    }
+
+    /// One of these instances, or of those that a key stands for.
+    pub fn some_target(&mut self, known: &[InstanceId]) -> Target {
+        match known.is_empty() || self.chance(40) {
+            true => Target::Key(self.some_key()),
+            false => {
+                // Those that came last are the likeliest to live.
+                let last = known.len().saturating_sub(12);
+                let from = if self.chance(80) { last } else { 0 };
+                Target::Id(*self.pick(&known[from..]))
+            }
+        }
+    }
+
+    pub fn some_delivery(&mut self, known: &[InstanceId]) -> Delivery {
+        let target = self.some_target(known);
+        let mut delivery = match self.chance(70) {
+            true => Delivery::signal(target, name(self.pick::<&str>(&SIGNALS))),
+            false => Delivery::update(target, name("add")),
+        };
+        let number = Json::of(&self.below(3)).unwrap();
+        delivery.arguments = match self.below(10) {
+            0 => Arguments::default(),
+            1 => Arguments::Payload(Json::of(&"text").unwrap()),
+            2 => Arguments::Named(vec![("n".to_owned(), number)]),
+            _ => Arguments::Payload(number),
+        };
+        delivery.dedup_key = self
+            .chance(30)
+            .then(|| name(&format!("d{}", self.below(8))));
+        delivery.source = self.chance(20).then(|| "somebody".to_owned());
+        if let Target::Key(key) = &delivery.target {
+            let key = key.clone();
+            delivery.hold_for = self
+                .chance(40)
+                .then(|| Duration::from_millis(self.below(90_000) as u64));
+            if delivery.kind == CommandKind::Signal && self.chance(20) {
+                let mut start = self.some_start();
+                start.key = Some(key);
+                delivery.start = Some(Box::new(start));
+            }
+        }
+        delivery
+    }
+
+    pub fn some_cancel(&mut self, known: &[InstanceId]) -> Cancel {
+        Cancel {
+            target: self.some_target(known),
+            reason: "no longer wanted".to_owned(),
+            children: match self.chance(70) {
+                true => Children::Cascade,
+                false => Children::Leave,
+            },
+        }
+    }
+
+    pub fn some_restart(&mut self, known: &[InstanceId]) -> (Target, Option<Name>) {
+        let step = self.chance(30).then(|| name("from-here"));
+        (self.some_target(known), step)
     }
 }

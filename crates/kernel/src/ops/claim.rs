@@ -44,8 +44,23 @@ async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed])
 }
 
 async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
+    for one in &mut *claimed {
+        let delivered = turn.delivered.get(&one.claim.id());
+        // When all that is pending came with this very transaction, it need not be read.
+        if let Some(delivered) = delivered
+            && !one.aside
+            && u64::from(one.inbox.signals) == delivered.len() as u64
+        {
+            let handed = delivered.iter().filter(|signal| {
+                one.awaits.contains(&signal.name)
+                    && signal.sequence.is_some_and(|at| at <= one.inbox.handed)
+            });
+            one.awaited = handed.cloned().collect();
+        }
+    }
     let handed: Vec<_> = claimed
         .iter()
+        .filter(|one| one.awaited.is_empty())
         .filter(|one| !one.aside && !one.awaits.is_empty())
         .filter(|one| one.inbox.signals > 0 && one.inbox.handed > Sequence::default())
         .map(|one| (one.claim.id(), one.awaits.clone(), one.inbox.handed))
@@ -55,7 +70,9 @@ async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) 
     }
     let mut inboxes = by_instance(turn.txn.awaited(&handed).await?);
     for one in claimed {
-        one.awaited = inboxes.remove(&one.claim.id()).unwrap_or_default();
+        if let Some(awaited) = inboxes.remove(&one.claim.id()) {
+            one.awaited = awaited;
+        }
     }
     Ok(())
 }

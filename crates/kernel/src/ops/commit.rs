@@ -100,13 +100,17 @@ async fn pending<T: Txn>(
     commits: &[Commit],
     ledger: &mut Ledger<'_>,
 ) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
-    let looks: Vec<_> = commits
-        .iter()
-        .filter_map(|commit| {
-            let id = commit.claim.id();
-            Some((id, look(&ledger.get(id)?.row, &commit.outcome)?))
-        })
-        .collect();
+    // One look at each inbox, also when a batch has a stale commit beside the good one.
+    let mut looks: BTreeMap<InstanceId, Look> = BTreeMap::new();
+    for commit in commits {
+        let id = commit.claim.id();
+        if let Some(account) = ledger.get(id)
+            && let Some(look) = look(&account.row, &commit.outcome)
+        {
+            looks.entry(id).or_default().join(look);
+        }
+    }
+    let looks: Vec<_> = looks.into_iter().collect();
     pending_of(turn, &looks).await
 }
 

@@ -88,6 +88,11 @@ impl Post<'_> {
         if !post.records.is_empty() {
             turn.txn.insert_commands(&post.records).await?;
         }
+        for command in post.records {
+            if let (CommandStatus::Received, Some(id)) = (command.status, command.instance) {
+                turn.delivered.entry(id).or_default().push(command);
+            }
+        }
         Ok(answers)
     }
 

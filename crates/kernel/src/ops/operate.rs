@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    BarrierNumber, Cancel, Children, Closing, Happening, InstanceId, Name, NewRow, Operated, Row,
-    Started, Status, Target,
+    BarrierNumber, Cancel, Children, Closing, Happening, InstanceId, Name, Operated, Row, Started,
+    Status, Target,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::commit::Look;
@@ -167,7 +167,11 @@ async fn restart_one<T: Txn>(
     let mut started = start::insert(turn, &new).await?;
     // Its own last run may still hold the key, which passes to the new one.
     let own = started.contains(&Started::Duplicate(id));
-    if own && let Some(holder) = unique_holder(turn, id, &new).await? {
+    if own
+        && let Some(row) = new.first()
+        && let Some(holder) = start::unique_holder(turn, row).await?
+        && holder != id
+    {
         return Ok(Operated::KeyTaken(holder));
     }
     if own || started.iter().all(|one| matches!(one, Started::New(_))) {
@@ -196,34 +200,6 @@ async fn restart_one<T: Txn>(
     Ok(Operated::Restarted {
         id: run_id,
         run_number,
-    })
-}
-
-/// Who else has the unique key of a run whose key is still its own: known by trying without the key.
-async fn unique_holder<T: Txn>(
-    turn: &mut Turn<'_, T>,
-    id: InstanceId,
-    new: &[NewRow],
-) -> Result<Option<InstanceId>> {
-    let keyless: Vec<NewRow> = new
-        .iter()
-        .filter(|row| row.unique_key.is_some())
-        .map(|row| NewRow {
-            key: None,
-            ..row.clone()
-        })
-        .collect();
-    if keyless.is_empty() {
-        return Ok(None);
-    }
-    let tried = turn.txn.insert(&keyless).await?;
-    Ok(match tried.first() {
-        Some(Started::New(tried)) => {
-            turn.txn.delete(&[*tried]).await?;
-            None
-        }
-        Some(Started::Duplicate(holder)) => Some(*holder).filter(|holder| *holder != id),
-        None => None,
     })
 }
 

@@ -198,12 +198,38 @@ async fn open_reserved<T: Txn>(
             .iter()
             .any(|(id, copy)| *id == holder && copy.key == row.key && copy.machine == row.machine);
         if opens && let Some(at) = reserved.iter().position(|id| *id == holder) {
+            if let Some(other) = unique_holder(turn, row).await? {
+                *started = Started::Duplicate(other);
+                continue;
+            }
             reserved.swap_remove(at);
             turn.txn.open(holder, row).await?;
             *started = Started::New(holder);
         }
     }
     Ok(())
+}
+
+/// Who has the unique key of a row whose key is not in question: known by trying without the key.
+pub(crate) async fn unique_holder<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    row: &NewRow,
+) -> Result<Option<InstanceId>> {
+    if row.unique_key.is_none() {
+        return Ok(None);
+    }
+    let keyless = NewRow {
+        key: None,
+        ..row.clone()
+    };
+    Ok(match turn.txn.insert(&[keyless]).await?.first() {
+        Some(Started::New(tried)) => {
+            turn.txn.delete(&[*tried]).await?;
+            None
+        }
+        Some(Started::Duplicate(holder)) => Some(*holder),
+        None => None,
+    })
 }
 
 /// Hands new instances the signals that were held for their keys, in order, each judged now: by its time, and by the

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use abide_kernel::conformance::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
+use abide_kernel::conformance::roll::{LEASE, QUEUES, lanes, name, serves};
 use abide_kernel::model::{
-    Claim, Commit, Committed, Declared, Heartbeat, InstanceId, Json, Outcome, Start, Status,
-    WorkerId,
+    Claim, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Start, Status, WorkerId,
 };
 use abide_kernel::{Answer, ClaimRequest, Clock, NewWorker, Op, SweepRequest};
 
@@ -14,7 +13,7 @@ use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
 impl World {
     /// Does one thing.
     pub fn act(&mut self) {
-        match self.dice.below(100) {
+        match self.dice.below(128) {
             0..12 => self.start(),
             12..34 => self.claim(),
             34..60 => self.commit(),
@@ -29,7 +28,11 @@ impl World {
             93..95 => self.give_back(),
             95..96 => self.sign_off(),
             96..97 => self.sweep(),
-            97..98 => self.declare(),
+            97..99 => self.declare(),
+            99..119 => self.deliver(),
+            119..122 => self.cancel(),
+            122..125 => self.restart(),
+            125..126 => self.reserve(),
             _ => self.fail(),
         }
     }
@@ -38,6 +41,9 @@ impl World {
     pub fn begin(&mut self) {
         self.register();
         self.register();
+        for _ in 0..6 {
+            self.declare();
+        }
         self.start();
         self.start();
     }
@@ -85,10 +91,14 @@ impl World {
             for one in claimed {
                 assert_eq!(one.claim.worker(), self.workers[at].id);
                 self.check_joined(&one);
+                self.check_handed(&one);
                 self.workers[at].held.push(Held {
                     claim: one.claim,
                     step_seq: one.step_seq,
                     attempt: one.attempt,
+                    awaited: one.awaited.iter().map(|one| one.id).collect(),
+                    updates: one.updates.iter().map(|one| one.id).collect(),
+                    aside: one.aside,
                 });
             }
         }
@@ -216,19 +226,14 @@ impl World {
     }
 
     fn declare(&mut self) {
-        let (machine, version) = *self.dice.pick(&MACHINES);
-        self.tell(format!("{machine} {version} is declared"));
-        let declared = Declared {
-            machine: name(machine),
-            version,
-            first_step: name("first"),
-            queue: name(QUEUES[self.dice.below(2)]),
-            history: self.dice.chance(90),
-            contract: None,
-        };
+        let (machine, contract) = self.dice.some_declaration();
+        self.tell(format!(
+            "{} {} is declared",
+            machine.machine, machine.version
+        ));
         let declare = Op::Declare {
-            machines: vec![declared],
-            contracts: Vec::new(),
+            machines: vec![machine],
+            contracts: contract.into_iter().collect(),
         };
         self.send([declare].into());
     }
@@ -264,6 +269,9 @@ impl World {
                 serves: serves(),
             },
             Op::Start(vec![start.clone()]),
+            Op::Deliver(self.some_deliveries()),
+            Op::Cancel(vec![self.some_cancel()]),
+            Op::Restart(vec![self.some_restart()]),
             Op::Claim(request),
             Op::Renew {
                 worker,

@@ -14,6 +14,17 @@ impl World {
         self.dice.some_commit(claim, room)
     }
 
+    /// Something that a worker which knows what it was given would commit.
+    fn some_commit_of(&mut self, held: &Held) -> Commit {
+        let mut commit = self.some_commit(&held.claim);
+        if held.aside || !held.updates.is_empty() {
+            commit.outcome = self.dice.some_answer(&held.updates, commit.outcome);
+        }
+        // Who was claimed for updates alone has no step to go on with.
+        commit.keep &= !held.aside;
+        commit
+    }
+
     pub fn commit(&mut self) {
         let busy = |worker: &Worker| !worker.held.is_empty();
         let Some(at) = self.workers.iter().position(busy) else {
@@ -27,10 +38,7 @@ impl World {
             let most = self.workers[at].held.len();
             held.push(self.workers[at].held.swap_remove(self.dice.below(most)));
         }
-        let commits: Vec<Commit> = held
-            .iter()
-            .map(|one| self.some_commit(&one.claim))
-            .collect();
+        let commits: Vec<Commit> = held.iter().map(|one| self.some_commit_of(one)).collect();
         let outcomes: Vec<Outcome> = commits.iter().map(|one| one.outcome.clone()).collect();
         let told: Vec<String> = commits
             .iter()
@@ -94,14 +102,23 @@ impl World {
             let id = one.claim.id();
             match answer {
                 Committed::Moved(_) | Committed::Kept(_) => {
-                    self.check_told(id, one.step_seq, one.attempt);
+                    self.check_consumed(&one, &outcome);
+                    let went_on = !matches!(outcome, Outcome::Answer { then: None, .. });
+                    if went_on {
+                        self.check_told(id, one.step_seq, one.attempt);
+                    }
                     self.taken.push((again(&one.claim), outcome));
                     if let Committed::Kept(claim) = answer {
                         assert!(
                             !self.is_granted(&claim),
                             "{claim:?} is kept and was claimed anew"
                         );
-                        (one.claim, one.step_seq, one.attempt) = (claim, one.step_seq + 1, 0);
+                        one.claim = claim;
+                        one.updates.clear();
+                        if went_on {
+                            (one.step_seq, one.attempt) = (one.step_seq + 1, 0);
+                            one.awaited.clear();
+                        }
                         self.workers[at].held.push(one);
                     }
                 }

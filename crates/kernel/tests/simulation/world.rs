@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::conformance::dice::Dice;
-use abide_kernel::conformance::invariants;
+use abide_kernel::conformance::{inboxes, invariants};
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
-    Claim, Claimed, Epoch, Happening, Instance, InstanceId, Limits, Outcome, Timestamp, WorkerId,
+    Claim, Claimed, Command, CommandId, Epoch, Happening, Instance, InstanceId, Limits, Outcome,
+    Timestamp, WorkerId,
 };
 use abide_kernel::{Answer, Clock, Cursor, Error, Filter, ManualClock, Op, Store, SweepRequest};
 use futures_util::FutureExt;
 
 /// A small limit, so that a batch over it is cheap.
 pub const BATCH_MOST: usize = 40;
+/// Inboxes that get full.
+const INBOX_MOST: usize = 9;
 
 pub struct World {
     pub dice: Dice,
@@ -32,7 +35,7 @@ pub struct World {
     /// Every worker that was ever registered.
     known: BTreeSet<WorkerId>,
     /// The instances when they were last looked at.
-    seen: BTreeMap<InstanceId, Instance>,
+    pub seen: BTreeMap<InstanceId, Instance>,
     tells: bool,
     pub trace: Vec<String>,
 }
@@ -49,6 +52,12 @@ pub struct Held {
     pub claim: Claim,
     pub step_seq: u32,
     pub attempt: u32,
+    /// The signals that the step was handed.
+    pub awaited: Vec<CommandId>,
+    /// The updates that go first.
+    pub updates: Vec<CommandId>,
+    /// Whether there is no step to run.
+    pub aside: bool,
 }
 
 /// What a caller hears of its request.
@@ -67,6 +76,7 @@ impl World {
         let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
         let limits = Limits {
             batch_entries: BATCH_MOST,
+            inbox_pending: INBOX_MOST,
             ..Limits::default()
         };
         Self {
@@ -135,6 +145,7 @@ impl World {
     pub fn snapshot(&self) -> impl PartialEq + std::fmt::Debug + use<> {
         (
             self.instances(),
+            self.records(),
             now(self.store.workers()).unwrap(),
             now(self.store.next_due()).unwrap(),
         )
@@ -143,6 +154,10 @@ impl World {
     pub fn instances(&self) -> Vec<Instance> {
         let page = now(self.store.list(&Filter::default(), None, usize::MAX)).unwrap();
         page.items
+    }
+
+    pub fn records(&self) -> Vec<Command> {
+        now(invariants::records(&self.store)).unwrap()
     }
 
     /// Checks that a step whose commit was acknowledged is in the history.
@@ -171,6 +186,10 @@ impl World {
     /// Checks that a parent is handed all the children it has spawned, and no others.
     pub fn check_joined(&self, claimed: &Claimed) {
         let id = claimed.claim.id();
+        if claimed.aside {
+            assert!(claimed.children.is_empty(), "{id} does not join yet");
+            return;
+        }
         let entries = now(invariants::history(&self.store, id)).unwrap();
         let spawned = entries.iter().rev().find_map(|entry| match entry.what {
             Happening::ChildrenSpawned { barrier, count, .. } => Some((barrier, count as usize)),
@@ -193,6 +212,8 @@ impl World {
     pub fn check(&mut self) {
         let instances = self.instances();
         let mut found = invariants::of_rows(&instances, true);
+        found.extend(inboxes::of_messages(&instances, &self.records(), true));
+        found.extend(now(invariants::examined(&self.store)).unwrap());
         for instance in &instances {
             if self.seen.get(&instance.id) != Some(instance) {
                 let entries = now(invariants::history(&self.store, instance.id)).unwrap();
@@ -214,6 +235,7 @@ impl World {
     /// Ends all that is left, and sweeps it: nothing may be stuck, and nothing may stay.
     pub fn finish(&mut self) {
         self.tell("everything is driven to its end".into());
+        self.cancel_reserved();
         for _ in 0..1000 {
             self.clock.advance(Duration::from_secs(3600));
             self.run([Op::Reclaim { limit: 1000 }, Op::Fire { limit: 1000 }].into())

@@ -85,7 +85,10 @@ fn write_all(statement: &mut CachedStatement<'_>, commands: &[Command]) -> Resul
             command.rejection.map(Rejection::code),
             command.source.as_deref(),
             command.error.as_deref(),
-            command.validation_errors.as_ref().map(|errors| errors.as_str()),
+            command
+                .validation_errors
+                .as_ref()
+                .map(|errors| errors.as_str()),
             command.result.as_ref().map(|result| result.as_str()),
             command.arguments.as_str(),
         ])?)?;

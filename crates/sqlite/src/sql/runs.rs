@@ -10,8 +10,7 @@ use crate::cells;
 use crate::columns::{from_scopes, is_behind};
 
 /// By primary key.
-pub(crate) const FIND_ID: &str =
-    "select id, key, partition_key from abide_instances where id = ?1";
+pub(crate) const FIND_ID: &str = "select id, key, partition_key from abide_instances where id = ?1";
 
 /// By `abide_key`, its last entry for the key.
 pub(crate) const FIND_KEY: &str = "
@@ -47,8 +46,7 @@ pub(crate) const NEWEST: &str = "
     where first_id = ?1 and first_id is not null order by id desc limit 1";
 
 /// By primary key: the chain's first run, when there is no other.
-pub(crate) const FIRST: &str =
-    "select id from abide_instances where id = ?1 and first_id is null";
+pub(crate) const FIRST: &str = "select id from abide_instances where id = ?1 and first_id is null";
 
 /// The newest run of each of these chains, as chain and run.
 pub(crate) fn newest(

@@ -1,0 +1,128 @@
+//! Tests that are programs of their own, which are also the workers that they start and kill.
+
+use std::panic::AssertUnwindSafe;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use abide::{Abide, EngineBuilder};
+use futures_util::future::LocalBoxFuture;
+
+/// Set to `url|name|lease in ms`, it makes the program a worker.
+const WORKER: &str = "ABIDE_TEST_WORKER";
+
+/// A test of such a program.
+pub struct Test {
+    pub name: &'static str,
+    pub run: fn() -> LocalBoxFuture<'static, ()>,
+}
+
+/// What `main` of such a program does: it is a worker that has that code, or runs the tests that the arguments do not
+/// filter out, each for no longer than `patience`.
+pub fn main(
+    tests: &[Test],
+    patience: Duration,
+    code: impl FnOnce(EngineBuilder) -> EngineBuilder,
+) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    match std::env::var(WORKER) {
+        Ok(given) => {
+            runtime.block_on(work(&given, code));
+            ExitCode::SUCCESS
+        }
+        Err(_) => test(tests, patience, &runtime),
+    }
+}
+
+fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let asks = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let filters: Vec<_> = arguments
+        .iter()
+        .filter(|one| !one.starts_with('-'))
+        .collect();
+    let wanted = tests.iter().filter(|test| {
+        filters.is_empty()
+            || filters
+                .iter()
+                .any(|filter| test.name.contains(filter.as_str()))
+    });
+    if asks("--list") {
+        let listed = wanted.filter(|_| !asks("--ignored"));
+        listed.for_each(|test| println!("{}: test", test.name));
+        return ExitCode::SUCCESS;
+    }
+    let (mut passed, mut failed) = (0, 0);
+    for test in wanted {
+        let begun = Instant::now();
+        let run = AssertUnwindSafe(|| {
+            runtime.block_on(async { tokio::time::timeout(patience, (test.run)()).await.unwrap() });
+        });
+        let (count, how) = match std::panic::catch_unwind(run) {
+            Ok(()) => (&mut passed, "ok"),
+            Err(_) => (&mut failed, "FAILED"),
+        };
+        *count += 1;
+        println!(
+            "test {} ... {how} ({:.1} s)",
+            test.name,
+            begun.elapsed().as_secs_f64()
+        );
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Is a worker, until it is killed or the test that started it is gone.
+async fn work(given: &str, code: impl FnOnce(EngineBuilder) -> EngineBuilder) {
+    let [url, name, lease] = given.split('|').collect::<Vec<_>>()[..] else {
+        panic!("{WORKER} is not url|name|lease: {given}");
+    };
+    let abide = Abide::open(url).await.unwrap();
+    let lease = Duration::from_millis(lease.parse().unwrap());
+    let engine = code(abide.engine().name(name).lease(lease));
+    let engine = engine.start().await.unwrap();
+    // The other end of this pipe is the test's.
+    let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    let _ = ended.await.unwrap();
+    engine.shutdown().await;
+}
+
+/// A worker process. Killed when dropped.
+pub struct Worker(Child);
+
+impl Worker {
+    pub fn start(url: &str, name: &str, lease: Duration) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .env(WORKER, format!("{url}|{name}|{}", lease.as_millis()))
+            .stdin(Stdio::piped())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    /// `kill -9`
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Lets it finish in order.
+    pub fn stop(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,251 @@
+//! Signals from many senders to many instances, while one of two worker processes is killed with `kill -9` and started
+//! again throughout: each signal is applied exactly once.
+//!
+//! Like `killed`, not a test of the usual harness: this program is also the workers that it kills.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what is in memory dies with its process"
+    )
+)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use abide::{CommandFilter, CommandStatus, Context, Happening, InstanceId, Machine, Outcome};
+use abide::{Signal, Status, Step, done, millis, next, spec};
+use common::Lab;
+use common::processes::{self, Test, Worker};
+
+/// How many instances there are, and how often each of them waits.
+const INSTANCES: usize = 200;
+const WAITS: usize = 100;
+/// How many send at the same time, and how many signals go in one call.
+const SENDERS: usize = 16;
+const IN_A_CALL: usize = 25;
+/// How long all of it may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits for one signal after the other, each with a name of its own.
+struct Listener;
+
+#[derive(Step)]
+enum At {
+    Wait,
+    Take,
+}
+
+fn name(wait: usize) -> String {
+    format!("signal-{wait}")
+}
+
+impl Machine for Listener {
+    const NAME: &'static str = "listener";
+    type Step = At;
+    type State = Vec<u64>;
+    type Output = Vec<u64>;
+
+    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        let wait = ctx.state().len();
+        match at {
+            At::Wait => ctx.wait_for(name(wait)).then(At::Take),
+            At::Take => {
+                let [signal] = ctx.signals() else {
+                    return abide::stop(format!("handed {} signals", ctx.signals().len()));
+                };
+                let [value] = signal.arguments.to::<[u64; 1]>()?;
+                ctx.state_mut().push(value);
+                if wait + 1 < WAITS {
+                    next(At::Wait)
+                } else {
+                    done(ctx.state().clone())
+                }
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    processes::main(TESTS, PATIENCE, |engine| {
+        engine.machine(Listener).queue("default", 200)
+    })
+}
+
+const TESTS: &[Test] = &[
+    #[cfg(feature = "sqlite")]
+    Test {
+        name: "sqlite_applies_each_of_twenty_thousand_signals_once",
+        run: || Box::pin(async { storm(Lab::sqlite().await).await }),
+    },
+    #[cfg(feature = "postgres")]
+    Test {
+        name: "postgres_applies_each_of_twenty_thousand_signals_once",
+        run: || Box::pin(async { storm(Lab::postgres().await).await }),
+    },
+];
+
+/// What the signal for a wait of an instance is sent with.
+fn value(instance: usize, wait: usize) -> u64 {
+    (instance * WAITS + wait) as u64
+}
+
+async fn storm(lab: Lab) {
+    // rules 1.1, 4.1, 5.3, 7.1, 7.3, 7.6 and 11.3
+    let begun = Instant::now();
+    let starts = (0..INSTANCES).map(|n| spec(Listener, Vec::new()).key(format!("listener:{n}")));
+    let started = lab.start_all(starts).await.unwrap();
+    let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
+    let over = Arc::new(AtomicBool::new(false));
+    let kills = tokio::spawn(kill_again_and_again(lab.url().to_owned(), over.clone()));
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|sender| tokio::spawn(send(lab.clone(), sender)))
+        .collect();
+    let mut again = 0;
+    for sender in senders {
+        again += sender.await.unwrap();
+    }
+    let sent = begun.elapsed();
+    for id in &ids {
+        ended(&lab, *id).await;
+    }
+    let took = begun.elapsed();
+    over.store(true, Ordering::SeqCst);
+    let kills = kills.await.unwrap();
+    let reclaimed = audit(&lab, &ids).await;
+    println!(
+        "     {} signals, {again} of them sent twice, sent in {:.1} s and applied in {:.1} s; {kills} kills, {reclaimed} \
+         steps taken back; audited in {:.1} s",
+        INSTANCES * WAITS,
+        sent.as_secs_f64(),
+        took.as_secs_f64(),
+        (begun.elapsed() - took).as_secs_f64(),
+    );
+}
+
+/// One worker lives throughout; the other is killed and started again until all is over. How often it was.
+async fn kill_again_and_again(url: String, over: Arc<AtomicBool>) -> usize {
+    let lease = Duration::from_secs(2);
+    let steady = Worker::start(&url, "steady", Duration::from_secs(30));
+    let mut kills = 0;
+    let mut worker = Worker::start(&url, "w0", lease);
+    while !over.load(Ordering::SeqCst) {
+        // Never the same span, so that it dies in ever other moments.
+        tokio::time::sleep(millis(400 + kills as u64 * 137 % 500)).await;
+        worker.kill();
+        kills += 1;
+        // Half of them come back under their name and take up at once what they held; the others leave it to the lease.
+        let name = if kills % 2 == 0 { kills } else { kills - 1 };
+        worker = Worker::start(&url, &format!("w{name}"), lease);
+    }
+    worker.stop();
+    steady.stop();
+    kills
+}
+
+/// Sends its share of the signals, some of them twice; how many.
+async fn send(lab: Lab, sender: usize) -> usize {
+    let mut again = 0;
+    // Each sender has waits of its own, of every instance, so that they come in no order.
+    for wait in (sender..WAITS).step_by(SENDERS) {
+        let instances: Vec<usize> = (0..INSTANCES).collect();
+        for some in instances.chunks(IN_A_CALL) {
+            let letters = |some: &[usize]| {
+                let letter = |n: &usize| {
+                    let letter = letter(*n, wait);
+                    letter.dedup(format!("{n}-{wait}")).source(format!("sender {sender}"))
+                };
+                some.iter().map(letter).collect::<Vec<_>>()
+            };
+            let first = lab.signal_all(letters(some)).await.unwrap();
+            assert!(first.iter().all(|one| !one.as_ref().unwrap().duplicate));
+            let twice: Vec<usize> = some.iter().copied().filter(|n| (n + wait) % 5 == 0).collect();
+            let second = lab.signal_all(letters(&twice)).await.unwrap();
+            assert!(second.iter().all(|one| one.as_ref().unwrap().duplicate));
+            again += twice.len();
+        }
+    }
+    again
+}
+
+fn letter(instance: usize, wait: usize) -> abide::Letter {
+    // A signal's name lives as long as the program; there are a hundred of them.
+    static SIGNALS: LazyLock<Vec<Signal<u64>>> = LazyLock::new(|| {
+        (0..WAITS)
+            .map(|wait| Signal::new(name(wait).leak()))
+            .collect()
+    });
+    let to = format!("listener:{instance}");
+    abide::letter(to, SIGNALS[wait], &value(instance, wait))
+}
+
+/// Waits until an instance has ended, for as long as anything happens at all.
+async fn ended(lab: &Lab, id: InstanceId) {
+    while !lab.now(id).await.status.is_terminal() {
+        tokio::time::sleep(millis(20)).await;
+    }
+}
+
+/// Each instance has taken its own signals, each once and in the order in which it waited; none is left.
+async fn audit(lab: &Lab, ids: &[InstanceId]) -> usize {
+    let mut reclaimed = 0;
+    let mut applied = BTreeSet::new();
+    for (n, id) in ids.iter().enumerate() {
+        let row = lab.now(*id).await;
+        assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
+        let taken: Vec<u64> = row.result.unwrap().to().unwrap();
+        assert!(taken.into_iter().eq((0..WAITS).map(|wait| value(n, wait))));
+        assert_eq!((row.inbox.signals, row.inbox.sequence.0), (0, WAITS as i64));
+        let mut told = 0;
+        for entry in lab.events(*id).await {
+            match entry.what {
+                Happening::SignalApplied { command_id, .. } => {
+                    assert!(applied.insert(command_id), "{command_id} was applied twice");
+                    told += 1;
+                }
+                Happening::Reclaimed { .. } => reclaimed += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(told, WAITS);
+    }
+    for (status, expected) in [
+        (CommandStatus::Applied, INSTANCES * WAITS),
+        (CommandStatus::Received, 0),
+        (CommandStatus::Discarded, 0),
+        (CommandStatus::Rejected, 0),
+    ] {
+        let filter = CommandFilter {
+            status: Some(status),
+            ..CommandFilter::default()
+        };
+        let (mut count, mut before) = (0, None);
+        loop {
+            let page = lab.list_commands(&filter, before, 5_000).await.unwrap();
+            count += page.items.len();
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(count, expected, "{status}");
+    }
+    let diagnosis = lab.doctor().await.unwrap();
+    assert_eq!((diagnosis.examined, diagnosis.findings), (INSTANCES, vec![]));
+    reclaimed
+}

@@ -1,0 +1,96 @@
+//! Sending an update and asking for its answer: at once, later, from elsewhere.
+
+use abide::{SendError, UpdateError, hours, millis};
+
+use crate::common::Lab;
+use crate::{ADD, Books, SHUT, SLOW, Till, books, engine, standing};
+
+on_every_store! {
+    async fn an_answer_can_be_asked_for_later_by_its_id_from_anywhere(lab: Lab) {
+        // rule 9.1
+        let till = Till::new();
+        let engine = engine(&lab, &till).await;
+        let order = standing(&lab, &till, "waits").await;
+        let asked = lab.update(&order, ADD, &5).accepted().await.unwrap();
+        assert_eq!(lab.asked::<i64>(asked.id()).answer().await.unwrap(), 5);
+        let outside = lab.again().await;
+        assert_eq!(outside.asked::<i64>(asked.id()).answer().await.unwrap(), 5);
+        lab.signal(&order, SHUT, &()).await.unwrap();
+        lab.came_to(&order).await;
+        assert_eq!(outside.asked::<i64>(asked.id()).answer().await.unwrap(), 5, "after its end too");
+        let nothing = lab.asked::<i64>(abide::CommandId(999_999));
+        assert!(nothing.record().await.unwrap().is_none());
+        assert!(matches!(nothing.answer().await, Err(UpdateError::Gone { .. })));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn who_waits_in_another_process_is_told_too(lab: Lab) {
+        // rules 6.6 and 9.1
+        let till = Till::new();
+        let engine = lab.engine().poll(hours(1)).machine(till.clone()).start().await.unwrap();
+        let order = standing(&lab, &till, "waits").await;
+        let outside = lab.again().await;
+        for n in 1..=5 {
+            assert_eq!(outside.update(&order, ADD, &1).await.unwrap(), n);
+        }
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn whose_patience_is_spent_is_told_and_the_update_is_answered_all_the_same(lab: Lab) {
+        // rule 9.1
+        let till = Till::new();
+        let engine = engine(&lab, &till).await;
+        let order = standing(&lab, &till, "waits").await;
+        let error = lab.update(&order, SLOW, &5).within_time(millis(30)).await.unwrap_err();
+        let UpdateError::NotYet { id } = error else { panic!("{error}") };
+        assert!(error.to_string().contains(&id.to_string()), "{error}");
+        let again = lab.asked::<i64>(id);
+        assert!(matches!(again.answer_within(millis(10)).await, Err(UpdateError::NotYet { .. })));
+        till.gate.open();
+        assert_eq!(again.answer().await.unwrap(), 5);
+        assert_eq!(lab.now(order.id()).await.state.to::<Books>().unwrap().entries, [5]);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn without_an_engine_it_is_accepted_and_not_answered_until_there_is_one(lab: Lab) {
+        // rules 1.1 and 9.1
+        let till = Till::new();
+        let order = lab.start(till.clone(), books("waits")).key("order:1").await.unwrap();
+        let asked = lab.update("order:1", ADD, &5).accepted().await.unwrap();
+        assert!(matches!(asked.answer_within(millis(30)).await, Err(UpdateError::NotYet { .. })));
+        assert_eq!(asked.record().await.unwrap().unwrap().status.name(), "accepted");
+        assert_eq!(lab.now(order.id()).await.inbox.updates, 1);
+        let engine = engine(&lab, &till).await;
+        assert_eq!(asked.answer().await.unwrap(), 5);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_request_id_makes_it_one_update_with_one_answer(lab: Lab) {
+        // rule 9.3
+        let till = Till::new();
+        let engine = engine(&lab, &till).await;
+        let order = standing(&lab, &till, "waits").await;
+        let add = |amount: i64| lab.update("waits", ADD, &amount).request_id("r-1");
+        assert_eq!(add(5).await.unwrap(), 5);
+        lab.update("waits", ADD, &1).await.unwrap();
+        assert_eq!(add(5).await.unwrap(), 5, "the answer that it had");
+        assert!(add(5).accepted().await.unwrap().receipt().unwrap().duplicate);
+        let error = add(6).await.unwrap_err();
+        let UpdateError::Send(SendError::Rejected(rejected)) = error else { panic!("{error}") };
+        assert_eq!(rejected.why.outcome(), "rejected_conflicting_duplicate");
+        // A signal's dedup key is another thing.
+        assert!(!lab.signal("waits", SHUT, &()).dedup("r-1").await.unwrap().duplicate);
+        lab.came_to(&order).await;
+        assert_eq!(add(5).await.unwrap(), 5, "after its end too");
+        assert_eq!(till.log.read(), [5, 1]);
+        engine.shutdown().await;
+    }
+}

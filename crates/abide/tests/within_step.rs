@@ -1,0 +1,387 @@
+//! Steps that write rows of their own in the transaction that their outcome is committed in.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+
+#![cfg(any(feature = "sqlite", feature = "postgres"))]
+
+#[allow(
+    unused_macros,
+    reason = "the two databases have interfaces of their own"
+)]
+mod common;
+
+use abide::{Abide, Context, Limits, Outcome, Signal, Status, done, next, spec};
+use common::{At, Gate, Lab, Script, eventually};
+use serde_json::json;
+
+const GO: Signal<()> = Signal::new("go");
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_in_memory_has_none_and_says_so() {
+    // rule 17.2
+    let lab = Lab::memory().await;
+    let code = Script::waiting(|_, ctx| {
+        Box::pin(async move {
+            let opened = ctx.transaction::<abide::sqlite::StepTransaction>().await;
+            drop(opened?);
+            done(json!(null))
+        })
+    });
+    let engine = lab.engine().machine(code).start().await.unwrap();
+    let order = lab.start(Script::any(), json!(null)).await.unwrap();
+    let error = lab.failed_of(&order).await;
+    assert!(error.contains("transaction"), "{error}");
+    engine.shutdown().await;
+}
+
+/// The same tests for both databases: what opens a transaction, writes a row in it, and counts the rows.
+macro_rules! tests {
+    ($lab:expr) => {
+        use super::*;
+
+        /// Writes a row, and goes on as said.
+        async fn write(ctx: &Context<Script>, row: i64, outcome: Outcome<Script>) -> Outcome<Script> {
+            let transaction = begin(ctx).await?;
+            let transaction = insert(transaction, row).await;
+            ctx.commit_with(transaction, outcome)
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn rows_and_outcome_are_committed_together() {
+            // rules 1.1 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let code = Script::waiting(|at, ctx| {
+                Box::pin(async move {
+                    *ctx.state_mut() = json!(ctx.state().as_i64().unwrap() + 1);
+                    match at {
+                        At::One => write(ctx, 1, next(At::Two)).await,
+                        At::Two => {
+                            let waits = ctx.wait_for(GO).then(At::Three);
+                            write(ctx, 2, waits).await
+                        }
+                        At::Three => {
+                            assert!(ctx.got(GO));
+                            write(ctx, 3, done(ctx.state().clone())).await
+                        }
+                    }
+                })
+            });
+            let engine = lab.engine().machine(code).start().await.unwrap();
+            let order = lab.start(Script::any(), json!(0)).key("k").await.unwrap();
+            lab.until_status(order.id(), Status::AwaitingSignal).await;
+            assert_eq!(rows(&lab).await, [1, 2]);
+            lab.signal("k", GO, &()).await.unwrap();
+            assert_eq!(lab.came_to(&order).await, json!(3));
+            assert_eq!(rows(&lab).await, [1, 2, 3]);
+            let steps = lab.committed(order.id()).await;
+            assert_eq!(steps.len(), 3);
+            let sent = lab.commands("k", None, 1).await.unwrap().items;
+            assert_eq!(sent[0].status.name(), "applied");
+            assert_eq!(engine.stats().stale, 0);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn children_and_parents_are_told_as_ever() {
+            // rules 10.1, 10.2 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let code = Script::waiting(|at, ctx| {
+                Box::pin(async move {
+                    match at {
+                        At::One => {
+                            let child = |n| spec(Script::any(), json!(n)).step(At::Two);
+                            let spawned = ctx.spawn((10..15).map(child)).then(At::Three);
+                            write(ctx, 1, spawned).await
+                        }
+                        At::Two => {
+                            let row = ctx.state().as_i64().unwrap();
+                            write(ctx, row, done(json!(row))).await
+                        }
+                        At::Three => done(json!(ctx.children().len())),
+                    }
+                })
+            });
+            let engine = lab.engine().machine(code).start().await.unwrap();
+            let order = lab.start(Script::any(), json!(0)).await.unwrap();
+            assert_eq!(lab.came_to(&order).await, json!(5));
+            assert_eq!(rows(&lab).await, [1, 10, 11, 12, 13, 14]);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_step_that_fails_after_writing_leaves_nothing() {
+            // rules 5.2 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let code = Script::waiting(|_, ctx| {
+                Box::pin(async move {
+                    let transaction = begin(ctx).await?;
+                    let transaction = insert(transaction, 1).await;
+                    match ctx.state().as_str().unwrap() {
+                        "error" => {
+                            drop(transaction);
+                            Err("no".into())
+                        }
+                        "panic" => panic!("no"),
+                        "forgets" => {
+                            drop(transaction);
+                            done(json!("nothing was written"))
+                        }
+                        // The error goes before the transaction.
+                        _ => ctx.commit_with(transaction, Err("no".into())),
+                    }
+                })
+            });
+            let engine = lab.engine().machine(code).start().await.unwrap();
+            for how in ["error", "panic", "either"] {
+                let order = lab.start(Script::any(), json!(how)).await.unwrap();
+                assert!(lab.failed_of(&order).await.contains("no"));
+            }
+            let order = lab.start(Script::any(), json!("forgets")).await.unwrap();
+            lab.came_to(&order).await;
+            assert_eq!(rows(&lab).await, []);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_worker_that_has_lost_its_claim_commits_none_of_its_rows() {
+            // rules 1.3 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let gate = Gate::closed();
+            let at_gate = gate.clone();
+            let code = Script::waiting(move |_, ctx| {
+                let gate = at_gate.clone();
+                Box::pin(async move {
+                    // The others write meanwhile, so the transaction is opened when they have.
+                    gate.pass().await;
+                    write(ctx, 1, done(json!("in vain"))).await
+                })
+            });
+            let engine = lab.engine().machine(code).start().await.unwrap();
+            let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
+            gate.reached_by(1).await;
+            lab.cancel("k", "taken away").await.unwrap();
+            gate.open();
+            eventually("it to be told", async || engine.stats().stale == 1).await;
+            assert_eq!(rows(&lab).await, []);
+            assert_eq!(lab.now(order.id()).await.status, Status::Cancelled);
+            // The engine is as well as before.
+            let other = lab.start(Script::any(), json!(null)).await.unwrap();
+            assert_eq!(lab.came_to(&other).await, json!("in vain"));
+            assert_eq!(rows(&lab).await, [1]);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn an_outcome_that_is_refused_takes_the_rows_with_it_and_goes_to_the_error_handler() {
+            // rules 4.2 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let limits = Limits { state_bytes: 100, ..Limits::default() };
+            let lab = lab.opened(Abide::options().limits(limits)).await;
+            let code = Script::waiting(|_, ctx| {
+                Box::pin(async move {
+                    *ctx.state_mut() = json!("x".repeat(1_000));
+                    write(ctx, 1, next(At::Two)).await
+                })
+            });
+            let engine = lab.engine().machine(code).start().await.unwrap();
+            let order = lab.start(Script::any(), json!(null)).await.unwrap();
+            let error = lab.failed_of(&order).await;
+            assert!(error.contains("state_bytes"), "{error}");
+            assert_eq!(rows(&lab).await, []);
+            assert_eq!(engine.stats().refused, 1);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_row_that_the_database_refuses_is_an_error_of_the_step_like_any_other() {
+            // rules 5.2 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let code = Script::waiting(|_, ctx| {
+                Box::pin(async move {
+                    let transaction = begin(ctx).await?;
+                    let transaction = try_insert(transaction, 7).await?;
+                    ctx.commit_with(transaction, done(json!("written")))
+                })
+            });
+            let engine = lab.engine().machine(code).start().await.unwrap();
+            let first = lab.start(Script::any(), json!(null)).await.unwrap();
+            assert_eq!(lab.came_to(&first).await, json!("written"));
+            let second = lab.start(Script::any(), json!(null)).await.unwrap();
+            lab.failed_of(&second).await;
+            assert_eq!(rows(&lab).await, [7]);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn engines_that_die_again_and_again_write_each_row_once() {
+            // rules 1.1, 5.3 and 17.2: the rows have no key that would tell a second one from the first.
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let code = || {
+                Script::waiting(|_, ctx| {
+                    Box::pin(async move {
+                        let at = ctx.state().as_i64().unwrap();
+                        if at % 100 == 30 {
+                            return done(json!(at));
+                        }
+                        *ctx.state_mut() = json!(at + 1);
+                        let transaction = begin(ctx).await?;
+                        let transaction = count(transaction, at).await;
+                        ctx.commit_with(transaction, next(At::One))
+                    })
+                })
+            };
+            let starts = (0..10).map(|n| spec(Script::any(), json!(n * 100)));
+            let started = lab.start_all(starts).await.unwrap();
+            let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
+            for round in 1..=5 {
+                let doomed = lab.doomed(move |engine| engine.name("w").machine(code())).await;
+                let steps = 20 + round * 7;
+                eventually("some steps", async || {
+                    let left = lab.depths().await.unwrap();
+                    doomed.stats().committed >= steps || left.iter().map(|one| one.count).sum::<u64>() == 0
+                }).await;
+                doomed.die().await;
+            }
+            let engine = lab.engine().name("w").machine(code()).start().await.unwrap();
+            lab.all_done(&ids).await;
+            let mut expected: Vec<i64> = (0..10).flat_map(|n| n * 100..n * 100 + 30).collect();
+            expected.sort_unstable();
+            assert_eq!(counted(&lab).await, expected);
+            engine.shutdown().await;
+        }
+    };
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use abide::Error;
+    use abide::sqlite::StepTransaction;
+    use abide::sqlite::rusqlite::Connection;
+
+    tests!(Lab::sqlite().await);
+
+    fn connection(lab: &Lab) -> Connection {
+        let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
+        mine.busy_timeout(abide::secs(10)).unwrap();
+        mine
+    }
+
+    async fn prepare(lab: &Lab) {
+        connection(lab)
+            .execute_batch("create table written (id integer primary key); create table counted (id integer)")
+            .unwrap();
+    }
+
+    async fn begin(ctx: &Context<Script>) -> Result<StepTransaction, Error> {
+        ctx.transaction().await
+    }
+
+    async fn try_insert(
+        mut transaction: StepTransaction,
+        row: i64,
+    ) -> Result<StepTransaction, abide::BoxError> {
+        transaction.with(|db| db.execute("insert into written values (?1)", [row]))?;
+        Ok(transaction)
+    }
+
+    async fn insert(transaction: StepTransaction, row: i64) -> StepTransaction {
+        try_insert(transaction, row).await.unwrap()
+    }
+
+    async fn count(mut transaction: StepTransaction, row: i64) -> StepTransaction {
+        let written = transaction.with(|db| db.execute("insert into counted values (?1)", [row]));
+        written.unwrap();
+        transaction
+    }
+
+    fn ids(lab: &Lab, sql: &str) -> Vec<i64> {
+        let mine = connection(lab);
+        let mut statement = mine.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    async fn rows(lab: &Lab) -> Vec<i64> {
+        ids(lab, "select id from written order by id")
+    }
+
+    async fn counted(lab: &Lab) -> Vec<i64> {
+        ids(lab, "select id from counted order by id")
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use abide::Error;
+    use abide::postgres::StepTransaction;
+    use abide::postgres::tokio_postgres::{Client, NoTls, connect};
+
+    tests!(Lab::postgres().await);
+
+    async fn connection(lab: &Lab) -> Client {
+        let (mine, driver) = connect(lab.url(), NoTls).await.unwrap();
+        tokio::spawn(driver);
+        mine
+    }
+
+    async fn prepare(lab: &Lab) {
+        let mine = connection(lab).await;
+        mine.batch_execute("create table written (id bigint primary key); create table counted (id bigint)")
+            .await
+            .unwrap();
+    }
+
+    async fn begin(ctx: &Context<Script>) -> Result<StepTransaction, Error> {
+        ctx.transaction().await
+    }
+
+    async fn try_insert(
+        transaction: StepTransaction,
+        row: i64,
+    ) -> Result<StepTransaction, abide::BoxError> {
+        transaction
+            .execute("insert into written values ($1)", &[&row])
+            .await?;
+        Ok(transaction)
+    }
+
+    async fn insert(transaction: StepTransaction, row: i64) -> StepTransaction {
+        try_insert(transaction, row).await.unwrap()
+    }
+
+    async fn count(transaction: StepTransaction, row: i64) -> StepTransaction {
+        transaction
+            .execute("insert into counted values ($1)", &[&row])
+            .await
+            .unwrap();
+        transaction
+    }
+
+    async fn ids(lab: &Lab, sql: &str) -> Vec<i64> {
+        let rows = connection(lab).await.query(sql, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn rows(lab: &Lab) -> Vec<i64> {
+        ids(lab, "select id from written order by id").await
+    }
+
+    async fn counted(lab: &Lab) -> Vec<i64> {
+        ids(lab, "select id from counted order by id").await
+    }
+}

@@ -1,0 +1,207 @@
+//! W3a: one parked instance, from the signal to the step that it wakes.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use abide::{Abide, Status};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::Notify;
+
+use super::engine;
+use crate::limits::mailbox::Mailbox;
+use crate::machines::{GO, Waker, now};
+use crate::rounds::middle;
+use crate::site::Site;
+use crate::table::{Floor, Measured};
+use crate::{Result, args};
+
+/// How many signals the median is of.
+const SIGNALS: usize = 200;
+/// The pause between two of them: so that each finds an idle system.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How much of what the database itself takes is allowed.
+const ALLOWED: f64 = 1.3;
+
+/// In one process.
+pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
+    let mut mailbox = Mailbox::create(site, 1).await?;
+    let limit = async || by_hand(&mut mailbox).await;
+    let abide = Abide::open(&site.fresh().await?).await?;
+    let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    let waker = Waker::new(move || {
+        let _ = told.send(Instant::now());
+    });
+    let engine = engine(&abide, waker).await?;
+    abide.start(Waker::default(), 0).key("waker").await?;
+    parked(&abide).await?;
+    let ours = async || {
+        let mut took = Vec::with_capacity(SIGNALS);
+        for _ in 0..SIGNALS {
+            let begun = Instant::now();
+            abide.signal("waker", GO, &1).await?;
+            let ran = woken.recv().await.ok_or("the engine is gone")?;
+            took.push(ran.saturating_duration_since(begun));
+            parked(&abide).await?;
+        }
+        Ok(median(took))
+    };
+    let round = middle(rounds, limit, ours).await?;
+    engine.shutdown().await;
+    abide.close().await;
+    Ok(round.measured("µs", Floor::AtMost(ALLOWED)))
+}
+
+/// Two rows, a commit, and a task that is told.
+async fn by_hand(mailbox: &mut Mailbox) -> Result<f64> {
+    let bell = Arc::new(Notify::new());
+    let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = bell.clone();
+    let waiter = tokio::spawn(async move {
+        loop {
+            waiting.notified().await;
+            if told.send(Instant::now()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut took = Vec::with_capacity(SIGNALS);
+    for _ in 0..SIGNALS {
+        tokio::time::sleep(PAUSE).await;
+        let begun = Instant::now();
+        mailbox.deliver(&[1]).await?;
+        bell.notify_one();
+        let ran = woken.recv().await.ok_or("the waiter is gone")?;
+        took.push(ran.saturating_duration_since(begun));
+    }
+    waiter.abort();
+    Ok(median(took))
+}
+
+/// Waits until the instance is parked again, and for a moment more.
+async fn parked(abide: &Abide) -> Result<()> {
+    for _ in 0..5_000 {
+        tokio::time::sleep(PAUSE).await;
+        let waker = abide.get("waker").await?.ok_or("it is gone")?;
+        if waker.status == Status::AwaitingSignal {
+            return Ok(());
+        }
+    }
+    Err("the instance does not park".into())
+}
+
+/// Between two processes.
+pub async fn between(site: &Site, rounds: usize) -> Result<Measured> {
+    if let Site::Sqlite(_) = site {
+        return Ok(Measured::Skipped(
+            "SQLite carries no word between processes: the file is looked at".to_owned(),
+        ));
+    }
+    let (mut mailbox, listening) = listened_to(site).await?;
+    let mut ear = Other::start(args::LISTEN, &listening).await?;
+    let limit = async || {
+        let mut took = Vec::with_capacity(SIGNALS);
+        for _ in 0..SIGNALS {
+            tokio::time::sleep(PAUSE).await;
+            let begun = now().as_micros();
+            mailbox.deliver(&[1]).await?;
+            mailbox.notify().await?;
+            took.push(ear.heard(begun).await?);
+        }
+        Ok(median(took))
+    };
+    let url = site.fresh().await?;
+    let abide = Abide::open(&url).await?;
+    abide.start(Waker::default(), 0).key("waker").await?;
+    let mut worker = Other::start(args::WORKER, &url).await?;
+    parked(&abide).await?;
+    let ours = async || {
+        let mut took = Vec::with_capacity(SIGNALS);
+        for _ in 0..SIGNALS {
+            let begun = now().as_micros();
+            abide.signal("waker", GO, &1).await?;
+            took.push(worker.heard(begun).await?);
+            parked(&abide).await?;
+        }
+        Ok(median(took))
+    };
+    let round = middle(rounds, limit, ours).await?;
+    abide.close().await;
+    Ok(round.measured("µs", Floor::AtMost(ALLOWED)))
+}
+
+/// A mailbox, and the database that it lies in.
+async fn listened_to(site: &Site) -> Result<(Mailbox, String)> {
+    let mailbox = Mailbox::create(site, 1).await?;
+    let url = site.last().ok_or("no database was made")?;
+    Ok((mailbox, url))
+}
+
+/// Another process, which prints the time whenever it was woken.
+struct Other {
+    #[expect(dead_code, reason = "held: killed when dropped")]
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    async fn start(as_what: &str, url: &str) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([as_what, url])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let out = child.stdout.take().ok_or("the process has no output")?;
+        let mut lines = BufReader::new(out).lines();
+        // The first line says that it is ready.
+        lines.next_line().await?.ok_or("the process ended")?;
+        Ok(Self { child, lines })
+    }
+
+    /// How long after that moment it was woken.
+    async fn heard(&mut self, begun: i64) -> Result<Duration> {
+        let line = self.lines.next_line().await?.ok_or("the process ended")?;
+        let micros = line.trim().parse::<i64>()?.saturating_sub(begun);
+        Ok(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
+    }
+}
+
+/// The other process of the limit: listens.
+pub async fn listen(url: &str) -> Result<()> {
+    let (client, mut connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
+            match message {
+                Some(Ok(tokio_postgres::AsyncMessage::Notification(_))) => {
+                    let _ = told.send(now().as_micros());
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return,
+            }
+        }
+    });
+    client.batch_execute("listen go").await?;
+    println!("ready");
+    while let Some(at) = heard.recv().await {
+        println!("{at}");
+    }
+    Ok(())
+}
+
+/// The other process of abide: an engine.
+pub async fn worker(url: &str) -> Result<()> {
+    let abide = Abide::open(url).await?;
+    let waker = Waker::new(|| println!("{}", now().as_micros()));
+    let _engine = engine(&abide, waker).await?;
+    println!("ready");
+    std::future::pending().await
+}
+
+fn median(mut took: Vec<Duration>) -> f64 {
+    took.sort_unstable();
+    let middle = took.get(took.len() / 2).copied().unwrap_or_default();
+    middle.as_secs_f64() * 1e6
+}
