@@ -71,7 +71,7 @@ impl Machine for Relay {
 }
 
 fn main() -> ExitCode {
-    processes::main(TESTS, PATIENCE, |engine| engine.machine(Relay))
+    processes::main(TESTS, PATIENCE, |engine, _| engine.machine(Relay))
 }
 
 const TESTS: &[Test] = &[

@@ -142,7 +142,9 @@ async fn audit(lab: &Lab, id: InstanceId) -> usize {
                 assert_eq!(wait_id, wait);
                 ended.push("deadline");
             }
-            Happening::SignalReceived { wait_id, .. } if Some(&wait_id) == wait.as_ref() => ended.push("signal"),
+            Happening::SignalReceived { wait_id, .. } if Some(&wait_id) == wait.as_ref() => {
+                ended.push("signal")
+            }
             Happening::SignalReceived { wait_id, .. } => drop(buffered.insert(wait_id, ())),
             Happening::StepCompleted { step, .. } if step.as_str() == "ended" => {
                 rounds.push(ended == ["deadline"]);
@@ -156,9 +158,17 @@ async fn audit(lab: &Lab, id: InstanceId) -> usize {
     let page = lab.commands(id, None, 2 * ROUNDS).await.unwrap();
     assert_eq!(page.items.len(), ROUNDS + 1);
     for record in page.items {
-        let round = record.name.as_str().strip_prefix("go-").map(|round| round.parse::<usize>().unwrap());
+        let round = record
+            .name
+            .as_str()
+            .strip_prefix("go-")
+            .map(|round| round.parse::<usize>().unwrap());
         let lost = round.is_some_and(|round| seen.0[round]);
-        let expected = if lost { CommandStatus::Discarded } else { CommandStatus::Applied };
+        let expected = if lost {
+            CommandStatus::Discarded
+        } else {
+            CommandStatus::Applied
+        };
         assert_eq!(record.status, expected, "{record:?}");
     }
     rounds.into_iter().filter(|late| *late).count()

@@ -8,7 +8,6 @@
     missing_docs,
     reason = "tests"
 )]
-
 #![cfg(any(feature = "sqlite", feature = "postgres"))]
 
 #[allow(
@@ -38,7 +37,7 @@ async fn the_store_in_memory_has_none_and_says_so() {
     let engine = lab.engine().machine(code).start().await.unwrap();
     let order = lab.start(Script::any(), json!(null)).await.unwrap();
     let error = lab.failed_of(&order).await;
-    assert!(error.contains("transaction"), "{error}");
+    assert!(error.contains("use SQLite or PostgreSQL"), "{error}");
     engine.shutdown().await;
 }
 
@@ -48,7 +47,11 @@ macro_rules! tests {
         use super::*;
 
         /// Writes a row, and goes on as said.
-        async fn write(ctx: &Context<Script>, row: i64, outcome: Outcome<Script>) -> Outcome<Script> {
+        async fn write(
+            ctx: &Context<Script>,
+            row: i64,
+            outcome: Outcome<Script>,
+        ) -> Outcome<Script> {
             let transaction = begin(ctx).await?;
             let transaction = insert(transaction, row).await;
             ctx.commit_with(transaction, outcome)
@@ -149,7 +152,7 @@ macro_rules! tests {
             }
             let order = lab.start(Script::any(), json!("forgets")).await.unwrap();
             lab.came_to(&order).await;
-            assert_eq!(rows(&lab).await, []);
+            assert_eq!(rows(&lab).await, [0; 0]);
             engine.shutdown().await;
         }
 
@@ -169,12 +172,16 @@ macro_rules! tests {
                 })
             });
             let engine = lab.engine().machine(code).start().await.unwrap();
-            let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
+            let order = lab
+                .start(Script::any(), json!(null))
+                .key("k")
+                .await
+                .unwrap();
             gate.reached_by(1).await;
             lab.cancel("k", "taken away").await.unwrap();
             gate.open();
             eventually("it to be told", async || engine.stats().stale == 1).await;
-            assert_eq!(rows(&lab).await, []);
+            assert_eq!(rows(&lab).await, [0; 0]);
             assert_eq!(lab.now(order.id()).await.status, Status::Cancelled);
             // The engine is as well as before.
             let other = lab.start(Script::any(), json!(null)).await.unwrap();
@@ -184,11 +191,58 @@ macro_rules! tests {
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn who_takes_over_writes_the_rows_and_not_who_was_taken_for_dead() {
+            // rules 1.3, 5.3 and 17.2
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            let code = |gate: &Gate, row: i64| {
+                let gate = gate.clone();
+                Script::waiting(move |_, ctx| {
+                    let gate = gate.clone();
+                    Box::pin(async move {
+                        gate.pass().await;
+                        write(ctx, row, done(json!(row))).await
+                    })
+                })
+            };
+            let (first_gate, second_gate) = (Gate::closed(), Gate::closed());
+            // With one place, so that it cannot claim anew what it has lost.
+            let first = lab
+                .engine()
+                .name("w")
+                .queue("default", 1)
+                .machine(code(&first_gate, 1));
+            let first = first.start().await.unwrap();
+            let order = lab.start(Script::any(), json!(null)).await.unwrap();
+            first_gate.reached_by(1).await;
+            // Another process takes the name, and with it all that the first one holds.
+            let second = lab
+                .again()
+                .await
+                .engine()
+                .name("w")
+                .machine(code(&second_gate, 2));
+            let second = second.start().await.unwrap();
+            second_gate.reached_by(1).await;
+            first_gate.open();
+            eventually("the first to be told", async || first.stats().stale == 1).await;
+            assert_eq!(rows(&lab).await, [0; 0]);
+            second_gate.open();
+            assert_eq!(lab.came_to(&order).await, json!(2));
+            assert_eq!(rows(&lab).await, [2]);
+            first.shutdown().await;
+            second.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn an_outcome_that_is_refused_takes_the_rows_with_it_and_goes_to_the_error_handler() {
             // rules 4.2 and 17.2
             let lab: Lab = $lab;
             prepare(&lab).await;
-            let limits = Limits { state_bytes: 100, ..Limits::default() };
+            let limits = Limits {
+                state_bytes: 100,
+                ..Limits::default()
+            };
             let lab = lab.opened(Abide::options().limits(limits)).await;
             let code = Script::waiting(|_, ctx| {
                 Box::pin(async move {
@@ -200,7 +254,7 @@ macro_rules! tests {
             let order = lab.start(Script::any(), json!(null)).await.unwrap();
             let error = lab.failed_of(&order).await;
             assert!(error.contains("state_bytes"), "{error}");
-            assert_eq!(rows(&lab).await, []);
+            assert_eq!(rows(&lab).await, [0; 0]);
             assert_eq!(engine.stats().refused, 1);
             engine.shutdown().await;
         }
@@ -249,15 +303,25 @@ macro_rules! tests {
             let started = lab.start_all(starts).await.unwrap();
             let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
             for round in 1..=5 {
-                let doomed = lab.doomed(move |engine| engine.name("w").machine(code())).await;
+                let doomed = lab
+                    .doomed(move |engine| engine.name("w").machine(code()))
+                    .await;
                 let steps = 20 + round * 7;
                 eventually("some steps", async || {
                     let left = lab.depths().await.unwrap();
-                    doomed.stats().committed >= steps || left.iter().map(|one| one.count).sum::<u64>() == 0
-                }).await;
+                    doomed.stats().committed >= steps
+                        || left.iter().map(|one| one.count).sum::<u64>() == 0
+                })
+                .await;
                 doomed.die().await;
             }
-            let engine = lab.engine().name("w").machine(code()).start().await.unwrap();
+            let engine = lab
+                .engine()
+                .name("w")
+                .machine(code())
+                .start()
+                .await
+                .unwrap();
             lab.all_done(&ids).await;
             let mut expected: Vec<i64> = (0..10).flat_map(|n| n * 100..n * 100 + 30).collect();
             expected.sort_unstable();
@@ -283,7 +347,9 @@ mod sqlite {
 
     async fn prepare(lab: &Lab) {
         connection(lab)
-            .execute_batch("create table written (id integer primary key); create table counted (id integer)")
+            .execute_batch(
+                "create table written (id integer primary key); create table counted (id integer)",
+            )
             .unwrap();
     }
 
@@ -341,9 +407,11 @@ mod postgres {
 
     async fn prepare(lab: &Lab) {
         let mine = connection(lab).await;
-        mine.batch_execute("create table written (id bigint primary key); create table counted (id bigint)")
-            .await
-            .unwrap();
+        mine.batch_execute(
+            "create table written (id bigint primary key); create table counted (id bigint)",
+        )
+        .await
+        .unwrap();
     }
 
     async fn begin(ctx: &Context<Script>) -> Result<StepTransaction, Error> {

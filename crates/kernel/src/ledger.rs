@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{Happening, HistoryRow, InstanceId, Json, Key, Row, Status, Timestamp};
 
-use crate::{Advance, Changes, Effects, Error, Finish, Move, Result, Txn};
+use crate::{Advance, Changes, Effects, Error, Finish, Move, Result, Txn, Wake};
 
 /// The rows of one operation, by id.
 #[derive(Debug, Default)]
@@ -147,6 +147,7 @@ impl Account<'_> {
                     result: self.result,
                 });
             }
+            None if self.result.is_none() && is_wake(was, row) => changes.wakes.push(Wake { row }),
             state => changes.moves.push(Move {
                 row,
                 state,
@@ -154,4 +155,20 @@ impl Account<'_> {
             }),
         }
     }
+}
+
+/// Whether a change is that of a row which a signal has come to, and nothing else.
+fn is_wake(was: &Row, row: &Row) -> bool {
+    let (inbox, woken) = (was.inbox, row.inbox);
+    (inbox.sequence, inbox.signals) != (woken.sequence, woken.signals)
+        && *row
+            == Row {
+                status: row.status,
+                due_at: row.due_at,
+                behind: row.behind,
+                cause: row.cause,
+                history_seq: row.history_seq,
+                inbox: row.inbox,
+                ..was.clone()
+            }
 }

@@ -34,5 +34,5 @@ pub use own::{OwnTransaction, was_taken};
 pub use query::{CommandFilter, CommandPage, Ending, Filter, Page, QueueDepth};
 pub use run::{run, run_now};
 pub use store::Store;
-pub use txn::{Advance, Changes, Expiring, Finish, Found, Move, Partition, Touched, Txn};
+pub use txn::{Advance, Changes, Expiring, Finish, Found, Move, Partition, Touched, Txn, Wake};
 pub use wake::{Bus, Effects, Listener};

@@ -304,13 +304,15 @@ pub struct Expiring {
     pub expired: Expired,
 }
 
-/// Rows to write, by shape: the two that are hot have statements of their own, which touch as little as they can.
+/// Rows to write, by shape: the three that are hot have statements of their own, which touch as little as they can.
 #[derive(Debug, Default)]
 pub struct Changes<'a> {
     /// Steps that went on under the same worker.
     pub advances: Vec<Advance<'a>>,
     /// Instances that ended.
     pub finishes: Vec<Finish<'a>>,
+    /// Instances that a signal has come to.
+    pub wakes: Vec<Wake<'a>>,
     /// All others: every column that can change.
     pub moves: Vec<Move<'a>>,
 }
@@ -333,6 +335,13 @@ pub struct Finish<'a> {
     pub row: &'a Row,
     /// What it came to.
     pub result: Option<&'a Json>,
+}
+
+/// An instance that a signal has come to. Only `status`, `due_at`, `behind`, `cause`, `history_seq` and the inbox differ.
+#[derive(Debug)]
+pub struct Wake<'a> {
+    /// The row as it is to be.
+    pub row: &'a Row,
 }
 
 /// Any other change.

@@ -28,7 +28,7 @@ const BEGIN: &str = "begin; set local synchronous_commit = off";
 /// The longest word: PostgreSQL takes less than 8,000 bytes.
 const PAYLOAD_BYTES_MAX: usize = 7_000;
 /// How long to wait after a word for more to say, so that a busy process says it all at once.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(1);
 /// How often a connection that is silent is tried.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);

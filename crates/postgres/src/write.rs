@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use abide_core::model::{
     ContractId, Declared, HistoryRow, InstanceId, Json, Name, Row, Timestamp, WaitId,
 };
-use abide_kernel::{Advance, Changes, Finish, Move, Result};
+use abide_kernel::{Advance, Changes, Finish, Move, Result, Wake};
 
 use crate::param::{Param, parts, some, without_nul};
 use crate::txn::Transaction;
@@ -40,6 +40,21 @@ from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]
     (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
     (select $9::text[])) \
     as c(id, status, epoch, settled, history_seq, last_error, finished_at, result) \
+where i.id = c.id";
+
+/// Writes instances that signals have come to.
+///
+/// Index: `instances_pkey`. Locks: nothing that is not locked already.
+pub const WAKE: &str = "\
+update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, \
+    cause = c.cause, history_seq = c.history_seq, message_sequence = c.message_sequence, \
+    message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
+    updates_pending = c.updates_pending, handed = c.handed, updated_at = $1 \
+from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::timestamptz[]), \
+    (select $5::boolean[]), (select $6::smallint[]), (select $7::int[]), (select $8::bigint[]), \
+    (select $9::bigint[]), (select $10::int[]), (select $11::int[]), (select $12::bigint[])) \
+    as c(id, status, due_at, behind, cause, history_seq, message_sequence, message_cursor, \
+    signals_pending, updates_pending, handed) \
 where i.id = c.id";
 
 /// All other changes: every column that can change.
@@ -124,6 +139,9 @@ pub(crate) fn update(
         one.result.map_or(0, |result| result.size())
     }) {
         txn.write(FINISH, finishes(part, now))?;
+    }
+    for part in parts(&changes.wakes, |_| 0) {
+        txn.write(WAKE, wakes(part, now))?;
     }
     for part in parts(&changes.moves, |one| {
         let size = |json: Option<&Json>| json.map_or(0, Json::size);
@@ -211,6 +229,24 @@ fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
             list.iter()
                 .map(|one| one.result.map(|result| result.as_str())),
         ),
+    ]
+}
+
+fn wakes(list: &[Wake<'_>], now: Timestamp) -> Vec<Param> {
+    let rows = || list.iter().map(|one| one.row);
+    vec![
+        Param::one(now),
+        Param::list(rows().map(|row| row.id)),
+        Param::list(rows().map(|row| row.status.code())),
+        Param::list(rows().map(|row| row.due_at)),
+        Param::list(rows().map(|row| row.behind)),
+        Param::list(rows().map(|row| row.cause.code())),
+        Param::list(rows().map(|row| row.history_seq)),
+        Param::list(rows().map(|row| some(row.inbox.sequence))),
+        Param::list(rows().map(|row| some(row.inbox.cursor))),
+        Param::list(rows().map(|row| row.inbox.signals)),
+        Param::list(rows().map(|row| row.inbox.updates)),
+        Param::list(rows().map(|row| some(row.inbox.handed))),
     ]
 }
 

@@ -72,6 +72,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         let Changes {
             advances,
             finishes,
+            wakes,
             moves,
         } = changes;
         // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
@@ -81,6 +82,9 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         }
         if !finishes.is_empty() {
             update::finish(&self.conn, finishes, now, guarded)?;
+        }
+        if !wakes.is_empty() {
+            update::wake(&self.conn, wakes, now, guarded)?;
         }
         if !moves.is_empty() {
             update::move_all(&self.conn, moves, now, guarded)?;

@@ -12,8 +12,8 @@ use abide_core::model::{
     Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op, OwnTransaction, Page,
-    QueueDepth, Result, Store, SystemClock, Target,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op,
+    OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -22,8 +22,8 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::open;
 use crate::options::Options;
 use crate::read::{Readers, spawn};
-use crate::step::StepTransaction;
 use crate::sql::{children, commands, inbox, machines, query, workers};
+use crate::step::StepTransaction;
 use crate::watch::Watch;
 use crate::within::run_within;
 use crate::writer::{Request, Run, Writer};

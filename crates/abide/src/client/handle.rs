@@ -82,7 +82,7 @@ impl<O> Handle<O> {
         Ok(self.client.store.get(&self.id.into()).await?)
     }
 
-    /// The run that follows another in its chain.
+    /// The run that a chain goes on with after one that continued as new: the first that did not do so itself.
     async fn next_run(&self, id: InstanceId) -> Result<Option<InstanceId>, Error> {
         let store = &self.client.store;
         let Some(run) = store.get(&id.into()).await? else {
@@ -95,13 +95,15 @@ impl<O> Handle<O> {
         let mut before = None;
         let mut next = None;
         loop {
-            // Newest first: the one before it on the list is the one after it in time.
+            // Newest first: of those that are found, the last is the first in time.
             let page = store.list(&filter, before, 100).await?;
             for one in page.items {
                 if one.id <= id {
                     return Ok(next);
                 }
-                next = Some(one.id);
+                if one.status != Status::Continued {
+                    next = Some(one.id);
+                }
             }
             before = page.next;
             if before.is_none() {

@@ -612,6 +612,8 @@ impl Dispatcher {
             tokio::select! {
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
+                // What runs may be cancelled still.
+                Some(effects) = self.news.next() => self.hear(&effects),
                 Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {
                     self.gather(finished).await;
                 }

@@ -1,6 +1,6 @@
 //! What signals and updates a machine takes, and how it answers an update.
 
-use abide_core::model::{Accepts, Command, CommandId, Contract, Json, Refusal};
+use abide_core::model::{Accepts, Command, CommandId, Contract, Json, Name, Parameter, Refusal};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,12 +45,30 @@ impl Messages {
         self.with(update.accepts(), |contract| &mut contract.updates)
     }
 
-    /// A signal written out by hand.
+    /// A signal whose parameters are written out by hand.
+    pub fn signal_by_hand(
+        self,
+        name: &str,
+        parameters: impl IntoIterator<Item = Parameter>,
+    ) -> Self {
+        self.with(by_hand(name, parameters), |contract| &mut contract.signals)
+    }
+
+    /// An update whose parameters are written out by hand.
+    pub fn update_by_hand(
+        self,
+        name: &str,
+        parameters: impl IntoIterator<Item = Parameter>,
+    ) -> Self {
+        self.with(by_hand(name, parameters), |contract| &mut contract.updates)
+    }
+
+    /// A signal as data, from a file perhaps.
     pub fn signal_of(self, accepts: Accepts) -> Self {
         self.with(Ok(accepts), |contract| &mut contract.signals)
     }
 
-    /// An update written out by hand.
+    /// An update as data.
     pub fn update_of(self, accepts: Accepts) -> Self {
         self.with(Ok(accepts), |contract| &mut contract.updates)
     }
@@ -72,6 +90,16 @@ impl Messages {
     pub(super) fn contract(self) -> Result<Option<Contract>, Refusal> {
         Ok(Some(self.0?).filter(|contract| !contract.is_empty()))
     }
+}
+
+fn by_hand(
+    name: &str,
+    parameters: impl IntoIterator<Item = Parameter>,
+) -> Result<Accepts, Refusal> {
+    Ok(Accepts {
+        name: Name::new(name)?,
+        parameters: Some(parameters.into_iter().collect()),
+    })
 }
 
 impl Default for Messages {

@@ -16,12 +16,12 @@ pub struct Test {
     pub run: fn() -> LocalBoxFuture<'static, ()>,
 }
 
-/// What `main` of such a program does: it is a worker that has that code, or runs the tests that the arguments do not
+/// What `main` of such a program does: it is a worker that has that code, under a name that may tell what more it is to do, or runs the tests that the arguments do not
 /// filter out, each for no longer than `patience`.
 pub fn main(
     tests: &[Test],
     patience: Duration,
-    code: impl FnOnce(EngineBuilder) -> EngineBuilder,
+    code: impl FnOnce(EngineBuilder, &str) -> EngineBuilder,
 ) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -81,13 +81,13 @@ fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -
 }
 
 /// Is a worker, until it is killed or the test that started it is gone.
-async fn work(given: &str, code: impl FnOnce(EngineBuilder) -> EngineBuilder) {
+async fn work(given: &str, code: impl FnOnce(EngineBuilder, &str) -> EngineBuilder) {
     let [url, name, lease] = given.split('|').collect::<Vec<_>>()[..] else {
         panic!("{WORKER} is not url|name|lease: {given}");
     };
     let abide = Abide::open(url).await.unwrap();
     let lease = Duration::from_millis(lease.parse().unwrap());
-    let engine = code(abide.engine().name(name).lease(lease));
+    let engine = code(abide.engine().name(name).lease(lease), name);
     let engine = engine.start().await.unwrap();
     // The other end of this pipe is the test's.
     let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));

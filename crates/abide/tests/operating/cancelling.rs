@@ -1,6 +1,8 @@
 //! Cancelling what waits, what sleeps and what runs.
 
-use abide::{CommandStatus, Happening, InstanceId, NotDone, OperateError, Status, done, hours, millis, secs};
+use abide::{
+    CommandStatus, Happening, InstanceId, NotDone, OperateError, Status, done, hours, millis, secs,
+};
 use serde_json::{Value, json};
 
 use crate::GO;

@@ -16,7 +16,12 @@ fn family() -> Script {
             ctx.spawn([child(1), child(2)]).then(At::Three)
         }
         (At::Two, _) => done(json!("leaf")),
-        (At::Three, _) => done(json!(ctx.children().iter().map(|child| child.status.name()).collect::<Vec<_>>())),
+        (At::Three, _) => done(json!(
+            ctx.children()
+                .iter()
+                .map(|child| child.status.name())
+                .collect::<Vec<_>>()
+        )),
     })
 }
 
@@ -25,8 +30,12 @@ async fn grown(lab: &Lab) {
     lab.start(Script::any(), json!(2)).key("p").await.unwrap();
     for leaf in ["p.1.1", "p.1.2", "p.2.1", "p.2.2"] {
         crate::common::eventually("a leaf to wait", async || {
-            lab.get(leaf).await.unwrap().is_some_and(|row| row.status == Status::AwaitingSignal)
-        }).await;
+            lab.get(leaf)
+                .await
+                .unwrap()
+                .is_some_and(|row| row.status == Status::AwaitingSignal)
+        })
+        .await;
     }
 }
 

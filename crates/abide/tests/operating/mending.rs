@@ -10,12 +10,16 @@ const NOTE: Signal<String> = Signal::new("note");
 
 /// Waits, sleeps or joins as its state says, and then ends.
 fn parks() -> Script {
-    Script::new(|at, ctx| match (at, ctx.state().as_str().unwrap_or_default()) {
-        (At::One, "waits") => ctx.wait_for(GO).then(At::Two),
-        (At::One, "sleeps") => ctx.sleep(hours(1)).then(At::Two),
-        (At::One, "joins") => ctx.spawn([spec(Script::any(), json!("waits"))]).then(At::Two),
-        _ => done(json!([ctx.got(GO), ctx.children().len()])),
-    })
+    Script::new(
+        |at, ctx| match (at, ctx.state().as_str().unwrap_or_default()) {
+            (At::One, "waits") => ctx.wait_for(GO).then(At::Two),
+            (At::One, "sleeps") => ctx.sleep(hours(1)).then(At::Two),
+            (At::One, "joins") => ctx
+                .spawn([spec(Script::any(), json!("waits"))])
+                .then(At::Two),
+            _ => done(json!([ctx.got(GO), ctx.children().len()])),
+        },
+    )
 }
 
 /// One that stands where its state says, with its engine gone.
@@ -35,7 +39,12 @@ async fn parked(lab: &Lab, how: &str) -> InstanceId {
 /// Breaks a row, sees it found and put right, and runs it to its end.
 async fn broken(lab: &Lab, id: InstanceId, problem: &str) -> Instance {
     let found = lab.doctor().await.unwrap().findings;
-    assert!(found.iter().any(|one| one.instance == id && one.problem.contains(problem)), "{problem}: {found:?}");
+    assert!(
+        found
+            .iter()
+            .any(|one| one.instance == id && one.problem.contains(problem)),
+        "{problem}: {found:?}"
+    );
     assert!(lab.repair(id).await.unwrap(), "{problem}");
     assert!(!lab.repair(id).await.unwrap(), "once is enough");
     let found = lab.doctor().await.unwrap().findings;
@@ -78,7 +87,12 @@ mod sqlite {
         // rules 5.3 and 11.3
         let lab = Lab::sqlite().await;
         let id = parked(&lab, "sleeps").await;
-        write(&lab, &format!("update abide_instances set status = 3, wake_at = null, worker = 4711 where id = {id}"));
+        write(
+            &lab,
+            &format!(
+                "update abide_instances set status = 3, wake_at = null, worker = 4711 where id = {id}"
+            ),
+        );
         let ended = broken(&lab, id, "no worker holds it").await;
         assert_eq!(ended.status, Status::Done);
     }
@@ -88,7 +102,10 @@ mod sqlite {
         // rules 6.5 and 11.3
         let lab = Lab::sqlite().await;
         let id = parked(&lab, "sleeps").await;
-        write(&lab, &format!("update abide_instances set due_at = null, wake_at = null where id = {id}"));
+        write(
+            &lab,
+            &format!("update abide_instances set due_at = null, wake_at = null where id = {id}"),
+        );
         let ended = broken(&lab, id, "due at no time").await;
         assert_eq!(ended.status, Status::Done);
     }
@@ -98,7 +115,10 @@ mod sqlite {
         // rules 10.2 and 11.3
         let lab = Lab::sqlite().await;
         let id = parked(&lab, "joins").await;
-        write(&lab, &format!("delete from abide_instances where parent_id = {id}"));
+        write(
+            &lab,
+            &format!("delete from abide_instances where parent_id = {id}"),
+        );
         let ended = broken(&lab, id, "its barrier cannot open").await;
         assert_eq!(ended.status, Status::Done);
     }
@@ -111,7 +131,10 @@ mod sqlite {
         lab.signal(id, NOTE, &"a".into()).await.unwrap();
         write(&lab, "delete from abide_signals");
         let found = lab.doctor().await.unwrap().findings;
-        assert!(found[0].problem.contains("count of pending messages"), "{found:?}");
+        assert!(
+            found[0].problem.contains("count of pending messages"),
+            "{found:?}"
+        );
         assert!(lab.repair(id).await.unwrap());
         assert_eq!(lab.doctor().await.unwrap().findings, []);
         assert_eq!(lab.now(id).await.inbox.signals, 0);
@@ -124,7 +147,10 @@ mod postgres {
 
     /// Writes to the tables behind the engine's back.
     async fn write(lab: &Lab, sql: &str) {
-        let connected = abide::postgres::tokio_postgres::connect(lab.url(), abide::postgres::tokio_postgres::NoTls);
+        let connected = abide::postgres::tokio_postgres::connect(
+            lab.url(),
+            abide::postgres::tokio_postgres::NoTls,
+        );
         let (mine, driver) = connected.await.unwrap();
         tokio::spawn(driver);
         assert!(mine.execute(sql, &[]).await.unwrap() > 0, "{sql}");
@@ -146,7 +172,11 @@ mod postgres {
         // rules 5.3 and 11.3
         let lab = Lab::postgres().await;
         let id = parked(&lab, "sleeps").await;
-        write(&lab, &format!("update abide.instances set status = 3, worker = 4711 where id = {id}")).await;
+        write(
+            &lab,
+            &format!("update abide.instances set status = 3, worker = 4711 where id = {id}"),
+        )
+        .await;
         let ended = broken(&lab, id, "no worker holds it").await;
         assert_eq!(ended.status, Status::Done);
     }
@@ -156,7 +186,11 @@ mod postgres {
         // rules 6.5 and 11.3
         let lab = Lab::postgres().await;
         let id = parked(&lab, "sleeps").await;
-        write(&lab, &format!("update abide.instances set due_at = null where id = {id}")).await;
+        write(
+            &lab,
+            &format!("update abide.instances set due_at = null where id = {id}"),
+        )
+        .await;
         let ended = broken(&lab, id, "due at no time").await;
         assert_eq!(ended.status, Status::Done);
     }
@@ -166,7 +200,11 @@ mod postgres {
         // rules 10.2 and 11.3
         let lab = Lab::postgres().await;
         let id = parked(&lab, "joins").await;
-        write(&lab, &format!("delete from abide.instances where parent_id = {id}")).await;
+        write(
+            &lab,
+            &format!("delete from abide.instances where parent_id = {id}"),
+        )
+        .await;
         let ended = broken(&lab, id, "its barrier cannot open").await;
         assert_eq!(ended.status, Status::Done);
     }
@@ -179,7 +217,10 @@ mod postgres {
         lab.signal(id, NOTE, &"a".into()).await.unwrap();
         write(&lab, "delete from abide.signals").await;
         let found = lab.doctor().await.unwrap().findings;
-        assert!(found[0].problem.contains("count of pending messages"), "{found:?}");
+        assert!(
+            found[0].problem.contains("count of pending messages"),
+            "{found:?}"
+        );
         assert!(lab.repair(id).await.unwrap());
         assert_eq!(lab.doctor().await.unwrap().findings, []);
         assert_eq!(lab.now(id).await.inbox.signals, 0);

@@ -12,7 +12,7 @@ use crate::common::{At, Faulty, Gate, Lab, Log, Script, Trouble, soon};
 use crate::{STEPS, each_took_its_steps_once, walk};
 
 /// A handle on the lab's database that goes through trouble.
-async fn troubled(
+pub async fn troubled(
     lab: &Lab,
     plan: impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static,
 ) -> Abide {
@@ -21,7 +21,7 @@ async fn troubled(
 }
 
 /// That trouble for the first of the transactions that are meant, and none after.
-fn once(
+pub fn once(
     trouble: Trouble,
     meant: impl Fn(&Op) -> bool + Send + Sync + 'static,
 ) -> impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static {

@@ -9,11 +9,16 @@ use crate::{GO, NOTE, runs};
 /// Takes what it is handed and continues, until it has taken `count` and run fifty times.
 fn looper(count: usize) -> Script {
     Script::new(move |at, ctx| match at {
-        At::One if ctx.state()["taken"].as_array().unwrap().len() < count => ctx.wait_for(NOTE).then(At::Two),
+        At::One if ctx.state()["taken"].as_array().unwrap().len() < count => {
+            ctx.wait_for(NOTE).then(At::Two)
+        }
         _ => {
             let notes = ctx.awaited_all(NOTE)?;
             let state = ctx.state_mut();
-            state["taken"].as_array_mut().unwrap().extend(notes.into_iter().map(Value::from));
+            state["taken"]
+                .as_array_mut()
+                .unwrap()
+                .extend(notes.into_iter().map(Value::from));
             let taken = state["taken"].as_array().unwrap().len();
             state["runs"] = json!(state["runs"].as_u64().unwrap() + 1);
             if taken >= count && state["runs"].as_u64().unwrap() >= 50 {
@@ -101,12 +106,19 @@ on_every_store! {
             *ctx.state_mut() = json!(left.saturating_sub(1));
             if left > 0 { continue_as_new(At::One) } else { stop("the end") }
         })).start().await.unwrap();
-        let order = lab.start(Script::any(), json!(120)).await.unwrap();
+        let order = lab.start(Script::any(), json!(400)).await.unwrap();
         let error = lab.result(&order).await.unwrap_err();
         let chain = runs(&lab, order.id()).await;
         let last = chain.last().unwrap();
-        assert_eq!(chain.len(), 121);
+        assert_eq!(chain.len(), 401);
         assert!(matches!(&error, NotDone::Failed { id, error } if *id == last.id && error == "the end"), "{error}");
+        // Whoever asks when all is over is told the same, from any of its runs, and of the end that it had then.
+        lab.restart(last.id).await.unwrap();
+        for run in [&chain[0], &chain[77], last] {
+            let handle = lab.handle::<Value>(run.id).await.unwrap().unwrap();
+            let error = lab.result(&handle).await.unwrap_err();
+            assert!(matches!(&error, NotDone::Failed { id, .. } if *id == last.id), "{error}");
+        }
         engine.shutdown().await;
     }
 }

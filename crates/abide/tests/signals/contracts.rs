@@ -23,8 +23,20 @@ fn wrong(error: SendError) -> ValidationErrors {
 
 /// The fields, each with the codes of its problems.
 fn codes(errors: &ValidationErrors) -> Value {
-    let of = |problems: &Vec<abide::Problem>| json!(problems.iter().map(|one| one.code.as_ref()).collect::<Vec<_>>());
-    errors.problems().iter().map(|(field, problems)| (field.clone(), of(problems))).collect::<serde_json::Map<_, _>>().into()
+    let of = |problems: &Vec<abide::Problem>| {
+        json!(
+            problems
+                .iter()
+                .map(|one| one.code.as_ref())
+                .collect::<Vec<_>>()
+        )
+    };
+    errors
+        .problems()
+        .iter()
+        .map(|(field, problems)| (field.clone(), of(problems)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 on_every_store! {
@@ -168,7 +180,13 @@ impl abide::Machine for Senseless {
         };
         abide::Messages::new()
             .signal_of(accepts("a", vec![Parameter::new("x", "colour")]))
-            .signal_of(accepts("b", vec![Parameter::new("twice", "int"), Parameter::new("twice", "int")]))
+            .signal_of(accepts(
+                "b",
+                vec![
+                    Parameter::new("twice", "int"),
+                    Parameter::new("twice", "int"),
+                ],
+            ))
     }
 
     async fn step(&self, _: crate::Stage, _: &mut abide::Context<Self>) -> abide::Outcome<Self> {

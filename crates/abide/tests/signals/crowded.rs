@@ -18,15 +18,31 @@ fn name(text: &str) -> Name {
 }
 
 fn lane() -> Lane {
-    Lane { machine: name("script"), version: 1 }
+    Lane {
+        machine: name("script"),
+        version: 1,
+    }
 }
 
 /// Two instances, each in a queue of its own: one with an empty inbox and one with a crowded one.
 async fn two(lab: &Lab) -> [(&'static str, InstanceId); 2] {
-    let specs = ["empty", "crowded"].map(|queue| spec(Script::any(), json!(null)).key(queue).queue(queue));
-    let ids: Vec<_> = lab.start_all(specs).await.unwrap().into_iter().map(|one| one.unwrap().id()).collect();
+    let specs =
+        ["empty", "crowded"].map(|queue| spec(Script::any(), json!(null)).key(queue).queue(queue));
+    let ids: Vec<_> = lab
+        .start_all(specs)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|one| one.unwrap().id())
+        .collect();
     let noise = (0..PENDING).map(|_| letter("crowded", NOTE, &"noise".to_owned()));
-    assert!(lab.signal_all(noise).await.unwrap().iter().all(Result::is_ok));
+    assert!(
+        lab.signal_all(noise)
+            .await
+            .unwrap()
+            .iter()
+            .all(Result::is_ok)
+    );
     [("empty", ids[0]), ("crowded", ids[1])]
 }
 
@@ -47,7 +63,12 @@ fn worker(answers: Vec<Answer>) -> abide::WorkerId {
 }
 
 fn claim(worker: abide::WorkerId, queue: &str) -> Op {
-    Op::Claim(ClaimRequest { worker, queue: name(queue), lanes: vec![lane()], limit: 1 })
+    Op::Claim(ClaimRequest {
+        worker,
+        queue: name(queue),
+        lanes: vec![lane()],
+        limit: 1,
+    })
 }
 
 fn claimed(answers: Vec<Answer>) -> (Claim, Vec<Command>) {
@@ -62,15 +83,33 @@ fn claimed(answers: Vec<Answer>) -> (Claim, Vec<Command>) {
 
 fn commit(claim: Claim, outcome: Outcome) -> Op {
     let took = abide::millis(1);
-    Op::Commit { commits: vec![Commit { claim, outcome, keep: false, took, error: None }], serves: Vec::new() }
+    Op::Commit {
+        commits: vec![Commit {
+            claim,
+            outcome,
+            keep: false,
+            took,
+            error: None,
+        }],
+        serves: Vec::new(),
+    }
 }
 
 fn wait_for_go() -> Outcome {
-    Outcome::Wait(Wait { signals: vec![name("go")], timeout_ms: None, next: name("two"), state: abide::Json::null() })
+    Outcome::Wait(Wait {
+        signals: vec![name("go")],
+        timeout_ms: None,
+        next: name("two"),
+        state: abide::Json::null(),
+    })
 }
 
 fn next() -> Outcome {
-    Outcome::Next { step: name("one"), state: abide::Json::null(), delay_ms: 0 }
+    Outcome::Next {
+        step: name("one"),
+        state: abide::Json::null(),
+        delay_ms: 0,
+    }
 }
 
 fn go(to: InstanceId) -> Op {
@@ -113,7 +152,9 @@ async fn sqlite_takes_as_many_steps_of_its_machine() {
     mine.progress_handler(1, Some(count)).unwrap();
     let mut taken = Vec::new();
     for (queue, id) in two {
-        let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let transaction = mine
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .unwrap();
         macro_rules! run {
             ($op:expr) => {
                 abide::sqlite::run_within(&transaction, &[$op], now(), &Limits::default()).unwrap()
@@ -125,7 +166,10 @@ async fn sqlite_takes_as_many_steps_of_its_machine() {
         taken.push(steps.load(Ordering::Relaxed) - before);
         transaction.rollback().unwrap();
     }
-    println!("SQLite: {} steps of its machine with an empty inbox, {} with {PENDING} pending", taken[0], taken[1]);
+    println!(
+        "SQLite: {} steps of its machine with an empty inbox, {} with {PENDING} pending",
+        taken[0], taken[1]
+    );
     assert!(taken[0] > 0 && taken[1] * 10 <= taken[0] * 11, "{taken:?}");
 }
 
@@ -147,7 +191,9 @@ async fn postgres_fetches_as_many_rows() {
         let transaction = mine.transaction().await.unwrap();
         macro_rules! run {
             ($op:expr) => {
-                abide::postgres::run_within(&transaction, &[$op], now(), &Limits::default()).await.unwrap()
+                abide::postgres::run_within(&transaction, &[$op], now(), &Limits::default())
+                    .await
+                    .unwrap()
             };
         }
         let worker = worker(run!(register()));
@@ -157,12 +203,17 @@ async fn postgres_fetches_as_many_rows() {
         taken.push(after - before);
         transaction.rollback().await.unwrap();
     }
-    println!("PostgreSQL: {} rows fetched with an empty inbox, {} with {PENDING} pending", taken[0], taken[1]);
+    println!(
+        "PostgreSQL: {} rows fetched with an empty inbox, {} with {PENDING} pending",
+        taken[0], taken[1]
+    );
     assert!(taken[0] > 0 && taken[1] <= taken[0], "{taken:?}");
 }
 
 /// The time; later than anything that was made before.
 fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap() + 1_000_000)
 }

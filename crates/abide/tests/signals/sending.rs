@@ -23,7 +23,8 @@ on_every_store! {
         lab.signal(&order, NOTE, &say("handle")).await.unwrap();
         lab.signal("order:1", NOTE, &say("text")).await.unwrap();
         lab.signal(id.to_string(), NOTE, &say("digits")).await.unwrap();
-        lab.signal(&String::from("order:1"), NOTE, &say("string")).await.unwrap();
+        let text = String::from("order:1");
+        lab.signal(&text, NOTE, &say("string")).await.unwrap();
         lab.signal(Target::Key(key), NOTE, &say("last")).await.unwrap();
         let heard = lab.came_to(&order).await;
         assert_eq!(heard, json!(["id", "key", "target", "handle", "text", "digits", "string", "last"]));

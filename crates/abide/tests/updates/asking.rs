@@ -8,7 +8,7 @@ use crate::{ADD, Books, SHUT, SLOW, Till, books, engine, standing};
 on_every_store! {
     async fn an_answer_can_be_asked_for_later_by_its_id_from_anywhere(lab: Lab) {
         // rule 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let asked = lab.update(&order, ADD, &5).accepted().await.unwrap();
@@ -28,7 +28,7 @@ on_every_store! {
 on_every_store! {
     async fn who_waits_in_another_process_is_told_too(lab: Lab) {
         // rules 6.6 and 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = lab.engine().poll(hours(1)).machine(till.clone()).start().await.unwrap();
         let order = standing(&lab, &till, "waits").await;
         let outside = lab.again().await;
@@ -42,7 +42,7 @@ on_every_store! {
 on_every_store! {
     async fn whose_patience_is_spent_is_told_and_the_update_is_answered_all_the_same(lab: Lab) {
         // rule 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let error = lab.update(&order, SLOW, &5).within_time(millis(30)).await.unwrap_err();
@@ -60,7 +60,7 @@ on_every_store! {
 on_every_store! {
     async fn without_an_engine_it_is_accepted_and_not_answered_until_there_is_one(lab: Lab) {
         // rules 1.1 and 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let order = lab.start(till.clone(), books("waits")).key("order:1").await.unwrap();
         let asked = lab.update("order:1", ADD, &5).accepted().await.unwrap();
         assert!(matches!(asked.answer_within(millis(30)).await, Err(UpdateError::NotYet { .. })));
@@ -75,7 +75,7 @@ on_every_store! {
 on_every_store! {
     async fn a_request_id_makes_it_one_update_with_one_answer(lab: Lab) {
         // rule 9.3
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let add = |amount: i64| lab.update("waits", ADD, &amount).request_id("r-1");

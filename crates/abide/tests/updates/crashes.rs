@@ -8,7 +8,11 @@ use crate::{ADD, At, Books, CLOSE, SHUT, Till, books, standing};
 
 async fn parked(till: &Till) -> (Kit, Handle<Books>) {
     let kit = Kit::builder().machine(till.clone()).build().await.unwrap();
-    let order = kit.start(till.clone(), books("waits")).key("order:1").await.unwrap();
+    let order = kit
+        .start(till.clone(), books("waits"))
+        .key("order:1")
+        .await
+        .unwrap();
     kit.settle().await;
     kit.assert_status(&order, Status::AwaitingSignal).await;
     (kit, order)
@@ -17,29 +21,54 @@ async fn parked(till: &Till) -> (Kit, Handle<Books>) {
 #[tokio::test]
 async fn a_worker_that_dies_before_the_answer_is_committed_leaves_nothing_of_it() {
     // rules 1.1 and 9.1
-    let till = Till::new();
+    let till = Till::gated();
     let (kit, order) = parked(&till).await;
     kit.kill_worker_before_commit(At::Shut);
     let asked = kit.update("order:1", ADD, &5).accepted().await.unwrap();
     kit.settle().await;
     assert!(kit.worker_is_dead().await);
-    assert_eq!((till.log.len(), asked.record().await.unwrap().unwrap().status.name()), (1, "accepted"));
-    assert_eq!(order.get().await.unwrap().unwrap().state.to::<Books>().unwrap().total, 0);
+    assert_eq!(
+        (
+            till.log.len(),
+            asked.record().await.unwrap().unwrap().status.name()
+        ),
+        (1, "accepted")
+    );
+    assert_eq!(
+        order
+            .get()
+            .await
+            .unwrap()
+            .unwrap()
+            .state
+            .to::<Books>()
+            .unwrap()
+            .total,
+        0
+    );
     kit.restart_worker().await.unwrap();
     kit.settle().await;
     assert_eq!(asked.answer().await.unwrap(), 5);
-    assert_eq!(till.log.read(), [5, 5], "it was handled again, and counted once");
+    assert_eq!(
+        till.log.read(),
+        [5, 5],
+        "it was handled again, and counted once"
+    );
     kit.assert_status(&order, Status::AwaitingSignal).await;
     kit.signal("order:1", SHUT, &()).await.unwrap();
     kit.settle().await;
-    let came_to = Books { total: 5, entries: vec![5], ..books("waits") };
+    let came_to = Books {
+        total: 5,
+        entries: vec![5],
+        ..books("waits")
+    };
     kit.assert_done(&order, &came_to).await;
 }
 
 #[tokio::test]
 async fn a_worker_that_dies_after_the_commit_has_answered() {
     // rules 1.1 and 9.1
-    let till = Till::new();
+    let till = Till::gated();
     let (kit, order) = parked(&till).await;
     kit.kill_worker_after_commit(At::Shut);
     let asked = kit.update("order:1", ADD, &5).accepted().await.unwrap();
@@ -55,10 +84,15 @@ async fn a_worker_that_dies_after_the_commit_has_answered() {
 #[tokio::test]
 async fn an_update_before_the_first_step_survives_the_worker_too() {
     // rules 1.1 and 9.1
-    let till = Till::new();
+    let till = Till::gated();
     let kit = Kit::builder().machine(till.clone()).build().await.unwrap();
     kit.kill_worker_before_commit(At::Open);
-    let order = kit.start(till.clone(), books("waits")).key("order:1").delay(abide::hours(1)).await.unwrap();
+    let order = kit
+        .start(till.clone(), books("waits"))
+        .key("order:1")
+        .delay(abide::hours(1))
+        .await
+        .unwrap();
     let asked = kit.update("order:1", ADD, &5).accepted().await.unwrap();
     kit.settle().await;
     assert!(kit.worker_is_dead().await);
@@ -79,7 +113,7 @@ async fn an_update_before_the_first_step_survives_the_worker_too() {
 on_every_store! {
     async fn an_engine_that_dies_in_a_handler_is_replaced_and_the_update_answered(lab: Lab) {
         // rules 1.1, 5.3 and 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let of_doomed = till.clone();
         let doomed = lab.doomed(move |engine| engine.name("w").machine(of_doomed)).await;
         let order = standing(&lab, &till, "waits").await;

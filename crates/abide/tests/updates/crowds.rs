@@ -8,7 +8,7 @@ use crate::{ADD, Books, SHUT, Till, engine, standing};
 on_every_store! {
     async fn fifty_tasks_update_at_once_and_each_is_applied_once_and_in_order(lab: Lab) {
         // rules 9.1 and 9.4
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let outside = lab.again().await;
@@ -48,7 +48,7 @@ on_every_store! {
 on_every_store! {
     async fn signals_in_between_wake_it_in_their_turn(lab: Lab) {
         // rules 7.1 and 9.4
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let adding = {

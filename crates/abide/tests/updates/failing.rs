@@ -22,7 +22,7 @@ fn refused<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> Box<abide::Rej
 on_every_store! {
     async fn a_handler_that_fails_or_panics_changes_nothing_and_fails_nothing_but_the_update(lab: Lab) {
         // rule 9.2
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         lab.update(&order, ADD, &5).await.unwrap();
@@ -43,7 +43,7 @@ on_every_store! {
 on_every_store! {
     async fn of_a_batch_the_failing_fail_alone(lab: Lab) {
         // rule 9.2
-        let till = Till::new();
+        let till = Till::gated();
         let order = lab.start(till.clone(), books("waits")).key("waits").await.unwrap();
         let first = lab.update(&order, ADD, &1).accepted().await.unwrap();
         let second = lab.update(&order, FAIL, &"no".into()).accepted().await.unwrap();
@@ -62,7 +62,7 @@ on_every_store! {
 on_every_store! {
     async fn arguments_that_break_the_contract_are_refused_before_anything_runs(lab: Lab) {
         // rules 8.3 and 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let text: Update<String, i64> = Update::new("add");
@@ -85,7 +85,7 @@ on_every_store! {
 on_every_store! {
     async fn arguments_that_the_handler_cannot_read_and_answers_that_nobody_can_fail_the_update(lab: Lab) {
         // rule 9.2
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         assert_eq!(lab.update(&order, RAW, &5).await.unwrap(), 5);
@@ -105,7 +105,7 @@ on_every_store! {
         // rules 4.2 and 9.2
         let limits = Limits { payload_bytes: 1_000, ..Limits::default() };
         let lab = lab.opened(Abide::options().limits(limits)).await;
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let error = failed(lab.update(&order, LARGE, &2_000).await);
@@ -120,7 +120,7 @@ on_every_store! {
 on_every_store! {
     async fn an_instance_that_ends_first_fails_its_updates_and_says_so(lab: Lab) {
         // rule 9.2
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "ends").await;
         till.gate.reached_by(1).await;
@@ -132,7 +132,7 @@ on_every_store! {
         assert_eq!(asked.record().await.unwrap().unwrap().status.name(), "failed");
         // Cancelled, likewise.
         let order = lab.start(till.clone(), books("waits")).key("w").delay(abide::hours(1)).await.unwrap();
-        let blocked = lab.start(Till::new(), books("waits")).key("x").queue("nobody").await.unwrap();
+        let blocked = lab.start(Till::gated(), books("waits")).key("x").queue("nobody").await.unwrap();
         let asked = lab.update(&blocked, ADD, &1).accepted().await.unwrap();
         lab.cancel(&blocked, "not wanted").await.unwrap();
         let error = failed(asked.answer_within(millis(20_000)).await);

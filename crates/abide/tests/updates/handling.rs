@@ -1,6 +1,6 @@
 //! What an update changes, and where it finds the instance.
 
-use abide::{Happening, Status, SendError, UpdateError, WaitKind};
+use abide::{Happening, SendError, Status, UpdateError, WaitKind};
 
 use crate::common::Lab;
 use crate::{ADD, CLOSE, RENEW, SHUT, SKIP, Till, books, engine, standing};
@@ -8,7 +8,7 @@ use crate::{ADD, CLOSE, RENEW, SHUT, SKIP, Till, books, engine, standing};
 on_every_store! {
     async fn an_update_changes_what_waits_sleeps_or_joins_and_leaves_it_where_it_stood(lab: Lab) {
         // rule 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         for how in ["waits", "waits until", "sleeps", "joins"] {
             let order = standing(&lab, &till, how).await;
@@ -36,7 +36,7 @@ on_every_store! {
 on_every_store! {
     async fn an_update_to_what_runs_is_handled_between_two_steps(lab: Lab) {
         // rules 9.1 and 9.4
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "runs").await;
         till.gate.reached_by(1).await;
@@ -53,7 +53,7 @@ on_every_store! {
 on_every_store! {
     async fn what_is_told_of_an_update(lab: Lab) {
         // rules 9.2, 7.7 and 16.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let asked = lab.update(&order, ADD, &5).source("desk 3").accepted().await.unwrap();
@@ -78,7 +78,7 @@ on_every_store! {
 on_every_store! {
     async fn an_answer_may_lead_on_to_another_step(lab: Lab) {
         // rule 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         for how in ["waits", "sleeps", "joins"] {
             let order = standing(&lab, &till, how).await;
@@ -94,7 +94,7 @@ on_every_store! {
 on_every_store! {
     async fn an_answer_may_end_the_instance_or_begin_a_new_run(lab: Lab) {
         // rules 2.4 and 9.1
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         lab.update("waits", ADD, &3).await.unwrap();
@@ -115,7 +115,7 @@ on_every_store! {
 on_every_store! {
     async fn updates_and_signals_apply_in_their_order(lab: Lab) {
         // rule 9.4: the update came before the signal, so the step that the signal wakes sees what it did.
-        let till = Till::new();
+        let till = Till::gated();
         let order = lab.start(till.clone(), books("waits")).key("waits").await.unwrap();
         let first = engine(&lab, &till).await;
         lab.until_status(order.id(), Status::AwaitingSignal).await;
@@ -136,7 +136,7 @@ on_every_store! {
 on_every_store! {
     async fn a_buffered_signal_that_nobody_waits_for_never_holds_an_update_up(lab: Lab) {
         // rule 9.4
-        let till = Till::new();
+        let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "sleeps").await;
         lab.signal(&order, SHUT, &()).await.unwrap();

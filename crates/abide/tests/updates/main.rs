@@ -80,7 +80,7 @@ pub struct Till {
 }
 
 impl Till {
-    pub fn new() -> Self {
+    pub fn gated() -> Self {
         Self {
             gate: Gate::closed(),
             log: Log::new(),

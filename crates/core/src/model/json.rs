@@ -63,6 +63,13 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
+impl From<serde_json::Value> for Json {
+    fn from(value: serde_json::Value) -> Self {
+        // A value that was read as JSON can be written as JSON.
+        Self::of(&value).unwrap_or_default()
+    }
+}
+
 impl Default for Json {
     fn default() -> Self {
         Self::null()

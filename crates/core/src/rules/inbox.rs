@@ -29,8 +29,6 @@ impl From<Rejection> for Unwanted {
 }
 
 /// The arguments as they are stored, when they keep the contract and the limit (lines 7, 8 and 9 of rule 7.3).
-///
-/// The size comes first here, so that nothing huge is looked at; who is told `unknown_signal` is told that all the same.
 pub fn fit(delivery: &Delivery, terms: Option<&Terms>, limits: &Limits) -> Result<Json, Unwanted> {
     let (unknown, invalid) = match delivery.kind {
         CommandKind::Signal => (Rejection::UnknownSignal, Rejection::InvalidSignal),

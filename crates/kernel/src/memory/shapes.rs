@@ -1,4 +1,4 @@
-//! The two shapes of change that touch only some columns. The databases write no others, so this store must not either.
+//! The three shapes of change that touch only some columns. The databases write no others, so this store must not either.
 
 use abide_core::model::{Row, Status};
 
@@ -32,6 +32,19 @@ pub(super) fn finished(was: &Row, is: &Row) -> Row {
         due_at: None,
         awaits: None,
         behind: false,
+        ..was.clone()
+    }
+}
+
+/// What a [`Wake`](crate::Wake) makes of a row.
+pub(super) fn woken(was: &Row, is: &Row) -> Row {
+    Row {
+        status: is.status,
+        due_at: is.due_at,
+        behind: is.behind,
+        cause: is.cause,
+        history_seq: is.history_seq,
+        inbox: is.inbox,
         ..was.clone()
     }
 }

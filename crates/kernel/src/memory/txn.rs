@@ -202,6 +202,10 @@ impl Txn for MemoryTxn<'_> {
             self.expect(finish.row, shapes::finished)?;
             self.write(finish.row, None, finish.result, now)?;
         }
+        for wake in &changes.wakes {
+            self.expect(wake.row, shapes::woken)?;
+            self.write(wake.row, None, None, now)?;
+        }
         for change in &changes.moves {
             self.write(change.row, change.state, change.result, now)?;
         }

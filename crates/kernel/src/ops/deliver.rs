@@ -7,7 +7,7 @@ use abide_core::model::{
     Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery, InstanceId,
     Json, Key, Name, Refusal, Rejection, Row, Status, Target, Verdict,
 };
-use abide_core::rules::contract::{Terms, same};
+use abide_core::rules::contract::{Terms, free, same};
 use abide_core::rules::inbox::{self, Unwanted};
 
 use super::{beginning, resolve};
@@ -180,7 +180,13 @@ impl Post<'_> {
             {
                 return Ok(duplicate(first.clone()));
             }
-            return self.reject(command, Rejection::ConflictingDuplicate.into(), None);
+            return self.reject(
+                turn,
+                delivery,
+                command,
+                Rejection::ConflictingDuplicate.into(),
+                None,
+            );
         }
         // The second half of line 1: the key's last run has ended, and whoever starts next is waited for.
         if row.status.is_terminal() && hold_for.is_some() {
@@ -191,20 +197,24 @@ impl Post<'_> {
             let newer = current
                 .filter(|current| *current != row.id && matches!(delivery.target, Target::Id(_)));
             return match (rejection, newer) {
-                (Rejection::NotActive, Some(newer)) => {
-                    self.reject(command, Rejection::NotCurrent.into(), Some(newer))
-                }
-                (rejection, _) => self.reject(command, rejection.into(), None),
+                (Rejection::NotActive, Some(newer)) => self.reject(
+                    turn,
+                    delivery,
+                    command,
+                    Rejection::NotCurrent.into(),
+                    Some(newer),
+                ),
+                (rejection, _) => self.reject(turn, delivery, command, rejection.into(), None),
             };
         }
         // Lines 7 and 8, and the size of 9.
         command.arguments = match fits {
             Ok(arguments) => arguments,
-            Err(unwanted) => return self.reject(command, unwanted, None),
+            Err(unwanted) => return self.reject(turn, delivery, command, unwanted, None),
         };
         // Line 9.
         if let Err(rejection) = inbox::has_room(row, turn.limits) {
-            return self.reject(command, rejection.into(), None);
+            return self.reject(turn, delivery, command, rejection.into(), None);
         }
         // Line 10.
         take_in(&mut command, row, &mut account.told, turn.now);
@@ -217,12 +227,18 @@ impl Post<'_> {
         Ok(answer(verdict, command))
     }
 
-    fn reject(
+    fn reject<T: Txn>(
         &mut self,
-        command: Command,
+        turn: &Turn<'_, T>,
+        delivery: &Delivery,
+        mut command: Command,
         unwanted: Unwanted,
         current: Option<InstanceId>,
     ) -> Result<Delivered> {
+        let given = free(&delivery.arguments);
+        if given.size() <= turn.limits.payload_bytes {
+            command.arguments = given;
+        }
         let command = rejected(command, unwanted);
         self.records.push(command.clone());
         Ok(Delivered {
@@ -245,7 +261,13 @@ impl Post<'_> {
             command.key = Some(key.clone());
         }
         if command.arguments.size() > turn.limits.payload_bytes {
-            return self.reject(command, Rejection::PayloadTooLarge.into(), None);
+            return self.reject(
+                turn,
+                delivery,
+                command,
+                Rejection::PayloadTooLarge.into(),
+                None,
+            );
         }
         let slot = command.key.clone().zip(command.dedup_key.clone());
         if let Some(first) = slot.as_ref().and_then(|slot| self.held.get(slot)) {
@@ -253,7 +275,13 @@ impl Post<'_> {
             return if is_same {
                 Ok(duplicate(first.clone()))
             } else {
-                self.reject(command, Rejection::ConflictingDuplicate.into(), None)
+                self.reject(
+                    turn,
+                    delivery,
+                    command,
+                    Rejection::ConflictingDuplicate.into(),
+                    None,
+                )
             };
         }
         command.status = CommandStatus::Held;

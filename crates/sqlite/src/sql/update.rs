@@ -1,7 +1,7 @@
 //! Writes rows that were loaded, and appends to their histories.
 
 use abide_core::model::{HistoryRow, Row, Timestamp};
-use abide_kernel::{Advance, Finish, Move};
+use abide_kernel::{Advance, Finish, Move, Wake};
 use rusqlite::{Connection, Result, ToSql, params};
 
 use super::Lazy;
@@ -82,6 +82,60 @@ pub(crate) fn finish(
             row.last_error.as_deref(),
             result.map(|result| result.as_str()),
         ])?;
+    }
+    Ok(())
+}
+
+macro_rules! wake {
+    ($more:literal) => {
+        concat!(
+            "update abide_instances
+            set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, cause = ?6, history_seq = ?7, updated_at = ?8,
+                inbox = ?9",
+            $more,
+            " where id = ?1"
+        )
+    };
+}
+
+/// By primary key; leaves `abide_parked` and enters `abide_claimable`.
+pub(crate) const WAKE: &str = wake!("");
+
+/// The same, and where it stands in its partition, and which of its keys it holds.
+pub(crate) const WAKE_GUARDED: &str = wake!(
+    ", standing = ?10,
+       taken = iif(taken is null, null, scopes >> ?2 & 65537)"
+);
+
+/// Writes instances that signals have come to; `guarded` as with [`finish`].
+pub(crate) fn wake(
+    conn: &Connection,
+    wakes: &[Wake<'_>],
+    now: Timestamp,
+    guarded: impl Fn(&Row) -> bool,
+) -> Result<()> {
+    let mut plain = Lazy::new(conn, WAKE);
+    let mut thorough = Lazy::new(conn, WAKE_GUARDED);
+    for Wake { row } in wakes {
+        let place = Place::from(*row);
+        let values: &[&dyn ToSql] = params![
+            row.id.0,
+            row.status.code(),
+            place.ready_at(),
+            place.wake_at(),
+            row.due_at.map(Timestamp::as_micros),
+            row.cause.code(),
+            row.history_seq,
+            now.as_micros(),
+            cells::write_inbox(row.inbox)?,
+            place.standing(),
+        ];
+        if guarded(row) {
+            thorough.get()?.execute(values)?;
+        } else {
+            let all_but_standing = values.split_last().map(|(_, others)| others);
+            plain.get()?.execute(all_but_standing.unwrap_or_default())?;
+        }
     }
     Ok(())
 }

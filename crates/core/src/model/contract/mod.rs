@@ -137,9 +137,9 @@ impl Parameter {
     }
 
     /// The same, with what it is when it is left out.
-    pub fn default_to(self, default: Json) -> Self {
+    pub fn default_to(self, default: impl Into<Json>) -> Self {
         Self {
-            default: Some(default),
+            default: Some(default.into()),
             ..self
         }
     }
