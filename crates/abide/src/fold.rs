@@ -1,10 +1,13 @@
 //! Folds single requests that come at the same time into one transaction.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use abide_core::model::{Delivered, Delivery, Refusal, Start, Started};
 use abide_kernel::{Answer, Error, Op, Result, Store};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -87,7 +90,7 @@ impl<K: Folded> std::fmt::Debug for Request<K> {
 }
 
 /// The most items folded into one transaction; a request that is larger goes alone.
-const BATCH: usize = 1_000;
+const BATCH: usize = 500;
 /// How long to wait before a database that cannot be reached is tried again.
 const BACKOFF: Duration = Duration::from_millis(50);
 /// What a patience that no clock can count comes to.
@@ -170,37 +173,58 @@ impl<K: Folded> Submit<K> {
     }
 }
 
+/// Folds what comes while a transaction is under way into the next one. A second one is opened beside the first only when
+/// a full batch waits: a smaller one would just be split.
 async fn fold<K: Folded>(store: Arc<dyn Store>, mut requests: mpsc::UnboundedReceiver<Request<K>>) {
-    let mut left_over = None;
-    loop {
-        let first = match left_over.take() {
-            Some(request) => request,
-            None => match requests.recv().await {
-                Some(request) => request,
-                None => return,
-            },
-        };
-        let mut size = first.items.len();
-        let mut batch = vec![first];
-        // Whoever is about to ask is let ask; nobody waits for a clock.
-        let mut grown = true;
-        while grown && size < BATCH && left_over.is_none() {
-            grown = false;
-            tokio::task::yield_now().await;
-            while size < BATCH
-                && let Ok(request) = requests.try_recv()
-            {
-                if size + request.items.len() > BATCH {
-                    left_over = Some(request);
-                    break;
-                }
-                size += request.items.len();
-                batch.push(request);
-                grown = true;
-            }
+    let mut waiting: VecDeque<Request<K>> = VecDeque::new();
+    let mut under_way = FuturesUnordered::new();
+    let mut open = true;
+    while open || !waiting.is_empty() || !under_way.is_empty() {
+        let size: usize = waiting.iter().map(|request| request.items.len()).sum();
+        let worth = if under_way.is_empty() { 1 } else { BATCH };
+        if !waiting.is_empty() && size >= worth && under_way.len() < store.writers() {
+            under_way.push(send(&store, next_batch(&mut waiting)));
+            continue;
         }
-        send(&store, batch).await;
+        tokio::select! {
+            request = requests.recv(), if open => match request {
+                Some(request) => {
+                    waiting.push_back(request);
+                    gather(&mut requests, &mut waiting).await;
+                }
+                None => open = false,
+            },
+            Some(()) = under_way.next(), if !under_way.is_empty() => {}
+        }
     }
+}
+
+/// Takes what has come. Whoever is about to ask is let ask; nobody waits for a clock.
+async fn gather<K: Folded>(
+    requests: &mut mpsc::UnboundedReceiver<Request<K>>,
+    waiting: &mut VecDeque<Request<K>>,
+) {
+    let mut before = 0;
+    while waiting.len() > before && waiting.len() < BATCH {
+        before = waiting.len();
+        tokio::task::yield_now().await;
+        while let Ok(request) = requests.try_recv() {
+            waiting.push_back(request);
+        }
+    }
+}
+
+/// The requests of the next transaction: as many as fit, and one at least.
+fn next_batch<K: Folded>(waiting: &mut VecDeque<Request<K>>) -> Vec<Request<K>> {
+    let mut batch = Vec::new();
+    let mut size = 0;
+    while let Some(request) = waiting.front()
+        && (batch.is_empty() || size + request.items.len() <= BATCH)
+    {
+        size += request.items.len();
+        batch.extend(waiting.pop_front());
+    }
+    batch
 }
 
 /// Runs a batch, again and again while nothing was written; whose patience is spent leaves it. When the database refuses

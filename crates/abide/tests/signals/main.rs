@@ -15,6 +15,7 @@ mod common;
 
 mod buffered;
 mod contracts;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod crowded;
 mod dedup;
 mod holding;

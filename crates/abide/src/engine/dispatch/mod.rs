@@ -1,12 +1,15 @@
 //! The dispatcher: owns what this worker holds, and decides what goes into the next transaction.
 
+mod ending;
+mod gather;
+
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_core::model::{Claim, Claimed, Committed, InstanceId, Name, Outcome, Timestamp};
-use abide_kernel::{ClaimRequest, Effects, Listener, Op};
+use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Timestamp};
+use abide_kernel::{ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
@@ -14,11 +17,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::batch::{Ask, Batch, Finished, Landed, Sent, land_within, search};
+use super::batch::{Ask, Batch, Finished, Landed, Sent, search};
 use super::builder::Shared;
 use super::settings::Crash;
 use super::stats::add;
-use super::{Ran, Task, lease};
+use super::{Ran, Task};
 use crate::fold::{Mail, Request};
 
 /// What others may ask of the dispatcher.
@@ -173,47 +176,6 @@ impl Dispatcher {
         self.finish_up().await;
     }
 
-    /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills
-    /// by itself under load, and a single outcome waits for nobody.
-    async fn gather(&mut self, first: Finished) {
-        self.take(first);
-        let mut before = 0;
-        while self.pending.len() > before && self.pending.len() < self.shared.settings.batch {
-            before = self.pending.len();
-            tokio::task::yield_now().await;
-            while let Ok(finished) = self.finished.try_recv() {
-                self.take(finished);
-            }
-        }
-    }
-
-    /// Takes what has run: to be committed with others, or in a transaction of its own.
-    fn take(&mut self, finished: Finished) {
-        if finished.ran.within.is_none() {
-            self.pending.push_back(finished);
-            return;
-        }
-        let landing = land_within(finished, self.shared.clone());
-        // It has its own connection, and takes no writer's place.
-        self.beside.push(landing.boxed());
-    }
-
-    /// Takes what is to be delivered, like [`gather`](Self::gather).
-    async fn gather_mail(&mut self, first: Request<Mail>) {
-        if self.mail.is_empty() {
-            self.mail_since = tokio::time::Instant::now();
-        }
-        self.mail.push_back(first);
-        let mut before = 0;
-        while self.mail.len() > before && self.mail.len() < self.shared.settings.batch {
-            before = self.mail.len();
-            tokio::task::yield_now().await;
-            while let Ok(letter) = self.letters.try_recv() {
-                self.mail.push_back(letter);
-            }
-        }
-    }
-
     fn hear(&mut self, effects: &Effects) {
         for queue in &mut self.queues {
             if effects.anything || effects.ready.contains(&queue.name) {
@@ -361,18 +323,6 @@ impl Dispatcher {
             }
         }
         batch
-    }
-
-    fn take_mail(&mut self, batch: &mut Batch, most: usize) {
-        self.outcomes_next = true;
-        let mut size = 0;
-        while let Some(letter) = self.mail.front()
-            && (size == 0 || size + letter.items.len() <= most)
-        {
-            size += letter.items.len();
-            batch.mail.extend(self.mail.pop_front());
-        }
-        self.mail_since = tokio::time::Instant::now();
     }
 
     /// Takes in what a transaction came to.
@@ -547,32 +497,6 @@ impl Dispatcher {
         });
     }
 
-    /// Gives back at once what was claimed while the engine was told to stop (rule 6.7). What cannot be given back now is
-    /// when the worker signs off.
-    fn give_back(&mut self, claimed: Vec<Claimed>) {
-        if claimed.is_empty() {
-            return;
-        }
-        let claims = claimed.into_iter().map(|one| one.claim).collect();
-        let store = self.shared.store.clone();
-        let given = async move {
-            if let Err(error) = store.run(Arc::from([Op::GiveBack(claims)])).await {
-                tracing::warn!(%error, "claims are given back when the worker signs off");
-            }
-            Landed::default()
-        };
-        self.under_way.push(given.boxed());
-    }
-
-    /// Hands what is not delivered to the task that would do it without an engine, and that knows how long each caller
-    /// waits.
-    fn hand_mail_back(&mut self) {
-        for letter in self.mail.drain(..) {
-            // Nobody is left to tell when that is gone.
-            let _ = self.shared.mail.fold(letter);
-        }
-    }
-
     fn let_go(&mut self, task: &Task) {
         if let Some(held) = self.held.get_mut(&task.id) {
             held.times -= 1;
@@ -586,54 +510,6 @@ impl Dispatcher {
             .find(|queue| queue.name == task.queue)
         {
             queue.taken = queue.taken.saturating_sub(1);
-        }
-    }
-
-    /// Commits what still finishes within the grace time, drops the rest, and gives it back (rule 6.7).
-    async fn finish_up(mut self) {
-        self.letters.close();
-        while let Ok(letter) = self.letters.try_recv() {
-            self.mail.push_back(letter);
-        }
-        self.hand_mail_back();
-        let died = self.shared.kill.is_cancelled();
-        let grace = tokio::time::sleep(self.shared.settings.grace);
-        tokio::pin!(grace);
-        while !self.held.is_empty() || !self.under_way.is_empty() || !self.beside.is_empty() {
-            if self.shared.kill.is_cancelled()
-                && self.under_way.is_empty()
-                && self.beside.is_empty()
-            {
-                break;
-            }
-            if !self.shared.kill.is_cancelled() {
-                self.send_what_there_is();
-            }
-            tokio::select! {
-                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
-                Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
-                // What runs may be cancelled still.
-                Some(effects) = self.news.next() => self.hear(&effects),
-                Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {
-                    self.gather(finished).await;
-                }
-                () = &mut grace, if !self.shared.kill.is_cancelled() => {
-                    tracing::warn!(steps = self.held.len(), "the grace time is over: the steps that run are given back");
-                    self.shared.kill.cancel();
-                }
-            }
-        }
-        self.shared.kill.cancel();
-        self.steps.close();
-        self.steps.wait().await;
-        self.shared.over.cancel();
-        if died {
-            // A dead worker's timers and heartbeats die with it, and it signs nothing off.
-            self.shared.stop.cancel();
-            return;
-        }
-        if let Err(error) = lease::sign_off(&self.shared, self.shared.worker()).await {
-            tracing::warn!(%error, "the worker could not sign off; what it held is freed with its lease");
         }
     }
 }
