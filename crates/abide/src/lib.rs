@@ -75,7 +75,7 @@ pub use abide_macros::Step;
 pub use client::{
     Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
     OperateError, Receipt, Rejected, Request, Restarting, SendError, Spec, StartError, UpdateError,
-    Within, letter, spec,
+    Within, letter, letter_named, spec,
 };
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};

@@ -27,12 +27,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Opens a transaction for a step that writes rows of its own (rule 17.2). A store that is no database refuses.
     fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
-        Box::pin(async {
-            Err(Error::Refused(Refusal::BadOutcome {
-                problem: "this store is no database that a step could write its own rows in: use SQLite or PostgreSQL"
-                    .into(),
-            }))
-        })
+        Box::pin(async { Err(Error::Refused(Refusal::NoDatabase)) })
     }
 
     /// The time, as this store's workers agree on it.

@@ -157,9 +157,14 @@ pub const PENDING_OF_KIND: &str = concat!(
 ///
 /// Index: `signals_pending`. Both runs are locked, or new.
 pub const MOVE_PENDING: &str = "\
-update abide.signals s set instance_id = m.heir \
-from unnest((select $1::bigint[]), (select $2::bigint[])) as m(giver, heir) \
-where s.instance_id = m.giver and s.status in (1, 2)";
+update abide.signals s set instance_id = ( \
+    select m.heir from unnest($1::bigint[], $2::bigint[]) as m(giver, heir) \
+    where m.giver = s.instance_id) \
+where s.id = any(array( \
+    select q.id from unnest((select $1::bigint[])) as m(giver) cross join lateral ( \
+        select p.id from abide.signals p where p.instance_id = m.giver and p.status in (1, 2) \
+        order by p.kind, p.name, p.message_sequence offset 0 \
+    ) q))";
 
 /// Marks held records whose time is up.
 ///

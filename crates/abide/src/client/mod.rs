@@ -14,7 +14,7 @@ pub use handle::{Handle, NotDone};
 pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
 pub(crate) use operate::{doctor, look, repair};
 pub(crate) use signal::receipt;
-pub use signal::{Letter, Receipt, Rejected, SendError, letter};
+pub use signal::{Letter, Receipt, Rejected, SendError, letter, letter_named};
 pub use spec::{Spec, StartError, spec};
 pub use update::{Asked, Request, UpdateError};
 pub(crate) use watch::{Ends, Replies, Watch};

@@ -39,6 +39,11 @@ where
     Letter::new(to, signal, value, ())
 }
 
+/// A signal by its name, as one of [many](crate::Abide::signal_all).
+pub fn letter_named(to: impl Address, name: &str, arguments: Arguments) -> Letter {
+    Letter::named(to, name, Ok(arguments), ())
+}
+
 impl<C> Letter<C> {
     pub(crate) fn new<T>(to: impl Address, signal: Signal<T>, value: &T, client: C) -> Self
     where

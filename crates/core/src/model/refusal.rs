@@ -39,6 +39,11 @@ pub enum Refusal {
         /// The number.
         version: u32,
     },
+    /// A transaction of a store that is no database.
+    #[error(
+        "this store is no database that a step could write its own rows in: use SQLite or PostgreSQL"
+    )]
+    NoDatabase,
     /// A start that cannot be made so.
     #[error("nothing can be started so: {problem}")]
     BadStart {
@@ -73,6 +78,7 @@ impl Refusal {
             Self::LimitExceeded { .. } => "limit_exceeded",
             Self::BadOutcome { .. } => "bad_outcome",
             Self::BadVersion { .. } => "bad_version",
+            Self::NoDatabase => "no_database",
             Self::BadStart { .. } => "bad_start",
             Self::KeyTaken { .. } => "key_taken",
             Self::BadContract { .. } => "bad_contract",
