@@ -27,8 +27,9 @@ const BEGIN: &str = "begin; set local synchronous_commit = off";
 
 /// The longest word: PostgreSQL takes less than 8,000 bytes.
 const PAYLOAD_BYTES_MAX: usize = 7_000;
-/// How long to wait after a word for more to say, so that a busy process says it all at once.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long to wait after a word for more to say: at first, and at most, when there always is more, so that a busy process
+/// says it all at once.
+const GATHER: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
 /// How often a connection that is silent is tried.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
@@ -151,6 +152,11 @@ impl Notifier {
         self.wake.notify_one();
     }
 
+    fn has_more(&self) -> bool {
+        let gathered = self.gathered.lock();
+        gathered.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn take(&self) -> Option<Notice> {
         let notice = self
             .gathered
@@ -166,6 +172,8 @@ impl Notifier {
     /// Sends what is gathered: the first word at once, then all that came meanwhile, together. Ends when it is stopped,
     /// after a last word.
     pub async fn run(&self, pool: &Pool, stop: CancellationToken) {
+        let (first, most) = GATHER;
+        let mut pause = first;
         loop {
             tokio::select! {
                 () = self.wake.notified() => {}
@@ -179,7 +187,12 @@ impl Notifier {
             if stop.is_cancelled() {
                 return;
             }
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(pause).await;
+            pause = if self.has_more() {
+                (pause * 2).min(most)
+            } else {
+                first
+            };
         }
     }
 }
