@@ -181,8 +181,8 @@ async fn fold<K: Folded>(store: Arc<dyn Store>, mut requests: mpsc::UnboundedRec
     let mut open = true;
     while open || !waiting.is_empty() || !under_way.is_empty() {
         let size: usize = waiting.iter().map(|request| request.items.len()).sum();
-        let worth = if under_way.is_empty() { 1 } else { BATCH };
-        if !waiting.is_empty() && size >= worth && under_way.len() < store.writers() {
+        let worth_it = under_way.is_empty() || size >= BATCH;
+        if !waiting.is_empty() && worth_it && under_way.len() < store.writers() {
             under_way.push(send(&store, next_batch(&mut waiting)));
             continue;
         }

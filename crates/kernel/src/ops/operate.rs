@@ -141,6 +141,11 @@ async fn restart_one<T: Txn>(
     target: &Target,
     step: Option<&Name>,
 ) -> Result<Operated> {
+    // It starts under a key, and whoever holds a signal for that must know. A run's key never changes.
+    let found = turn.txn.find(std::slice::from_ref(target)).await?;
+    if let Some(key) = found.into_iter().flatten().find_map(|found| found.key) {
+        turn.txn.lock_keys(&[key], &[]).await?;
+    }
     let (id, mut ledger) = match find(turn, target).await? {
         Ok(found) => found,
         Err(refused) => return Ok(refused),
