@@ -92,7 +92,12 @@ async fn connections_that_were_lost_while_idle_are_not_noticed() {
 async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
     // rule 1.3: the epoch tells whether this very commit was made.
     let url = abide_pgtest::server().fresh_database();
-    let store = Arc::new(open(&url).await);
+    // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
+    let options = Options {
+        pool_size: 1,
+        ..Options::default()
+    };
+    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m"), start("m")]).await;
     let held = claim(&store, worker, &["m"], 1).await.remove(0);
