@@ -288,7 +288,13 @@ async fn what_is_pending_under_other_names_costs_nothing() {
     // rules 7.2 and 7.4
     let log = PlanLog::start();
     let url = log.server.fresh_database();
-    let store = open(&url).await;
+    // One connection: the first use of a statement on another reads the catalogue too.
+    let options = abide_postgres::Options {
+        pool_size: 1,
+        ..abide_postgres::Options::default()
+    };
+    let connected = abide_postgres::Postgres::connect(&url, options).await;
+    let store = connected.unwrap();
     let worker = register(&store, "w").await;
     let id = common::parked(&store, worker, start("m"), &["paid"]).await;
     let others = (0..4_999).map(|n| common::signal(id, &format!("other{}", n % 7), "1"));
