@@ -86,8 +86,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..2 {
         let receipt = abide.signal("order:42", PAID, &paid).dedup("evt-7").await?;
         println!(
-            "message {:?}, sent before: {}",
-            receipt.sequence(),
+            "message {}, sent before: {}",
+            receipt.sequence().unwrap_or_default(),
             receipt.duplicate
         );
     }
