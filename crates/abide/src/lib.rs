@@ -58,6 +58,7 @@ mod open;
 mod talk;
 pub mod testing;
 mod time;
+mod workflow;
 
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Cause, Child, Command, CommandId, CommandKind,
@@ -84,10 +85,15 @@ pub use machine::{
     Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, done, next, next_in,
     reply, retry_in, stop,
 };
-pub use message::{Signal, Update};
+pub use message::{Query, Signal, Update};
 pub use open::{Abide, OpenError, OpenOptions};
 pub use schemars;
 pub use time::{days, hours, millis, minutes, secs};
+pub use workflow::{
+    Attempt, AwaitedSignal, Branches, ChildRun, ChildrenRun, Condition, Flow, NotUndone, OneOf,
+    OperationError, Saga, SignalWait, Sleeping, State, StepRun, Timed, TimedCondition, Workflow,
+    WorkflowCode,
+};
 
 #[cfg(feature = "postgres")]
 pub use abide_postgres as postgres;

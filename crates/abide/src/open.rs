@@ -13,6 +13,7 @@ use crate::client::{Address, Client, Handle, Spec, Watch};
 use crate::engine::{EngineBuilder, Settings};
 use crate::fold::Submit;
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
+use crate::workflow::{Flow, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
 
 /// The way in: starts instances, looks at them, and puts engines together that run them.
@@ -204,7 +205,7 @@ impl Abide {
     /// Puts an engine together: a worker that runs what it has code for. There may be many, in this process and others.
     pub fn engine(&self) -> EngineBuilder {
         let Client { store, mail, .. } = self.client.clone();
-        EngineBuilder::new(store, mail, Settings::new())
+        EngineBuilder::new(store, mail, self.client.limits.clone(), Settings::new())
     }
 
     /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.
@@ -315,5 +316,15 @@ impl EngineBuilder {
         R: Future<Output = Result<O, BoxError>> + Send,
     {
         self.runner(|store| Arc::new(JobRunner::new(job, code, &*store)))
+    }
+
+    /// Runs a workflow: an `async fn` that takes a [`Workflow`](crate::Workflow) and the input.
+    pub fn workflow<I, O>(self, flow: Flow<I, O>, code: impl WorkflowCode<I, O>) -> Self
+    where
+        I: Serialize + DeserializeOwned + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let limits = self.limits().clone();
+        self.runner(|store| Arc::new(WorkflowRunner::new(flow, code, store, limits)))
     }
 }

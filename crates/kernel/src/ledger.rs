@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{Happening, HistoryRow, InstanceId, Json, Key, Row, Status, Timestamp};
+use abide_core::model::{
+    Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Status, Timestamp,
+};
 
 use crate::{Advance, Changes, Effects, Error, Finish, Move, Result, Txn, Wake};
 
@@ -116,6 +118,12 @@ impl Account<'_> {
             }
             _ => {}
         }
+        if row.kind == Kind::Workflow
+            && (was.status, row.status) == (Status::Executing, Status::Executing)
+            && was.inbox.sequence < row.inbox.sequence
+        {
+            effects.mailed.push(row.id);
+        }
         let contends = |status| matches!(status, Status::Runnable | Status::Executing);
         if (was.status != row.status || was.behind != row.behind)
             && (contends(was.status) || contends(row.status))
@@ -134,11 +142,12 @@ impl Account<'_> {
         // A child of an earlier barrier may end in the same commit, which changes the family.
         let untouched = was.family == row.family
             && was.inbox == row.inbox
+            && was.kind == row.kind
             && was.aside.is_none()
             && row.aside.is_none();
         let advances = executing && row.status == Status::Executing && untouched;
         match self.state {
-            Some(state) if advances && plain(was) && plain(row) => {
+            state if advances && plain(was) && plain(row) && was.kind == row.kind => {
                 changes.advances.push(Advance { row, state });
             }
             None if executing && row.status.is_terminal() && untouched => {

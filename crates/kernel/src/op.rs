@@ -37,6 +37,16 @@ pub enum Op {
         /// At most that many.
         limit: usize,
     },
+    /// Let workflows be tried again whose code did not fit their history, of these lanes, above an id, at most that many
+    /// at once.
+    ReleaseBlocked {
+        /// What there is code for now.
+        lanes: Vec<Lane>,
+        /// Those above that one.
+        after: InstanceId,
+        /// At most that many.
+        limit: usize,
+    },
     /// Claim what is runnable.
     Claim(ClaimRequest),
     /// Commit what steps have answered; each entry has its own answer.
@@ -152,6 +162,13 @@ pub enum Answer {
         count: usize,
         /// What is wrong.
         findings: Vec<Finding>,
+        /// The last one that was looked at; `None` when there are no more.
+        next: Option<InstanceId>,
+    },
+    /// So many workflows are tried again.
+    Released {
+        /// How many.
+        count: usize,
         /// The last one that was looked at; `None` when there are no more.
         next: Option<InstanceId>,
     },

@@ -20,7 +20,7 @@ pub fn was_taken(answer: &Answer) -> bool {
     match answer {
         Answer::Committed(each) => each
             .iter()
-            .all(|one| matches!(one, Committed::Moved(_) | Committed::Kept(_))),
+            .all(|one| matches!(one, Committed::Moved(_) | Committed::Kept(_, _))),
         _ => false,
     }
 }

@@ -85,6 +85,11 @@ impl<T: Txn> Turn<'_, T> {
             Op::Restart(restarts) => Answer::Operated(ops::operate::restart(self, restarts).await?),
             Op::Repair(targets) => Answer::Operated(ops::operate::repair(self, targets).await?),
             Op::Examine { after, limit } => ops::examine::examine(self, *after, *limit).await?,
+            Op::ReleaseBlocked {
+                lanes,
+                after,
+                limit,
+            } => ops::operate::release_blocked(self, lanes, *after, *limit).await?,
             Op::Claim(request) => {
                 // What this transaction has made runnable in a partition must be in its place before it is claimed.
                 ops::partition::settle(self).await?;

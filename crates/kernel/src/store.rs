@@ -82,7 +82,7 @@ pub trait Store: Send + Sync + 'static {
     /// The records with these ids; those that are not there are left out.
     fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>>;
 
-    /// The signals that are pending in an inbox, by sequence.
+    /// What is pending in an inbox, signals and updates alike, by sequence.
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>>;
 
     /// A contract.

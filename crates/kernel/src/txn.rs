@@ -207,7 +207,7 @@ pub trait Txn: Send {
         of: &[(InstanceId, Vec<Name>, Sequence)],
     ) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
-    /// The pending updates of these instances, whole, by instance and sequence.
+    /// The pending updates and cancellations of these instances, whole, by instance and sequence.
     fn updates(&mut self, of: &[InstanceId]) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
     /// Gives what is pending with the first of each pair to the second.
@@ -247,6 +247,14 @@ pub trait Txn: Send {
     fn offspring(
         &mut self,
         parents: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
+
+    /// The first workflows of these lanes above an id that are `scheduled` and due at no time, by id; not locked.
+    fn blocked(
+        &mut self,
+        lanes: &[Lane],
+        after: InstanceId,
+        limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
     /// Which of these workers there are, living or not.
@@ -323,8 +331,8 @@ pub struct Changes<'a> {
 pub struct Advance<'a> {
     /// The row as it is to be.
     pub row: &'a Row,
-    /// The new state.
-    pub state: &'a Json,
+    /// The new state; the old one stays when there is none.
+    pub state: Option<&'a Json>,
 }
 
 /// An instance that was executing and has ended. Only `status`, `epoch`, `settled`, `history_seq`, `last_error`,

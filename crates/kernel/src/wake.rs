@@ -19,6 +19,8 @@ pub struct Effects {
     pub ended_elsewhere: bool,
     /// The instances that were cancelled while a worker ran them.
     pub cancelled: Vec<InstanceId>,
+    /// The workflows to which a message came while a worker ran them.
+    pub mailed: Vec<InstanceId>,
     /// The earliest moment at which something that was parked or scheduled is due.
     pub due: Option<Timestamp>,
     /// Whether anything at all may have changed, because word of it was lost.
@@ -40,6 +42,7 @@ impl Effects {
             && self.ended.is_empty()
             && self.answered.is_empty()
             && self.cancelled.is_empty()
+            && self.mailed.is_empty()
             && self.due.is_none()
             && !self.ended_elsewhere
             && !self.anything
@@ -56,6 +59,7 @@ impl Effects {
         self.ended.extend(other.ended);
         self.answered.extend(other.answered);
         self.cancelled.extend(other.cancelled);
+        self.mailed.extend(other.mailed);
         self.ended_elsewhere |= other.ended_elsewhere;
         self.anything |= other.anything;
         if let Some(due) = other.due {

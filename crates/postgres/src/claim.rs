@@ -18,7 +18,7 @@ use crate::txn::{Last, Transaction};
 macro_rules! claimed_columns {
     () => {
         "i.parent_id, i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
-        i.due_at, i.cause, i.timed_out, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
+        i.due_at, i.cause, i.timed_out, i.children_pending, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
         i.updates_pending, i.handed, i.wait_kind, i.barrier, i.awaits"
     };
 }
@@ -222,7 +222,8 @@ pub(crate) fn read_children(rows: &[Row]) -> Result<Vec<(InstanceId, Child)>> {
     })
 }
 
-fn lane_params<'l>(lanes: impl IntoIterator<Item = &'l Lane>) -> [Param; 2] {
+/// The machines of lanes, and their versions.
+pub(crate) fn lane_params<'l>(lanes: impl IntoIterator<Item = &'l Lane>) -> [Param; 2] {
     let (machines, versions): (Vec<&str>, Vec<u32>) = lanes
         .into_iter()
         .map(|lane| (lane.machine.as_str(), lane.version))
@@ -253,6 +254,7 @@ fn claimed(
         cause: cells.next()?,
         timed_out: cells.next()?,
         joins: None,
+        children_pending: cells.next()?,
         children: Vec::new(),
         awaited: Vec::new(),
         updates: Vec::new(),

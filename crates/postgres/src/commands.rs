@@ -1,4 +1,4 @@
-//! The records of signals and updates: inserts, finds and closes them.
+//! The records of signals, updates and cancellations: inserts, finds and closes them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -115,7 +115,7 @@ cross join lateral ( \
     order by s.message_sequence offset 0 \
 ) s";
 
-/// All that is pending in inboxes of the kinds from a number on: from 0 all, from 1 the updates.
+/// All that is pending in inboxes of the kinds from a number on: from 0 all, from 1 all but the signals.
 ///
 /// Index: `signals_pending`, read from where the kind begins to where the inbox ends.
 pub const PENDING_ALL: &str = "\
@@ -140,15 +140,15 @@ pub const AWAITED: &str = concat!(
     ) s"
 );
 
-/// The pending messages of one kind, whole.
+/// The pending messages of the kinds from a number on, whole: from 0 all, from 1 all but the signals.
 ///
-/// Index: `signals_pending`, read from where the kind begins to where it ends.
-pub const PENDING_OF_KIND: &str = concat!(
+/// Index: `signals_pending`, read from where the kind begins to where the inbox ends.
+pub const PENDING_FROM_KIND: &str = concat!(
     "select ",
     command_columns!(),
     " from unnest((select $1::bigint[])) as l(instance) \
     cross join lateral ( \
-        select * from abide.signals s where s.instance_id = l.instance and s.kind = $2 \
+        select * from abide.signals s where s.instance_id = l.instance and s.kind >= $2 \
             and s.status in (1, 2) offset 0 \
     ) s"
 );
@@ -347,15 +347,15 @@ pub(crate) async fn awaited(
     in_order(&txn.read(AWAITED, params).await?)
 }
 
-/// The pending updates of instances.
+/// The pending updates and cancellations of instances.
 pub(crate) async fn updates(txn: &mut Transaction<'_>, of: &[InstanceId]) -> Result<Vec<Command>> {
-    let params = of_kind_params(of, CommandKind::Update);
-    in_order(&txn.read(PENDING_OF_KIND, params).await?)
+    let params = from_kind_params(of, CommandKind::Update);
+    in_order(&txn.read(PENDING_FROM_KIND, params).await?)
 }
 
-/// The parameters of [`PENDING_OF_KIND`].
-pub(crate) fn of_kind_params(of: &[InstanceId], kind: CommandKind) -> Vec<Param> {
-    vec![Param::list(of.iter().copied()), Param::one(kind.code())]
+/// The parameters of [`PENDING_FROM_KIND`].
+pub(crate) fn from_kind_params(of: &[InstanceId], first: CommandKind) -> Vec<Param> {
+    vec![Param::list(of.iter().copied()), Param::one(first.code())]
 }
 
 /// Gives what is pending with the first of each pair to the second.

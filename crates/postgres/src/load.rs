@@ -1,20 +1,23 @@
 //! Loads rows: under lock for the rules, and what is declared of machines.
 
+use std::collections::BTreeSet;
+
 use abide_core::model::{
-    Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Name, NewRow, Row, Run,
-    Status, Timestamp, WaitKind, WorkerId,
+    Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Name, NewRow, Row,
+    Run, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{Result, Touched};
 use tokio_postgres::Row as Answered;
 
 use crate::cells::{Cells, each};
+use crate::claim::lane_params;
 use crate::param::Param;
 use crate::txn::Transaction;
 
 /// The columns that rules decide over, in the order in which [`rows`] reads them.
 macro_rules! lock_columns {
     () => {
-        "id, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
+        "id, kind, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
         worker, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
         updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
@@ -56,7 +59,7 @@ order by id limit (select $3::bigint)";
 ///
 /// Index: `machines_pkey`.
 pub const DECLARED: &str = "\
-select machine, version, first_step, queue, history, contract_id from abide.machines \
+select kind, machine, version, first_step, queue, history, contract_id from abide.machines \
 where machine = any((select $1::text[])::text[])";
 
 /// Contracts.
@@ -76,6 +79,20 @@ cross join lateral ( \
     where i.parent_id = p.id and i.status < 6 offset 0 \
 ) c \
 order by c.id";
+
+/// The first instances of some lanes above an id that are scheduled and due at no time, by id; not locked.
+///
+/// Index: `instances_blocked`, read from there in each lane.
+pub const BLOCKED: &str = "\
+select b.id, b.partition_key \
+from unnest((select $1::text[]), (select $2::int[])) as l(machine, version) \
+cross join lateral ( \
+    select i.id, i.partition_key from abide.instances i \
+    where i.status = 1 and i.due_at is null and i.machine = l.machine \
+        and i.version = l.version and i.id > $3 \
+    order by i.id limit (select $4::bigint) \
+) b \
+order by b.id limit (select $4::bigint)";
 
 /// The first instances above an id; not locked.
 ///
@@ -146,6 +163,7 @@ pub(crate) async fn declared(
     let rows = txn.read(DECLARED, vec![machines]).await?;
     each(&rows, |cells| {
         Ok(Declared {
+            kind: cells.next()?,
             machine: cells.next()?,
             version: cells.next()?,
             first_step: cells.next()?,
@@ -179,6 +197,20 @@ pub(crate) async fn offspring(
     each(&txn.read(OFFSPRING, params).await?, touched)
 }
 
+/// The first instances of some lanes above an id that are scheduled and due at no time.
+pub(crate) async fn blocked(
+    txn: &mut Transaction<'_>,
+    lanes: &[Lane],
+    after: InstanceId,
+    limit: usize,
+) -> Result<Vec<Touched>> {
+    // One that is named twice would be found twice.
+    let lanes: BTreeSet<&Lane> = lanes.iter().collect();
+    let mut params = Vec::from(lane_params(lanes));
+    params.extend([Param::one(after), Param::one(limit)]);
+    each(&txn.read(BLOCKED, params).await?, touched)
+}
+
 /// The first instances above an id.
 pub(crate) async fn above(
     txn: &mut Transaction<'_>,
@@ -201,6 +233,7 @@ pub(crate) async fn copies(
 fn row(cells: &mut Cells<'_>) -> Result<Row> {
     Ok(Row {
         id: cells.next()?,
+        kind: cells.next()?,
         status: cells.next()?,
         step: cells.next()?,
         step_seq: cells.next()?,

@@ -52,6 +52,9 @@ pub(crate) struct Notice {
     /// The instances that were cancelled while a worker ran them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     cancelled: BTreeSet<InstanceId>,
+    /// The workflows to which a message came while a worker ran them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    mailed: BTreeSet<InstanceId>,
     /// The earliest moment at which something is due, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     due: Option<i64>,
@@ -74,6 +77,7 @@ impl Notice {
                 || !effects.answered.is_empty()
                 || effects.ended_elsewhere,
             cancelled: effects.cancelled.iter().copied().collect(),
+            mailed: effects.mailed.iter().copied().collect(),
             due: effects.due.map(Timestamp::as_micros),
             anything: effects.anything,
         }
@@ -83,6 +87,7 @@ impl Notice {
         self.ready.extend(other.ready);
         self.ended |= other.ended;
         self.cancelled.extend(other.cancelled);
+        self.mailed.extend(other.mailed);
         self.anything |= other.anything;
         self.due = self.due.into_iter().chain(other.due).min();
     }
@@ -110,6 +115,7 @@ impl Notice {
             ready: notice.ready,
             ended_elsewhere: notice.ended,
             cancelled: notice.cancelled.into_iter().collect(),
+            mailed: notice.mailed.into_iter().collect(),
             due: notice.due.map(Timestamp::from_micros),
             anything: notice.anything,
             ..Effects::default()
@@ -317,6 +323,21 @@ mod tests {
         assert!(heard.ended_elsewhere && !heard.anything);
         let many = Notice::of(&cancelled(5000)).payload();
         assert_eq!(Notice::heard(&many, 1), Some(Effects::anything()));
+    }
+
+    #[test]
+    fn whom_a_message_came_to_while_it_ran_is_named() {
+        let mailed = |ids: &[i64]| Effects {
+            mailed: ids.iter().copied().map(InstanceId).collect(),
+            ..Effects::default()
+        };
+        let mut notice = Notice::of(&mailed(&[1, 2]));
+        notice.merge(Notice::of(&mailed(&[2, 3])));
+        assert_eq!(
+            Notice::heard(&notice.payload(), 1),
+            Some(mailed(&[1, 2, 3]))
+        );
+        assert!(!Notice::of(&mailed(&[])).payload().contains("mailed"));
     }
 
     #[test]

@@ -13,7 +13,9 @@ use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Row};
 
 use crate::cells::{Cells, each};
-use crate::commands::{PENDING_OF_KIND, command_columns, in_order, of_kind_params, read_commands};
+use crate::commands::{
+    PENDING_FROM_KIND, command_columns, from_kind_params, in_order, read_commands,
+};
 use crate::error::{Fate, classify};
 use crate::load;
 use crate::param::Param;
@@ -27,7 +29,8 @@ macro_rules! instance_columns {
         partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, \
         signals_pending, updates_pending, handed, contract_id, run_number, first_id, \
-        children_needed, parent_id, parent_barrier, barrier, children_pending, history, created_at, updated_at, finished_at"
+        children_needed, parent_id, parent_barrier, barrier, children_pending, history, history_seq, \
+        created_at, updated_at, finished_at"
     };
 }
 
@@ -223,10 +226,10 @@ pub(crate) async fn records(pool: &Pool, ids: &[CommandId]) -> Result<Vec<Comman
     read_commands(&rows)
 }
 
-/// The signals that are pending in an inbox, by sequence.
+/// What is pending in an inbox, by sequence.
 pub(crate) async fn inbox(pool: &Pool, id: InstanceId) -> Result<Vec<Command>> {
-    let params = of_kind_params(&[id], CommandKind::Signal);
-    in_order(&ask(pool, PENDING_OF_KIND, params).await?)
+    let params = from_kind_params(&[id], CommandKind::Signal);
+    in_order(&ask(pool, PENDING_FROM_KIND, params).await?)
 }
 
 /// A contract.
@@ -350,6 +353,7 @@ fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
         barrier: cells.next()?,
         children_pending: cells.next()?,
         history: cells.next()?,
+        history_events: cells.next()?,
         created_at: cells.next()?,
         updated_at: cells.next()?,
         finished_at: cells.next()?,

@@ -26,7 +26,7 @@ pub(crate) const HOT: &[&str] = &[
     commands::PENDING_NAMED,
     commands::PENDING_ALL,
     commands::AWAITED,
-    commands::PENDING_OF_KIND,
+    commands::PENDING_FROM_KIND,
 ];
 
 /// All statements by name.
@@ -78,6 +78,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("supersede", write::SUPERSEDE),
     ("definitions", load::DEFINITIONS),
     ("offspring", load::OFFSPRING),
+    ("blocked", load::BLOCKED),
     ("above", load::ABOVE),
     ("copies", load::COPIES),
     ("known_workers", workers::KNOWN_WORKERS),
@@ -95,7 +96,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("pending_named", commands::PENDING_NAMED),
     ("pending_all", commands::PENDING_ALL),
     ("awaited", commands::AWAITED),
-    ("pending_of_kind", commands::PENDING_OF_KIND),
+    ("pending_from_kind", commands::PENDING_FROM_KIND),
     ("move_pending", commands::MOVE_PENDING),
     ("expire_held", commands::EXPIRE_HELD),
     ("forget_records", commands::FORGET_RECORDS),

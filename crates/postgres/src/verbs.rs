@@ -202,6 +202,15 @@ impl Txn for Transaction<'_> {
         load::offspring(self, parents).await
     }
 
+    async fn blocked(
+        &mut self,
+        lanes: &[Lane],
+        after: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<Touched>> {
+        load::blocked(self, lanes, after, limit).await
+    }
+
     async fn known_workers(&mut self, known: &[WorkerId]) -> Result<Vec<WorkerId>> {
         workers::known_workers(self, known).await
     }

@@ -17,11 +17,12 @@ use crate::txn::Transaction;
 /// Steps that went on under the same worker.
 ///
 /// Index: `instances_pkey`. The rows are locked already. It changes no column that any index looks at, so that the new
-/// version goes beside the old one and no index is touched.
+/// version goes beside the old one and no index is touched. A large state that stays is not written again: both versions
+/// point to it.
 pub const ADVANCE: &str = "\
 update abide.instances i set step = c.step, step_seq = c.step_seq, attempt = c.attempt, \
     epoch = c.epoch, settled = c.settled, cause = c.cause, history_seq = c.history_seq, \
-    state = c.state, updated_at = $1 \
+    state = coalesce(c.state, i.state), updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::text[]), (select $4::int[]), (select $5::int[]), \
     (select $6::bigint[]), (select $7::bigint[]), (select $8::smallint[]), (select $9::int[]), \
     (select $10::text[])) \
@@ -73,7 +74,7 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     aside_due_at = c.aside_due_at, aside_cause = c.aside_cause, \
     message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
     signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
-    updated_at = $1 \
+    kind = c.kind, updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
     (select $5::int[]), (select $6::int[]), (select $7::text[]), (select $8::smallint[]), \
     (select $9::timestamptz[]), (select $10::boolean[]), (select $11::bigint[]), \
@@ -83,12 +84,13 @@ from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]),
     (select $22::int[]), (select $23::text[]), (select $24::timestamptz[]), (select $25::text[]), \
     (select $26::text[]), (select $27::text[]), (select $28::smallint[]), \
     (select $29::timestamptz[]), (select $30::smallint[]), (select $31::bigint[]), \
-    (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[])) \
+    (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[]), \
+    (select $36::smallint[])) \
     as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
     settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
     children_needed, history_seq, last_error, finished_at, state, result, wait_id, aside_status, \
     aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-    updates_pending, handed) \
+    updates_pending, handed, kind) \
 where i.id = c.id";
 
 /// Appends to histories.
@@ -102,14 +104,16 @@ select * from unnest($1::bigint[], $2::int[], $3::timestamptz[], $4::text[])";
 ///
 /// Index: `machines_pkey`. Locks: the rows, by machine and version.
 pub const DECLARE: &str = "\
-insert into abide.machines as m (machine, version, first_step, queue, history, contract_id) \
-select * from unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::boolean[], $6::bigint[]) \
-    as c(machine, version, first_step, queue, history, contract_id) \
+insert into abide.machines as m \
+    (machine, version, kind, first_step, queue, history, contract_id) \
+select * from unnest($1::text[], $2::int[], $3::smallint[], $4::text[], $5::text[], $6::boolean[], \
+    $7::bigint[]) as c(machine, version, kind, first_step, queue, history, contract_id) \
 on conflict (machine, version) do update \
-    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history, \
-        contract_id = excluded.contract_id \
-    where (m.first_step, m.queue, m.history, m.contract_id) is distinct from \
-        (excluded.first_step, excluded.queue, excluded.history, excluded.contract_id)";
+    set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, \
+        history = excluded.history, contract_id = excluded.contract_id \
+    where (m.kind, m.first_step, m.queue, m.history, m.contract_id) is distinct from \
+        (excluded.kind, excluded.first_step, excluded.queue, excluded.history, \
+        excluded.contract_id)";
 
 /// Writes contracts; those that are there stay.
 ///
@@ -132,21 +136,17 @@ pub(crate) fn update(
     changes: &Changes<'_>,
     now: Timestamp,
 ) -> Result<()> {
-    for part in parts(&changes.advances, |one| one.state.size()) {
+    let size = |json: Option<&Json>| json.map_or(0, Json::size);
+    for part in parts(&changes.advances, |one| size(one.state)) {
         txn.write(ADVANCE, advances(part, now))?;
     }
-    for part in parts(&changes.finishes, |one| {
-        one.result.map_or(0, |result| result.size())
-    }) {
+    for part in parts(&changes.finishes, |one| size(one.result)) {
         txn.write(FINISH, finishes(part, now))?;
     }
     for part in parts(&changes.wakes, |_| 0) {
         txn.write(WAKE, wakes(part, now))?;
     }
-    for part in parts(&changes.moves, |one| {
-        let size = |json: Option<&Json>| json.map_or(0, Json::size);
-        size(one.state) + size(one.result)
-    }) {
+    for part in parts(&changes.moves, |one| size(one.state) + size(one.result)) {
         txn.write(MOVE, moves(part, now))?;
     }
     Ok(())
@@ -175,6 +175,7 @@ pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Resul
     let params = vec![
         Param::list(sorted.values().map(|one| one.machine.as_str())),
         Param::list(sorted.values().map(|one| one.version)),
+        Param::list(sorted.values().map(|one| one.kind.code())),
         Param::list(sorted.values().map(|one| one.first_step.as_str())),
         Param::list(sorted.values().map(|one| one.queue.as_str())),
         Param::list(sorted.values().map(|one| one.history)),
@@ -210,7 +211,7 @@ fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.settled)),
         Param::list(rows().map(|row| row.cause.code())),
         Param::list(rows().map(|row| row.history_seq)),
-        Param::list(list.iter().map(|one| one.state.as_str())),
+        Param::list(list.iter().map(|one| one.state.map(Json::as_str))),
     ]
 }
 
@@ -288,6 +289,7 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.inbox.signals)),
         Param::list(rows().map(|row| row.inbox.updates)),
         Param::list(rows().map(|row| some(row.inbox.handed))),
+        Param::list(rows().map(|row| row.kind.code())),
     ]
 }
 

@@ -520,6 +520,8 @@ async fn a_family_is_cancelled_together_and_others_hear_of_it() {
         target: key("k").into(),
         reason: "enough".into(),
         children: Children::Cascade,
+        force: false,
+        source: None,
     };
     let Answer::Operated(told) = common::one(&store, Op::Cancel(vec![cancel])).await else {
         panic!()

@@ -17,7 +17,9 @@ use abide_kernel::model::{Start, When};
 use abide_kernel::{Effects, Listener, Store};
 use abide_postgres::tokio_postgres::{self, AsyncMessage, NoTls};
 use abide_postgres::{Listen, Options, Postgres};
-use common::{claim, commit_all, done, name, open, register, start, start_all};
+use common::{
+    claim, commit_all, deliver, done, go_on, name, open, register, signal, start, start_all,
+};
 use futures_util::future::{join_all, poll_fn};
 
 async fn next(listener: &mut Listener) -> Arc<Effects> {
@@ -55,6 +57,24 @@ async fn what_one_process_does_another_hears() {
     // Who said it has heard each of these once, from itself, and no echo.
     let silent = tokio::time::timeout(Duration::from_millis(200), own.next()).await;
     assert!(silent.is_err(), "{silent:?}");
+}
+
+#[tokio::test]
+async fn a_worker_hears_what_came_to_the_workflow_it_runs() {
+    // rule 6.6
+    let url = abide_pgtest::server().fresh_database();
+    let (here, there) = (open(&url).await, open(&url).await);
+    let worker = register(&here, "w").await;
+    start_all(&here, vec![start("m")]).await;
+    let claimed = claim(&here, worker, &["m"], 1).await.remove(0);
+    let id = claimed.claim.id();
+    go_on(&here, claimed).await;
+
+    let mut listener = here.listen();
+    deliver(&there, vec![signal(id, "paid", "1")]).await;
+    let heard = async { while !next(&mut listener).await.mailed.contains(&id) {} };
+    let heard = tokio::time::timeout(Duration::from_secs(20), heard).await;
+    heard.expect("word of the message comes");
 }
 
 #[tokio::test]

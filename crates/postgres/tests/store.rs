@@ -12,10 +12,12 @@ mod common;
 
 use std::sync::Arc;
 
-use abide_kernel::model::{Claimed, Committed, Key, Scope, Start, Started, Status};
+use abide_kernel::model::{Claimed, Committed, Key, Kind, Scope, Start, Started, Status};
 use abide_kernel::{Answer, Op, Store, Target};
 use abide_postgres::{Options, Postgres};
-use common::{claim, commit_all, done, fresh, name, next, register, request, start, start_all};
+use common::{
+    claim, commit_all, done, fresh, go_on, name, next, register, request, start, start_all,
+};
 
 #[tokio::test]
 async fn an_instance_is_started_claimed_moved_on_and_ended() {
@@ -31,7 +33,7 @@ async fn an_instance_is_started_claimed_moved_on_and_ended() {
     let (first, second) = (claimed.next().unwrap(), claimed.next().unwrap());
     let id = first.claim.id();
     let answers = commit_all(&store, vec![next(first, "more"), done(second)]).await;
-    assert!(matches!(answers[0], Committed::Kept(_)));
+    assert!(matches!(answers[0], Committed::Kept(_, _)));
     assert_eq!(answers[1], Committed::Moved(Status::Done));
     let instance = store.get(&Target::Id(id)).await.unwrap().unwrap();
     assert_eq!(
@@ -154,7 +156,7 @@ async fn prepared_statements_do_the_same() {
         let mut claimed = claim(&store, worker, &["m"], 3).await.into_iter();
         let (first, second) = (claimed.next().unwrap(), claimed.next().unwrap());
         let answers = commit_all(&store, vec![next(first, "more"), done(second)]).await;
-        assert!(matches!(answers[0], Committed::Kept(_)));
+        assert!(matches!(answers[0], Committed::Kept(_, _)));
         assert_eq!(answers[1], Committed::Moved(Status::Done));
     }
 }
@@ -266,6 +268,41 @@ async fn a_kept_step_touches_no_index() {
     assert!(all == 2000 && hot >= 1700, "{hot} of {all}");
 }
 
+#[tokio::test]
+async fn a_large_state_that_stays_is_not_written_again() {
+    let url = abide_pgtest::server().fresh_database();
+    let store = common::open(&url).await;
+    let worker = register(&store, "w").await;
+    let digits: Vec<u64> = (0..2_000_u64)
+        .map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17))
+        .collect();
+    let large = Start {
+        state: abide_kernel::model::Json::of(&digits).unwrap(),
+        ..start("m")
+    };
+    start_all(&store, vec![large.clone()]).await;
+    let toast = abide_pgtest::psql(
+        &url,
+        "select reltoastrelid::regclass from pg_class where oid = 'abide.instances'::regclass",
+    );
+    let last = format!("select max(chunk_id) from {}", toast.trim());
+    let written = abide_pgtest::psql(&url, &last);
+    assert!(!written.trim().is_empty(), "it does not fit into the row");
+    let mut held = claim(&store, worker, &["m"], 1).await.remove(0);
+    let id = held.claim.id();
+    // The first turn makes it a workflow's; the others only go on.
+    for _ in 0..3 {
+        held = go_on(&store, held).await;
+    }
+    assert_eq!(abide_pgtest::psql(&url, &last), written);
+    let instance = store.get(&Target::Id(id)).await.unwrap().unwrap();
+    assert_eq!(
+        (instance.state, instance.kind),
+        (large.state, Kind::Workflow)
+    );
+    assert_eq!((instance.step_seq, instance.status), (4, Status::Executing));
+}
+
 /// Takes so many steps and closes the store: its connections tell the statistics when they end.
 async fn keep_for(store: Postgres, steps: usize, mut held: Vec<Claimed>) -> Vec<Claimed> {
     for step in 0..steps {
@@ -273,7 +310,7 @@ async fn keep_for(store: Postgres, steps: usize, mut held: Vec<Claimed>) -> Vec<
         let kept = held.drain(..).map(|one| next(one, &step)).collect();
         let answers = commit_all(&store, kept).await;
         let claims = answers.into_iter().map(|answer| match answer {
-            Committed::Kept(claim) => claim,
+            Committed::Kept(claim, _) => claim,
             other => panic!("{other:?}"),
         });
         held = claims.map(common::going_on).collect();

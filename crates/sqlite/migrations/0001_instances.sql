@@ -13,7 +13,8 @@ create table abide_instances (
     id integer primary key autoincrement,
     status integer not null,
     ready_at integer,                    -- when it became due, while it can be claimed
-    wake_at integer,                     -- when it is due, while scheduled, parked or reserved; the end of time for never
+    wake_at integer,                     -- when it is due, while scheduled, parked or reserved; the end of time for never,
+                                         -- and one before it when it is scheduled for never
     lane integer not null,               -- a number made of queue, machine and version
     priority integer not null,
     due_at integer,                      -- of what has ended it means nothing
@@ -62,6 +63,9 @@ create index abide_claimable on abide_instances (lane, priority, ready_at) where
 -- What is scheduled, parked or reserved, by when it is due.
 create index abide_parked on abide_instances (wake_at) where wake_at is not null;
 
+-- What is scheduled and due at no time, by what it runs: workflows whose code did not fit their history (rule 12.4).
+create index abide_blocked on abide_instances (machine, version) where wake_at = 9223372036854775806;
+
 -- What each worker holds.
 create index abide_held on abide_instances (worker) where worker is not null;
 
@@ -98,13 +102,13 @@ create table abide_history (
     primary key (instance_id, seq)
 ) strict, without rowid;
 
--- One row for each signal and update that was sent, accepted or not: inbox, record and life in one. As with instances,
--- what is large comes last, and an index has a column of its own where a statement that is run often would else touch
--- it.
+-- One row for each signal, update and cancellation that was sent, accepted or not: inbox, record and life in one. As
+-- with instances, what is large comes last, and an index has a column of its own where a statement that is run often
+-- would else touch it.
 create table abide_signals (
     id integer primary key,              -- taken from abide_numbers
     status integer not null,
-    kind integer not null,               -- 0: a signal; 1: an update
+    kind integer not null,               -- 0: a signal; 1: an update; 2: a cancellation
     instance_id integer,                 -- the run that has it
     chain_id integer,                    -- the first run of that one's chain
     sequence integer,                    -- its place in the chain; null when it was not accepted
@@ -162,6 +166,7 @@ create table abide_definitions (
 create table abide_machines (
     machine text not null,
     version integer not null,
+    kind integer not null,
     first_step text not null,
     queue text not null,
     history integer not null,

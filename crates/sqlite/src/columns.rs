@@ -5,6 +5,9 @@ use abide_core::model::{Name, NewRow, Row, Scope, Status, Timestamp};
 /// What stands for "never" in `wake_at`, so that a row which is due at no time is in the index of what is parked.
 pub(crate) const NEVER: i64 = i64::MAX;
 
+/// What stands for it when the row is scheduled, which `abide_blocked` is for. No moment is as late.
+pub(crate) const BLOCKED: i64 = NEVER - 1;
+
 /// A number for the rows that one worker may claim from one queue: a hash (FNV-1a) of the queue, the machine and the
 /// version. Two that share one are told apart by their names; the number only makes the index short.
 ///
@@ -67,7 +70,8 @@ impl Place {
     /// When it is due, if it is scheduled or parked; what is reserved never is, and counted with them.
     pub fn wake_at(self) -> Option<i64> {
         match self.status {
-            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren => {
+            Status::Scheduled => Some(self.due_at.map_or(BLOCKED, Timestamp::as_micros)),
+            Status::AwaitingSignal | Status::AwaitingChildren => {
                 Some(self.due_at.map_or(NEVER, Timestamp::as_micros))
             }
             Status::Reserved => Some(NEVER),
@@ -155,6 +159,11 @@ mod tests {
         assert_eq!(
             (parked.ready_at(), parked.wake_at(), parked.standing()),
             (None, Some(NEVER), None)
+        );
+        let blocked = place(Status::Scheduled, false, None, false);
+        assert_eq!(
+            (blocked.ready_at(), blocked.wake_at()),
+            (None, Some(BLOCKED))
         );
         let reserved = place(Status::Reserved, false, Some(5), false);
         assert_eq!(

@@ -210,7 +210,7 @@ fn cost_of_messages(conn: &Connection) -> [i32; 4] {
         steps(conn, inbox::NAMED) + steps(conn, inbox::UPDATES),
         steps(conn, inbox::AWAITED),
         steps(conn, commands::CLOSE),
-        steps(conn, inbox::OF_KIND),
+        steps(conn, inbox::FROM_KIND),
     ]
 }
 

@@ -18,6 +18,10 @@ fn statements() -> Vec<(String, &'static str)> {
         (load::DUE, "abide_parked"),
         (load::HELD, "abide_held"),
         (load::ABOVE, BY_ID),
+        (
+            load::BLOCKED_ABOVE,
+            "abide_blocked (machine=? AND version=? AND rowid>?)",
+        ),
         (claim::TAKE, BY_ID),
         (claim::TAKE_GUARDED, BY_ID),
         (claim::PARTITION_OF, BY_ID),
@@ -67,7 +71,7 @@ fn statements() -> Vec<(String, &'static str)> {
         ),
         (
             inbox::UPDATES,
-            "COVERING INDEX abide_signals_pending (pending_in=? AND kind=?)",
+            "COVERING INDEX abide_signals_pending (pending_in=? AND kind>?)",
         ),
         (
             inbox::NAMED,
@@ -78,8 +82,8 @@ fn statements() -> Vec<(String, &'static str)> {
             "abide_signals_pending (pending_in=? AND kind=? AND name=? AND sequence<?)",
         ),
         (
-            inbox::OF_KIND,
-            "abide_signals_pending (pending_in=? AND kind=?)",
+            inbox::FROM_KIND,
+            "abide_signals_pending (pending_in=? AND kind>?)",
         ),
         (machines::DECLARED, "PRIMARY KEY"),
         (machines::CONTRACT, BY_ID),
@@ -133,7 +137,8 @@ fn filled(rows: u32) -> Connection {
             attempt, cause, timed_out, history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key,
             scopes, taken, queue, machine, version, kind, first_step, created_at, updated_at, first_id, state)
         select iif(i % 10 = 0, 2, iif(i % 10 = 1, 1, iif(i % 10 = 2, 3, 6))),
-               iif(i % 10 = 0, i, null), iif(i % 10 = 1, i, null), iif(i % 10 = 2, i % 7, null),
+               iif(i % 10 = 0, i, null), iif(i % 10 = 1, iif(i % 20 = 1, i, 9223372036854775806), null),
+               iif(i % 10 = 2, i % 7, null),
                iif(i % 10 > 2, i, null), i % 5, i % 3, i, 1, 1, 'step', 1, 0, 0, 0, 1, 'p' || i,
                iif(i % 10 = 0, 2, null), i / 10, 1, 'k' || i, cast('u' || i as blob), 4128831,
                iif(i % 10 < 3, 65537, 0), 'queue' || i % 5, 'machine', 1, 0, 'step', i, i, iif(i % 4 = 0, i - 1, null), '{}'

@@ -292,6 +292,15 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         runs::offspring(&self.conn, parents).map_err(classed)
     }
 
+    async fn blocked(
+        &mut self,
+        lanes: &[Lane],
+        after: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<Touched>> {
+        load::blocked(&self.conn, lanes, after, limit).map_err(classed)
+    }
+
     async fn known_workers(&mut self, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {
         workers::known(&self.conn, workers).map_err(classed)
     }

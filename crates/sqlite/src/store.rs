@@ -244,7 +244,7 @@ impl Store for Sqlite {
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        Box::pin(self.readers.read(move |conn| inbox::signals(conn, id)))
+        Box::pin(self.readers.read(move |conn| inbox::whole(conn, id)))
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {

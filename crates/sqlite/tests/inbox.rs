@@ -203,6 +203,8 @@ async fn no_record_is_numbered_like_another_whoever_writes_and_whatever_fails() 
         target: target(),
         reason: "enough".into(),
         children: Children::Leave,
+        force: false,
+        source: None,
     };
     run(&*here, Op::Cancel(vec![cancel])).await;
     let sweep = SweepRequest {
@@ -455,6 +457,8 @@ async fn a_family_is_cancelled_and_nothing_is_wrong_with_what_is_left() {
         target: parent.into(),
         reason: "enough".into(),
         children: Children::Cascade,
+        force: false,
+        source: None,
     };
     let answer = run(&*store, Op::Cancel(vec![cancel])).await;
     let Answer::Operated(answers) = answer else {

@@ -115,7 +115,7 @@ async fn a_key_is_freed_at_the_end_of_a_chain_of_steps() {
             delay_ms: 0,
         };
         claim = match committed(&*store, commit(claim, next)).await {
-            Committed::Kept(claim) => claim,
+            Committed::Kept(claim, _) => claim,
             other => panic!("{other:?}"),
         };
     }

@@ -70,6 +70,7 @@ impl OperateError {
 fn judged(operated: Operated) -> Result<Operated, OperateError> {
     Err(match operated {
         Operated::Cancelled { .. }
+        | Operated::Cancelling { .. }
         | Operated::Restarted { .. }
         | Operated::RepairNotNeeded
         | Operated::RepairDispatched => return Ok(operated),
@@ -95,6 +96,8 @@ pub struct Cancelling {
     target: Result<Target, Refusal>,
     reason: String,
     children: Children,
+    force: bool,
+    source: Option<String>,
     client: Client,
 }
 
@@ -104,6 +107,8 @@ impl Cancelling {
             target: target.target(),
             reason,
             children: Children::Cascade,
+            force: false,
+            source: None,
             client,
         }
     }
@@ -113,22 +118,46 @@ impl Cancelling {
         self.children = Children::Leave;
         self
     }
+
+    /// Ends a workflow at once, without letting its code clean up: for one whose code is gone, or does not end.
+    pub fn force(mut self) -> Self {
+        self.force = true;
+        self
+    }
+
+    /// Who cancels it, for the record.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
 }
 
 impl IntoFuture for Cancelling {
     type Output = Result<Cancelled, OperateError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Cancels it; durable when this answers. A step that runs is told, and what it answers is dropped.
+    /// Cancels it; durable when this answers. A step that runs is told, and what it answers is dropped. A workflow's
+    /// code is told by an error from what it waits for, and may clean up before it ends.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let cancel = Cancel {
                 target: self.target.map_err(Error::from)?,
                 reason: self.reason,
                 children: self.children,
+                force: self.force,
+                source: self.source,
             };
             match operate(&self.client, Op::Cancel(vec![cancel])).await? {
-                Operated::Cancelled { id, children } => Ok(Cancelled { id, children }),
+                Operated::Cancelled { id, children } => Ok(Cancelled {
+                    id,
+                    children,
+                    ended: true,
+                }),
+                Operated::Cancelling { id, children } => Ok(Cancelled {
+                    id,
+                    children,
+                    ended: false,
+                }),
                 _ => Err(Error::Broken("it was answered with something else".into()).into()),
             }
         })
@@ -142,6 +171,8 @@ pub struct Cancelled {
     pub id: InstanceId,
     /// How many children with it.
     pub children: usize,
+    /// Whether it has ended; a workflow ends when its code has cleaned up.
+    pub ended: bool,
 }
 
 /// A restart: made by [`Abide::restart`](crate::Abide::restart), and then awaited.

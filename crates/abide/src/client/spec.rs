@@ -73,6 +73,7 @@ impl<D: Definition, C> Spec<D, C> {
             };
             Ok(Start {
                 contract,
+                kind: Some(declared.kind),
                 version: Some(declared.version),
                 step: Some(declared.first_step),
                 queue: Some(declared.queue),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Claim, Claimed, Commit, Committed, InstanceId, Outcome, Refusal};
+use abide_core::model::{
+    Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Refusal, Then,
+};
 use abide_kernel::{Answer, ClaimRequest, Error, Op};
 
 use super::builder::Shared;
@@ -203,6 +205,13 @@ impl Finished {
             } if keep && !task.aside => Some(Follow::Same {
                 state: state.clone(),
             }),
+            Outcome::Workflow(turn)
+                if keep || matches!(turn.then, Then::GoOn { running: true }) =>
+            {
+                matches!(turn.then, Then::GoOn { .. }).then_some(Follow::Turn {
+                    inbox: Inbox::default(),
+                })
+            }
             _ => None,
         };
         let stopped = match &ran.outcome {

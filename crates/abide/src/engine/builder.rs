@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use abide_core::model::{Declared, Lane, Name, Refusal, WorkerId};
-use abide_kernel::{Clock, Op, Store};
+use abide_core::model::{Declared, InstanceId, Lane, Limits, Name, Refusal, WorkerId};
+use abide_kernel::{Answer, Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -90,16 +90,23 @@ impl Shared {
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
     mail: Submit<Mail>,
+    limits: Limits,
     settings: Settings,
     named: Result<(), Refusal>,
     runners: Vec<Arc<dyn Runner>>,
 }
 
 impl EngineBuilder {
-    pub(crate) fn new(store: Arc<dyn Store>, mail: Submit<Mail>, settings: Settings) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        mail: Submit<Mail>,
+        limits: Limits,
+        settings: Settings,
+    ) -> Self {
         Self {
             store,
             mail,
+            limits,
             settings,
             named: Ok(()),
             runners: Vec::new(),
@@ -109,6 +116,10 @@ impl EngineBuilder {
     pub(crate) fn runner(mut self, make: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Runner>) -> Self {
         self.runners.push(make(self.store.clone()));
         self
+    }
+
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Serves a queue, with at most that many of its steps running at once. Without any, it serves the queues that its
@@ -170,6 +181,13 @@ impl EngineBuilder {
         self
     }
 
+    /// How many workflows that wait keep their code in memory, so that it need not be replayed when they go on; 1,000
+    /// unless given. Fewer, or none, change nothing but time.
+    pub fn workflows_kept(mut self, most: usize) -> Self {
+        self.settings.workflows_kept = most;
+        self
+    }
+
     /// Starts it: declares its machines, registers the worker, and begins to claim.
     pub async fn start(mut self) -> Result<Engine, Error> {
         self.named?;
@@ -177,6 +195,7 @@ impl EngineBuilder {
         let mut declared = Vec::new();
         let mut contracts = Vec::new();
         for runner in self.runners {
+            let runner = runner.for_engine(&self.settings);
             let (one, contract) = runner.declared()?;
             contracts.extend(contract);
             let lane = Lane {
@@ -223,6 +242,7 @@ impl EngineBuilder {
         };
         shared.store.run(Arc::from([declare])).await?;
         lease::register(&shared, shared.settings.name.clone()).await?;
+        release_blocked(&shared).await?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let tasks = vec![
             tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
@@ -235,6 +255,25 @@ impl EngineBuilder {
             commands,
             tasks,
         })
+    }
+}
+
+/// Lets workflows be tried again for which this worker may have the code that fits (rule 12.4).
+async fn release_blocked(shared: &Shared) -> Result<(), Error> {
+    const AT_ONCE: usize = 500;
+    let mut after = InstanceId(0);
+    loop {
+        let release = Op::ReleaseBlocked {
+            lanes: shared.lanes.clone(),
+            after,
+            limit: AT_ONCE,
+        };
+        match shared.store.run(Arc::from([release])).await?.first() {
+            Some(Answer::Released {
+                next: Some(next), ..
+            }) => after = *next,
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Cause, Child, Claim, Claimed, Command, Contract, Declared, InstanceId, Json, Key, Lane, Name,
-    Outcome, Priority, Refusal, Timestamp,
+    Cause, Child, Claim, Claimed, Command, Contract, Declared, Inbox, InstanceId, Json, Key, Lane,
+    Name, Outcome, Priority, Refusal, Timestamp,
 };
 use abide_kernel::OwnTransaction;
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use super::Settings;
 
 /// Code for one machine in one version.
 pub(crate) trait Runner: Send + Sync + 'static {
     /// How it is declared.
     fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal>;
+
+    /// The same code for an engine that starts: what it remembers of its instances it does not share with others.
+    fn for_engine(self: Arc<Self>, settings: &Settings) -> Arc<dyn Runner>;
 
     /// Runs a step. Errors and panics have been answered for.
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran>;
@@ -23,6 +29,11 @@ pub(crate) trait Runner: Send + Sync + 'static {
 
     /// Answers for a step, or for updates, whose outcome was refused.
     fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran>;
+
+    /// Hears whether what a task came to was committed.
+    fn settled(&self, task: &Task, committed: bool) {
+        let _ = (task, committed);
+    }
 }
 
 /// What a step came to.
@@ -55,8 +66,14 @@ pub(crate) struct Task {
     pub updates: Vec<Command>,
     /// Whether there is nothing to run but the updates.
     pub aside: bool,
+    /// What is in the inbox, counted.
+    pub inbox: Inbox,
+    /// How many children have not ended.
+    pub children_pending: u32,
     /// Cancelled when the instance is.
     pub cancelled: CancellationToken,
+    /// Told when a message comes while this runs.
+    pub mail: Arc<Notify>,
     /// How many steps ran before this one without going through the queue, and since when.
     pub chain: u32,
     pub chain_since: Timestamp,
@@ -64,7 +81,12 @@ pub(crate) struct Task {
 
 impl Task {
     /// What a claim asks to run.
-    pub fn of(claimed: Claimed, cancelled: CancellationToken, now: Timestamp) -> (Claim, Self) {
+    pub fn of(
+        claimed: Claimed,
+        cancelled: CancellationToken,
+        mail: Arc<Notify>,
+        now: Timestamp,
+    ) -> (Claim, Self) {
         let task = Self {
             id: claimed.claim.id(),
             key: claimed.key,
@@ -84,7 +106,10 @@ impl Task {
             awaited: claimed.awaited,
             updates: claimed.updates,
             aside: claimed.aside,
+            inbox: claimed.inbox,
+            children_pending: claimed.children_pending,
             cancelled,
+            mail,
             chain: 0,
             chain_since: now,
         };
@@ -114,7 +139,10 @@ impl Task {
             awaited: Vec::new(),
             updates: Vec::new(),
             aside: false,
+            inbox: self.inbox,
+            children_pending: self.children_pending,
             cancelled: self.cancelled.clone(),
+            mail: self.mail.clone(),
             chain: self.chain.saturating_add(1),
             chain_since: self.chain_since,
         };
@@ -134,7 +162,20 @@ impl Task {
                 awaited: self.awaited.clone(),
                 ..common
             },
+            Follow::Turn { inbox } => Self {
+                step_seq: self.step_seq.saturating_add(1),
+                attempt: 0,
+                cause: Cause::Next,
+                timed_out: false,
+                inbox,
+                ..common
+            },
         }
+    }
+
+    /// Whether it goes on under a claim that was kept.
+    pub const fn is_kept(&self) -> bool {
+        self.chain > 0
     }
 }
 
@@ -152,5 +193,10 @@ pub(crate) enum Follow {
     Same {
         /// What they have made of its state.
         state: Option<Json>,
+    },
+    /// The next turn of a workflow.
+    Turn {
+        /// What is in the inbox.
+        inbox: Inbox,
     },
 }

@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub chain_steps: u32,
     /// For how long they may.
     pub chain_time: Duration,
+    /// How many workflows' code is kept in memory.
+    pub workflows_kept: usize,
     /// Where this worker is to die, in a test.
     pub crash: Option<CrashPoint>,
 }
@@ -58,6 +60,7 @@ impl Settings {
             batch: 500,
             chain_steps: 100,
             chain_time: Duration::from_secs(1),
+            workflows_kept: 1_000,
             crash: None,
         }
     }

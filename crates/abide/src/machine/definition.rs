@@ -1,16 +1,16 @@
-//! What can be started: a machine or a job.
+//! What can be started: a machine, a job or a workflow.
 
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use abide_core::model::{Contract, ContractId, Declared, Name, Refusal};
+use abide_core::model::{Contract, ContractId, Declared, Kind, Name, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Machine, Step};
 
-/// What can be started: a [`Machine`] or a [`Job`](super::Job).
+/// What can be started: a [`Machine`], a [`Job`](super::Job) or a [`Flow`](crate::Flow).
 pub trait Definition {
     /// What an instance begins with.
     type Input: Serialize;
@@ -46,6 +46,7 @@ impl<M: Machine> Definition for M {
     fn declared(&self) -> Result<Declared, Refusal> {
         let first = M::Step::ALL.first().map_or("start", |step| step.name());
         Ok(Declared {
+            kind: Kind::Machine,
             machine: Name::new(M::NAME)?,
             version: M::VERSION,
             first_step: Name::new(first)?,

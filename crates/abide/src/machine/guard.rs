@@ -12,7 +12,7 @@ use super::{Fault, FaultKind};
 use crate::BoxError;
 
 /// Runs user code: catches its panics, and ends it when its time is up (rules 5.2, 5.4).
-pub(super) async fn guarded<T>(
+pub(crate) async fn guarded<T>(
     code: impl Future<Output = Result<T, BoxError>>,
     limit: Option<Duration>,
     clock: &dyn Clock,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{self, Contract, Declared, Json, Name, Refusal};
+use abide_core::model::{self, Contract, Declared, Json, Kind, Name, Refusal};
 use abide_core::rules::retry::Retry;
 use abide_kernel::{Clock, Store};
 use futures_util::future::BoxFuture;
@@ -16,7 +16,7 @@ use super::guard::{caught, guarded};
 use super::runner::{as_ms, fail_updates};
 use super::{Definition, Fault, FaultKind};
 use crate::BoxError;
-use crate::engine::{Ran, Runner, Task};
+use crate::engine::{Ran, Runner, Settings, Task};
 
 /// A job: a name, what it takes, and what it comes to. The code is given to the engine.
 ///
@@ -96,6 +96,7 @@ impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
 
     fn declared(&self) -> Result<Declared, Refusal> {
         Ok(Declared {
+            kind: Kind::Machine,
             machine: Name::new(self.name)?,
             version: 1,
             first_step: Name::new(STEP)?,
@@ -172,6 +173,10 @@ where
 {
     fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal> {
         Ok((Definition::declared(&self.job)?, None))
+    }
+
+    fn for_engine(self: Arc<Self>, _: &Settings) -> Arc<dyn Runner> {
+        self
     }
 
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {

@@ -87,7 +87,7 @@ impl Messages {
     }
 
     /// The contract; none when anything is taken.
-    pub(super) fn contract(self) -> Result<Option<Contract>, Refusal> {
+    pub(crate) fn contract(self) -> Result<Option<Contract>, Refusal> {
         Ok(Some(self.0?).filter(|contract| !contract.is_empty()))
     }
 }

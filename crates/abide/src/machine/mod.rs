@@ -14,6 +14,7 @@ mod waiting;
 pub use context::{Context, Sleep, Spawn};
 pub use definition::{Agreement, Definition};
 pub use fault::{Fault, FaultKind};
+pub(crate) use guard::guarded;
 pub use job::Job;
 pub(crate) use job::JobRunner;
 pub use messages::{Answer, Call, Messages, Reply, reply};

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::guard::{caught, guarded};
 use super::outcome::Kind;
 use super::{Call, Context, Definition, Fault, FaultKind, Machine, Move, Reply, Step};
-use crate::engine::{Ran, Runner, Task};
+use crate::engine::{Ran, Runner, Settings, Task};
 
 /// The transaction that an outcome is to be committed in, if it asks for one.
 type Within = Option<Box<dyn OwnTransaction>>;
@@ -158,6 +158,10 @@ impl<M: Machine> Runner for MachineRunner<M> {
             declared,
             agreement.map(|agreement| agreement.contract.clone()),
         ))
+    }
+
+    fn for_engine(self: Arc<Self>, _: &Settings) -> Arc<dyn Runner> {
+        self
     }
 
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {

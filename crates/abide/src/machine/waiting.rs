@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use abide_core::model::{Command, Json, Name, Refusal};
+use abide_core::model::{Command, CommandKind, Json, Name, Refusal};
 use abide_core::rules::contract::yields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -113,7 +113,9 @@ impl<M: Machine> Context<M> {
 
     /// All signals that are in the inbox now, also those that nobody has waited for yet.
     pub async fn inbox(&self) -> Result<Vec<Command>, Error> {
-        Ok(self.store.inbox(self.task.id).await?)
+        let mut pending = self.store.inbox(self.task.id).await?;
+        pending.retain(|message| message.kind == CommandKind::Signal);
+        Ok(pending)
     }
 
     fn first(&self, name: &str) -> Option<&Command> {

@@ -138,6 +138,51 @@ impl<A: JsonSchema + 'static, R> Update<A, R> {
     }
 }
 
+/// A query by its name, with the type that it is sent with and the type of its answer: a look at a workflow's own state
+/// that changes nothing.
+///
+/// ```
+/// use abide::Query;
+///
+/// const PROGRESS: Query<(), u32> = Query::new("progress");
+///
+/// assert_eq!(PROGRESS.name(), "progress");
+/// ```
+pub struct Query<A, R> {
+    name: &'static str,
+    // As with a signal.
+    sent: PhantomData<fn(A) -> R>,
+}
+
+impl<A, R> Query<A, R> {
+    /// A query of this name.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            sent: PhantomData,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<A, R> Clone for Query<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for Query<A, R> {}
+
+impl<A, R> fmt::Debug for Query<A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Query({:?})", self.name)
+    }
+}
+
 fn accepts<T: JsonSchema + 'static>(name: &str) -> Result<Accepts, Refusal> {
     Ok(Accepts {
         name: Name::new(name)?,

@@ -16,6 +16,7 @@ use super::describe::describe;
 use crate::client::Handle;
 use crate::engine::{Crash, Engine, EngineBuilder, Retention, Settings};
 use crate::machine::{Job, Machine, Step};
+use crate::workflow::{Flow, WorkflowCode};
 use crate::{Abide, BoxError, Error, days};
 
 /// A test bench: an [`Abide`] on a store in memory, a worker that runs your machines, and a clock that you move. It
@@ -64,7 +65,7 @@ impl Kit {
         KitBuilder {
             abide,
             clock,
-            engine: EngineBuilder::new(store, mail, settings),
+            engine: EngineBuilder::new(store, mail, Limits::default(), settings),
             crashes,
         }
     }
@@ -254,6 +255,22 @@ impl KitBuilder {
         R: Future<Output = Result<O, BoxError>> + Send,
     {
         self.engine = self.engine.job(job, code);
+        self
+    }
+
+    /// Runs a workflow.
+    pub fn workflow<I, O>(mut self, flow: Flow<I, O>, code: impl WorkflowCode<I, O>) -> Self
+    where
+        I: Serialize + DeserializeOwned + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.engine = self.engine.workflow(flow, code);
+        self
+    }
+
+    /// How many workflows that wait keep their code in memory; with none, all that go on are replayed.
+    pub fn workflows_kept(mut self, most: usize) -> Self {
+        self.engine = self.engine.workflows_kept(most);
         self
     }
 

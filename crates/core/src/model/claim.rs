@@ -118,6 +118,8 @@ pub struct Claimed {
     pub timed_out: bool,
     /// The barrier that it joins, when it does.
     pub joins: Option<BarrierNumber>,
+    /// How many of its children have not ended: of the last barrier, or, of a workflow, of all.
+    pub children_pending: u32,
     /// The children of that barrier.
     pub children: Vec<Child>,
     /// The pending signals that it waited for, in order.
@@ -156,10 +158,12 @@ pub enum Cause {
     Update = 7,
     /// The worker that held it died, or gave it back.
     Reclaim = 8,
+    /// Its code did not fit its history, and is tried again.
+    Replay = 9,
 }
 
 impl Cause {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Start,
         Self::Next,
         Self::Retry,
@@ -169,6 +173,7 @@ impl Cause {
         Self::Children,
         Self::Update,
         Self::Reclaim,
+        Self::Replay,
     ];
 
     /// The number that stands for it in the databases.

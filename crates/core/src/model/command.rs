@@ -47,6 +47,8 @@ pub enum CommandKind {
     Signal = 0,
     /// An update: it is handled, and answered.
     Update = 1,
+    /// A cancellation: it reaches the code of a workflow, which may clean up.
+    Cancel = 2,
 }
 
 impl CommandKind {
@@ -59,6 +61,7 @@ impl CommandKind {
     pub const fn from_code(code: i16) -> Self {
         match code {
             1 => Self::Update,
+            2 => Self::Cancel,
             _ => Self::Signal,
         }
     }
@@ -400,6 +403,7 @@ impl Command {
         match (self.rejection, self.kind, self.status) {
             (Some(rejection), _, _) => rejection.outcome(),
             (None, CommandKind::Update, _) => "update_accepted",
+            (None, CommandKind::Cancel, _) => "cancelling",
             (None, CommandKind::Signal, CommandStatus::Held | CommandStatus::Expired) => {
                 "signal_held"
             }
@@ -461,6 +465,10 @@ pub struct Cancel {
     pub reason: String,
     /// Whether its children are cancelled too.
     pub children: Children,
+    /// Whether a workflow is ended at once, without asking its code.
+    pub force: bool,
+    /// Who cancels it.
+    pub source: Option<String>,
 }
 
 /// What becomes of the children of an instance that is cancelled.
@@ -481,6 +489,13 @@ pub enum Operated {
     NoTarget,
     /// It was cancelled, and so many of its children with it.
     Cancelled {
+        /// The instance.
+        id: InstanceId,
+        /// How many children.
+        children: usize,
+    },
+    /// A workflow will be cancelled when its code has cleaned up, and so many of its children with it.
+    Cancelling {
         /// The instance.
         id: InstanceId,
         /// How many children.
@@ -515,6 +530,7 @@ impl Operated {
         match self {
             Self::NoTarget => "no_target",
             Self::Cancelled { .. } => "cancelled",
+            Self::Cancelling { .. } => "cancelling",
             Self::Restarted { .. } => "restarted",
             Self::RepairNotNeeded => "repair_not_needed",
             Self::RepairDispatched => "repair_dispatched",

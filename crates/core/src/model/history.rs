@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Accepts, BarrierNumber, CommandId, InstanceId, Key, Name, NotJson, Sequence, Status, Timestamp,
-    WaitId, WaitKind,
+    Accepts, BarrierNumber, Blocked, CommandId, Completed, InstanceId, Json, Key, Name, NotJson,
+    Opened, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
 };
 
 /// One event of an instance's history, as readers see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// Its place: 1, 2, 3 …
     pub seq: u32,
@@ -17,6 +17,37 @@ pub struct Entry {
     /// What happened.
     #[serde(flatten)]
     pub what: Happening,
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        /// An entry as it is written; a flattened one could not hold JSON as text.
+        #[derive(Deserialize)]
+        struct Written {
+            seq: u32,
+            at: Timestamp,
+            kind: String,
+            #[serde(default)]
+            data: Option<Json>,
+        }
+        #[derive(Serialize)]
+        struct What<'w> {
+            kind: &'w str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            data: Option<&'w Json>,
+        }
+        let written = Written::deserialize(from)?;
+        let what = Json::of(&What {
+            kind: &written.kind,
+            data: written.data.as_ref(),
+        });
+        let what = what.and_then(|what| what.to::<Happening>());
+        Ok(Self {
+            seq: written.seq,
+            at: written.at,
+            what: what.map_err(serde::de::Error::custom)?,
+        })
+    }
 }
 
 /// What happened to an instance.
@@ -239,6 +270,26 @@ pub enum Happening {
         /// What it was.
         problem: String,
     },
+    /// An operation of its code was begun.
+    OperationOpened(Opened),
+    /// An operation of its code has come to its end.
+    OperationCompleted(Completed),
+    /// A step of its code failed and is tried again.
+    OperationRetried(TriedAgain),
+    /// Its code does not fit its history.
+    ReplayBlocked(Blocked),
+    /// Its code is to clean up and end.
+    CancelRequested {
+        /// The record.
+        command_id: CommandId,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+        /// Why.
+        reason: String,
+        /// Who asked for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<String>,
+    },
     /// It was cancelled.
     Cancelled {
         /// Why.
@@ -286,6 +337,11 @@ impl Happening {
             Self::ChildrenJoined { .. } => "children_joined",
             Self::Reclaimed { .. } => "reclaimed",
             Self::Repaired { .. } => "repaired",
+            Self::OperationOpened(_) => "operation_opened",
+            Self::OperationCompleted(_) => "operation_completed",
+            Self::OperationRetried(_) => "operation_retried",
+            Self::ReplayBlocked(_) => "replay_blocked",
+            Self::CancelRequested { .. } => "cancel_requested",
             Self::Cancelled { .. } => "cancelled",
             Self::Continued { .. } => "continued",
             Self::Done => "done",

@@ -87,6 +87,8 @@ pub struct Instance {
     pub children_pending: u32,
     /// Whether it keeps a history.
     pub history: bool,
+    /// How many events that has.
+    pub history_events: u32,
     /// When it was started.
     pub created_at: Timestamp,
     /// When it was last written.
@@ -96,6 +98,11 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Whether its code did not fit its history, and nothing runs it before somebody says so (rule 12.4).
+    pub fn is_blocked(&self) -> bool {
+        self.status == Status::Scheduled && self.cause == Cause::Replay && self.due_at.is_none()
+    }
+
     /// The chain that it belongs to, named by its first run.
     pub fn chain(&self) -> InstanceId {
         self.run.first.unwrap_or(self.id)

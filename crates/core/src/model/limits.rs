@@ -24,6 +24,8 @@ pub struct Limits {
     pub inbox_pending: usize,
     /// The largest arguments of a signal or an update, and the largest answer to one, in bytes of JSON.
     pub payload_bytes: usize,
+    /// The events of a workflow's history from which on it is told to continue as new.
+    pub history_events: usize,
 }
 
 impl Default for Limits {
@@ -37,6 +39,7 @@ impl Default for Limits {
             batch_entries: 100_000,
             inbox_pending: 5_000,
             payload_bytes: 1 << 20,
+            history_events: 10_000,
         }
     }
 }

@@ -12,6 +12,8 @@ pub enum Kind {
     /// Steps that answer with an outcome.
     #[default]
     Machine = 0,
+    /// Straight-line code, replayed from its history.
+    Workflow = 1,
 }
 
 impl Kind {
@@ -21,14 +23,20 @@ impl Kind {
     }
 
     /// Reads the number back; what a newer release wrote reads as a machine.
-    pub const fn from_code(_code: i16) -> Self {
-        Self::Machine
+    pub const fn from_code(code: i16) -> Self {
+        match code {
+            1 => Self::Workflow,
+            _ => Self::Machine,
+        }
     }
 }
 
 /// A machine as its workers declare it: what a start by its name alone needs to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
+    /// Which front runs it.
+    #[serde(default)]
+    pub kind: Kind,
     /// Its name.
     pub machine: Name,
     /// Its version.

@@ -9,6 +9,7 @@ mod instance;
 mod json;
 mod limits;
 mod machine;
+mod operation;
 mod outcome;
 mod refusal;
 mod row;
@@ -33,6 +34,10 @@ pub use instance::{Child, Instance, WaitKind};
 pub use json::{Json, NotJson};
 pub use limits::Limits;
 pub use machine::{Declared, Kind};
+pub use operation::{
+    Blocked, Brood, Completed, Ending, Opened, Operation, OperationKind, Park, Signature, Taken,
+    Then, TriedAgain, Unended, WorkflowTurn,
+};
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
 pub use row::{Aside, Awaits, Family, Inbox, Row, Run};

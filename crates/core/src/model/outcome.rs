@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answered, Claim, Json, Name, Refusal, Start, Status};
+use super::{Answered, Claim, Inbox, Json, Name, Refusal, Start, Status, Then, WorkflowTurn};
 
 /// What a step answers. Committing it is what moves an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +75,8 @@ pub enum Outcome {
         #[serde(default)]
         then: Option<Box<Outcome>>,
     },
+    /// What one turn of a workflow's code came to.
+    Workflow(Box<WorkflowTurn>),
 }
 
 /// What a parked instance waits for.
@@ -114,6 +116,7 @@ impl Outcome {
             Self::Stop { .. } => "stop",
             Self::ContinueAsNew { .. } => "continue_as_new",
             Self::Answer { .. } => "answer",
+            Self::Workflow(_) => "workflow",
         }
     }
 
@@ -131,6 +134,10 @@ impl Outcome {
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Done { .. } | Self::Stop { .. } => true,
+            Self::Workflow(turn) => matches!(
+                turn.then,
+                Then::Done { .. } | Then::Stop { .. } | Then::Cancelled { .. }
+            ),
             Self::Answer {
                 then: Some(then), ..
             } => then.is_terminal(),
@@ -155,6 +162,8 @@ impl Outcome {
             // Of the new run.
             Self::ContinueAsNew { .. } => None,
             Self::Done { .. } | Self::Stop { .. } => None,
+            // It stays what the run began with.
+            Self::Workflow(_) => None,
         }
     }
 }
@@ -179,8 +188,8 @@ pub struct Commit {
 pub enum Committed {
     /// It is durable, and the instance now stands there.
     Moved(Status),
-    /// It is durable, and the hold goes on under this new claim: run the next step.
-    Kept(Claim),
+    /// It is durable, and the hold goes on under this new claim: run the next step. With what is in the inbox now.
+    Kept(Claim, Inbox),
     /// The claim was lost before: nothing of the outcome was committed.
     Stale,
     /// The outcome broke a rule: nothing was committed and the claim is as it was.

@@ -1,8 +1,8 @@
 //! The part of an instance that rules decide over: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Name, Priority, Sequence, Status,
-    Timestamp, WaitId, WaitKind, WorkerId,
+    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Kind, Name, Priority, Sequence,
+    Status, Timestamp, WaitId, WaitKind, WorkerId,
 };
 
 /// The part of an instance that rules decide over. States and results are not in it: no rule reads them.
@@ -10,6 +10,8 @@ use super::{
 pub struct Row {
     /// The instance.
     pub id: InstanceId,
+    /// Which front runs it.
+    pub kind: Kind,
     /// Where it stands.
     pub status: Status,
     /// The step that runs, or runs next.
@@ -129,6 +131,11 @@ impl Row {
         self.run.first.unwrap_or(self.id)
     }
 
+    /// Whether its code did not fit its history, and nothing runs it before somebody says so (rule 12.4).
+    pub fn is_blocked(&self) -> bool {
+        self.status == Status::Scheduled && self.cause == Cause::Replay && self.due_at.is_none()
+    }
+
     /// Where it stands when updates are not looked at.
     pub fn stands(&self) -> Status {
         self.aside.map_or(self.status, |aside| aside.status)
@@ -140,7 +147,7 @@ impl Row {
 pub struct Family {
     /// How many barriers it has had; the last one's number.
     pub barrier: BarrierNumber,
-    /// How many children of the last one have not ended.
+    /// How many children of the last one have not ended; of a workflow, how many of all.
     pub pending: u32,
     /// How many more of them must end before the barrier opens.
     pub needed: u32,

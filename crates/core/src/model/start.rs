@@ -23,6 +23,9 @@ use super::{
 pub struct Start {
     /// The machine to run.
     pub machine: Name,
+    /// Which front runs it; as the machine declares when left out, else a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     /// Its version; the newest known when left out, else 1.
     #[serde(default)]
     pub version: Option<u32>,
@@ -90,6 +93,7 @@ impl Start {
     pub fn of(machine: Name, state: Json) -> Self {
         Self {
             machine,
+            kind: None,
             version: None,
             step: None,
             state,
@@ -108,7 +112,8 @@ impl Start {
 
     /// Whether nothing is left to the machine's declaration.
     pub fn is_complete(&self) -> bool {
-        self.version.is_some()
+        self.kind.is_some()
+            && self.version.is_some()
             && self.step.is_some()
             && self.queue.is_some()
             && self.history.is_some()

@@ -3,8 +3,8 @@
 use super::claims::come_back;
 use super::inbox::step_aside;
 use crate::model::{
-    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Row, Status, Timestamp,
-    WaitKind,
+    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Kind, Row, Status,
+    Timestamp, WaitKind,
 };
 
 /// The number that the next barrier of a parent will have.
@@ -69,6 +69,8 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
     if parent.status.is_terminal() {
         return Vec::new();
     }
+    let workflow = parent.kind == Kind::Workflow;
+    let waited = parent.family.needed > 0;
     let mut told = Vec::with_capacity(ended.len() + 1);
     for Ended {
         child,
@@ -81,13 +83,21 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
             barrier,
             status,
         });
-        if barrier == parent.family.barrier {
+        if workflow || barrier == parent.family.barrier {
             parent.family.pending = parent.family.pending.saturating_sub(1);
             parent.family.needed = parent.family.needed.saturating_sub(1);
         }
     }
-    if parent.stands() == Status::AwaitingChildren && parent.family.needed == 0 {
-        told.push(open(parent, now));
+    let enough = parent.family.needed == 0;
+    match parent.stands() {
+        // The operations of a workflow's code tell which of its children have been joined.
+        Status::AwaitingSignal | Status::AwaitingChildren if workflow => {
+            if waited && enough {
+                come_back(parent, now, Cause::Children);
+            }
+        }
+        Status::AwaitingChildren if enough => told.push(open(parent, now)),
+        _ => {}
     }
     told
 }
@@ -95,9 +105,10 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
 /// Counts a child that has ended and is started again: while its barrier is the last one, its end is waited for once
 /// more (rule 11.2).
 pub fn reopened(parent: &mut Row, barrier: BarrierNumber) {
-    if !parent.status.is_terminal() && barrier == parent.family.barrier {
+    let workflow = parent.kind == Kind::Workflow;
+    if !parent.status.is_terminal() && (workflow || barrier == parent.family.barrier) {
         parent.family.pending = parent.family.pending.saturating_add(1);
-        if parent.stands() == Status::AwaitingChildren {
+        if !workflow && parent.stands() == Status::AwaitingChildren {
             parent.family.needed = parent.family.needed.saturating_add(1);
         }
     }

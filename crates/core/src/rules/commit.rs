@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
-use super::inbox;
+use super::{inbox, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandKind, CommandStatus, Commit, Epoch, Happening, Inbox,
     Json, Limits, Name, Outcome, Pending, Priority, Refusal, Row, Sequence, Status, Timestamp,
@@ -61,11 +61,18 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
         signals, updates, ..
     } = row.inbox;
     let mut look = Look {
-        updates: updates > 0 && matches!(outcome, Outcome::Answer { .. }),
+        updates: updates > 0
+            && match outcome {
+                Outcome::Answer { .. } => true,
+                Outcome::Workflow(turn) => !turn.updates.is_empty(),
+                _ => false,
+            },
         ..Look::default()
     };
     match outcome.last() {
         Outcome::Done { .. } | Outcome::Stop { .. } => look.all = signals > 0 || updates > 0,
+        Outcome::Workflow(_) if outcome.is_terminal() => look.all = signals > 0 || updates > 0,
+        Outcome::Workflow(turn) if signals > 0 => look.names = workflow::names(turn),
         Outcome::Wait(wait) if signals > 0 => look.names.extend_from_slice(&wait.signals),
         Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::ContinueAsNew { .. }
             if signals > 0 && row.inbox.handed > Sequence::default() =>
@@ -95,7 +102,7 @@ pub struct Moved<'a> {
 }
 
 impl Moved<'_> {
-    fn close(&mut self, closed: inbox::Closed) {
+    pub(super) fn close(&mut self, closed: inbox::Closed) {
         self.closings.extend(closed.closings);
         self.told.extend(closed.told);
     }
@@ -134,13 +141,14 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
                 limits.check_payload(&answered.result)?;
             }
             match then.as_deref() {
-                Some(Outcome::Answer { .. }) => Err(Refusal::BadOutcome {
+                Some(Outcome::Answer { .. } | Outcome::Workflow(_)) => Err(Refusal::BadOutcome {
                     problem: "an answer cannot follow an answer: put the updates in one".into(),
                 }),
                 Some(then) => check(then, limits),
                 None => Ok(()),
             }
         }
+        Outcome::Workflow(turn) => workflow::check(turn, limits),
         Outcome::Next { .. } | Outcome::Retry { .. } | Outcome::Stop { .. } => Ok(()),
     }
 }
@@ -168,6 +176,10 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
                     return moved;
                 }
             }
+        }
+        Outcome::Workflow(turn) => {
+            workflow::apply(row, commit, turn, facts, &mut moved);
+            return moved;
         }
         outcome => {
             if row.aside.is_some() {
@@ -268,8 +280,8 @@ fn perform<'a>(
             moved.close(inbox::consume(row, pending));
             end(row, Status::Continued, now);
         }
-        // Nothing follows an answer but what was taken out of it.
-        Outcome::Answer { .. } => {}
+        // Nothing follows an answer but what was taken out of it, and a workflow's turn is applied as a whole.
+        Outcome::Answer { .. } | Outcome::Workflow(_) => {}
     }
     // rule 9.1: what parks with updates to be handled is taken aside for them at once.
     if row.inbox.updates > 0 {
@@ -286,18 +298,23 @@ fn close(row: &mut Row, pending: &[Pending], status: Status, moved: &mut Moved<'
         .cloned()
         .collect();
     moved.close(inbox::consume(row, pending));
-    moved.close(inbox::discard(row, &left, status));
+    close_rest(row, &left, status, moved);
+}
+
+/// Closes what is left of the inbox of an instance that ends.
+pub(super) fn close_rest(row: &mut Row, left: &[Pending], status: Status, moved: &mut Moved<'_>) {
+    moved.close(inbox::discard(row, left, status));
 }
 
 /// Writes the answers to the updates that are still to be answered; others are passed over.
-fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Closed {
+pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Closed {
     let mut closed = inbox::Closed::default();
     let mut highest = row.inbox.cursor;
     for answered in updates {
         let update = facts
             .pending
             .iter()
-            .find(|one| one.id == answered.update_id && one.kind == CommandKind::Update);
+            .find(|one| one.id == answered.update_id && one.kind != CommandKind::Signal);
         let twice = closed
             .closings
             .iter()
@@ -321,18 +338,20 @@ fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Close
             result: error.is_none().then(|| answered.result.clone()),
             error: error.clone(),
         });
-        closed.told.push(match error {
-            Some(error) => Happening::UpdateFailed {
+        closed.told.extend(match error {
+            // What became of a cancellation is told by the operations that it reached.
+            _ if update.kind == CommandKind::Cancel => None,
+            Some(error) => Some(Happening::UpdateFailed {
                 update_id,
                 name,
                 message_sequence,
                 error,
-            },
-            None => Happening::UpdateCompleted {
+            }),
+            None => Some(Happening::UpdateCompleted {
                 update_id,
                 name,
                 message_sequence,
-            },
+            }),
         });
         highest = highest.max(message_sequence);
     }
@@ -374,7 +393,8 @@ fn ran(row: &Row, commit: &Commit, outcome: &Outcome, limits: &Limits) -> Happen
         Outcome::Retry { .. }
         | Outcome::Done { .. }
         | Outcome::Stop { .. }
-        | Outcome::Answer { .. } => None,
+        | Outcome::Answer { .. }
+        | Outcome::Workflow(_) => None,
     };
     let outcome = outcome.name().to_owned();
     match &commit.error {
@@ -402,8 +422,13 @@ fn ran(row: &Row, commit: &Commit, outcome: &Outcome, limits: &Limits) -> Happen
 }
 
 /// A new step begins: its attempts are counted anew, and what woke the last one is over.
-fn begin(row: &mut Row, step: &Name) {
+pub(super) fn begin(row: &mut Row, step: &Name) {
     row.step = step.clone();
+    step_on(row);
+}
+
+/// The step after this one begins, whatever its name.
+pub(super) fn step_on(row: &mut Row) {
     row.step_seq = row.step_seq.saturating_add(1);
     row.attempt = 0;
     row.awaits = None;

@@ -4,7 +4,8 @@ use super::claims::{come_back, queue_up};
 use super::contract::{self, Terms, Unfit, ValidationErrors};
 use crate::model::{
     Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Happening,
-    Json, Limits, Name, Pending, Rejection, Row, Sequence, Status, Timestamp, WaitId, WaitKind,
+    Json, Limits, Name, Pending, Rejection, Row, Sequence, Status, Taken, Timestamp, WaitId,
+    WaitKind,
 };
 
 /// The one stream of messages that an instance has.
@@ -31,11 +32,12 @@ impl From<Rejection> for Unwanted {
 /// The arguments as they are stored, when they keep the contract and the limit (lines 7, 8 and 9 of rule 7.3).
 pub fn fit(delivery: &Delivery, terms: Option<&Terms>, limits: &Limits) -> Result<Json, Unwanted> {
     let (unknown, invalid) = match delivery.kind {
+        CommandKind::Cancel => return Ok(contract::free(&delivery.arguments)),
         CommandKind::Signal => (Rejection::UnknownSignal, Rejection::InvalidSignal),
         CommandKind::Update => (Rejection::UnknownUpdate, Rejection::InvalidUpdate),
     };
     let fits = match (terms, delivery.kind) {
-        (None, CommandKind::Update) => return Err(unknown.into()),
+        (_, CommandKind::Cancel) | (None, CommandKind::Update) => return Err(unknown.into()),
         (None, CommandKind::Signal) => Ok(contract::free(&delivery.arguments)),
         (Some(terms), CommandKind::Signal) => terms.signal(&delivery.name, &delivery.arguments),
         (Some(terms), CommandKind::Update) => terms.update(&delivery.name, &delivery.arguments),
@@ -91,6 +93,7 @@ pub fn receive(
     id: CommandId,
     kind: CommandKind,
     name: &Name,
+    arguments: &Json,
     source: Option<&str>,
     now: Timestamp,
 ) -> Received {
@@ -115,14 +118,22 @@ pub fn receive(
                 told,
             }
         }
-        CommandKind::Update => {
+        CommandKind::Update | CommandKind::Cancel => {
             row.inbox.updates += 1;
             step_aside(row, now);
-            let told = Happening::UpdateAccepted {
-                update_id: id,
-                name: name.clone(),
-                message_sequence: sequence,
-                source,
+            let told = match kind {
+                CommandKind::Cancel => Happening::CancelRequested {
+                    command_id: id,
+                    message_sequence: sequence,
+                    reason: reason_of(arguments),
+                    source,
+                },
+                _ => Happening::UpdateAccepted {
+                    update_id: id,
+                    name: name.clone(),
+                    message_sequence: sequence,
+                    source,
+                },
             };
             Received {
                 sequence,
@@ -132,6 +143,11 @@ pub fn receive(
             }
         }
     }
+}
+
+/// Why a cancellation was asked for.
+pub fn reason_of(arguments: &Json) -> String {
+    contract::yields(arguments).to().unwrap_or_default()
 }
 
 /// The id of the wait that takes a signal of that name, woken by it or about to run.
@@ -150,10 +166,12 @@ fn match_wait(row: &mut Row, name: &Name, now: Timestamp) -> Option<WaitId> {
 
 /// Takes an instance that waits aside, so that its updates are handled now.
 pub(super) fn step_aside(row: &mut Row, now: Timestamp) {
-    if matches!(
+    let waits = matches!(
         row.status,
         Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-    ) {
+    );
+    // One whose code does not fit its history could not handle them.
+    if waits && !row.is_blocked() {
         row.aside = Some(Aside {
             status: row.status,
             due_at: row.due_at,
@@ -181,7 +199,8 @@ pub(super) fn wait_of(row: &Row, names: &[Name], buffered: Option<&Pending>) -> 
     }
 }
 
-fn own_wait(id: CommandId) -> WaitId {
+/// The id of the wait that a buffered signal carries.
+pub(super) fn own_wait(id: CommandId) -> WaitId {
     WaitId::stored(format!("signal:{id}"))
 }
 
@@ -213,12 +232,34 @@ pub struct Closed {
 
 /// Consumes exactly what the step was handed (rule 4.1), and moves the cursor (rule 7.7).
 pub fn consume(row: &mut Row, pending: &[Pending]) -> Closed {
+    let handed: Vec<&Pending> = pending.iter().filter(|one| was_handed(row, one)).collect();
+    apply(row, &handed)
+}
+
+/// Consumes exactly the signals that a workflow took (rule 12.2), and moves the cursor.
+pub fn take(row: &mut Row, taken: &[Taken], pending: &[Pending]) -> Closed {
+    let find = |taken: &Taken| {
+        let is_it = |one: &&Pending| one.kind == CommandKind::Signal && one.id == taken.id;
+        pending.iter().find(is_it)
+    };
+    let mut found: Vec<&Pending> = Vec::with_capacity(taken.len());
+    for one in taken.iter().filter_map(find) {
+        // What is named twice is taken once.
+        if found.iter().all(|other| other.id != one.id) {
+            found.push(one);
+        }
+    }
+    apply(row, &found)
+}
+
+fn apply(row: &mut Row, signals: &[&Pending]) -> Closed {
     let mut closed = Closed::default();
     let mut highest = row.inbox.cursor;
-    for one in pending.iter().filter(|one| was_handed(row, one)) {
+    for one in signals.iter().copied() {
         let wait_id = row
             .awaits
             .as_ref()
+            .filter(|_| was_handed(row, one))
             .and_then(|awaits| awaits.id.clone())
             .unwrap_or_else(|| own_wait(one.id));
         closed.told.push(Happening::SignalApplied {
@@ -263,31 +304,30 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
     let mut closed = Closed::default();
     for one in left {
         let (id, name, message_sequence) = (one.id, one.name.clone(), one.sequence);
+        let unhandled = || format!("the instance ended as {ended_as} before it was handled");
         let (status, error, told) = match one.kind {
             CommandKind::Signal => (
                 CommandStatus::Discarded,
                 None,
-                Happening::SignalDiscarded {
+                Some(Happening::SignalDiscarded {
                     command_id: id,
                     name,
                     message_sequence,
-                },
+                }),
             ),
-            CommandKind::Update => {
-                let error = format!("the instance ended as {ended_as} before it was handled");
-                (
-                    CommandStatus::Failed,
-                    Some(error.clone()),
-                    Happening::UpdateFailed {
-                        update_id: id,
-                        name,
-                        message_sequence,
-                        error,
-                    },
-                )
-            }
+            CommandKind::Update => (
+                CommandStatus::Failed,
+                Some(unhandled()),
+                Some(Happening::UpdateFailed {
+                    update_id: id,
+                    name,
+                    message_sequence,
+                    error: unhandled(),
+                }),
+            ),
+            CommandKind::Cancel => (CommandStatus::Failed, Some(unhandled()), None),
         };
-        closed.told.push(told);
+        closed.told.extend(told);
         closed.closings.push(Closing {
             id,
             status,

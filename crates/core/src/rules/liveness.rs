@@ -43,6 +43,8 @@ pub enum Liveness {
     WaitingForChildren,
     /// It could run, and no worker that lives has code for it.
     WaitingForWorker,
+    /// Its code does not fit its history: what differs. A worker with code that fits, or a repair, lets it go on.
+    ReplayBlocked(String),
     /// Nothing can wake it any more, for this reason.
     RepairNeeded(String),
 }
@@ -60,6 +62,7 @@ impl Liveness {
             Self::WaitingForCondition => "waiting_for_condition",
             Self::WaitingForChildren => "waiting_for_children",
             Self::WaitingForWorker => "waiting_for_worker",
+            Self::ReplayBlocked(_) => "replay_blocked",
             Self::RepairNeeded(_) => "repair_needed",
         }
     }
@@ -72,7 +75,7 @@ pub struct Around<'a> {
     pub served: Option<bool>,
     /// Whether the worker that holds it is known.
     pub worker_known: Option<bool>,
-    /// How many children of its last barrier have not ended.
+    /// How many children of its last barrier have not ended; of a workflow, how many of all.
     pub children_open: Option<u32>,
     /// Whether its partition has one at its front.
     pub has_front: Option<bool>,
@@ -131,6 +134,7 @@ struct Position<'a> {
     inbox: Inbox,
     needed: u32,
     behind: bool,
+    blocked: bool,
 }
 
 impl<'a> From<&'a Row> for Position<'a> {
@@ -147,6 +151,7 @@ impl<'a> From<&'a Row> for Position<'a> {
             inbox: row.inbox,
             needed: row.family.needed,
             behind: row.behind,
+            blocked: row.is_blocked(),
         }
     }
 }
@@ -162,6 +167,7 @@ impl<'a> From<&'a Instance> for Position<'a> {
             inbox: instance.inbox,
             needed: instance.children_needed,
             behind: instance.behind,
+            blocked: instance.is_blocked(),
         }
     }
 }
@@ -191,6 +197,9 @@ pub fn liveness(instance: &Instance, around: Around<'_>) -> Liveness {
     if let Some(problem) = problem_of(&instance.into(), around) {
         return Liveness::RepairNeeded(problem.text().to_owned());
     }
+    if instance.is_blocked() {
+        return Liveness::ReplayBlocked(instance.last_error.clone().unwrap_or_default());
+    }
     match (instance.status, instance.wait_kind) {
         (status, _) if status.is_terminal() => Liveness::Closed,
         (Status::Executing, _) => Liveness::Running,
@@ -212,10 +221,14 @@ pub fn problem(row: &Row, around: Around<'_>) -> Option<Problem> {
 fn problem_of(at: &Position<'_>, around: Around<'_>) -> Option<Problem> {
     if let Some(pending) = around.pending {
         let of = |kind| pending.iter().filter(|one| one.kind == kind).count() as u64;
-        let (signals, updates) = (of(CommandKind::Signal), of(CommandKind::Update));
+        let signals = of(CommandKind::Signal);
+        let updates = of(CommandKind::Update) + of(CommandKind::Cancel);
         if (u64::from(at.inbox.signals), u64::from(at.inbox.updates)) != (signals, updates) {
             return Some(Problem::Miscounted);
         }
+    }
+    if at.blocked {
+        return None;
     }
     let parked = matches!(
         at.status,
@@ -226,7 +239,12 @@ fn problem_of(at: &Position<'_>, around: Around<'_>) -> Option<Problem> {
     }
     match at.status {
         Status::Scheduled if at.due_at.is_none() => Some(Problem::NeverDue),
-        Status::AwaitingSignal if at.names.is_empty() && at.due_at.is_none() => {
+        Status::AwaitingSignal
+            if at.names.is_empty()
+                && at.due_at.is_none()
+                && at.needed == 0
+                && at.kind != Some(WaitKind::Condition) =>
+        {
             Some(Problem::WaitsForNothing)
         }
         Status::AwaitingSignal => {

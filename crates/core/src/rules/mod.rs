@@ -15,3 +15,4 @@ pub mod retention;
 pub mod retry;
 pub mod start;
 pub mod timers;
+pub mod workflow;

@@ -5,7 +5,7 @@ use super::commit::end;
 use super::inbox::{self, Closed};
 use super::liveness::Problem;
 use crate::model::{
-    Cause, CommandKind, Happening, Limits, Pending, Row, Sequence, Status, Timestamp,
+    Cause, CommandKind, Epoch, Happening, Kind, Limits, Pending, Row, Sequence, Status, Timestamp,
 };
 
 /// Cancels an instance, whatever it does; whoever runs it is stale from now on (rule 11.1). Nobody will take what is
@@ -25,6 +25,13 @@ pub fn cancel(
     closed
 }
 
+/// Whether a cancellation goes to the code, which cleans up first: that of a workflow which has begun to run and can go
+/// on.
+pub fn asks_code(row: &Row) -> bool {
+    let begun = row.settled > Epoch::default() || row.status == Status::Executing;
+    row.kind == Kind::Workflow && begun && !row.is_blocked() && !row.status.is_terminal()
+}
+
 /// Puts right what is wrong with a row (rule 11.3). Where it should stand cannot be known any more, so it runs: a step
 /// that finds nothing to do waits again.
 pub fn repair(row: &mut Row, problem: Problem, pending: &[Pending], now: Timestamp) -> Happening {
@@ -33,7 +40,7 @@ pub fn repair(row: &mut Row, problem: Problem, pending: &[Pending], now: Timesta
         u32::try_from(count).unwrap_or(u32::MAX)
     };
     row.inbox.signals = count(CommandKind::Signal);
-    row.inbox.updates = count(CommandKind::Update);
+    row.inbox.updates = count(CommandKind::Update) + count(CommandKind::Cancel);
     match problem {
         Problem::Miscounted | Problem::NobodyAtFront => {}
         Problem::MissedSignal => {

@@ -35,8 +35,12 @@ pub fn row(
         return Err(Refusal::BadVersion { version });
     }
     let due_at = start.when.due(now);
+    let kind = start
+        .kind
+        .or(declared.map(|found| found.kind))
+        .unwrap_or_default();
     Ok(NewRow {
-        kind: Kind::Machine,
+        kind,
         machine: start.machine.clone(),
         version,
         step: given_or(
@@ -63,10 +67,12 @@ pub fn row(
         behind: start.partition_key.is_some(),
         parent: parent.map(|(id, _)| id),
         parent_barrier: parent.map(|(_, barrier)| barrier).unwrap_or_default(),
-        history: start
-            .history
-            .or(declared.map(|found| found.history))
-            .unwrap_or(true),
+        // rule 16.1: a workflow is its history.
+        history: kind == Kind::Workflow
+            || start
+                .history
+                .or(declared.map(|found| found.history))
+                .unwrap_or(true),
         contract: match &start.contract {
             Contracted::Of(contract) => Some(*contract),
             Contracted::Given(contract) => Some(contract.id()),
@@ -157,6 +163,7 @@ mod tests {
 
     fn declared(version: u32, step: &str) -> Declared {
         Declared {
+            kind: Kind::Machine,
             machine: Name::stored("m"),
             version,
             first_step: Name::stored(step),

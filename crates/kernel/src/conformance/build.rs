@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use abide_core::model::{
     Accepts, Answered, Arguments, Cancel, Children, Claim, CommandId, Commit, Contract, Declared,
-    Delivery, Join, Json, Key, Lane, Name, Outcome, Parameter, Priority, Start, Target, Wait, When,
+    Delivery, Join, Json, Key, Kind, Lane, Name, Outcome, Parameter, Priority, Start, Target, Wait,
+    When,
 };
 
 pub fn name(text: &str) -> Name {
@@ -211,6 +212,8 @@ pub(super) fn cancelling(target: impl Into<Target>) -> Cancel {
         target: target.into(),
         reason: "no longer wanted".to_owned(),
         children: Children::Cascade,
+        force: false,
+        source: None,
     }
 }
 
@@ -247,6 +250,7 @@ pub(super) fn strict() -> Contract {
 /// The machine `m` in version 1 under that contract.
 pub(super) fn under(contract: &Contract) -> Declared {
     Declared {
+        kind: Kind::Machine,
         machine: name("m"),
         version: 1,
         first_step: name("start"),

@@ -1,7 +1,7 @@
 //! Children: started and counted in the commit that parks their parent.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Claimed, Committed, Declared, Priority, Start, Status, WaitKind,
+    BarrierNumber, Cause, Claimed, Committed, Declared, Kind, Priority, Start, Status, WaitKind,
 };
 
 use super::build::{
@@ -58,6 +58,7 @@ pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
     // rules 2.6 and 10.1
     let worker = lab.worker("w").await;
     let declared = Declared {
+        kind: Kind::Machine,
         machine: name("child"),
         version: 4,
         first_step: name("begin"),

@@ -360,7 +360,7 @@ impl Program {
         let claim = again(&commit.claim);
         match answer {
             Committed::Refused(_) => self.held.push((claim, Vec::new())),
-            Committed::Kept(kept) => {
+            Committed::Kept(kept, _) => {
                 self.used.push((claim, commit.outcome.clone()));
                 // One that was committed again is kept again.
                 if !self.held.iter().any(|(held, _)| *held == kept) {

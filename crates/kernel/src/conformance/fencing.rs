@@ -52,7 +52,7 @@ pub async fn a_commit_that_kept_its_claim_and_is_sent_again_is_handed_the_same_c
     let second = lab.commit_all(vec![keep(twice, next("b"))]).await;
     assert_eq!(first, second);
     assert!(
-        matches!(first.as_slice(), [Committed::Kept(_)]),
+        matches!(first.as_slice(), [Committed::Kept(_, _)]),
         "{first:?}"
     );
     assert_eq!(lab.get(id).await.step_seq, 2);

@@ -236,7 +236,7 @@ pub async fn a_kept_claim_is_told_step_by_step(lab: Lab) {
         .commit_all(vec![keep(claimed.claim, next("b"))])
         .await
         .pop();
-    let Some(abide_core::model::Committed::Kept(claim)) = kept else {
+    let Some(abide_core::model::Committed::Kept(claim, _)) = kept else {
         panic!("{kept:?}")
     };
     lab.commit(claim, done()).await;

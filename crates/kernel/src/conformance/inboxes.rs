@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Command, CommandId, CommandKind, CommandStatus, Entry, Happening, Instance, InstanceId, Status,
+    Command, CommandId, CommandKind, CommandStatus, Entry, Happening, Instance, InstanceId, Kind,
+    Status, WaitKind,
 };
 
 /// What breaks an invariant in these instances and these records. If they are all that a store has, `whole` says so,
@@ -15,6 +16,7 @@ pub fn of_messages(instances: &[Instance], records: &[Command], whole: bool) -> 
     if whole {
         found.extend(of_counts(instances, records));
         found.extend(of_chains(instances, records));
+        found.extend(of_waits(instances, records));
     }
     found
 }
@@ -49,8 +51,8 @@ fn of_record(record: &Command) -> Option<String> {
             "is a signal by its status",
         ),
         (
-            !of_update || record.kind == CommandKind::Update,
-            "is an update by its status",
+            !of_update || record.kind != CommandKind::Signal,
+            "is an update or a cancellation by its status",
         ),
         (
             (*status == Applied) <= (record.step_sequence.is_some() && record.wait_id.is_some()),
@@ -98,7 +100,7 @@ fn of_inbox(instance: &Instance) -> Vec<String> {
             "is aside only for updates that there are",
         ),
         (
-            !parked || inbox.updates == 0,
+            !parked || inbox.updates == 0 || instance.is_blocked(),
             "does not sleep while an update is pending",
         ),
         (
@@ -124,7 +126,7 @@ fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
             .or_default();
         match record.kind {
             CommandKind::Signal => *signals += 1,
-            CommandKind::Update => *updates += 1,
+            CommandKind::Update | CommandKind::Cancel => *updates += 1,
         }
     }
     for instance in instances {
@@ -140,6 +142,29 @@ fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let nobodys = counts.into_keys();
     found.extend(nobodys.map(|id| format!("messages are pending with {id}, which is not there")));
     found
+}
+
+/// No workflow waits for a signal that is there: its code takes what it waits for (rules 7.1 and 12.2).
+fn of_waits(instances: &[Instance], records: &[Command]) -> Vec<String> {
+    let waits = |one: &&Instance| {
+        one.kind == Kind::Workflow
+            && one.status == Status::AwaitingSignal
+            && one.wait_kind == Some(WaitKind::Signal)
+    };
+    let waiting: BTreeMap<InstanceId, &Instance> = instances
+        .iter()
+        .filter(waits)
+        .map(|one| (one.id, one))
+        .collect();
+    let there = |record: &&Command| record.status == CommandStatus::Received;
+    let missed = records.iter().filter(there).filter_map(|record| {
+        let parked = waiting.get(&record.instance?)?;
+        parked.awaits.contains(&record.name).then(|| {
+            let (id, name) = (parked.id, &record.name);
+            format!("workflow {id} waits for {name}, and {} is there", record.id)
+        })
+    });
+    missed.collect()
 }
 
 /// Of a chain only the newest run may live; the sequences of what it accepted are 1, 2, 3 … (rules 2.4 and 7.1).
@@ -221,7 +246,8 @@ impl Told {
         for entry in entries {
             match entry.what {
                 Happening::SignalReceived { command_id: id, .. }
-                | Happening::UpdateAccepted { update_id: id, .. } => self.tally(id).came += 1,
+                | Happening::UpdateAccepted { update_id: id, .. }
+                | Happening::CancelRequested { command_id: id, .. } => self.tally(id).came += 1,
                 Happening::SignalApplied { command_id, .. } => self.tally(command_id).applied += 1,
                 Happening::SignalDiscarded { command_id, .. } => {
                     self.tally(command_id).discarded += 1;
@@ -250,12 +276,14 @@ impl Told {
         let mut found = Vec::new();
         for record in records.iter().filter(told_whole) {
             let is = |status| u32::from(record.status == status);
+            // What became of a cancellation is told by the end of its instance.
+            let answered = u32::from(record.kind != CommandKind::Cancel);
             let expected = Tally {
                 came: u32::from(record.sequence.is_some()),
                 applied: is(CommandStatus::Applied),
                 discarded: is(CommandStatus::Discarded),
-                completed: is(CommandStatus::Completed),
-                failed: is(CommandStatus::Failed),
+                completed: answered * is(CommandStatus::Completed),
+                failed: answered * is(CommandStatus::Failed),
             };
             let told = self.0.get(&record.id);
             let is_told = match told {

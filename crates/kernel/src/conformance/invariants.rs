@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{Command, Entry, Happening, Instance, InstanceId, Key, Status, UniqueKey};
+use abide_core::model::{
+    Command, Entry, Happening, Instance, InstanceId, Key, Kind, Status, UniqueKey, WaitKind,
+};
 
 use super::inboxes::{Told, of_messages};
 use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store};
@@ -111,7 +113,19 @@ fn of_row(instance: &Instance) -> Vec<String> {
             (*status == Status::Executing) == instance.worker.is_some(),
             "executes exactly if a worker holds it",
         ),
-        (!sleeps || instance.due_at.is_some(), "has a due time"),
+        (
+            !sleeps || instance.due_at.is_some() || instance.is_blocked(),
+            "has a due time",
+        ),
+        (
+            !instance.is_blocked()
+                || instance.kind == Kind::Workflow && instance.last_error.is_some(),
+            "is blocked as a workflow, and says why",
+        ),
+        (
+            instance.kind != Kind::Workflow || instance.history,
+            "keeps its history when it is a workflow",
+        ),
         (
             !ended || instance.due_at.is_none(),
             "is not due when it has ended",
@@ -121,11 +135,14 @@ fn of_row(instance: &Instance) -> Vec<String> {
             "does not execute behind another",
         ),
         (
-            *status != Status::AwaitingSignal || !instance.awaits.is_empty(),
-            "waits for a signal that has a name",
+            *status != Status::AwaitingSignal
+                || !instance.awaits.is_empty()
+                || instance.wait_kind == Some(WaitKind::Condition),
+            "waits for a signal that has a name, or for a condition",
         ),
         (
-            *status != Status::AwaitingChildren || instance.children_pending > 0,
+            *status != Status::AwaitingChildren
+                || (1..=instance.children_pending).contains(&instance.children_needed),
             "waits for children that there are",
         ),
         (
@@ -166,7 +183,9 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
         {
             found.push(format!("child {child} ends twice"));
         }
-        found.extend(turn.follow(&entry.what));
+        if instance.kind == Kind::Machine {
+            found.extend(turn.follow(&entry.what));
+        }
     }
     let mut kinds = entries.iter().rev().map(|entry| entry.what.kind());
     let mut last = kinds.next();
@@ -177,7 +196,8 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     if status.is_terminal() && last != Some(status.name()) {
         found.push(format!("it is {status}, and {last:?} is told last"));
     }
-    if !status.is_terminal() && instance.step_seq != turn.step {
+    let machine = instance.kind == Kind::Machine;
+    if machine && !status.is_terminal() && instance.step_seq != turn.step {
         let (at, told) = (instance.step_seq, turn.step);
         found.push(format!("it is at step {at}, and by what is told at {told}"));
     }
@@ -318,7 +338,8 @@ fn of_partitions(instances: &[Instance]) -> Vec<String> {
     found
 }
 
-/// A parent counts exactly the children of its last barrier that have not ended (rules 10.1, 10.2).
+/// A parent counts exactly the children of its last barrier that have not ended, and a workflow all of its children
+/// that have not (rules 10.1, 10.2).
 fn of_families(instances: &[Instance]) -> Vec<String> {
     let mut living: BTreeMap<_, u32> = BTreeMap::new();
     for child in instances.iter().filter(|one| !one.status.is_terminal()) {
@@ -328,10 +349,13 @@ fn of_families(instances: &[Instance]) -> Vec<String> {
     }
     let mut found = Vec::new();
     for parent in instances.iter().filter(|one| !one.status.is_terminal()) {
-        let real = living
-            .get(&(parent.id, parent.barrier))
-            .copied()
-            .unwrap_or(0);
+        let real: u32 = living
+            .iter()
+            .filter(|((id, barrier), _)| {
+                *id == parent.id && (parent.kind == Kind::Workflow || *barrier == parent.barrier)
+            })
+            .map(|(_, count)| *count)
+            .sum();
         if parent.children_pending != real {
             let (id, counted) = (parent.id, parent.children_pending);
             found.push(format!(

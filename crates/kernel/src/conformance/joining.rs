@@ -167,7 +167,7 @@ pub async fn a_late_child_and_its_parent_can_commit_together(lab: Lab) {
             .commit_all(vec![keep(joined, next("between"))])
             .await
             .pop();
-        let Some(Committed::Kept(held)) = answer else {
+        let Some(Committed::Kept(held, _)) = answer else {
             panic!("{answer:?}")
         };
         let late = lab.claim(worker).await.claim;

@@ -22,7 +22,7 @@ async fn keep_on(lab: &Lab, commit: Commit) -> Committed {
 
 fn kept(answer: Committed) -> Claim {
     match answer {
-        Committed::Kept(claim) => claim,
+        Committed::Kept(claim, _) => claim,
         other => panic!("the claim should be kept, and is {other:?}"),
     }
 }
@@ -136,7 +136,7 @@ pub async fn a_kept_claim_does_not_yield_to_what_its_transaction_has_claimed(lab
     let [Answer::Claimed(_), Answer::Committed(each)] = answers.as_slice() else {
         panic!("{answers:?}")
     };
-    assert!(matches!(each[0], Committed::Kept(_)), "{each:?}");
+    assert!(matches!(each[0], Committed::Kept(_, _)), "{each:?}");
 }
 
 pub async fn a_kept_claim_keeps_its_partition(lab: Lab) {

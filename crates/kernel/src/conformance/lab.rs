@@ -225,7 +225,7 @@ impl Lab {
         items
     }
 
-    /// The signals that are pending in an inbox.
+    /// What is pending in an inbox.
     pub(super) async fn inbox(&self, id: InstanceId) -> Vec<CommandId> {
         let inbox = self.store.inbox(id).await.expect("the store can be read");
         inbox.iter().map(|command| command.id).collect()

@@ -25,12 +25,16 @@
 #![allow(missing_docs, reason = "the names of the tests are sentences")]
 
 mod build;
+mod coding;
 mod lab;
 mod list;
 mod renaming;
 
 pub mod answering;
+pub mod blocking;
+pub mod broods;
 pub mod cancelling;
+pub mod cancelling_code;
 pub mod children;
 pub mod claiming;
 pub mod committing;
@@ -67,5 +71,8 @@ pub mod waiting;
 pub mod waking;
 pub mod with_start;
 pub mod workers;
+pub mod workflow_runs;
+pub mod workflow_waits;
+pub mod workflows;
 
 pub use lab::{Lab, Setup, Subject, check};

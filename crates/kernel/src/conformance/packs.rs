@@ -249,7 +249,7 @@ pub async fn a_kept_step_is_handed_nothing_of_the_one_before(lab: Lab) {
         .commit_all(vec![super::build::keep(claimed.claim, next("b"))])
         .await
         .pop();
-    let Some(abide_core::model::Committed::Kept(claim)) = kept else {
+    let Some(abide_core::model::Committed::Kept(claim, _)) = kept else {
         panic!("{kept:?}")
     };
     let late = lab.signal(id, "a").await;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Answered, Cancel, Claim, Claimed, Command, CommandId, Commit, Committed, Delivered, Delivery,
-    Entry, Happening, Instance, InstanceId, Operated, Outcome, ParentRef, Refusal, Run, Started,
-    Target, Timestamp, WaitId, Worker, WorkerId,
+    Answered, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
+    Delivered, Delivery, Entry, Happening, Instance, InstanceId, Name, Operated, Operation,
+    Outcome, ParentRef, Refusal, Run, Started, Target, Timestamp, WaitId, Worker, WorkerId,
 };
 
 use super::invariants::history;
@@ -122,6 +122,15 @@ impl Renamed {
                 after: self.own_instance(*after),
                 limit: *limit,
             },
+            Op::ReleaseBlocked {
+                lanes,
+                after,
+                limit,
+            } => Op::ReleaseBlocked {
+                lanes: lanes.clone(),
+                after: self.own_instance(*after),
+                limit: *limit,
+            },
             Op::Claim(request) => Op::Claim(ClaimRequest {
                 worker: self.own_worker(request.worker),
                 ..request.clone()
@@ -189,23 +198,39 @@ impl Renamed {
     }
 
     fn own_outcome(&self, outcome: &Outcome) -> Outcome {
-        let Outcome::Answer {
-            updates,
-            state,
-            then,
-        } = outcome
-        else {
-            return outcome.clone();
-        };
         let own = |one: &Answered| Answered {
-            update_id: CommandId(self.commands.own(one.update_id.0)),
+            update_id: self.own_command(one.update_id),
             ..one.clone()
         };
-        Outcome::Answer {
-            updates: updates.iter().map(own).collect(),
-            state: state.clone(),
-            then: then.clone(),
+        match outcome {
+            Outcome::Answer {
+                updates,
+                state,
+                then,
+            } => Outcome::Answer {
+                updates: updates.iter().map(own).collect(),
+                state: state.clone(),
+                then: then.clone(),
+            },
+            Outcome::Workflow(turn) => {
+                let mut turn = turn.clone();
+                turn.updates = turn.updates.iter().map(own).collect();
+                for taken in &mut turn.takes {
+                    taken.id = self.own_command(taken.id);
+                }
+                for operation in &mut turn.operations {
+                    if let Operation::Completed(completed) = operation {
+                        completed.message = completed.message.map(|id| self.own_command(id));
+                    }
+                }
+                Outcome::Workflow(turn)
+            }
+            outcome => outcome.clone(),
         }
+    }
+
+    fn own_command(&self, id: CommandId) -> CommandId {
+        CommandId(self.commands.own(id.0))
     }
 
     fn own_worker(&self, id: WorkerId) -> WorkerId {
@@ -265,6 +290,10 @@ impl Renamed {
                 findings: findings.into_iter().map(|one| self.finding(one)).collect(),
                 next: next.map(|next| self.id(next)),
             },
+            Answer::Released { count, next } => Answer::Released {
+                count,
+                next: next.map(|next| self.id(next)),
+            },
             Answer::Registered(worker) => Answer::Registered(self.worker(worker)),
             Answer::Swept { deleted, next } => Answer::Swept {
                 deleted,
@@ -300,8 +329,23 @@ impl Renamed {
         WaitId::stored(renamed)
     }
 
+    /// The dedup key of a cancellation is made of the run that was cancelled.
+    fn dedup_key(&mut self, kind: CommandKind, key: &Name) -> Name {
+        let number = key.as_str().strip_prefix("cancel:");
+        match number.filter(|_| kind == CommandKind::Cancel) {
+            Some(id) => {
+                let id = id.parse::<i64>().expect("the key of a cancellation");
+                Name::stored(format!("cancel:{}", self.instances.see(id)))
+            }
+            None => key.clone(),
+        }
+    }
+
     fn command(&mut self, command: Command) -> Command {
+        let kind = command.kind;
+        let dedup_key = command.dedup_key.as_ref();
         Command {
+            dedup_key: dedup_key.map(|key| self.dedup_key(kind, key)),
             id: self.command_id(command.id),
             instance: command.instance.map(|id| self.id(id)),
             chain: command.chain.map(|id| self.id(id)),
@@ -327,6 +371,10 @@ impl Renamed {
     fn operated(&mut self, operated: Operated) -> Operated {
         match operated {
             Operated::Cancelled { id, children } => Operated::Cancelled {
+                id: self.id(id),
+                children,
+            },
+            Operated::Cancelling { id, children } => Operated::Cancelling {
                 id: self.id(id),
                 children,
             },
@@ -386,7 +434,7 @@ impl Renamed {
 
     fn committed(&mut self, committed: Committed) -> Committed {
         match committed {
-            Committed::Kept(claim) => Committed::Kept(self.claim(&claim)),
+            Committed::Kept(claim, inbox) => Committed::Kept(self.claim(&claim), inbox),
             other @ (Committed::Moved(_) | Committed::Stale | Committed::Refused(_)) => other,
         }
     }
@@ -436,7 +484,11 @@ impl Renamed {
             Happening::SignalDiscarded { command_id: id, .. }
             | Happening::UpdateAccepted { update_id: id, .. }
             | Happening::UpdateCompleted { update_id: id, .. }
-            | Happening::UpdateFailed { update_id: id, .. } => *id = self.command_id(*id),
+            | Happening::UpdateFailed { update_id: id, .. }
+            | Happening::CancelRequested { command_id: id, .. } => *id = self.command_id(*id),
+            Happening::OperationCompleted(completed) => {
+                completed.message = completed.message.map(|id| self.command_id(id));
+            }
             _ => {}
         }
         entry

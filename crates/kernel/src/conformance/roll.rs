@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use abide_core::model::{
     Answered, Arguments, Cancel, Children, Claim, CommandId, CommandKind, Commit, Contract,
-    Declared, Delivery, InstanceId, Join, Json, Key, Lane, Name, Outcome, Priority, Scope, Start,
-    Status, Target, UniqueKey, Wait, When,
+    Declared, Delivery, InstanceId, Join, Json, Key, Kind, Lane, Name, Outcome, Priority, Scope,
+    Start, Status, Target, UniqueKey, Wait, When,
 };
 
 pub use super::build::name;
@@ -162,6 +162,7 @@ impl Dice {
             _ => Some(updates()),
         };
         let declared = Declared {
+            kind: Kind::Machine,
             machine: name(machine),
             version,
             first_step: name("first"),
@@ -224,6 +225,8 @@ impl Dice {
                 true => Children::Cascade,
                 false => Children::Leave,
             },
+            force: false,
+            source: None,
         }
     }
 

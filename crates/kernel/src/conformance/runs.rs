@@ -84,7 +84,7 @@ pub async fn pending_messages_move_to_the_new_run_in_order(lab: Lab) {
     let b = lab.signal(first, "b").await;
     lab.commit(claimed.claim, continue_as_new("again")).await;
     let second = newest(&lab, "k").await;
-    assert_eq!(lab.inbox(second).await, [a.id, b.id]);
+    assert_eq!(lab.inbox(second).await, [a.id, update.id, b.id]);
     assert!(lab.inbox(first).await.is_empty());
     let old = lab.get(first).await.inbox;
     assert_eq!((old.signals, old.updates), (0, 0));

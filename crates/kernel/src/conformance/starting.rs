@@ -10,6 +10,7 @@ use crate::{Error, Filter, Op};
 
 fn declared(version: u32, first_step: &str) -> Declared {
     Declared {
+        kind: Kind::Machine,
         machine: name("m"),
         version,
         first_step: name(first_step),

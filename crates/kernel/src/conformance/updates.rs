@@ -27,7 +27,7 @@ pub async fn an_update_is_recorded_like_a_signal(lab: Lab) {
     assert_eq!(lab.record(record.id).await, record);
     let found = lab.get(id).await.inbox;
     assert_eq!((found.signals, found.updates), (1, 1));
-    assert_eq!(lab.inbox(id).await.len(), 1, "an inbox holds signals");
+    assert_eq!(lab.inbox(id).await.len(), 2, "an inbox holds both");
 }
 
 pub async fn only_declared_updates_are_taken(lab: Lab) {
@@ -291,7 +291,7 @@ pub async fn a_worker_may_keep_its_claim_and_go_on_with_the_step(lab: Lab) {
     let update = lab.update(id).await;
     let claimed = lab.claim(worker).await;
     let commit = keep(claimed.claim, answer(&[update.id], None));
-    let Some(Committed::Kept(claim)) = lab.commit_all(vec![commit]).await.pop() else {
+    let Some(Committed::Kept(claim, _)) = lab.commit_all(vec![commit]).await.pop() else {
         panic!("it is kept")
     };
     assert_eq!(lab.record(update.id).await.status, CommandStatus::Completed);

@@ -11,8 +11,8 @@ mod txn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, CommandKind, ContractId, HistoryRow, Instance,
-    InstanceId, Json, Limits, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
+    Limits, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
@@ -173,10 +173,7 @@ impl Store for Memory {
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
         self.read(move |tables| {
             let pending = tables.commands().pending(id);
-            pending
-                .filter(|command| command.kind == CommandKind::Signal)
-                .map(|command| Command::clone(command))
-                .collect()
+            pending.map(|command| Command::clone(command)).collect()
         })
     }
 

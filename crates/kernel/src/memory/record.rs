@@ -1,8 +1,8 @@
 //! One instance as it lies in memory, and the shapes in which it is handed out.
 
 use abide_core::model::{
-    Child, Claim, Claimed, Epoch, Family, Instance, InstanceId, Json, Key, Kind, Lane, Name,
-    NewRow, ParentRef, Row, Scope, Timestamp, UniqueKey, WaitKind,
+    Child, Claim, Claimed, Epoch, Family, Instance, InstanceId, Json, Key, Lane, Name, NewRow,
+    ParentRef, Row, Scope, Timestamp, UniqueKey, WaitKind,
 };
 
 /// One instance: the part that rules decide over, and all the rest. Cheap to clone, however large its state is.
@@ -13,7 +13,6 @@ pub(super) struct Record {
     pub scope: Scope,
     pub unique_key: Option<UniqueKey>,
     pub unique_scope: Scope,
-    pub kind: Kind,
     pub lane: Lane,
     pub first_step: Name,
     pub state: Json,
@@ -28,6 +27,7 @@ impl Record {
         Self {
             row: Row {
                 id,
+                kind: new.kind,
                 status: new.status,
                 step: new.step.clone(),
                 step_seq: 1,
@@ -60,7 +60,6 @@ impl Record {
             scope: new.scope,
             unique_key: new.unique_key.clone(),
             unique_scope: new.unique_scope,
-            kind: new.kind,
             lane: Lane {
                 machine: new.machine.clone(),
                 version: new.version,
@@ -77,7 +76,7 @@ impl Record {
     pub fn to_new_row(&self) -> NewRow {
         let row = &self.row;
         NewRow {
-            kind: self.kind,
+            kind: row.kind,
             machine: self.lane.machine.clone(),
             version: self.lane.version,
             step: row.step.clone(),
@@ -112,7 +111,7 @@ impl Record {
             scope: self.scope,
             unique_key: self.unique_key.clone(),
             unique_scope: self.unique_scope,
-            kind: self.kind,
+            kind: row.kind,
             machine: self.lane.machine.clone(),
             version: self.lane.version,
             first_step: self.first_step.clone(),
@@ -149,6 +148,7 @@ impl Record {
             barrier: row.family.barrier,
             children_pending: row.family.pending,
             history: row.history,
+            history_events: row.history_seq,
             created_at: self.created_at,
             updated_at: self.updated_at,
             finished_at: row.finished_at,
@@ -184,7 +184,7 @@ impl Record {
                 parent,
             ),
             key: self.key.clone(),
-            kind: self.kind,
+            kind: row.kind,
             machine: self.lane.machine.clone(),
             version: self.lane.version,
             step: row.step.clone(),
@@ -197,6 +197,7 @@ impl Record {
             cause: row.cause,
             timed_out: row.timed_out,
             joins: joins.map(|_| row.family.barrier),
+            children_pending: row.family.pending,
             children: Vec::new(),
             awaited: Vec::new(),
             updates: Vec::new(),

@@ -1,5 +1,6 @@
 //! A transaction on the tables: every change is made at once and logged, to be undone if the transaction fails.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use abide_core::model::{
@@ -196,7 +197,7 @@ impl Txn for MemoryTxn<'_> {
     async fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
         for advance in &changes.advances {
             self.expect(advance.row, shapes::advanced)?;
-            self.write(advance.row, Some(advance.state), None, now)?;
+            self.write(advance.row, advance.state, None, now)?;
         }
         for finish in &changes.finishes {
             self.expect(finish.row, shapes::finished)?;
@@ -536,7 +537,7 @@ impl Txn for MemoryTxn<'_> {
         for (id, look) in looks {
             let wanted = |command: &Command| match command.kind {
                 _ if look.all => true,
-                CommandKind::Update => look.updates,
+                CommandKind::Update | CommandKind::Cancel => look.updates,
                 CommandKind::Signal => look.names.contains(&command.name),
             };
             let pending = commands.pending(*id).filter(|command| wanted(command));
@@ -570,7 +571,7 @@ impl Txn for MemoryTxn<'_> {
     async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
         let commands = self.tables.commands();
         let pending = of.iter().flat_map(|id| commands.pending(*id));
-        let updates = pending.filter(|command| command.kind == CommandKind::Update);
+        let updates = pending.filter(|command| command.kind != CommandKind::Signal);
         Ok(updates.map(|command| Command::clone(command)).collect())
     }
 
@@ -668,6 +669,25 @@ impl Txn for MemoryTxn<'_> {
         Ok(children
             .filter_map(|record| self.touched(record.row.id))
             .collect())
+    }
+
+    async fn blocked(
+        &mut self,
+        lanes: &[Lane],
+        after: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<Touched>> {
+        let above = self
+            .tables
+            .records()
+            .range((Bound::Excluded(after), Bound::Unbounded));
+        let blocked = above.map(|(_, record)| record).filter(|record| {
+            record.row.status == Status::Scheduled
+                && record.row.due_at.is_none()
+                && lanes.contains(&record.lane)
+        });
+        let ids = blocked.filter_map(|record| self.touched(record.row.id));
+        Ok(ids.take(limit).collect())
     }
 
     async fn known_workers(&mut self, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {

@@ -28,7 +28,8 @@ async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed])
     let barriers: Vec<_> = claimed
         .iter()
         .filter(|one| !one.aside)
-        .filter_map(|one| Some((one.claim.id(), one.joins?)))
+        // A workflow has none: its operations look at their own children.
+        .filter_map(|one| Some((one.claim.id(), one.joins.filter(|barrier| barrier.0 > 0)?)))
         .collect();
     if barriers.is_empty() {
         return Ok(());

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Claim, Closing, CommandStatus, Commit, Committed, Declared, InstanceId, Lane, Name, NewRow,
-    Outcome, Pending, Priority, Row, Started, Status,
+    BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, InstanceId,
+    Lane, Name, NewRow, Outcome, Pending, Priority, Row, Start, Started, Status,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{Facts, Look, apply, check, look};
+use abide_core::rules::workflow;
 
 use super::{runs, start};
 use crate::ledger::Ledger;
@@ -88,10 +89,10 @@ struct Follows<'a> {
     continued: Vec<(InstanceId, &'a Outcome)>,
 }
 
-/// The children to insert for one parent.
+/// The children to insert for one parent: one brood for a spawn, one for each operation of a workflow that starts some.
 struct Birth<'a> {
     commit: &'a Commit,
-    rows: Vec<NewRow>,
+    broods: Vec<Vec<NewRow>>,
 }
 
 /// What is pending in the inboxes, as far as the outcomes need to know it; nothing is read when none does.
@@ -159,19 +160,22 @@ fn one<'a, T: Txn>(
         Standing::Holds => {}
         Standing::Lost => return Committed::Stale,
         Standing::Repeated if is_kept(&account.row, &commit.claim) => {
-            return Committed::Kept(commit.claim.renewed(account.row.epoch));
+            return Committed::Kept(commit.claim.renewed(account.row.epoch), account.row.inbox);
         }
         Standing::Repeated => return Committed::Moved(account.row.status),
     }
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
         return Committed::Refused(refusal);
     }
-    if let Outcome::Spawn { children, .. } = commit.outcome.last() {
-        let barrier = children::next_barrier(&account.row);
-        match start::children(children, around.declared, (account.row.id, barrier), turn) {
-            Ok(rows) => follows.births.push(Birth { commit, rows }),
+    let mut broods = Vec::new();
+    for (barrier, starts) in broods_of(commit, &account.row) {
+        match start::children(starts, around.declared, (account.row.id, barrier), turn) {
+            Ok(rows) => broods.push(rows),
             Err(refusal) => return Committed::Refused(refusal),
         }
+    }
+    if !broods.is_empty() {
+        follows.births.push(Birth { commit, broods });
     }
     let facts = Facts {
         now: turn.now,
@@ -198,7 +202,7 @@ fn one<'a, T: Txn>(
         follows.ends.entry(parent).or_default().push(ended);
     }
     if moved.kept {
-        Committed::Kept(commit.claim.renewed(row.epoch))
+        Committed::Kept(commit.claim.renewed(row.epoch), row.inbox)
     } else {
         Committed::Moved(row.status)
     }
@@ -221,35 +225,40 @@ async fn bear<T: Txn>(
     let mut rows = Vec::new();
     let mut families = Vec::with_capacity(births.len());
     for birth in births {
-        families.push((birth.commit, birth.rows.len()));
-        rows.extend(birth.rows);
+        let counts: Vec<usize> = birth.broods.iter().map(Vec::len).collect();
+        families.push((birth.commit, counts));
+        rows.extend(birth.broods.into_iter().flatten());
     }
     let mut started = start::insert(turn, &rows).await?.into_iter();
-    for (commit, count) in families {
-        let inserted = started
-            .by_ref()
-            .take(count)
-            .filter(|one| matches!(one, Started::New(_)))
-            .count();
-        let (
-            Some(account),
-            Outcome::Spawn {
-                join, timeout_ms, ..
-            },
-        ) = (ledger.get(commit.claim.id()), commit.outcome.last())
-        else {
+    let count_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    for (commit, counts) in families {
+        let of_brood = |count: &usize| {
+            let brood = started.by_ref().take(*count);
+            count_of(brood.filter(|one| matches!(one, Started::New(_))).count())
+        };
+        let inserted: Vec<u32> = counts.iter().map(of_brood).collect();
+        let Some(account) = ledger.get(commit.claim.id()) else {
             continue;
         };
-        let count_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let deadline = timeout_ms.map(|ms| turn.now + std::time::Duration::from_millis(ms));
-        let told = children::park(
-            &mut account.row,
-            count_of(inserted),
-            count_of(count - inserted),
-            *join,
-            deadline,
-            turn.now,
-        );
+        let told = match commit.outcome.last() {
+            Outcome::Workflow(of) => workflow::born(&mut account.row, of, &inserted, turn.now),
+            Outcome::Spawn {
+                join, timeout_ms, ..
+            } => {
+                let inserted = inserted.iter().sum();
+                let asked = count_of(counts.iter().sum());
+                let deadline = timeout_ms.map(|ms| turn.now + std::time::Duration::from_millis(ms));
+                children::park(
+                    &mut account.row,
+                    inserted,
+                    asked.saturating_sub(inserted),
+                    *join,
+                    deadline,
+                    turn.now,
+                )
+            }
+            _ => continue,
+        };
         account.told.extend(told);
     }
     Ok(())
@@ -295,9 +304,27 @@ async fn waiting_by_queue<T: Txn>(
     Ok(waiting)
 }
 
-fn spawned(commit: &Commit) -> &[abide_core::model::Start] {
+/// The children that a commit starts, by the barrier that each of them belongs to.
+fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Start])> {
     match commit.outcome.last() {
-        Outcome::Spawn { children, .. } => children,
-        _ => &[],
+        Outcome::Spawn { children, .. } => vec![(children::next_barrier(row), children.as_slice())],
+        Outcome::Workflow(turn) => {
+            let broods = turn.children.iter();
+            let of = |brood: &'a Brood| (Brood::barrier(brood.operation), brood.starts.as_slice());
+            broods.map(of).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn spawned(commit: &Commit) -> Vec<&Start> {
+    match commit.outcome.last() {
+        Outcome::Spawn { children, .. } => children.iter().collect(),
+        Outcome::Workflow(turn) => turn
+            .children
+            .iter()
+            .flat_map(|brood| &brood.starts)
+            .collect(),
+        _ => Vec::new(),
     }
 }

@@ -213,7 +213,9 @@ impl Post<'_> {
             Err(unwanted) => return self.reject(turn, delivery, command, unwanted, None),
         };
         // Line 9.
-        if let Err(rejection) = inbox::has_room(row, turn.limits) {
+        if delivery.kind != CommandKind::Cancel
+            && let Err(rejection) = inbox::has_room(row, turn.limits)
+        {
             return self.reject(turn, delivery, command, rejection.into(), None);
         }
         // Line 10.
@@ -323,7 +325,15 @@ pub(crate) fn take_in(
     now: abide_core::model::Timestamp,
 ) {
     let source = command.source.as_deref();
-    let received = inbox::receive(row, command.id, command.kind, &command.name, source, now);
+    let received = inbox::receive(
+        row,
+        command.id,
+        command.kind,
+        &command.name,
+        &command.arguments,
+        source,
+        now,
+    );
     command.instance = Some(row.id);
     command.chain = Some(row.chain());
     command.status = received.status;
@@ -417,7 +427,7 @@ fn no_target() -> Delivered {
 const fn accepted(kind: CommandKind) -> Verdict {
     match kind {
         CommandKind::Signal => Verdict::Received,
-        CommandKind::Update => Verdict::Accepted,
+        CommandKind::Update | CommandKind::Cancel => Verdict::Accepted,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{InstanceId, Key, Pending, Row, Status, WorkerId};
+use abide_core::model::{InstanceId, Key, Kind, Pending, Row, Status, WorkerId};
 use abide_core::rules::commit::Look;
 use abide_core::rules::liveness::{Around, problem};
 
@@ -75,12 +75,19 @@ impl Surroundings {
         let mut children = BTreeMap::new();
         let barriers: Vec<_> = rows
             .iter()
-            .filter(|row| row.status == Status::AwaitingChildren)
+            .filter(|row| row.status == Status::AwaitingChildren && row.kind == Kind::Machine)
             .map(|row| (row.id, row.family.barrier))
             .collect();
         if !barriers.is_empty() {
             for (parent, child) in turn.txn.children(&barriers).await? {
                 *children.entry(parent).or_default() += u32::from(!child.status.is_terminal());
+            }
+        }
+        for row in rows {
+            // The children of a workflow are of as many barriers as operations wait for some.
+            if row.status == Status::AwaitingChildren && row.kind == Kind::Workflow {
+                let open = turn.txn.offspring(&[row.id]).await?.len();
+                children.insert(row.id, u32::try_from(open).unwrap_or(u32::MAX));
             }
         }
         let mut workers: Vec<WorkerId> = rows.iter().filter_map(|row| row.worker).collect();

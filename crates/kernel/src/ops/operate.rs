@@ -3,21 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    BarrierNumber, Cancel, Children, Closing, Happening, InstanceId, Name, Operated, Row, Started,
-    Status, Target,
+    BarrierNumber, Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json,
+    Lane, Name, Operated, Row, Started, Status, Target,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::commit::Look;
 use abide_core::rules::liveness::{Problem, problem};
 use abide_core::rules::operate as rules;
 use abide_core::rules::start::successor;
+use abide_core::rules::workflow;
 
 use super::commit::{close, pending_of, tell_parents};
+use super::deliver::deliver;
 use super::examine::Surroundings;
+use super::workers::locked;
 use super::{resolve, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Found, Result, Txn};
+use crate::{Answer, Found, Result, Txn};
 
 /// Cancels instances, and their children with them unless these are to be left (rule 11.1).
 pub(crate) async fn cancel<T: Txn>(
@@ -60,11 +63,17 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
     let mut closings: Vec<Closing> = Vec::new();
     let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
     let mut count = 0;
+    let mut asked = Vec::new();
     for id in doomed {
         let Some(account) = ledger.get(id) else {
             continue;
         };
         if account.row.status.is_terminal() {
+            continue;
+        }
+        count += usize::from(id != root);
+        if !cancel.force && rules::asks_code(&account.row) {
+            asked.push(id);
             continue;
         }
         let left = pending.get(&id).map_or(&[][..], Vec::as_slice);
@@ -84,17 +93,39 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
                 status: Status::Cancelled,
             });
         }
-        count += usize::from(id != root);
     }
     tell_parents(turn, &mut ledger, ends).await?;
     ledger
         .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
         .await?;
     close(turn, &closings).await?;
-    Ok(Operated::Cancelled {
-        id: root,
-        children: count,
+    let asks_root = asked.contains(&root);
+    // Each has one message of that kind, however often it is cancelled.
+    let requests: Vec<Delivery> = asked.into_iter().map(|id| request(cancel, id)).collect();
+    if !requests.is_empty() {
+        deliver(turn, &requests).await?;
+    }
+    Ok(match asks_root {
+        true => Operated::Cancelling {
+            id: root,
+            children: count,
+        },
+        false => Operated::Cancelled {
+            id: root,
+            children: count,
+        },
     })
+}
+
+/// The message that a workflow is cancelled by: its code is to clean up first.
+fn request(cancel: &Cancel, id: InstanceId) -> Delivery {
+    Delivery {
+        kind: CommandKind::Cancel,
+        arguments: vec![Json::of(&cancel.reason).unwrap_or_default()].into(),
+        dedup_key: Some(Name::stored(format!("cancel:{id}"))),
+        source: cancel.source.clone(),
+        ..Delivery::signal(id, Name::stored("cancel"))
+    }
 }
 
 /// Locks all that descends from a locked instance and has not ended, generation by generation: who is locked has no
@@ -269,6 +300,10 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
         status if status.is_terminal() => return Ok(Operated::NotActive(status)),
         _ => {}
     }
+    if row.is_blocked() {
+        release(turn, ledger, &[id], "its code did not fit its history").await?;
+        return Ok(Operated::RepairDispatched);
+    }
     let around = Surroundings::of(turn, std::slice::from_ref(&row)).await?;
     let Some(found) = problem(&row, around.of_row(&row)) else {
         return Ok(Operated::RepairNotNeeded);
@@ -284,4 +319,53 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
         .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
         .await?;
     Ok(Operated::RepairDispatched)
+}
+
+/// Lets workflows be tried again whose code did not fit their history, and for which a worker may have code that does
+/// (rule 12.4): a bounded number at a time.
+pub(crate) async fn release_blocked<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    lanes: &[Lane],
+    after: InstanceId,
+    limit: usize,
+) -> Result<Answer> {
+    let page = turn.txn.blocked(lanes, after, limit).await?;
+    let ledger = locked(turn, &page).await?;
+    let ids: Vec<InstanceId> = page.iter().map(|touched| touched.id).collect();
+    let count = release(
+        turn,
+        ledger,
+        &ids,
+        "a worker came whose code may fit its history",
+    )
+    .await?;
+    Ok(Answer::Released {
+        count,
+        next: (page.len() >= limit)
+            .then(|| page.last().map(|last| last.id))
+            .flatten(),
+    })
+}
+
+async fn release<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    mut ledger: Ledger<'_>,
+    ids: &[InstanceId],
+    why: &str,
+) -> Result<usize> {
+    let mut count = 0;
+    for id in ids {
+        if let Some(account) = ledger.get(*id)
+            && workflow::unblock(&mut account.row, turn.now)
+        {
+            count += 1;
+            account.told.push(Happening::Repaired {
+                problem: why.to_owned(),
+            });
+        }
+    }
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    Ok(count)
 }

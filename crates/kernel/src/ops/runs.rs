@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{BarrierNumber, Happening, InstanceId, Name, NewRow, Outcome, Started};
+use abide_core::model::{
+    BarrierNumber, Happening, InstanceId, Json, Name, NewRow, Outcome, Started, Then,
+};
 use abide_core::rules::start::successor;
 
 use super::start;
@@ -25,22 +27,16 @@ pub(crate) async fn go_on<T: Txn>(
     let copies: BTreeMap<InstanceId, NewRow> = turn.txn.copies(&ids).await?.into_iter().collect();
     let mut rows = Vec::with_capacity(continued.len());
     for (id, outcome) in &continued {
-        let (
-            Some(account),
-            Some(last),
-            Outcome::ContinueAsNew {
-                step,
-                state,
-                version,
-            },
-        ) = (ledger.get(*id), copies.get(id), *outcome)
+        let (Some(account), Some(last), Some((step, state, version))) =
+            (ledger.get(*id), copies.get(id), continuation(outcome))
         else {
             return Err(Error::Broken(format!(
                 "instance {id} continues as new and is not there"
             )));
         };
+        let step = step.unwrap_or(&last.step);
         let mut row = successor(last, &account.row, step, state.clone(), turn.now);
-        if let Some(version) = *version {
+        if let Some(version) = version {
             (row.version, row.contract) = (version, contract_of(turn, &row, version).await?);
         }
         rows.push(row);
@@ -71,6 +67,22 @@ pub(crate) async fn go_on<T: Txn>(
         Ok(())
     } else {
         turn.txn.move_pending(&moves).await
+    }
+}
+
+/// Where and with what a chain goes on: at which step, when that is said.
+fn continuation(outcome: &Outcome) -> Option<(Option<&Name>, &Json, Option<u32>)> {
+    match outcome {
+        Outcome::ContinueAsNew {
+            step,
+            state,
+            version,
+        } => Some((Some(step), state, *version)),
+        Outcome::Workflow(turn) => match &turn.then {
+            Then::ContinueAsNew { state, version } => Some((None, state, *version)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -101,14 +101,14 @@ impl World {
         for ((mut one, outcome), answer) in held.into_iter().zip(outcomes).zip(each) {
             let id = one.claim.id();
             match answer {
-                Committed::Moved(_) | Committed::Kept(_) => {
+                Committed::Moved(_) | Committed::Kept(_, _) => {
                     self.check_consumed(&one, &outcome);
                     let went_on = !matches!(outcome, Outcome::Answer { then: None, .. });
                     if went_on {
                         self.check_told(id, one.step_seq, one.attempt);
                     }
                     self.taken.push((again(&one.claim), outcome));
-                    if let Committed::Kept(claim) = answer {
+                    if let Committed::Kept(claim, _) = answer {
                         assert!(
                             !self.is_granted(&claim),
                             "{claim:?} is kept and was claimed anew"
@@ -145,7 +145,7 @@ impl World {
         match self.send([op].into()) {
             Heard::Answers(mut answers) => match answers.pop() {
                 Some(Answer::Committed(mut each)) => match each.pop() {
-                    Some(Committed::Kept(kept)) => self.limbo.push(kept),
+                    Some(Committed::Kept(kept, _)) => self.limbo.push(kept),
                     Some(Committed::Refused(_)) => self.limbo.push(claim),
                     _ => self.taken.push((claim, outcome)),
                 },
@@ -185,7 +185,7 @@ impl World {
             panic!("{answers:?}")
         };
         match each.as_slice() {
-            [Committed::Kept(kept)] => {
+            [Committed::Kept(kept, _)] => {
                 assert!(
                     !self.is_granted(kept),
                     "{kept:?} is kept and was claimed anew"
@@ -206,7 +206,7 @@ impl World {
 fn kinds(answers: &[Answer]) -> Vec<&'static str> {
     let kind = |one: &Committed| match one {
         Committed::Moved(_) => "moved",
-        Committed::Kept(_) => "kept",
+        Committed::Kept(_, _) => "kept",
         Committed::Stale => "stale",
         Committed::Refused(_) => "refused",
     };

@@ -89,6 +89,8 @@ impl World {
             target: one.id.into(),
             reason: "nobody came".to_owned(),
             children: Children::Leave,
+            force: false,
+            source: None,
         });
         self.run([Op::Cancel(cancels.collect())].into()).unwrap();
     }

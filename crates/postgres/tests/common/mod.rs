@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use abide_kernel::model::{
     Arguments, Cause, Claim, Claimed, Commit, Committed, Contracted, Delivered, Delivery, Inbox,
-    InstanceId, Json, Key, Kind, Lane, Name, Outcome, Priority, Start, Started, Timestamp, Wait,
-    WorkerId,
+    InstanceId, Json, Key, Kind, Lane, Name, Outcome, Priority, Start, Started, Then, Timestamp,
+    Wait, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use abide_postgres::{Options, Postgres};
@@ -39,6 +39,7 @@ pub fn json(text: &str) -> Json {
 /// A start that leaves nothing to declarations.
 pub fn start(machine: &str) -> Start {
     Start {
+        kind: Some(Kind::Machine),
         version: Some(1),
         step: Some(name("begin")),
         queue: Some(name("default")),
@@ -128,6 +129,7 @@ pub fn going_on(claim: Claim) -> Claimed {
         cause: Cause::Next,
         timed_out: false,
         joins: None,
+        children_pending: 0,
         children: Vec::new(),
         awaited: Vec::new(),
         updates: Vec::new(),
@@ -155,6 +157,27 @@ pub fn next(claimed: Claimed, step: &str) -> Commit {
         delay_ms: 0,
     };
     commit(claimed, outcome, true)
+}
+
+/// What a turn of a workflow's code came to that asked for nothing.
+pub fn turn(then: Then) -> Outcome {
+    Outcome::Workflow(Box::new(WorkflowTurn {
+        operations: Vec::new(),
+        takes: Vec::new(),
+        updates: Vec::new(),
+        children: Vec::new(),
+        then,
+    }))
+}
+
+/// A workflow's code goes on, and its claim is kept.
+pub async fn go_on(store: &Postgres, claimed: Claimed) -> Claimed {
+    let goes_on = turn(Then::GoOn { running: true });
+    let kept = commit_all(store, vec![commit(claimed, goes_on, true)]).await;
+    match kept.into_iter().next() {
+        Some(Committed::Kept(claim, _)) => going_on(claim),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub fn commit(claimed: Claimed, outcome: Outcome, keep: bool) -> Commit {

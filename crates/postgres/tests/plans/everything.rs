@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    BarrierNumber, Claimed, Join, Key, Outcome, Start, Timestamp, UniqueKey, Wait, When, WorkerId,
+    BarrierNumber, Blocked, Claimed, InstanceId, Join, Key, Outcome, Start, Then, Timestamp,
+    UniqueKey, Wait, When, WorkerId,
 };
-use abide_kernel::{Filter, Op, Store, SweepRequest, Target};
+use abide_kernel::{Answer, Filter, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
 
 use crate::common::{
-    claim, commit, commit_all, done, going_on, json, name, next, one, register, start, start_all,
+    claim, commit, commit_all, done, going_on, json, lane, name, next, one, register, start,
+    start_all, turn,
 };
 use crate::messages::messages;
 
@@ -24,6 +26,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     partitions(store, worker, batch).await;
     timers(store, url, batch).await;
     messages(store, worker, batch).await;
+    blocking(store, worker, batch).await;
     giving_back(store, worker, batch).await;
     reading(store, batch).await;
     let before = store.clock().now() - Duration::from_secs(3600);
@@ -60,7 +63,7 @@ async fn committing(store: &Postgres, worker: WorkerId, batch: usize) {
     let kept: Vec<Claimed> = kept
         .into_iter()
         .map(|answer| match answer {
-            abide_kernel::model::Committed::Kept(claim) => going_on(claim),
+            abide_kernel::model::Committed::Kept(claim, _) => going_on(claim),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -128,6 +131,32 @@ async fn timers(store: &Postgres, url: &str, batch: usize) {
     store.next_due().await.unwrap();
 }
 
+/// Blocks workflows, and releases them.
+async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
+    start_all(store, vec![start("workflow"); batch]).await;
+    let claimed = claim(store, worker, &["workflow"], batch).await;
+    let blocked = Blocked {
+        operation: 1,
+        recorded: "a sleep".into(),
+        asked: "a step".into(),
+        cure: "run the code that it began with".into(),
+    };
+    let block = |one| commit(one, turn(Then::Block(blocked.clone())), false);
+    commit_all(store, claimed.into_iter().map(block).collect()).await;
+    let release = |lanes: &[&str]| Op::ReleaseBlocked {
+        lanes: lanes.iter().map(|machine| lane(machine)).collect(),
+        after: InstanceId(0),
+        limit: batch,
+    };
+    let answer = one(store, release(&["workflow", "absent"])).await;
+    assert!(matches!(answer, Answer::Released { count, .. } if count == batch));
+    // Of which there are many; they are none of ours, and stay.
+    one(store, release(&["workflow", "stuck"])).await;
+    let claimed = claim(store, worker, &["workflow"], batch).await;
+    assert_eq!(claimed.len(), batch);
+    commit_all(store, claimed.into_iter().map(done).collect()).await;
+}
+
 async fn giving_back(store: &Postgres, worker: WorkerId, batch: usize) {
     let claimed = claim(store, worker, &["m"], batch).await;
     let claims = claimed.into_iter().map(|one| one.claim).collect();
@@ -154,7 +183,7 @@ async fn giving_back(store: &Postgres, worker: WorkerId, batch: usize) {
 }
 
 async fn reading(store: &Postgres, batch: usize) {
-    let id = abide_kernel::model::InstanceId(950_000);
+    let id = InstanceId(950_000);
     store.get(&Target::Id(id)).await.unwrap().unwrap();
     store
         .get(&Target::Key(Key::new("k950000").unwrap()))
@@ -163,9 +192,7 @@ async fn reading(store: &Postgres, batch: usize) {
         .unwrap();
     store.list(&Filter::default(), None, batch).await.unwrap();
     store.history(id, 0, batch).await.unwrap();
-    let ids: Vec<_> = (1..=batch as i64)
-        .map(abide_kernel::model::InstanceId)
-        .collect();
+    let ids: Vec<_> = (1..=batch as i64).map(InstanceId).collect();
     store.endings(&ids).await.unwrap();
     let _: Option<Timestamp> = store.next_due().await.unwrap();
     let _ = Arc::new(store.workers().await.unwrap());

@@ -59,6 +59,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("open", &["instances_pkey"]),
     ("supersede", &["instances_pkey"]),
     ("offspring", &["instances_children"]),
+    ("blocked", &["instances_blocked"]),
     ("above", &["instances_pkey"]),
     ("copies", &["instances_pkey"]),
     ("find", &["instances_pkey", "instances_key"]),
@@ -70,7 +71,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("pending_named", &["signals_pending"]),
     ("pending_all", &["signals_pending"]),
     ("awaited", &["signals_pending"]),
-    ("pending_of_kind", &["signals_pending"]),
+    ("pending_from_kind", &["signals_pending"]),
     ("move_pending", &["signals_pending"]),
     ("expire_held", &["signals_hold_until"]),
     ("forget_records", &["signals_lone"]),
@@ -91,6 +92,7 @@ const FIRST_COME: &[&str] = &[
     "next_due",
     "by_key",
     "list",
+    "blocked",
     "above",
     "newest",
     "expire_held",
@@ -128,8 +130,8 @@ fn check(plans: &[Plan], when: &str) -> BTreeMap<&'static str, usize> {
     seen
 }
 
-/// A million rows: 700,000 have finished, 200,000 are scheduled far ahead and would be most urgent, 100,000 are live,
-/// of which a fifth is in a lane that nobody serves and more urgent than all others.
+/// A million rows: 700,000 have finished, 150,000 are scheduled far ahead and would be most urgent, 50,000 of one lane
+/// are blocked, 100,000 are live, of which a fifth is in a lane that nobody serves and more urgent than all others.
 const MILLION: &str = "\
 insert into abide.instances (created_at, updated_at, version, key_scope, unique_scope, kind, status, \
     priority, cause, behind, history, history_seq, queue, machine, step, first_step, state, due_at, \
@@ -139,8 +141,10 @@ select now(), now(), 1, 63, 63, 0, \
     case when i <= 700000 then 0 when i <= 900000 then -100 when i % 5 = 0 then -50 else i % 3 end, \
     0, false, true, 1, \
     case when i % 5 = 1 then 'other' else 'default' end, \
-    case i % 5 when 0 then 'nobody' when 2 then 'n' else 'm' end, 'begin', 'begin', '{\"n\":1}', \
-    case when i <= 700000 then null when i <= 900000 then now() + interval '1 year' \
+    case when i between 850001 and 900000 then 'stuck' when i % 5 = 0 then 'nobody' \
+        when i % 5 = 2 then 'n' else 'm' end, 'begin', 'begin', '{\"n\":1}', \
+    case when i <= 700000 or i between 850001 and 900000 then null \
+        when i <= 900000 then now() + interval '1 year' \
         else now() - interval '1 minute' end, \
     case when i <= 700000 then now() - interval '1 day' end, \
     case when i % 10 = 0 then 'k' || i end, \
@@ -306,7 +310,7 @@ async fn what_is_pending_under_other_names_costs_nothing() {
         let claimed = claim(&store, worker, &["m"], 1).await.remove(0);
         assert_eq!(claimed.awaited.len(), 1);
         let moved = common::next(claimed, "more");
-        let abide_kernel::model::Committed::Kept(kept) =
+        let abide_kernel::model::Committed::Kept(kept, _) =
             common::commit_all(&store, vec![moved]).await.remove(0)
         else {
             panic!()

@@ -133,6 +133,8 @@ async fn operating(store: &Postgres, worker: WorkerId, batch: usize) {
         target: parent.into(),
         reason: "enough".into(),
         children: Children::Cascade,
+        force: false,
+        source: None,
     };
     one(store, Op::Cancel(vec![cancel])).await;
     one(store, Op::Restart(vec![(parent.into(), None)])).await;

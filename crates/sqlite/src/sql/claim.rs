@@ -10,7 +10,7 @@ use abide_kernel::ClaimRequest;
 use rusqlite::{CachedStatement, Connection, Result, params};
 
 use super::load::parent;
-use super::{Lazy, limited};
+use super::{Lazy, distinct, limited};
 use crate::cache::Loaded;
 use crate::cells::{self, Names};
 use crate::columns;
@@ -55,14 +55,6 @@ pub(crate) fn claim(
         candidate.claimed
     });
     Ok(claimed.collect())
-}
-
-/// The lanes, each once: a lane that is asked for twice would find its rows twice.
-fn distinct(lanes: &[Lane]) -> Vec<&Lane> {
-    let mut lanes: Vec<&Lane> = lanes.iter().collect();
-    lanes.sort_unstable();
-    lanes.dedup();
-    lanes
 }
 
 /// The columns that a claim needs.
@@ -142,6 +134,7 @@ fn candidate(
     let history_seq = found.get(10)?;
     let row = Row {
         id: cells::id(found, 0)?,
+        kind: Kind::from_code(found.get(19)?),
         status: Status::Executing,
         behind: false,
         queue: request.queue.clone(),
@@ -194,7 +187,7 @@ fn candidate(
                 parent,
             ),
             key: cells::maybe_key(found, 18)?,
-            kind: Kind::from_code(found.get(19)?),
+            kind: row.kind,
             machine: lane.machine.clone(),
             version: lane.version,
             step: row.step.clone(),
@@ -207,6 +200,7 @@ fn candidate(
             cause: row.cause,
             timed_out: row.timed_out,
             joins,
+            children_pending: row.family.pending,
             children: Vec::new(),
             awaited: Vec::new(),
             updates: Vec::new(),

@@ -5,18 +5,18 @@ use abide_core::model::{Command, CommandId, CommandKind, InstanceId, Name, Pendi
 use abide_core::rules::commit::Look;
 use rusqlite::{Connection, Params, Result, Row, params};
 
-use super::Lazy;
 use super::commands::{read, select};
+use super::{Lazy, distinct};
 use crate::cells;
 
 /// All there is to know of it is in the index; so with the next two.
 pub(crate) const ALL: &str = "
     select id, kind, name, sequence from abide_signals where pending_in = ?1 and pending_in is not null";
 
-/// The updates alone.
+/// All but the signals.
 pub(crate) const UPDATES: &str = "
     select id, kind, name, sequence from abide_signals
-    where pending_in = ?1 and pending_in is not null and kind = 1";
+    where pending_in = ?1 and pending_in is not null and kind >= 1";
 
 /// The signals of one name.
 pub(crate) const NAMED: &str = "
@@ -82,26 +82,27 @@ pub(crate) fn awaited(
     Ok(found)
 }
 
-/// The messages of one kind, whole.
-pub(crate) const OF_KIND: &str =
-    select!(" where pending_in = ?1 and pending_in is not null and kind = ?2");
+/// The messages of the kinds from a number on, whole.
+pub(crate) const FROM_KIND: &str =
+    select!(" where pending_in = ?1 and pending_in is not null and kind >= ?2");
 
-/// The pending updates of these instances, whole, in the order given and by sequence.
+/// The pending updates and cancellations of these instances, whole, in the order given and by sequence.
 pub(crate) fn updates(conn: &Connection, of: &[InstanceId]) -> Result<Vec<Command>> {
-    of_kind(conn, of, CommandKind::Update)
+    from_kind(conn, of, CommandKind::Update)
 }
 
-/// The pending signals of an instance, whole, by sequence.
-pub(crate) fn signals(conn: &Connection, of: InstanceId) -> Result<Vec<Command>> {
-    of_kind(conn, &[of], CommandKind::Signal)
+/// All that is pending with an instance, whole, by sequence.
+pub(crate) fn whole(conn: &Connection, of: InstanceId) -> Result<Vec<Command>> {
+    from_kind(conn, &[of], CommandKind::Signal)
 }
 
-fn of_kind(conn: &Connection, of: &[InstanceId], kind: CommandKind) -> Result<Vec<Command>> {
-    let mut statement = Lazy::new(conn, OF_KIND);
+fn from_kind(conn: &Connection, of: &[InstanceId], first: CommandKind) -> Result<Vec<Command>> {
+    let mut statement = Lazy::new(conn, FROM_KIND);
     let mut found = Vec::new();
     let mut inbox = Vec::new();
     for id in of {
-        gather(&mut statement, params![id.0, kind.code()], read, &mut inbox)?;
+        let values = params![id.0, first.code()];
+        gather(&mut statement, values, read, &mut inbox)?;
         in_order(&mut inbox, &mut found);
     }
     Ok(found)
@@ -122,12 +123,4 @@ fn gather<T>(
         into.push(one?);
     }
     Ok(())
-}
-
-/// The names, each once: one that is asked for twice would be found twice.
-fn distinct(names: &[Name]) -> Vec<&Name> {
-    let mut names: Vec<&Name> = names.iter().collect();
-    names.sort_unstable();
-    names.dedup();
-    names
 }

@@ -1,19 +1,21 @@
 //! Loads rows that an operation is to decide over.
 
-use abide_core::model::{BarrierNumber, Cause, Epoch, InstanceId, Row, Timestamp, WorkerId};
+use abide_core::model::{
+    BarrierNumber, Cause, Epoch, InstanceId, Kind, Lane, Row, Timestamp, WorkerId,
+};
 use abide_kernel::Touched;
 use rusqlite::{Connection, Result, params};
 
-use super::{Lazy, limited};
+use super::{Lazy, distinct, limited};
 use crate::cache::Loaded;
 use crate::cells::{self, Names};
-use crate::columns::{NEVER, is_behind};
+use crate::columns::{BLOCKED, is_behind};
 
 /// By primary key; the state and the result, which no rule reads, stay where they are.
 pub(crate) const LOCK: &str = "
     select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
            history_seq, taken, last_error, finished_at, partition_key, standing, awaits, family, parent_id,
-           parent_barrier, run_number, first_id, contract, inbox, aside
+           parent_barrier, run_number, first_id, contract, inbox, aside, kind
     from abide_instances where id = ?1";
 
 /// Loads rows, one at a time.
@@ -46,6 +48,7 @@ impl<'c> Loader<'c> {
             keyed: cells::is_there(row, 14)?,
             row: Row {
                 id,
+                kind: Kind::from_code(row.get(28)?),
                 status: cells::status(row, 1)?,
                 behind: partition_key.is_some() && is_behind(row.get(18)?),
                 queue: self.queues.read(row, 2)?,
@@ -101,7 +104,7 @@ pub(crate) const DUE: &str = "
 /// The first rows, scheduled or awaiting, that are due.
 pub(crate) fn due(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
     let mut statement = conn.prepare_cached(DUE)?;
-    let now = now.as_micros().min(NEVER - 1);
+    let now = now.as_micros().min(BLOCKED - 1);
     let rows = statement.query_map(params![now, limited(limit)], touched)?;
     rows.collect()
 }
@@ -133,6 +136,32 @@ pub(crate) fn above(conn: &Connection, after: InstanceId, limit: usize) -> Resul
     let mut statement = conn.prepare_cached(ABOVE)?;
     let rows = statement.query_map(params![after.0, limited(limit)], touched)?;
     rows.collect()
+}
+
+/// By `abide_blocked`, from the id on.
+pub(crate) const BLOCKED_ABOVE: &str = "
+    select id, partition_key from abide_instances indexed by abide_blocked
+    where wake_at = 9223372036854775806 and machine = ?1 and version = ?2 and id > ?3
+    order by id limit ?4";
+
+/// The first instances of these lanes above an id that are scheduled and due at no time, by id.
+pub(crate) fn blocked(
+    conn: &Connection,
+    lanes: &[Lane],
+    after: InstanceId,
+    limit: usize,
+) -> Result<Vec<Touched>> {
+    let mut statement = conn.prepare_cached(BLOCKED_ABOVE)?;
+    let mut blocked: Vec<Touched> = Vec::new();
+    for lane in distinct(lanes) {
+        let values = params![lane.machine.as_str(), lane.version, after.0, limited(limit)];
+        for one in statement.query_map(values, touched)? {
+            blocked.push(one?);
+        }
+    }
+    blocked.sort_unstable_by_key(|one| one.id);
+    blocked.truncate(limit);
+    Ok(blocked)
 }
 
 pub(super) fn touched(row: &rusqlite::Row<'_>) -> Result<Touched> {

@@ -1,13 +1,13 @@
 //! What is declared of machines, and the contracts that they name.
 
-use abide_core::model::{ContractId, Declared, Json, Name};
+use abide_core::model::{ContractId, Declared, Json, Kind, Name};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
 
 /// By primary key.
 pub(crate) const DECLARED: &str = "
-    select machine, version, first_step, queue, history, contract from abide_machines where machine = ?1";
+    select kind, machine, version, first_step, queue, history, contract from abide_machines where machine = ?1";
 
 /// The declarations of the machines named.
 pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Declared>> {
@@ -23,23 +23,25 @@ pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Decla
 
 fn read(row: &Row<'_>) -> Result<Declared> {
     Ok(Declared {
-        machine: cells::name(row, 0)?,
-        version: row.get(1)?,
-        first_step: cells::name(row, 2)?,
-        queue: cells::name(row, 3)?,
-        history: cells::flag(row, 4)?,
-        contract: cells::maybe_contract(row, 5)?,
+        kind: Kind::from_code(row.get(0)?),
+        machine: cells::name(row, 1)?,
+        version: row.get(2)?,
+        first_step: cells::name(row, 3)?,
+        queue: cells::name(row, 4)?,
+        history: cells::flag(row, 5)?,
+        contract: cells::maybe_contract(row, 6)?,
     })
 }
 
 /// By primary key. One that says what is there already writes nothing.
 const DECLARE: &str = "
-    insert into abide_machines (machine, version, first_step, queue, history, contract) values (?1, ?2, ?3, ?4, ?5, ?6)
+    insert into abide_machines (machine, version, kind, first_step, queue, history, contract)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
     on conflict (machine, version) do update
-    set first_step = excluded.first_step, queue = excluded.queue, history = excluded.history,
+    set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, history = excluded.history,
         contract = excluded.contract
-    where (first_step, queue, history, contract)
-       is not (excluded.first_step, excluded.queue, excluded.history, excluded.contract)";
+    where (kind, first_step, queue, history, contract)
+       is not (excluded.kind, excluded.first_step, excluded.queue, excluded.history, excluded.contract)";
 
 /// Writes declarations, over those of the same machine and version.
 pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
@@ -48,6 +50,7 @@ pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
         statement.execute(params![
             one.machine.as_str(),
             one.version,
+            one.kind.code(),
             one.first_step.as_str(),
             one.queue.as_str(),
             one.history,

@@ -47,6 +47,14 @@ impl<'c> Lazy<'c> {
     }
 }
 
+/// The values, each once: what is asked for twice would be found twice.
+fn distinct<T: Ord>(values: &[T]) -> Vec<&T> {
+    let mut values: Vec<&T> = values.iter().collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
 /// How many rows a statement may answer.
 fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)

@@ -11,12 +11,12 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_i
 
 use super::{Conditions, limited};
 use crate::cells;
-use crate::columns::{NEVER, from_scopes, is_behind};
+use crate::columns::{BLOCKED, from_scopes, is_behind};
 
 const INSTANCE: &str = "
     select id, key, unique_key, scopes, kind, machine, version, first_step, step, step_seq, attempt, status, state,
            result, last_error, queue, priority, iif(finished_at is null, due_at, null), partition_key, standing, worker,
-           cause, timed_out, awaits, family, parent_id, parent_barrier, history_seq > 0, created_at, updated_at,
+           cause, timed_out, awaits, family, parent_id, parent_barrier, history_seq, created_at, updated_at,
            finished_at, run_number, first_id, contract, inbox, aside
     from abide_instances";
 
@@ -95,6 +95,7 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
     let (scope, unique_scope) = from_scopes(row.get(3)?);
     let awaits = cells::awaits(row, 23)?;
     let family = cells::family(row, 24)?;
+    let history_events = row.get(27)?;
     Ok(Instance {
         id: cells::id(row, 0)?,
         key: cells::maybe_key(row, 1)?,
@@ -133,7 +134,8 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
         parent_barrier: BarrierNumber(row.get(26)?),
         barrier: family.barrier,
         children_pending: family.pending,
-        history: cells::flag(row, 27)?,
+        history: history_events > 0,
+        history_events,
         created_at: cells::time(row, 28)?,
         updated_at: cells::time(row, 29)?,
         finished_at: cells::maybe_time(row, 30)?,
@@ -207,7 +209,7 @@ pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     let mut statement = conn.prepare_cached(NEXT_DUE)?;
     let first: Option<i64> = statement.query_row([], |row| row.get(0)).optional()?;
     Ok(first
-        .filter(|first| *first != NEVER)
+        .filter(|first| *first < BLOCKED)
         .map(Timestamp::from_micros))
 }
 

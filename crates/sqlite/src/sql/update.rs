@@ -12,10 +12,10 @@ use crate::columns::Place;
 pub(crate) const ADVANCE: &str = "
     update abide_instances
     set epoch = ?2, settled = ?3, step = ?4, step_seq = ?5, attempt = ?6, cause = ?7, history_seq = ?8,
-        updated_at = ?9, state = ?10
+        updated_at = ?9, state = coalesce(?10, state)
     where id = ?1";
 
-/// Writes steps that went on under the same worker.
+/// Writes steps that went on under the same worker; the old state stays when there is no new one.
 pub(crate) fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestamp) -> Result<()> {
     let mut statement = conn.prepare_cached(ADVANCE)?;
     for Advance { row, state } in advances {
@@ -29,7 +29,7 @@ pub(crate) fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestam
             row.cause.code(),
             row.history_seq,
             now.as_micros(),
-            state.as_str(),
+            state.map(|state| state.as_str()),
         ])?;
     }
     Ok(())
@@ -147,7 +147,7 @@ macro_rules! move_row {
             set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, worker = ?6, epoch = ?7, settled = ?8,
                 step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, timed_out = ?13, awaits = ?14, family = ?15,
                 history_seq = ?16, finished_at = ?17, updated_at = ?18, inbox = ?19, aside = ?20, last_error = ?21,
-                result = coalesce(?22, result), state = coalesce(?23, state)",
+                result = coalesce(?22, result), state = coalesce(?23, state), kind = ?24",
             $more,
             " where id = ?1"
         )
@@ -159,7 +159,7 @@ pub(crate) const MOVE: &str = move_row!("");
 
 /// The same, and where it stands in its partition, and which of its keys it holds.
 pub(crate) const MOVE_GUARDED: &str = move_row!(
-    ", standing = ?24,
+    ", standing = ?25,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
@@ -199,6 +199,7 @@ pub(crate) fn move_all(
             row.last_error.as_deref(),
             result.map(|result| result.as_str()),
             state.map(|state| state.as_str()),
+            row.kind.code(),
             place.standing(),
         ];
         if guarded(row) {

@@ -37,7 +37,7 @@ const ROWS: &[(&str, &str)] = &[
     ),
     (
         "wakes when it is due, if ever",
-        "wake_at is null or wake_at = coalesce(iif(status = 0, null, due_at), 9223372036854775807)",
+        "wake_at is null or wake_at = coalesce(iif(status = 0, null, due_at), 9223372036854775807 - (status = 1))",
     ),
     (
         "has a worker exactly while it executes",
@@ -64,9 +64,9 @@ const ROWS: &[(&str, &str)] = &[
          (select count(*) from abide_signals where pending_in = abide_instances.id and kind = 0)",
     ),
     (
-        "counts the updates in its inbox",
+        "counts the updates and cancellations in its inbox",
         "coalesce(inbox ->> 'updates', 0) =
-         (select count(*) from abide_signals where pending_in = abide_instances.id and kind = 1)",
+         (select count(*) from abide_signals where pending_in = abide_instances.id and kind > 0)",
     ),
     (
         "is aside only while it runs or is about to",
@@ -74,7 +74,7 @@ const ROWS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What must hold of each record of a signal or an update.
+/// What must hold of each record of a message.
 const SIGNALS: &[(&str, &str)] = &[
     (
         "is in an inbox exactly while it is pending",

@@ -8,12 +8,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Timestamp};
+use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Then, Timestamp};
 use abide_kernel::{ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -21,7 +21,7 @@ use super::batch::{Ask, Batch, Finished, Landed, Sent, search};
 use super::builder::Shared;
 use super::settings::Crash;
 use super::stats::add;
-use super::{Ran, Task};
+use super::{Follow, Ran, Task};
 use crate::fold::{Mail, Request};
 
 /// What others may ask of the dispatcher.
@@ -72,6 +72,8 @@ struct Held {
     times: usize,
     /// Cancelled when the instance is.
     cancelled: CancellationToken,
+    /// Told when a message comes to it.
+    mail: Arc<Notify>,
 }
 
 pub(super) struct Dispatcher {
@@ -186,6 +188,11 @@ impl Dispatcher {
         for id in &effects.cancelled {
             if let Some(held) = self.held.get(id) {
                 held.cancelled.cancel();
+            }
+        }
+        for id in &effects.mailed {
+            if let Some(held) = self.held.get(id) {
+                held.mail.notify_one();
             }
         }
         if effects.anything {
@@ -370,7 +377,7 @@ impl Dispatcher {
             for one in claimed {
                 let held = self.held.entry(one.claim.id()).or_default();
                 held.times += 1;
-                let (claim, task) = Task::of(one, held.cancelled.clone(), now);
+                let (claim, task) = Task::of(one, held.cancelled.clone(), held.mail.clone(), now);
                 self.start(claim, Arc::new(task));
             }
         }
@@ -382,11 +389,19 @@ impl Dispatcher {
     }
 
     fn settle_one(&mut self, committed: Committed, sent: Sent) {
+        if let Some(runner) = self.shared.runners.get(&sent.task.lane) {
+            let landed = matches!(committed, Committed::Kept(..) | Committed::Moved(_));
+            runner.settled(&sent.task, landed);
+        }
         let counters = &self.shared.counters;
         match committed {
-            Committed::Kept(claim) => {
+            Committed::Kept(claim, inbox) => {
                 add(&counters.committed, 1);
-                match sent.follows {
+                let follows = sent.follows.map(|follows| match follows {
+                    Follow::Turn { .. } => Follow::Turn { inbox },
+                    follows => follows,
+                });
+                match follows {
                     Some(next) => self.start(claim, Arc::new(sent.task.followed_by(next))),
                     // Only what something follows is ever kept.
                     None => self.let_go(&sent.task),
@@ -516,8 +531,9 @@ impl Dispatcher {
 
 /// Whether an outcome surely ends this worker's hold.
 fn leaves(ran: &Ran) -> bool {
-    !matches!(
-        ran.outcome,
-        Outcome::Next { delay_ms: 0, .. } | Outcome::Answer { .. }
-    )
+    match &ran.outcome {
+        Outcome::Next { delay_ms: 0, .. } | Outcome::Answer { .. } => false,
+        Outcome::Workflow(turn) => !matches!(turn.then, Then::GoOn { .. }),
+        _ => true,
+    }
 }

@@ -1,0 +1,201 @@
+//! Children of a workflow.
+
+use std::marker::PhantomData;
+use std::task::Poll;
+use std::time::Duration;
+
+use abide_core::model::{InstanceId, Json, Key, Name, OperationKind, Signature, Start, Status};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::journal::WaitsFor;
+use super::operation::{Came, Operation, Reads, awaitable};
+use super::waits::Timed;
+use super::{OperationError, Workflow};
+use crate::client::Spec;
+use crate::machine::Definition;
+
+/// How a child ended, as it is recorded.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ChildEnd {
+    pub id: InstanceId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    pub machine: Name,
+    pub status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+impl ChildEnd {
+    /// What it came to, or why it did not.
+    fn read<O: DeserializeOwned>(
+        self,
+    ) -> Result<Result<O, OperationError>, abide_core::model::NotJson> {
+        if self.status == Status::Done {
+            return self.result.unwrap_or_default().to().map(Ok);
+        }
+        Ok(Err(OperationError::Child {
+            id: self.id,
+            machine: self.machine.to_string(),
+            status: self.status,
+            error: self.last_error,
+        }))
+    }
+}
+
+impl Workflow {
+    /// Starts a child, and waits for its end: `wf.child(spec(RESIZE, path)).await?`. Anything that can be started can be
+    /// a child: another workflow, a machine, a job. It exists when this turn is committed.
+    pub fn child<D: Definition>(&self, child: Spec<D>) -> ChildRun<D::Output> {
+        let (start, machine) = self.start_of(child);
+        let signature = Signature::named(OperationKind::Child, machine);
+        ChildRun {
+            operation: self.brood(signature, start.into_iter().collect(), None),
+            comes_to: PhantomData,
+        }
+    }
+
+    /// Starts children, and waits for their ends, all of them unless told otherwise: what each came to, in order. One
+    /// whose key is taken is left out.
+    pub fn children<D: Definition>(
+        &self,
+        children: impl IntoIterator<Item = Spec<D>>,
+    ) -> ChildrenRun<D::Output> {
+        let mut machine = None;
+        let mut starts = Vec::new();
+        for child in children {
+            let (start, name) = self.start_of(child);
+            starts.extend(start);
+            machine = Some(name);
+        }
+        let signature = Signature {
+            name: machine,
+            ..Signature::of(OperationKind::Children)
+        };
+        ChildrenRun {
+            operation: self.brood(signature, starts, None),
+            comes_to: PhantomData,
+        }
+    }
+
+    fn brood(&self, signature: Signature, starts: Vec<Start>, at_least: Option<u32>) -> Operation {
+        let count = u32::try_from(starts.len()).unwrap_or(u32::MAX);
+        let waits_for = WaitsFor::Children {
+            wanted: at_least.unwrap_or(count),
+            unended: None,
+        };
+        let mut operation = Operation::new(self.journal.clone(), signature, waits_for);
+        operation.ask(|request| request.starts = starts);
+        operation
+    }
+
+    fn start_of<D: Definition>(&self, child: Spec<D>) -> (Option<Start>, Name) {
+        match Result::<Start, crate::Error>::from(child) {
+            Ok(start) => {
+                let machine = start.machine.clone();
+                (Some(start), machine)
+            }
+            Err(error) => {
+                let mut pages = self.journal.pages();
+                pages.misused(
+                    format!("asks for a child that cannot be started: {error}"),
+                    "put that right",
+                );
+                (None, Name::stored("child"))
+            }
+        }
+    }
+}
+
+/// A child under way: made by [`Workflow::child`], and then awaited.
+#[must_use = "a child is started when it is awaited"]
+pub struct ChildRun<O> {
+    operation: Operation,
+    comes_to: PhantomData<fn() -> O>,
+}
+
+impl<O> ChildRun<O> {
+    /// Waits that long at most; it comes to `None` then, and the child goes on.
+    pub fn timeout(mut self, time: Duration) -> Timed<Self> {
+        self.operation.within(time);
+        Timed(self)
+    }
+}
+
+impl<O: DeserializeOwned> Reads for ChildRun<O> {
+    type Output = O;
+
+    fn operation(&mut self) -> &mut Operation {
+        &mut self.operation
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<O, OperationError>> {
+        let end = match came {
+            Came::Value(value) => value.to::<ChildEnd>().and_then(ChildEnd::read),
+            Came::Error(problem) => return Poll::Ready(Err(not_started(problem))),
+            _ => return Poll::Pending,
+        };
+        match end {
+            Ok(read) => Poll::Ready(read),
+            Err(error) => self.operation.unreadable("a child's result", &error),
+        }
+    }
+}
+
+/// Children under way: made by [`Workflow::children`], and then awaited.
+#[must_use = "children are started when this is awaited"]
+pub struct ChildrenRun<O> {
+    operation: Operation,
+    comes_to: PhantomData<fn() -> O>,
+}
+
+impl<O> ChildrenRun<O> {
+    /// Goes on when that many have ended; it comes to those that have by then, and the others go on.
+    pub fn at_least(mut self, count: u32) -> Self {
+        self.operation.ask(|request| {
+            if let WaitsFor::Children { wanted, .. } = &mut request.waits_for {
+                *wanted = count.min(*wanted);
+            }
+        });
+        self
+    }
+
+    /// Waits that long at most; it comes to `None` then, and the children go on.
+    pub fn timeout(mut self, time: Duration) -> Timed<Self> {
+        self.operation.within(time);
+        Timed(self)
+    }
+}
+
+impl<O: DeserializeOwned> Reads for ChildrenRun<O> {
+    type Output = Vec<Result<O, OperationError>>;
+
+    fn operation(&mut self) -> &mut Operation {
+        &mut self.operation
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<Self::Output, OperationError>> {
+        let ends = match came {
+            Came::Value(value) => value.to::<Vec<ChildEnd>>(),
+            Came::Error(problem) => return Poll::Ready(Err(not_started(problem))),
+            _ => return Poll::Pending,
+        };
+        let read = |ends: Vec<ChildEnd>| ends.into_iter().map(ChildEnd::read).collect();
+        match ends.and_then(read) {
+            Ok(read) => Poll::Ready(Ok(read)),
+            Err(error) => self.operation.unreadable("a child's result", &error),
+        }
+    }
+}
+
+fn not_started(problem: String) -> OperationError {
+    OperationError::NotStarted { problem }
+}
+
+awaitable! {
+    {O: DeserializeOwned} ChildRun<O>,
+    {O: DeserializeOwned} ChildrenRun<O>,
+}

@@ -1,0 +1,210 @@
+//! What a workflow is called, what it takes, and what it comes to.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use abide_core::model::{Declared, Json, Kind, Name, Refusal};
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Workflow;
+use crate::BoxError;
+use crate::machine::{Agreement, Definition, Fault, FaultKind, Messages};
+
+/// A workflow: a name, what it takes, and what it comes to. The code is given to the engine.
+///
+/// ```
+/// use abide::{Abide, BoxError, Flow, Workflow, secs};
+///
+/// const GREET: Flow<String, String> = Flow::new("greet");
+///
+/// async fn greet(wf: Workflow, name: String) -> Result<String, BoxError> {
+///     let greeting = wf.step("look it up", || async { Ok::<_, BoxError>("hello".to_owned()) }).await?;
+///     wf.sleep(secs(0)).await?;                           // a row, not a process
+///     Ok(format!("{greeting}, {name}"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let abide = Abide::open("memory:").await?;
+/// let engine = abide.engine().workflow(GREET, greet).start().await?;
+/// let greeting = abide.start(GREET, "world".to_owned()).await?;
+/// assert_eq!(greeting.result().await?, "hello, world");
+/// # engine.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Flow<I, O = ()> {
+    name: &'static str,
+    version: u32,
+    queue: &'static str,
+    messages: Option<fn() -> Messages>,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O> Flow<I, O> {
+    /// A workflow of this name, in version 1. It takes any signal, and no update.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            version: 1,
+            queue: "default",
+            messages: None,
+            types: PhantomData,
+        }
+    }
+
+    /// Its version: a run finishes on the version it started on. For a change that running workflows are to take with
+    /// them, see [`Workflow::version`].
+    #[must_use]
+    pub const fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The queue it waits in.
+    #[must_use]
+    pub const fn queue(mut self, queue: &'static str) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// The signals and updates that it takes.
+    #[must_use]
+    pub const fn messages(mut self, messages: fn() -> Messages) -> Self {
+        self.messages = Some(messages);
+        self
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<I, O> Clone for Flow<I, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I, O> Copy for Flow<I, O> {}
+
+/// The one step of a workflow.
+const STEP: &str = "run";
+
+/// What each function says of a workflow's messages: made once, not at every start.
+type Agreements = HashMap<usize, Option<Arc<Agreement>>>;
+static AGREEMENTS: LazyLock<Mutex<Agreements>> = LazyLock::new(Mutex::default);
+
+impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
+    type Input = I;
+    type Output = O;
+
+    fn declared(&self) -> Result<Declared, Refusal> {
+        Ok(Declared {
+            kind: Kind::Workflow,
+            machine: Name::new(self.name)?,
+            version: self.version,
+            first_step: Name::new(STEP)?,
+            queue: Name::new(self.queue)?,
+            history: true,
+            contract: self.agreement()?.map(|agreement| agreement.id),
+        })
+    }
+
+    fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
+        let Some(messages) = self.messages else {
+            return Ok(None);
+        };
+        let of = messages as usize;
+        let known = || AGREEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agreement) = known().get(&of) {
+            return Ok(agreement.clone());
+        }
+        // Outside the lock: this is the user's code.
+        let agreement = messages().contract()?.map(|contract| {
+            Arc::new(Agreement {
+                id: contract.id(),
+                contract,
+            })
+        });
+        known().insert(of, agreement.clone());
+        Ok(agreement)
+    }
+}
+
+/// The code of a workflow: an `async fn` that takes a [`Workflow`] and the input, and returns a result.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the code of a workflow that takes `{I}` and comes to `{O}`",
+    label = "expected `async fn(Workflow, {I}) -> Result<{O}, BoxError>`",
+    note = "the future must be `Send`: hold nothing across an `await` that is not, an `Rc` or a `MutexGuard` say",
+    note = "the input and the output are those of the `Flow` that it is registered for"
+)]
+pub trait WorkflowCode<I, O>: Send + Sync + 'static {
+    /// Begins it.
+    fn begin(&self, workflow: Workflow, input: I) -> BoxFuture<'static, Result<O, BoxError>>;
+}
+
+impl<I, O, F, R> WorkflowCode<I, O> for F
+where
+    F: Fn(Workflow, I) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<O, BoxError>> + Send + 'static,
+{
+    fn begin(&self, workflow: Workflow, input: I) -> BoxFuture<'static, Result<O, BoxError>> {
+        Box::pin(self(workflow, input))
+    }
+}
+
+/// Code whose types are known to it alone.
+pub(super) trait Program: Send + Sync + 'static {
+    fn begin(
+        &self,
+        workflow: Workflow,
+        input: &Json,
+    ) -> Result<BoxFuture<'static, Result<Json, BoxError>>, Fault>;
+}
+
+pub(super) struct Typed<I, O, C> {
+    code: C,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O, C> Typed<I, O, C> {
+    pub const fn new(code: C) -> Self {
+        Self {
+            code,
+            types: PhantomData,
+        }
+    }
+}
+
+impl<I, O, C> Program for Typed<I, O, C>
+where
+    I: DeserializeOwned + 'static,
+    O: Serialize + 'static,
+    C: WorkflowCode<I, O>,
+{
+    fn begin(
+        &self,
+        workflow: Workflow,
+        input: &Json,
+    ) -> Result<BoxFuture<'static, Result<Json, BoxError>>, Fault> {
+        let input: I = input.to().map_err(|error| {
+            let text = format!(
+                "the input does not fit {}: {error}",
+                std::any::type_name::<I>()
+            );
+            Fault::new(FaultKind::Unreadable, text)
+        })?;
+        let code = self.code.begin(workflow, input);
+        Ok(Box::pin(async move {
+            let output = code.await?;
+            Ok(Json::of(&output)
+                .map_err(|error| format!("the result cannot be stored: {error}"))?)
+        }))
+    }
+}

@@ -1,0 +1,180 @@
+//! Several operations at once: all of them, or the first.
+
+use std::convert::Infallible;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use abide_core::model::{Json, OperationKind};
+
+use super::Workflow;
+use super::operation::Group;
+
+impl Workflow {
+    /// Does several things at once, and waits for all: a tuple, or a list. Their steps run side by side.
+    ///
+    /// ```
+    /// # use abide::{Signal, Workflow, BoxError};
+    /// # async fn fetch(what: &str) -> Result<String, BoxError> { Ok(what.to_owned()) }
+    /// # const PAID: Signal<u32> = Signal::new("paid");
+    /// async fn order(wf: Workflow, _: ()) -> Result<(), BoxError> {
+    ///     let (stock, paid) = wf.all((wf.step("stock", || fetch("stock")), wf.signal(PAID))).await;
+    ///     let pages = (1..=3).map(|n| wf.step(format!("page {n}"), move || async move { Ok::<_, BoxError>(n) }));
+    ///     let pages = wf.all(pages.collect::<Vec<_>>()).await;
+    /// #   let _ = (stock?, paid?, pages);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn all<B: Branches>(&self, branches: B) -> B::All {
+        let group = Group::open(&self.journal, OperationKind::All);
+        let all = branches.all().await;
+        group.close(Json::null());
+        all
+    }
+
+    /// Does several things at once, and goes on with the first that has come to something; what the others wait for is
+    /// closed in the same commit. When several are ready, the first in order is taken.
+    ///
+    /// ```
+    /// # use abide::{OneOf, Signal, Workflow, BoxError, hours};
+    /// # const PAID: Signal<u32> = Signal::new("paid");
+    /// async fn order(wf: Workflow, _: ()) -> Result<u32, BoxError> {
+    ///     match wf.select((wf.signal(PAID), wf.sleep(hours(1)))).await {
+    ///         OneOf::First(amount) => Ok(amount?),
+    ///         OneOf::Second(_) => Err("payment never came".into()),
+    ///     }
+    /// }
+    /// ```
+    pub async fn select<B: Branches>(&self, branches: B) -> B::First {
+        let group = Group::open(&self.journal, OperationKind::Select);
+        let (place, first) = branches.first().await;
+        group.close(Json::of(&place).unwrap_or_default());
+        first
+    }
+}
+
+/// What was first of two to four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneOf<A, B, C = Infallible, D = Infallible> {
+    /// The first in order.
+    First(A),
+    /// The second.
+    Second(B),
+    /// The third.
+    Third(C),
+    /// The fourth.
+    Fourth(D),
+}
+
+/// Several things that a workflow does at once: a tuple of two to four, or a `Vec`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not several operations",
+    note = "give a tuple of two to four operations, or a `Vec` of them"
+)]
+pub trait Branches: Sized {
+    /// What all of them come to.
+    type All;
+    /// What the first comes to.
+    type First;
+
+    /// Waits for all of them.
+    fn all(self) -> impl Future<Output = Self::All> + Send;
+
+    /// Waits for the first, and its place in the order.
+    fn first(self) -> impl Future<Output = (usize, Self::First)> + Send;
+}
+
+macro_rules! tuple {
+    ($($branch:ident $variant:ident $place:literal)*) => {
+        impl<$($branch),*> Branches for ($($branch,)*)
+        where
+            $($branch: IntoFuture<IntoFuture: Send, Output: Send> + Send),*
+        {
+            type All = ($($branch::Output,)*);
+            type First = OneOf<$($branch::Output),*>;
+
+            #[allow(non_snake_case)]
+            async fn all(self) -> Self::All {
+                let ($($branch,)*) = self;
+                $(let mut $branch = pin!($branch.into_future());)*
+                $(let mut $variant = None;)*
+                poll_fn(|cx| {
+                    // In order, every time: what they ask for is numbered by it.
+                    $(if $variant.is_none() && let Poll::Ready(value) = $branch.as_mut().poll(cx) {
+                        $variant = Some(value);
+                    })*
+                    if $($variant.is_some())&&* && let ($(Some($variant),)*) = ($($variant.take(),)*) {
+                        return Poll::Ready(($($variant,)*));
+                    }
+                    Poll::Pending
+                })
+                .await
+            }
+
+            #[allow(non_snake_case)]
+            async fn first(self) -> (usize, Self::First) {
+                let ($($branch,)*) = self;
+                $(let mut $branch = pin!($branch.into_future());)*
+                poll_fn(|cx| {
+                    $(if let Poll::Ready(value) = $branch.as_mut().poll(cx) {
+                        return Poll::Ready(($place, OneOf::$variant(value)));
+                    })*
+                    Poll::Pending
+                })
+                .await
+            }
+        }
+    };
+}
+
+tuple!(A First 0 B Second 1);
+tuple!(A First 0 B Second 1 C Third 2);
+tuple!(A First 0 B Second 1 C Third 2 D Fourth 3);
+
+impl<F> Branches for Vec<F>
+where
+    F: IntoFuture<IntoFuture: Send, Output: Send> + Send,
+{
+    type All = Vec<F::Output>;
+    /// Its place in the list, and what it came to.
+    type First = (usize, F::Output);
+
+    async fn all(self) -> Self::All {
+        let mut branches: Vec<_> = begun(self).into_iter().map(Some).collect();
+        let mut outputs: Vec<Option<F::Output>> = branches.iter().map(|_| None).collect();
+        poll_fn(|cx| {
+            for (branch, output) in branches.iter_mut().zip(&mut outputs) {
+                if let Some(running) = branch
+                    && let Poll::Ready(value) = running.as_mut().poll(cx)
+                {
+                    (*branch, *output) = (None, Some(value));
+                }
+            }
+            if branches.iter().any(Option::is_some) {
+                return Poll::Pending;
+            }
+            Poll::Ready(outputs.drain(..).flatten().collect())
+        })
+        .await
+    }
+
+    async fn first(self) -> (usize, Self::First) {
+        let mut branches = begun(self);
+        poll_fn(|cx| {
+            for (place, branch) in branches.iter_mut().enumerate() {
+                if let Poll::Ready(value) = branch.as_mut().poll(cx) {
+                    return Poll::Ready((place, (place, value)));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+fn begun<F: IntoFuture>(branches: Vec<F>) -> Vec<Pin<Box<F::IntoFuture>>> {
+    let branches = branches.into_iter();
+    branches
+        .map(|branch| Box::pin(branch.into_future()))
+        .collect()
+}

@@ -1,0 +1,263 @@
+//! Waiting: for a signal, for a condition, for time.
+
+use std::marker::PhantomData;
+use std::task::Poll;
+use std::time::Duration;
+
+use abide_core::model::{Name, OperationKind, Signature, Timestamp};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::journal::WaitsFor;
+use super::operation::{Came, Operation, Reads, awaitable};
+use super::{OperationError, Workflow};
+use crate::machine::SignalName;
+use crate::message::{Signal, read};
+
+/// What names a signal and says what it is sent with: a [`Signal`], or plain text.
+pub trait AwaitedSignal<T>: SignalName {}
+
+impl<T> AwaitedSignal<T> for Signal<T> {}
+impl<T> AwaitedSignal<T> for &str {}
+impl<T> AwaitedSignal<T> for String {}
+
+impl Workflow {
+    /// Takes the next signal of that name, in the order in which they were accepted, each once (rule 12.2). One that
+    /// came before counts.
+    ///
+    /// ```
+    /// # use abide::{Signal, Workflow, BoxError, days};
+    /// const APPROVED_BY: Signal<String> = Signal::new("approved-by");
+    ///
+    /// async fn approval(wf: Workflow, _: ()) -> Result<String, BoxError> {
+    ///     let by = wf.signal(APPROVED_BY).timeout(days(3)).await?;
+    ///     Ok(by.ok_or("nobody approved")?)                // `None`: its time was up
+    /// }
+    /// ```
+    pub fn signal<T>(&self, signal: impl AwaitedSignal<T>) -> SignalWait<T>
+    where
+        T: DeserializeOwned + JsonSchema + 'static,
+    {
+        let name = self.name(signal.signal_name());
+        let signature = Signature::named(OperationKind::Signal, name);
+        SignalWait {
+            operation: Operation::new(self.journal.clone(), signature, WaitsFor::Signal),
+            sent: PhantomData,
+        }
+    }
+
+    /// Waits until a predicate over the workflow's own state is true; it is looked at again whenever something has come
+    /// to the workflow: an update, a signal, a step's end. The key names the wait for operators, and replay checks it:
+    /// 1 to 128 of the characters `A-Z a-z 0-9 . _ : -`.
+    ///
+    /// ```
+    /// # use abide::{Update, Workflow, BoxError};
+    /// const SET_READY: Update<bool, bool> = Update::new("set-ready");
+    ///
+    /// async fn approval(wf: Workflow, _: ()) -> Result<(), BoxError> {
+    ///     let ready = wf.state(false);
+    ///     wf.on_update(SET_READY, { let ready = ready.clone(); move |value| { ready.set(value); Ok(value) } });
+    ///     wf.condition("approval.ready", || ready.get()).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn condition<P: FnMut() -> bool>(&self, key: &str, predicate: P) -> Condition<P> {
+        let key = self.condition_key(key);
+        self.conditional(Some(key), predicate)
+    }
+
+    /// Waits like [`condition`](Self::condition), without a key.
+    pub fn condition_unnamed<P: FnMut() -> bool>(&self, predicate: P) -> Condition<P> {
+        self.conditional(None, predicate)
+    }
+
+    fn conditional<P: FnMut() -> bool>(&self, key: Option<Name>, predicate: P) -> Condition<P> {
+        let signature = Signature {
+            key,
+            ..Signature::of(OperationKind::Condition)
+        };
+        let waits_for = WaitsFor::Condition { is_true: false };
+        Condition {
+            operation: Operation::new(self.journal.clone(), signature, waits_for),
+            predicate,
+        }
+    }
+
+    fn condition_key(&self, key: &str) -> Name {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+        if !(1..=128).contains(&key.len()) || !key.bytes().all(fits) {
+            self.journal.pages().misused(
+                format!("names a condition {key:?}"),
+                "give it a key of 1 to 128 of the characters A-Z a-z 0-9 . _ : -",
+            );
+        }
+        Name::stored(key)
+    }
+
+    /// Waits for that time.
+    pub fn sleep(&self, time: Duration) -> Sleeping {
+        self.sleep_until(self.journal.now() + time)
+    }
+
+    /// Waits until that moment.
+    pub fn sleep_until(&self, moment: Timestamp) -> Sleeping {
+        let signature = Signature::of(OperationKind::Sleep);
+        let mut operation = Operation::new(self.journal.clone(), signature, WaitsFor::Time);
+        operation.ask(|request| request.deadline = Some(moment));
+        Sleeping { operation }
+    }
+}
+
+/// A wait for a signal: made by [`Workflow::signal`], and then awaited.
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct SignalWait<T> {
+    operation: Operation,
+    sent: PhantomData<fn() -> T>,
+}
+
+impl<T> SignalWait<T> {
+    /// Waits that long at most; it comes to `None` then, which no payload is mistaken for.
+    pub fn timeout(mut self, time: Duration) -> Timed<Self> {
+        self.operation.within(time);
+        Timed(self)
+    }
+}
+
+impl<T: DeserializeOwned + JsonSchema + 'static> Reads for SignalWait<T> {
+    type Output = T;
+
+    fn operation(&mut self) -> &mut Operation {
+        &mut self.operation
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<T, OperationError>> {
+        let Came::Value(arguments) = came else {
+            return Poll::Pending;
+        };
+        match read(&arguments) {
+            Ok(value) => Poll::Ready(Ok(value)),
+            Err(error) => self.operation.unreadable("a signal", &error),
+        }
+    }
+}
+
+/// A wait for a condition: made by [`Workflow::condition`], and then awaited.
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct Condition<P> {
+    operation: Operation,
+    predicate: P,
+}
+
+impl<P> Condition<P> {
+    /// A version of the predicate: replay refuses to go on from a wait that was recorded with another.
+    pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
+        let fingerprint = fingerprint.into();
+        self.operation
+            .ask(|request| request.signature.fingerprint = Some(fingerprint));
+        self
+    }
+
+    /// Waits that long at most; it comes to `false` then, and else to `true`.
+    pub fn timeout(mut self, time: Duration) -> TimedCondition<P> {
+        self.operation.within(time);
+        TimedCondition(self)
+    }
+}
+
+impl<P: FnMut() -> bool + Unpin> Condition<P> {
+    /// Looks at the predicate, and tells whoever runs the code what it says.
+    fn look(&mut self) {
+        let Some(number) = self.operation.open() else {
+            return;
+        };
+        let now = (self.predicate)();
+        let mut pages = self.operation.journal.pages();
+        if let Some(open) = pages.open.get_mut(&number)
+            && let WaitsFor::Condition { is_true } = &mut open.waits_for
+        {
+            *is_true = now;
+        }
+    }
+}
+
+impl<P: FnMut() -> bool + Unpin> Reads for Condition<P> {
+    type Output = ();
+
+    fn operation(&mut self) -> &mut Operation {
+        self.look();
+        &mut self.operation
+    }
+
+    fn read(&mut self, _: Came) -> Poll<Result<(), OperationError>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A wait for a condition that ends in time.
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct TimedCondition<P>(Condition<P>);
+
+impl<P: FnMut() -> bool + Unpin> Reads for TimedCondition<P> {
+    type Output = bool;
+
+    fn operation(&mut self) -> &mut Operation {
+        self.0.operation()
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<bool, OperationError>> {
+        Poll::Ready(Ok(!matches!(came, Came::TimedOut)))
+    }
+}
+
+/// A wait for time: made by [`Workflow::sleep`], and then awaited.
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct Sleeping {
+    operation: Operation,
+}
+
+impl Reads for Sleeping {
+    type Output = ();
+
+    fn operation(&mut self) -> &mut Operation {
+        &mut self.operation
+    }
+
+    fn read(&mut self, _: Came) -> Poll<Result<(), OperationError>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// An operation that ends in time: it comes to `None` then.
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct Timed<W>(pub(super) W);
+
+impl<W: Reads> Reads for Timed<W> {
+    type Output = Option<W::Output>;
+
+    fn operation(&mut self) -> &mut Operation {
+        self.0.operation()
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<Self::Output, OperationError>> {
+        match came {
+            Came::TimedOut => Poll::Ready(Ok(None)),
+            came => self.0.read(came).map(|read| read.map(Some)),
+        }
+    }
+}
+
+impl Operation {
+    /// Ends it in that time.
+    pub(super) fn within(&mut self, time: Duration) {
+        let deadline = self.journal.now() + time;
+        self.ask(|request| request.deadline = Some(deadline));
+    }
+}
+
+awaitable! {
+    {T: DeserializeOwned + JsonSchema + 'static} SignalWait<T>,
+    {P: FnMut() -> bool + Unpin} Condition<P>,
+    {P: FnMut() -> bool + Unpin} TimedCondition<P>,
+    {} Sleeping,
+    {W: Reads + Unpin} Timed<W>,
+}

@@ -1,0 +1,78 @@
+//! The waker that a workflow's code is polled with: it tells a wake from within the code from one from outside.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::ThreadId;
+
+/// Who woke the code. What the engine brings it is delivered by hand, so a wake is news only when it comes from the code
+/// itself, in the poll (one branch has something for another), or from something that is no durable operation.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    polled_on: Mutex<Option<ThreadId>>,
+    from_within: AtomicBool,
+    from_outside: AtomicBool,
+    /// Whoever polls the code now, to be told of a wake from outside.
+    poller: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    /// Notes that the code is polled, or told something, on this thread, until that is over.
+    pub fn enter(self: &Arc<Self>) -> Inside {
+        *lock(&self.polled_on) = Some(std::thread::current().id());
+        Inside(self.clone())
+    }
+
+    pub fn note_poller(&self, waker: &Waker) {
+        let mut poller = lock(&self.poller);
+        if !poller.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *poller = Some(waker.clone());
+        }
+    }
+
+    /// Whether this thread polls the code now.
+    pub fn is_inside(&self) -> bool {
+        *lock(&self.polled_on) == Some(std::thread::current().id())
+    }
+
+    /// Whether a branch of the code woke another since this was asked last.
+    pub fn take_from_within(&self) -> bool {
+        self.from_within.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether something that is no durable operation woke the code.
+    pub fn was_rung_from_outside(&self) -> bool {
+        self.from_outside.load(Ordering::Acquire)
+    }
+}
+
+/// While this lives, the code is polled on this thread.
+pub(super) struct Inside(Arc<Bell>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        *lock(&self.0.polled_on) = None;
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_inside() {
+            self.from_within.store(true, Ordering::Release);
+        } else {
+            self.from_outside.store(true, Ordering::Release);
+            if let Some(poller) = lock(&self.poller).take() {
+                poller.wake();
+            }
+        }
+    }
+}
+
+/// Nothing in here can be left half done by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
