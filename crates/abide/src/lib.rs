@@ -1,7 +1,7 @@
 //! Durable execution: programs that wait, and go on after any crash.
 //!
-//! You write a [`Machine`]: steps that answer what comes next. Every answer is committed to a database before the next
-//! step runs; what waits is a row, not a process. SQLite is inside for a start with nothing to set up; PostgreSQL
+//! You write a [`Machine`], steps that answer what comes next, or a [`Flow`], straight-line code. Every step is committed
+//! to a database before the next one runs; what waits is a row, not a process. SQLite is inside for a start with nothing to set up; PostgreSQL
 //! carries many workers on many machines.
 //!
 //! ```
@@ -75,8 +75,8 @@ pub use abide_kernel::{
 pub use abide_macros::Step;
 pub use client::{
     Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
-    OperateError, Receipt, Rejected, Request, Restarting, SendError, Spec, StartError, UpdateError,
-    Within, letter, letter_named, spec,
+    OperateError, QueryError, Receipt, Rejected, Request, Restarting, SendError, Spec, StartError,
+    UpdateError, Within, letter, letter_named, spec,
 };
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};
@@ -91,8 +91,8 @@ pub use schemars;
 pub use time::{days, hours, millis, minutes, secs};
 pub use workflow::{
     Attempt, AwaitedSignal, Branches, ChildRun, ChildrenRun, Condition, Flow, NotUndone, OneOf,
-    OperationError, Saga, SignalWait, Sleeping, State, StepRun, Timed, TimedCondition, Workflow,
-    WorkflowCode,
+    OperationError, RunHistory, Saga, SignalWait, Sleeping, State, StepRun, Timed, TimedCondition,
+    Workflow, WorkflowCode,
 };
 
 #[cfg(feature = "postgres")]
@@ -112,6 +112,8 @@ mod guides {
     struct Contracts;
     #[doc = include_str!("../../../docs/updates.md")]
     struct Updates;
+    #[doc = include_str!("../../../docs/workflows.md")]
+    struct Workflows;
     #[doc = include_str!("../../../docs/runs.md")]
     struct Runs;
     #[doc = include_str!("../../../docs/operating.md")]

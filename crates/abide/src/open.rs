@@ -9,11 +9,11 @@ use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Address, Client, Handle, Spec, Watch};
+use crate::client::{Address, Client, Handle, Spec, Watch, exported};
 use crate::engine::{EngineBuilder, Settings};
 use crate::fold::Submit;
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
-use crate::workflow::{Flow, WorkflowCode, WorkflowRunner};
+use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
 
 /// The way in: starts instances, looks at them, and puts engines together that run them.
@@ -274,6 +274,16 @@ impl Abide {
     /// All that has happened to an instance.
     pub async fn history(&self, id: InstanceId) -> Result<Vec<Entry>, Error> {
         crate::history::read(&*self.client.store, id).await
+    }
+
+    /// A run with its history, to keep in a file and to replay against other code, in a test say
+    /// ([`assert_replays`](crate::testing::assert_replays)).
+    pub async fn export(&self, target: impl Address) -> Result<Option<RunHistory>, Error> {
+        let Some(instance) = self.get(target).await? else {
+            return Ok(None);
+        };
+        let history = self.history(instance.id).await?;
+        Ok(Some(exported(instance, history)))
     }
 
     /// The workers that are believed to live.

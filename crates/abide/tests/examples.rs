@@ -108,3 +108,63 @@ fn payment() {
     }
     assert_eq!(told.last(), Some(&"done"), "{printed}");
 }
+
+#[test]
+fn trip() {
+    let printed = run("trip", &[]);
+    let undone =
+        "  cancelled the hotel to Atlantis\n  cancelled the flight to Atlantis\n  not done: ";
+    assert!(
+        printed.contains("  done: flight to Lisbon, hotel to Lisbon, car to Lisbon\n"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains(undone) && printed.contains("no cars in Atlantis"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn approval_ready() {
+    let expected =
+        "set to false\nwaiting_for_condition: approval.ready\nset to true\nready: true\n";
+    assert_eq!(run("approval_ready", &[]), expected);
+}
+
+#[test]
+fn order_approval_is_approved_from_another_process() {
+    let deps = std::env::current_exe().unwrap();
+    let built = deps
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .join("examples/order_approval");
+    let empty = tempfile::tempdir().unwrap();
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(&built);
+        command.args(arguments).current_dir(&empty);
+        command
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let waits = start(&[]);
+    // Whoever signals a key that nobody has yet is told so.
+    let approved = (0..200).find_map(|_| {
+        let output = start(&["approve", "Taylor"]).wait_with_output().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8(output.stdout).unwrap())
+    });
+    assert_eq!(approved.unwrap(), "signal_received, command 1\n");
+    let output = waits.wait_with_output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.ends_with("Approved { approved_by: \"Taylor\", key: \"order-123\", run: \"1\" }\n"),
+        "{printed} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -9,8 +9,8 @@ Measures abide side by side with the database's own limit, and prints the ratios
 
 usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N] [--json]
 
-  --only LIST       these workloads: W1, W2, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, MEM, IDLE, DUE;
-                    all unless given
+  --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, MEM, IDLE, DUE,
+                    REPLAY, REPLAY-db; all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_mistake_is_answered_with_what_would_be_right() {
         for (line, right) in [
-            ("--only W9", "W1, W2, START"),
+            ("--only W9", "W1, W2, W2F, START"),
             ("--store mysql", "sqlite or postgres"),
             ("--store", "sqlite or postgres"),
             ("--postgres host=db", "postgres://"),

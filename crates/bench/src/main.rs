@@ -2,6 +2,7 @@
 
 mod args;
 mod computer;
+mod flows;
 mod limits;
 mod machines;
 mod rounds;

@@ -120,7 +120,7 @@ impl Account<'_> {
         }
         if row.kind == Kind::Workflow
             && (was.status, row.status) == (Status::Executing, Status::Executing)
-            && was.inbox.sequence < row.inbox.sequence
+            && (was.inbox.sequence < row.inbox.sequence || was.family.pending > row.family.pending)
         {
             effects.mailed.push(row.id);
         }

@@ -19,7 +19,7 @@ pub struct Effects {
     pub ended_elsewhere: bool,
     /// The instances that were cancelled while a worker ran them.
     pub cancelled: Vec<InstanceId>,
-    /// The workflows to which a message came while a worker ran them.
+    /// The workflows to which a message came, or whose child ended, while a worker ran them.
     pub mailed: Vec<InstanceId>,
     /// The earliest moment at which something that was parked or scheduled is due.
     pub due: Option<Timestamp>,

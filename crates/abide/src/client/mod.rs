@@ -3,6 +3,7 @@
 mod address;
 mod handle;
 mod operate;
+mod query;
 mod signal;
 mod spec;
 mod update;
@@ -13,6 +14,8 @@ pub use address::Address;
 pub use handle::{Handle, NotDone};
 pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
 pub(crate) use operate::{doctor, look, repair};
+pub use query::QueryError;
+pub(crate) use query::exported;
 pub(crate) use signal::receipt;
 pub use signal::{Letter, Receipt, Rejected, SendError, letter, letter_named};
 pub use spec::{Spec, StartError, spec};

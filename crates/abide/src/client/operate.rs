@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Cancel, Children, Instance, InstanceId, Name, Operated, Refusal, Status, Target, Worker,
+    Cancel, Children, Instance, InstanceId, Kind, Name, Operated, Refusal, Status, Target, Worker,
 };
 use abide_core::rules::liveness::{Around, Liveness, Waiting, liveness, waiting};
 use abide_kernel::{Answer, Finding, Op};
@@ -264,6 +264,8 @@ pub struct Look {
     pub instance: Instance,
     /// What it waits for.
     pub wait: Option<Waiting>,
+    /// Whether a workflow's history has grown so long that its code does well to continue as new.
+    pub continue_as_new_recommended: bool,
     /// Whether it is well.
     #[serde(flatten)]
     pub liveness: Liveness,
@@ -284,6 +286,8 @@ pub(crate) async fn look(client: &Client, target: impl Address) -> Result<Option
     };
     Ok(Some(Look {
         wait: waiting(&instance),
+        continue_as_new_recommended: instance.kind == Kind::Workflow
+            && instance.history_events as usize >= client.limits.history_events,
         liveness: liveness(&instance, around),
         instance,
     }))

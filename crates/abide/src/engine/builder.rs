@@ -305,6 +305,15 @@ impl Engine {
         }
     }
 
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// The code for a machine in a version.
+    pub(crate) fn runner(&self, lane: &Lane) -> Option<Arc<dyn Runner>> {
+        self.shared.runners.get(lane).cloned()
+    }
+
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
         self.shared.counters.read()

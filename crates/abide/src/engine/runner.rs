@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use crate::workflow::RunHistory;
 
 /// Code for one machine in one version.
 pub(crate) trait Runner: Send + Sync + 'static {
@@ -29,6 +30,15 @@ pub(crate) trait Runner: Send + Sync + 'static {
 
     /// Answers for a step, or for updates, whose outcome was refused.
     fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran>;
+
+    /// Answers a query on the state of a run, as its history tells it.
+    fn query(&self, run: &RunHistory, name: &Name, arguments: &Json) -> Result<Json, String> {
+        let _ = (name, arguments);
+        Err(format!(
+            "{} answers no queries: only workflows do",
+            run.machine
+        ))
+    }
 
     /// Hears whether what a task came to was committed.
     fn settled(&self, task: &Task, committed: bool) {

@@ -121,6 +121,12 @@ impl Kit {
         self.crashes.arm(step.name(), Crash::AfterCommit);
     }
 
+    /// Lets the worker die after every commit, whenever it is started again; or, told so, not any more. For workflows:
+    /// what they come to, and their history, must be the same.
+    pub fn kill_worker_after_every_commit(&self, dies: bool) {
+        self.crashes.always(dies.then_some(Crash::AfterCommit));
+    }
+
     /// Whether the worker has died.
     pub async fn worker_is_dead(&self) -> bool {
         self.worker.lock().await.is_dead()

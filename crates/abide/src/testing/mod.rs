@@ -42,5 +42,7 @@
 mod crash;
 mod describe;
 mod kit;
+mod replays;
 
 pub use kit::{Kit, KitBuilder};
+pub use replays::{assert_replays, replays};

@@ -16,6 +16,8 @@ pub(super) struct Cache {
 #[derive(Default)]
 struct Kept {
     by_id: HashMap<InstanceId, Place>,
+    /// How many of them have steps that run.
+    running: usize,
     clock: u64,
 }
 
@@ -25,6 +27,8 @@ struct Place {
     step_seq: u32,
     /// Whether the turn before it is known to be committed.
     committed: bool,
+    /// Whether its steps run: it has a worker's claim, and stays however little room there is.
+    running: bool,
     used: u64,
 }
 
@@ -37,19 +41,22 @@ impl Cache {
     }
 
     /// Keeps code whose turn is about to be committed, to go on with that step.
-    pub fn keep(&self, live: Live, step_seq: u32) {
+    pub fn keep(&self, live: Live, step_seq: u32, running: bool) {
         let mut kept = self.lock();
         kept.clock += 1;
         let used = kept.clock;
         let place = Place {
             step_seq,
             committed: false,
+            running,
             used,
             live,
         };
-        let before = kept.by_id.insert(place.live.id(), place);
-        let mut gone: Vec<Place> = before.into_iter().collect();
-        if kept.by_id.len() > self.most {
+        let id = place.live.id();
+        let mut gone: Vec<Place> = kept.remove(id).into_iter().collect();
+        kept.running += usize::from(running);
+        kept.by_id.insert(id, place);
+        if kept.by_id.len() - kept.running > self.most {
             gone.extend(kept.make_room());
         }
         // Outside the lock: dropping it is the user's code.
@@ -63,7 +70,7 @@ impl Cache {
         let gone = match kept.by_id.get_mut(&id) {
             Some(place) if place.step_seq == step_seq.saturating_add(1) => {
                 place.committed = committed;
-                (!committed).then(|| kept.by_id.remove(&id)).flatten()
+                (!committed).then(|| kept.remove(id)).flatten()
             }
             _ => None,
         };
@@ -73,7 +80,7 @@ impl Cache {
 
     /// The code that goes on with that step, if it is here.
     pub fn take(&self, id: InstanceId, step_seq: u32) -> Option<Live> {
-        let place = self.lock().by_id.remove(&id)?;
+        let place = self.lock().remove(id)?;
         // One of another step is of another time; one whose commit nobody has heard of may be ahead of the database.
         (place.step_seq == step_seq && place.committed).then_some(place.live)
     }
@@ -84,18 +91,25 @@ impl Cache {
 }
 
 impl Kept {
+    fn remove(&mut self, id: InstanceId) -> Option<Place> {
+        let place = self.by_id.remove(&id)?;
+        self.running -= usize::from(place.running);
+        Some(place)
+    }
+
     /// Takes out the eighth that was not used for longest.
     fn make_room(&mut self) -> Vec<Place> {
         let mut used: Vec<(u64, InstanceId)> = self
             .by_id
             .iter()
+            .filter(|(_, place)| !place.running)
             .map(|(id, place)| (place.used, *id))
             .collect();
         used.sort_unstable();
         let count = used.len().div_ceil(8);
         let oldest = used.into_iter().take(count);
         oldest
-            .filter_map(|(_, id)| self.by_id.remove(&id))
+            .filter_map(|(_, id)| self.remove(id))
             .collect()
     }
 }

@@ -20,8 +20,10 @@ pub(super) struct About {
     pub clock: Arc<dyn Clock>,
     /// How large a result may be.
     pub result_bytes: usize,
-    /// After how many operations the code is told to continue as new.
-    pub long_history: u32,
+    /// How large the answer to an update may be.
+    pub payload_bytes: usize,
+    /// After how many events the code is told to continue as new.
+    pub long_history: usize,
 }
 
 /// What the code has asked for, and what has come of it.
@@ -60,10 +62,14 @@ pub(super) struct Pages {
     pub cancelled: Option<String>,
     /// Whoever runs the code: steps wake it.
     pub runner: Option<Waker>,
+    /// The runtime that steps run in.
+    pub runtime: Option<tokio::runtime::Handle>,
     /// Signals that were brought to an operation which was dropped before it looked.
     pub returned: Vec<Command>,
     /// Whether the code is gone, so that what is dropped now means nothing.
     pub over: bool,
+    /// How many events the history has.
+    pub events: usize,
     long_since: Option<u32>,
 }
 
@@ -124,7 +130,7 @@ pub(super) enum StepState {
 
 /// What was brought to an operation.
 pub(super) enum Brought {
-    Ending(Ending, Option<Command>),
+    Ending(Ending, Option<Box<Command>>),
     Cancelled(String),
 }
 
@@ -138,8 +144,9 @@ pub(super) struct Request {
 
 impl Journal {
     pub fn new(about: About, recorded: Recorded) -> Self {
-        let long_since = recorded.long_since;
+        let (long_since, events) = (recorded.long_since, recorded.events);
         let pages = Pages {
+            events,
             recorded,
             long_since,
             ..Pages::default()
@@ -256,7 +263,7 @@ impl Journal {
             let is_its_end = |operation: &Operation| matches!(operation, Operation::Completed(one) if one.operation == Some(number));
             pages.fresh.operations.retain(|one| !is_its_end(one));
             pages.fresh.takes.retain(|taken| taken.id != signal.id);
-            pages.returned.push(signal);
+            pages.returned.push(*signal);
         }
         if pages.recorded.abandoned.contains_key(&number) {
             return;
@@ -293,7 +300,7 @@ impl Journal {
             ..Signature::of(kind)
         };
         let asked = signature.to_string();
-        {
+        let number = {
             let mut pages = self.pages();
             if !self.may_ask(&mut pages, &asked) {
                 drop(pages);
@@ -324,13 +331,17 @@ impl Journal {
                 drop(pages);
                 return make();
             }
-        }
+            // The time and the like ask for nothing; a side effect must not (rule 12.5).
+            pages.within = Some(asked);
+            number
+        };
         // Outside the lock: this may be the user's code.
         let value = make();
         let mut pages = self.pages();
+        pages.within = None;
         let completed = Completed {
             name: signature.name,
-            ..came_to(Some(pages.number), kind, value.clone())
+            ..came_to(Some(number), kind, value.clone())
         };
         pages.fresh.operations.push(Operation::Completed(completed));
         value
@@ -371,7 +382,10 @@ impl Journal {
     pub fn is_long(&self) -> bool {
         let mut pages = self.pages();
         let after = pages.number;
-        if pages.long_since.is_none() && after >= self.about.long_history && !pages.is_replaying() {
+        let events = pages.events + pages.fresh.operations.len();
+        let is_long = events >= self.about.long_history && !pages.is_replaying();
+        if pages.long_since.is_none() && is_long {
+            tracing::warn!(instance = %self.about.id, events, "continue_as_new_recommended: the history has grown long");
             pages.long_since = Some(after);
             let completed = came_to(None, OperationKind::LongHistory, number(after));
             pages.fresh.operations.push(Operation::Completed(completed));
@@ -434,6 +448,12 @@ impl Pages {
                 waker.wake();
             }
         }
+    }
+
+    /// How many operations are to be woken.
+    pub fn wakers(&self) -> usize {
+        let open = self.open.values();
+        open.filter(|open| open.waker.is_some()).count()
     }
 
     /// Lets all conditions be looked at again.

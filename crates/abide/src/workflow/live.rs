@@ -11,10 +11,11 @@ use abide_core::model::{
 use abide_core::rules::inbox::reason_of;
 use futures_util::future::BoxFuture;
 
+use super::barren;
 use super::journal::{Brought, Fresh, Handler, Journal, Ran, StepState, WaitsFor};
 use super::recorded::{came_to, named};
 use crate::BoxError;
-use crate::machine::Fault;
+use crate::machine::{Fault, FaultKind};
 
 /// How often branches of the code may wake each other before they are taken to go round in circles.
 const ROUNDS: u32 = 100_000;
@@ -25,6 +26,8 @@ pub(super) struct Live {
     code: Option<BoxFuture<'static, Result<Json, BoxError>>>,
     /// What the code returned at the end of its replay, when it did.
     pub returned: Option<Result<Json, Fault>>,
+    /// Messages that are known and that the code had no use for yet.
+    pub mail: Vec<Command>,
     /// How many of its children had not ended when it was last looked.
     pub children_seen: u32,
 }
@@ -46,6 +49,7 @@ impl Live {
             // A budget would be spent by the replay, and wake the code from outside.
             code: Some(Box::pin(tokio::task::unconstrained(code))),
             returned: None,
+            mail: Vec::new(),
             children_seen: 0,
         }
     }
@@ -55,7 +59,7 @@ impl Live {
         let mut stand = self.poll(Waker::noop());
         while let Stand::Waits = stand {
             let Some(completed) = self.journal.pages().recorded.brought.pop_front() else {
-                return stand;
+                return self.replayed();
             };
             if let Err(blocked) = self.bring_again(completed) {
                 return Stand::Blocked(blocked);
@@ -79,6 +83,25 @@ impl Live {
         stand
     }
 
+    /// The code waits at the end of its history: it must have asked for all that is recorded there. What replay needed
+    /// to know is forgotten.
+    fn replayed(&self) -> Stand {
+        let mut pages = self.journal.pages();
+        if pages.is_replaying() {
+            let number = pages.count() + 1;
+            let recorded = pages.recorded.name_of(number);
+            let recorded = recorded.unwrap_or_else(|| "more".into());
+            pages.differs(
+                number,
+                &recorded,
+                "nothing yet: it waits for something else",
+            );
+        }
+        pages.recorded.forget();
+        drop(pages);
+        self.blocked_or(Stand::Waits)
+    }
+
     /// Brings the code one thing that its history has.
     fn bring_again(&mut self, completed: Completed) -> Result<(), Blocked> {
         let _inside = self.journal.bell.enter();
@@ -88,7 +111,7 @@ impl Live {
                     return Ok(());
                 };
                 let arguments = completed.arguments.clone().unwrap_or_default();
-                match self.handle(&completed, &arguments) {
+                match self.handle(&completed, &arguments, usize::MAX) {
                     Some(Ok(_)) => {}
                     Some(Err(error)) => {
                         self.differs(&completed, &format!("an update that fails: {error}"))?
@@ -130,7 +153,15 @@ impl Live {
 
     /// Polls the code until it waits for the world, or has returned.
     pub fn poll(&mut self, runner: &Waker) -> Stand {
-        self.journal.pages().runner = Some(runner.clone());
+        if self.journal.bell.was_rung_from_outside() {
+            // Before it goes on because of that.
+            return self.waits();
+        }
+        {
+            let mut pages = self.journal.pages();
+            pages.runner = Some(runner.clone());
+            pages.runtime = tokio::runtime::Handle::try_current().ok();
+        }
         self.journal.bell.note_poller(runner);
         {
             // Whatever woke the runner may have been for any of the steps that run.
@@ -142,17 +173,25 @@ impl Live {
             let Some(code) = self.code.as_mut() else {
                 return self.blocked_or(Stand::Waits);
             };
-            let polled = {
+            let (polled, spawned) = barren::within(|| {
                 let _inside = self.journal.bell.enter();
                 catch_unwind(AssertUnwindSafe(|| {
                     code.as_mut().poll(&mut Context::from_waker(&bell))
                 }))
-            };
+            });
             let returned = match polled {
                 Ok(Poll::Pending) => None,
                 Ok(Poll::Ready(returned)) => Some(returned.map_err(Fault::error)),
                 Err(panic) => Some(Err(Fault::panic(&*panic))),
             };
+            let missed = |returned: &Result<Json, Fault>| {
+                matches!(returned, Err(fault) if fault.kind() == FaultKind::Panic && barren::is_missed(&fault.to_string()))
+            };
+            if spawned || returned.as_ref().is_some_and(missed) {
+                self.code = None;
+                self.awaits_what_is_not_durable();
+                return self.blocked_or(Stand::Waits);
+            }
             if let Some(returned) = returned {
                 self.code = None;
                 return self.blocked_or(Stand::Returned(returned));
@@ -172,18 +211,24 @@ impl Live {
 
     /// The code waits: for something that can come, or for something that nobody here can bring it.
     fn waits(&self) -> Stand {
-        let mut pages = self.journal.pages();
         let durable = |open: &super::journal::Open| !matches!(open.waits_for, WaitsFor::Branches);
-        if pages.trouble.is_none()
-            && (self.journal.bell.was_rung_from_outside() || !pages.open.values().any(durable))
-        {
-            pages.misused(
-                "awaits something that is no durable operation (a timer, a channel, a request of its own)".into(),
-                "await `wf.sleep`, `wf.signal` and the like, and put everything else into `wf.step`",
-            );
+        let waits = self.journal.pages().open.values().any(durable);
+        if self.journal.bell.was_rung_from_outside() || !waits {
+            self.awaits_what_is_not_durable();
         }
-        drop(pages);
         self.blocked_or(Stand::Waits)
+    }
+
+    fn awaits_what_is_not_durable(&self) {
+        self.journal.pages().misused(
+            "awaits something that is no durable operation (a timer, a channel, a task or a request of its own)".into(),
+            "await `wf.sleep`, `wf.signal` and the like, and put everything else into `wf.step`",
+        );
+    }
+
+    /// Whether something that is no durable operation may be about to wake the code: it holds what wakes it.
+    pub fn is_held_elsewhere(&self) -> bool {
+        Arc::strong_count(&self.journal.bell) > 1 + self.journal.pages().wakers()
     }
 
     fn blocked_or(&self, stand: Stand) -> Stand {
@@ -207,16 +252,21 @@ impl Live {
             matches!(open.waits_for, WaitsFor::Condition { is_true: true })
                 && open.brought.is_none()
         };
-        let found = pages.open.iter().find(|(_, open)| is_true(open));
-        let Some(number) = found.map(|(number, _)| *number) else {
+        // Children of whom none need end are nothing to wait for.
+        let joins_none = |open: &super::journal::Open| {
+            matches!(open.waits_for, WaitsFor::Children { wanted: 0, .. }) && open.brought.is_none()
+        };
+        let mut open = pages.open.iter();
+        let found = open.find_map(|(number, open)| match open {
+            open if is_true(open) => Some((*number, serde_json::Value::Bool(true))),
+            open if joins_none(open) => Some((*number, serde_json::Value::Array(Vec::new()))),
+            _ => None,
+        });
+        let Some((number, value)) = found else {
             return false;
         };
         drop(pages);
-        self.end(
-            number,
-            Ending::Value(Json::from(serde_json::Value::Bool(true))),
-            None,
-        );
+        self.end(number, Ending::Value(Json::from(value)), None);
         true
     }
 
@@ -277,12 +327,60 @@ impl Live {
                 name: signal.name.clone(),
             });
         }
-        pages.bring(number, Brought::Ending(outcome, signal.cloned()));
+        pages.bring(
+            number,
+            Brought::Ending(outcome, signal.cloned().map(Box::new)),
+        );
         pages.wake_conditions();
     }
 
+    /// Brings the code the first message that it has a use for now. Whether there was one.
+    pub fn bring_mail(&mut self) -> bool {
+        let mut mail = std::mem::take(&mut self.mail);
+        mail.append(&mut self.journal.pages().returned);
+        mail.sort_by_key(|message| message.sequence);
+        let taken = mail.iter().position(|message| self.offer(message));
+        if let Some(at) = taken {
+            mail.remove(at);
+        }
+        self.mail = mail;
+        taken.is_some()
+    }
+
+    /// Whether an update is known that signals of a name which is waited for may have come before.
+    pub fn could_overtake(&self) -> bool {
+        let pages = self.journal.pages();
+        let mut open = pages.open.values();
+        let mut mail = self.mail.iter();
+        mail.any(|message| message.kind == CommandKind::Update)
+            && open.any(|open| matches!(open.waits_for, WaitsFor::Signal))
+    }
+
+    /// Answers the updates that are there and that the code has given no handler: it would wait for them to no end.
+    pub fn refuse_updates(&mut self) {
+        let mail = std::mem::take(&mut self.mail);
+        let (updates, others): (Vec<_>, Vec<_>) = mail
+            .into_iter()
+            .partition(|message| message.kind == CommandKind::Update);
+        self.mail = others;
+        for update in updates {
+            let error = format!(
+                "the workflow answers no update {:?} where it stands: give it a handler before the first `await`",
+                update.name.as_str()
+            );
+            let completed = Completed {
+                name: Some(update.name.clone()),
+                message: Some(update.id),
+                arguments: Some(update.arguments.clone()),
+                outcome: Ending::Error(error.clone()),
+                ..came_to(None, OperationKind::Update, Json::null())
+            };
+            self.answered(update.id, Json::null(), Some(error), completed);
+        }
+    }
+
     /// Brings the code a message, when it has a use for it now. Whether it had.
-    pub fn offer(&mut self, message: &Command) -> bool {
+    fn offer(&mut self, message: &Command) -> bool {
         let _inside = self.journal.bell.enter();
         match message.kind {
             CommandKind::Signal => {
@@ -310,7 +408,8 @@ impl Live {
                     arguments: Some(message.arguments.clone()),
                     ..came_to(None, OperationKind::Update, Json::null())
                 };
-                let Some(handled) = self.handle(&completed, &message.arguments) else {
+                let most = self.journal.about.payload_bytes;
+                let Some(handled) = self.handle(&completed, &message.arguments, most) else {
                     return false;
                 };
                 let (result, error) = match handled {
@@ -356,7 +455,12 @@ impl Live {
 
     /// Answers an update by the handler that the code has given it; none when there is none. One that fails leaves the
     /// code's state as it was (rule 9.2).
-    fn handle(&self, of: &Completed, arguments: &Json) -> Option<Result<Json, String>> {
+    fn handle(
+        &self,
+        of: &Completed,
+        arguments: &Json,
+        most: usize,
+    ) -> Option<Result<Json, String>> {
         let name = of.name.clone()?;
         let mut pages = self.journal.pages();
         let mut handler = pages.updates.remove(&name)?;
@@ -369,6 +473,12 @@ impl Live {
             &format!("the handler of update {:?}", name.as_str()),
             arguments,
         );
+        let answer = answer.and_then(|answer| match answer.size() {
+            size if size > most => Err(format!(
+                "the answer is too large: {size} bytes, and `payload_bytes` is {most}"
+            )),
+            _ => Ok(answer),
+        });
         self.journal.pages().updates.insert(name, handler);
         if answer.is_err() {
             restores.into_iter().for_each(|restore| restore());
@@ -406,11 +516,16 @@ impl Live {
             ));
         };
         let _inside = self.journal.bell.enter();
-        self.call(
+        let answer = self.call(
             &mut handler,
             &format!("the handler of query {:?}", name.as_str()),
             arguments,
-        )
+        );
+        // rule 12.5: it may have asked for what it must not.
+        match self.journal.pages().trouble.clone() {
+            Some(blocked) => Err(blocked.to_string()),
+            None => answer,
+        }
     }
 
     /// Tells every operation that the code waits for that the run is cancelled.
@@ -526,7 +641,9 @@ impl Live {
 
     /// What has happened since the last commit.
     pub fn take_fresh(&mut self) -> Fresh {
-        std::mem::take(&mut self.journal.pages().fresh)
+        let mut pages = self.journal.pages();
+        pages.events += pages.fresh.operations.len();
+        std::mem::take(&mut pages.fresh)
     }
 
     /// The instance.

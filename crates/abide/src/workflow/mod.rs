@@ -1,5 +1,6 @@
 //! Workflows: straight-line code, each of whose operations is recorded, so that it goes on after any crash.
 
+mod barren;
 mod cache;
 mod child;
 mod error;
@@ -8,11 +9,13 @@ mod journal;
 mod live;
 mod operation;
 mod recorded;
+mod replay;
 mod runner;
 mod saga;
 mod state;
 mod step;
 mod together;
+mod turn;
 mod waits;
 mod waker;
 
@@ -28,6 +31,8 @@ pub use child::{ChildRun, ChildrenRun};
 pub use error::OperationError;
 pub use flow::{Flow, WorkflowCode};
 use journal::Journal;
+pub use replay::RunHistory;
+pub(crate) use replay::check;
 pub(crate) use runner::WorkflowRunner;
 pub use saga::{NotUndone, Saga};
 pub use state::State;

@@ -25,12 +25,15 @@ pub(super) struct Recorded {
     pub brought: VecDeque<Completed>,
     /// The highest number.
     pub last: u32,
+    /// How many events there are.
+    pub events: usize,
 }
 
 impl Recorded {
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut recorded = Self::default();
         for entry in entries {
+            recorded.events += 1;
             match entry.what {
                 Happening::OperationOpened(opened) => {
                     recorded.last = recorded.last.max(opened.operation);
@@ -68,6 +71,15 @@ impl Recorded {
             }
             _ => self.brought.push_back(completed),
         }
+    }
+
+    /// Forgets all that nobody asks for when the code has come to where the history ends.
+    pub fn forget(&mut self) {
+        *self = Self {
+            versions: std::mem::take(&mut self.versions),
+            last: self.last,
+            ..Self::default()
+        };
     }
 
     /// What an operation was recorded as.

@@ -1,34 +1,27 @@
 //! Runs workflows for the engine: a turn at a time, each committed as a whole.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use abide_core::model::{
-    Blocked, Brood, Child, Command, Contract, Declared, Ending, Entry, Json, Limits, OperationKind,
-    Outcome, Park, Refusal, Then, Unended, WorkflowTurn,
+    Blocked, Contract, Declared, Entry, Json, Limits, Name, Outcome, Refusal, Then, WorkflowTurn,
 };
 use abide_kernel::{Clock, Store};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::Workflow;
 use super::cache::Cache;
-use super::child::ChildEnd;
 use super::flow::{Flow, Program, Typed, WorkflowCode};
-use super::journal::{About, Fresh, Journal, WaitsFor};
+use super::journal::{About, Fresh, Journal};
 use super::live::{Live, Stand};
 use super::recorded::Recorded;
-use super::{Continuation, Workflow};
+use super::replay::{self, RunHistory};
+use super::turn::Turn;
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::machine::{Definition, Fault};
 
-/// The most messages that are read from an inbox in the middle of a turn; with more, the store picks those that are
-/// waited for.
-const READ: u32 = 64;
-/// How often to look for what has come while steps run, when nobody tells.
-const LOOK: Duration = Duration::from_secs(1);
 /// How long to wait before a database that cannot be reached is read again: at first, and at most.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -36,8 +29,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct WorkflowRunner {
     declared: Result<(Declared, Option<Contract>), Refusal>,
     program: Arc<dyn Program>,
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
     cache: Cache,
 }
@@ -78,38 +71,18 @@ impl WorkflowRunner {
                 Err(blocked) => return block(blocked),
             },
         };
-        let look_at_children = !task.is_kept() && misses_children(&live, task.children_pending);
-        if !task.is_kept() {
-            live.children_seen = task.children_pending;
-        }
-        let mut turn = Turn {
-            runner: self,
-            task,
-            mail: task.awaited.iter().chain(&task.updates).cloned().collect(),
-            unread: 0,
-            timers_first: task.timed_out,
-            look_at_children,
-        };
-        turn.mail.sort_by_key(|message| message.sequence);
-        let known = u32::try_from(turn.mail.len()).unwrap_or(u32::MAX);
-        turn.unread = (task.inbox.signals + task.inbox.updates).saturating_sub(known);
+        let mut turn = Turn::new(self, task, &mut live);
         match turn.take(&mut live).await {
             Ok(then) => {
                 let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_));
-                if matches!(then, Then::GoOn { .. }) {
-                    let born = live
-                        .journal
-                        .pages()
-                        .fresh
-                        .children
-                        .iter()
-                        .map(|brood| brood.starts.len())
-                        .sum::<usize>();
-                    live.children_seen += u32::try_from(born).unwrap_or(u32::MAX);
-                }
-                let outcome = commit(live.take_fresh(), then);
+                let running = matches!(then, Then::GoOn { running: true });
+                let fresh = live.take_fresh();
+                let born: usize = fresh.children.iter().map(|brood| brood.starts.len()).sum();
+                live.children_seen += u32::try_from(born).unwrap_or(u32::MAX);
+                let outcome = commit(fresh, then);
                 if goes_on {
-                    self.cache.keep(live, task.step_seq.saturating_add(1));
+                    self.cache
+                        .keep(live, task.step_seq.saturating_add(1), running);
                 }
                 outcome
             }
@@ -127,7 +100,8 @@ impl WorkflowRunner {
                 key: task.key.clone(),
                 clock: self.clock.clone(),
                 result_bytes: self.limits.result_bytes,
-                long_history: u32::try_from(self.limits.history_events / 2).unwrap_or(u32::MAX),
+                payload_bytes: self.limits.payload_bytes,
+                long_history: self.limits.history_events,
             },
             &task.state,
             history,
@@ -169,7 +143,7 @@ impl WorkflowRunner {
     }
 
     /// Reads from the store, through times in which it cannot be reached.
-    async fn read<'s, T>(
+    pub(super) async fn read<'s, T>(
         &self,
         read: impl Fn() -> BoxFuture<'s, abide_kernel::Result<T>>,
     ) -> Result<T, Blocked> {
@@ -245,301 +219,6 @@ fn block(blocked: Blocked) -> Outcome {
     commit(Fresh::default(), Then::Block(blocked))
 }
 
-/// One turn under way.
-struct Turn<'t> {
-    runner: &'t WorkflowRunner,
-    task: &'t Task,
-    /// Messages that are known and not taken, in order.
-    mail: Vec<Command>,
-    /// How many others are in the inbox.
-    unread: u32,
-    /// Whether the wait was ended by its deadline: what came after that comes after it (rule 7.5).
-    timers_first: bool,
-    /// Whether children may have ended that the code has not been told of.
-    look_at_children: bool,
-}
-
-impl Turn<'_> {
-    /// Runs the code as far as it goes; what follows then.
-    async fn take(&mut self, live: &mut Live) -> Result<Then, Blocked> {
-        loop {
-            let stand = match live.returned.take() {
-                Some(returned) => Stand::Returned(returned),
-                None => poll_fn(|cx| Poll::Ready(live.poll(cx.waker()))).await,
-            };
-            match stand {
-                Stand::Waits => {}
-                Stand::Blocked(blocked) => return Err(blocked),
-                Stand::Returned(returned) => return Ok(end(live, returned)),
-            }
-            if live.bring_own() || self.bring(live).await? {
-                continue;
-            }
-            if live.wants_steps() && !live.must_commit() {
-                live.begin_steps();
-                continue;
-            }
-            let running = live.runs_steps();
-            if live.wants_steps() || running && live.must_commit() {
-                return Ok(Then::GoOn { running });
-            }
-            if !running {
-                return Ok(Then::Park(self.park(live)));
-            }
-            self.wait(live).await;
-        }
-    }
-
-    /// Brings the code one thing that has come to it: a message, a child's end, the time. Whether there was one.
-    async fn bring(&mut self, live: &mut Live) -> Result<bool, Blocked> {
-        let now = self.runner.clock.now();
-        if self.timers_first && live.fire(now) {
-            return Ok(true);
-        }
-        self.timers_first = false;
-        self.mail.append(&mut live.journal.pages().returned);
-        self.mail.sort_by_key(|message| message.sequence);
-        if let Some(at) = self.mail.iter().position(|message| live.offer(message)) {
-            self.mail.remove(at);
-            return Ok(true);
-        }
-        if live.fire(now) {
-            return Ok(true);
-        }
-        if (1..=READ).contains(&self.unread) && waits_for_mail(live) {
-            return self.read_mail(live).await;
-        }
-        if self.look_at_children {
-            self.look_at_children = false;
-            return self.join(live).await;
-        }
-        Ok(false)
-    }
-
-    /// Reads what is in the inbox. Whether there was something new.
-    async fn read_mail(&mut self, live: &mut Live) -> Result<bool, Blocked> {
-        self.unread = 0;
-        let store = &self.runner.store;
-        let pending = self.runner.read(|| store.inbox(self.task.id)).await?;
-        let pages = live.journal.pages();
-        let known = |message: &Command| {
-            self.mail.iter().any(|known| known.id == message.id)
-                || pages.fresh.takes.iter().any(|taken| taken.id == message.id)
-                || pages
-                    .fresh
-                    .updates
-                    .iter()
-                    .any(|answered| answered.update_id == message.id)
-        };
-        let new: Vec<Command> = pending
-            .into_iter()
-            .filter(|message| !known(message))
-            .collect();
-        drop(pages);
-        let found = !new.is_empty();
-        self.mail.extend(new);
-        Ok(found)
-    }
-
-    /// Looks at the children that operations wait for, and ends those that have waited for enough. Whether any has.
-    async fn join(&mut self, live: &mut Live) -> Result<bool, Blocked> {
-        let waiting: Vec<(u32, OperationKind, u32)> = {
-            let pages = live.journal.pages();
-            let unborn = |number: u32| {
-                pages
-                    .fresh
-                    .children
-                    .iter()
-                    .any(|brood| brood.operation == number)
-            };
-            let open = pages
-                .open
-                .iter()
-                .filter(|(number, open)| open.brought.is_none() && !unborn(**number));
-            let joins = open.filter_map(|(number, open)| match open.waits_for {
-                WaitsFor::Children { wanted, .. } => {
-                    Some((*number, open.signature.operation_kind, wanted))
-                }
-                _ => None,
-            });
-            joins.collect()
-        };
-        let mut joined = false;
-        for (number, kind, wanted) in waiting {
-            let store = &self.runner.store;
-            let barrier = Brood::barrier(number);
-            let children = self
-                .runner
-                .read(|| store.children(self.task.id, barrier))
-                .await?;
-            let total = u32::try_from(children.len()).unwrap_or(u32::MAX);
-            let ended: Vec<Child> = children
-                .into_iter()
-                .filter(|child| child.status.is_terminal())
-                .collect();
-            let count = u32::try_from(ended.len()).unwrap_or(u32::MAX);
-            let left = wanted.min(total).saturating_sub(count);
-            if left == 0 {
-                live.join(number, joined_as(kind, ended));
-                joined = true;
-            } else if let Some(open) = live.journal.pages().open.get_mut(&number)
-                && let WaitsFor::Children { unended, .. } = &mut open.waits_for
-            {
-                *unended = Some(left);
-            }
-        }
-        Ok(joined)
-    }
-
-    /// Waits until something happens to the steps that run, or comes to the code.
-    async fn wait(&mut self, live: &mut Live) {
-        let until = live.next_due(None).map(|(due, _)| due);
-        let clock = self.runner.clock.clone();
-        let timer = async {
-            match until {
-                Some(until) => clock.sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        let others = waits_for_mail(live) || waits_for_children(live);
-        let mut polled = false;
-        // The steps have been polled with this task's waker already: the next wake is theirs.
-        let woken = poll_fn(|cx| {
-            live.journal.pages().runner = Some(cx.waker().clone());
-            live.journal.bell.note_poller(cx.waker());
-            if std::mem::replace(&mut polled, true) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        });
-        tokio::select! {
-            () = woken => {}
-            () = timer => {}
-            () = self.task.mail.notified() => self.unread = self.unread.max(1),
-            () = tokio::time::sleep(LOOK), if others => {
-                (self.unread, self.look_at_children) = (self.unread.max(1), true);
-            }
-        }
-    }
-
-    /// What the code waits for, as the row can hold it.
-    fn park(&self, live: &Live) -> Park {
-        let pages = live.journal.pages();
-        let unborn = |number: u32| {
-            pages
-                .fresh
-                .children
-                .iter()
-                .any(|brood| brood.operation == number)
-        };
-        let mut park = Park::default();
-        let mut needed: Option<u32> = None;
-        for (number, open) in &pages.open {
-            match &open.waits_for {
-                WaitsFor::Branches => continue,
-                WaitsFor::Signal => park.signals.extend(open.signature.name.clone()),
-                WaitsFor::Condition { .. } => {
-                    let keys = park.conditions.get_or_insert_default();
-                    keys.extend(open.signature.key.clone());
-                }
-                WaitsFor::Children { wanted, unended } if !unborn(*number) => {
-                    let left = unended.unwrap_or(*wanted);
-                    needed = Some(needed.map_or(left, |needed| needed.min(left)));
-                }
-                WaitsFor::Children { .. } | WaitsFor::Time | WaitsFor::Step { .. } => {}
-            }
-            park.operation = *number;
-        }
-        drop(pages);
-        park.signals.sort_unstable();
-        park.signals.dedup();
-        park.until = live.next_due(None).map(|(due, _)| due);
-        park.children = needed.map(|needed| Unended {
-            seen: live.children_seen,
-            needed,
-        });
-        park
-    }
-}
-
-fn waits_for_mail(live: &Live) -> bool {
-    let pages = live.journal.pages();
-    !pages.updates.is_empty()
-        || pages.cancelled.is_none()
-        || pages
-            .open
-            .values()
-            .any(|open| matches!(open.waits_for, WaitsFor::Signal))
-}
-
-/// Whether operations wait for children of which some may have ended.
-fn misses_children(live: &Live, pending: u32) -> bool {
-    let pages = live.journal.pages();
-    pages.open.values().any(|open| match open.waits_for {
-        WaitsFor::Children { unended, .. } => unended.is_none() || pending != live.children_seen,
-        _ => false,
-    })
-}
-
-fn waits_for_children(live: &Live) -> bool {
-    let pages = live.journal.pages();
-    let mut open = pages.open.values();
-    open.any(|open| matches!(open.waits_for, WaitsFor::Children { .. }))
-}
-
-/// What an operation that waited for children comes to.
-fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
-    let mut ends = ended.into_iter().map(|child| ChildEnd {
-        id: child.id,
-        key: child.key,
-        machine: child.machine,
-        status: child.status,
-        result: child.result,
-        last_error: child.last_error,
-    });
-    let written = if kind == OperationKind::Child {
-        match ends.next() {
-            Some(end) => Json::of(&end),
-            None => return Ending::Error("its key, or its unique key, is taken".into()),
-        }
-    } else {
-        Json::of(&ends.collect::<Vec<_>>())
-    };
-    written.map_or_else(|error| Ending::Error(error.to_string()), Ending::Value)
-}
-
-/// What follows when the code has returned. One that was cancelled ends so, however its code returned.
-fn end(live: &Live, returned: Result<Json, Fault>) -> Then {
-    let cancelled = live.journal.pages().cancelled.clone();
-    match (returned, cancelled) {
-        (Err(fault), _) if fault.downcast_ref::<Continuation>().is_some() => {
-            let state = fault
-                .downcast_ref::<Continuation>()
-                .map(|next| next.0.clone());
-            Then::ContinueAsNew {
-                state: state.unwrap_or_default(),
-                version: None,
-            }
-        }
-        (Ok(_), Some(reason)) => Then::Cancelled { reason },
-        (Err(fault), Some(reason)) => {
-            let is_it = |error: &super::OperationError| error.is_cancelled();
-            let told = fault.downcast_ref().is_some_and(is_it);
-            Then::Cancelled {
-                reason: match told {
-                    true => reason,
-                    false => format!("{reason}; and its code failed: {fault}"),
-                },
-            }
-        }
-        (Ok(result), None) => Then::Done { result },
-        (Err(fault), None) => Then::Stop {
-            reason: fault.to_string(),
-        },
-    }
-}
-
 impl Runner for WorkflowRunner {
     fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal> {
         self.declared.clone()
@@ -554,6 +233,11 @@ impl Runner for WorkflowRunner {
             limits: self.limits.clone(),
             cache: Cache::new(settings.workflows_kept),
         })
+    }
+
+    fn query(&self, run: &RunHistory, name: &Name, arguments: &Json) -> Result<Json, String> {
+        let live = replay::replayed(&*self.program, run)?;
+        live.query(name, arguments)
     }
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {

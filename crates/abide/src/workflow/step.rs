@@ -155,7 +155,13 @@ impl<T> StepRun<'_, T> {
                 None => return,
             }
         };
-        journal.pages().within = Some(format!("step {:?}", self.name.as_str()));
+        let runtime = {
+            let mut pages = journal.pages();
+            pages.within = Some(format!("step {:?}", self.name.as_str()));
+            pages.runtime.clone()
+        };
+        // The workflow's own code is polled where there is none.
+        let entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
         let (began, running) = self.running.get_or_insert_with(|| {
             let attempt = Attempt {
                 instance: journal.about.id,
@@ -168,12 +174,15 @@ impl<T> StepRun<'_, T> {
         // Its own waker, not that of the workflow's code: a step may wait for whatever it likes.
         let polled = running.as_mut().poll(&mut Context::from_waker(&runner));
         let duration_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if polled.is_ready() {
+            self.running = None;
+        }
+        drop(entered);
         let mut pages = journal.pages();
         pages.within = None;
         let Poll::Ready(outcome) = polled else {
             return;
         };
-        self.running = None;
         let outcome = outcome.and_then(|value| {
             let most = journal.about.result_bytes;
             if value.size() > most {
@@ -201,6 +210,17 @@ impl<T> StepRun<'_, T> {
             && let WaitsFor::Step { state, .. } = &mut open.waits_for
         {
             *state = StepState::Ended;
+        }
+    }
+}
+
+impl<T> Drop for StepRun<'_, T> {
+    fn drop(&mut self) {
+        // One that runs may have something to do when it is dropped, and is to do that in its own runtime.
+        if let Some(running) = self.running.take() {
+            let runtime = self.operation.journal.pages().runtime.clone();
+            let _entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
+            drop(running);
         }
     }
 }

@@ -3,15 +3,17 @@
 mod due;
 mod idle;
 pub mod memory;
+mod replay;
 mod start;
 mod w1;
 mod w2;
+mod w2f;
 pub mod w3a;
 mod w3b;
 
 use std::time::Duration;
 
-use abide::{Abide, Engine, Machine, spec};
+use abide::{Abide, Definition, Engine, EngineBuilder, Machine, Spec, spec};
 
 use crate::Result;
 use crate::machines::Order;
@@ -33,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub enum Workload {
     W1,
     W2,
+    W2Flow,
     Start,
     W3a,
     W3aBetween,
@@ -42,6 +45,8 @@ pub enum Workload {
     Memory,
     Idle,
     Due,
+    Replay,
+    ReplayStored,
 }
 
 impl Workload {
@@ -49,6 +54,7 @@ impl Workload {
     pub const ALL: &'static [Self] = &[
         Self::W1,
         Self::W2,
+        Self::W2Flow,
         Self::Start,
         Self::W3a,
         Self::W3aBetween,
@@ -57,6 +63,8 @@ impl Workload {
         Self::W3bDone,
         Self::Memory,
         Self::Due,
+        Self::Replay,
+        Self::ReplayStored,
         Self::Idle,
     ];
 
@@ -64,6 +72,7 @@ impl Workload {
         match self {
             Self::W1 => "W1",
             Self::W2 => "W2",
+            Self::W2Flow => "W2F",
             Self::Start => "START",
             Self::W3a => "W3a",
             Self::W3aBetween => "W3a-2",
@@ -73,6 +82,8 @@ impl Workload {
             Self::Memory => "MEM",
             Self::Due => "DUE",
             Self::Idle => "IDLE",
+            Self::Replay => "REPLAY",
+            Self::ReplayStored => "REPLAY-db",
         }
     }
 
@@ -82,6 +93,9 @@ impl Workload {
             Self::W1 => "10,000 instances of one step, against rows claimed and completed by hand",
             Self::W2 => {
                 "steps of 1,000 instances of ten, against rows claimed and completed by hand"
+            }
+            Self::W2Flow => {
+                "steps of 1,000 workflows of ten, against the same steps as a machine"
             }
             Self::Start => "instances started 1,000 at a time, against rows inserted by hand",
             Self::W3a => {
@@ -100,6 +114,10 @@ impl Workload {
             Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
             Self::Due => "how late a due time is met on an idle engine, the worst of 20",
             Self::Idle => "statements that an idle engine sends",
+            Self::Replay => "10,000 recorded steps of a workflow replayed in memory",
+            Self::ReplayStored => {
+                "the same by an engine that has just started: read, replayed, and on to the next step"
+            }
         }
     }
 
@@ -107,6 +125,7 @@ impl Workload {
         match self {
             Self::W1 => w1::run(site, rounds).await,
             Self::W2 => w2::run(site, rounds).await,
+            Self::W2Flow => w2f::run(site, rounds).await,
             Self::Start => start::run(site, rounds).await,
             Self::W3a => w3a::run(site, rounds).await,
             Self::W3aBetween => w3a::between(site, rounds).await,
@@ -116,41 +135,55 @@ impl Workload {
             Self::Memory => memory::run(site).await,
             Self::Due => due::run(site).await,
             Self::Idle => idle::run(site).await,
+            Self::Replay => replay::run(site, rounds).await,
+            Self::ReplayStored => replay::stored(site, rounds).await,
         }
     }
 }
 
 /// An engine for one machine, with the settings that are measured.
 async fn engine(abide: &Abide, machine: impl Machine) -> Result<Engine> {
-    let engine = abide
-        .engine()
-        .machine(machine)
-        .queue("default", CONCURRENCY)
-        .batch(BATCH);
-    Ok(engine.start().await?)
+    Ok(set(abide.engine()).machine(machine).start().await?)
+}
+
+/// The settings that are measured.
+fn set(engine: EngineBuilder) -> EngineBuilder {
+    engine.queue("default", CONCURRENCY).batch(BATCH)
 }
 
 /// How many instances are started in one call, before an engine is.
 const STARTED: u64 = 1_000;
 
 /// Starts instances with no engine running, runs them with one, and answers how many steps a second it committed.
-///
-/// Timed from the start of the engine to its last commit, which leaves out neither.
 async fn drain<M: Machine<State = Order>>(
     abide: &Abide,
     machine: fn() -> M,
     instances: u64,
     steps: u64,
 ) -> Result<f64> {
+    let start = |order| spec(machine(), Order::new(order));
+    let engine = set(abide.engine()).machine(machine());
+    drain_by(abide, engine, start, instances, steps).await
+}
+
+/// Starts instances, runs them with that engine, and answers how many steps a second it committed.
+///
+/// Timed from the start of the engine to its last commit, which leaves out neither.
+async fn drain_by<D: Definition>(
+    abide: &Abide,
+    engine: EngineBuilder,
+    start: impl Fn(u64) -> Spec<D>,
+    instances: u64,
+    steps: u64,
+) -> Result<f64> {
     for first in (0..instances).step_by(usize::try_from(STARTED)?) {
         let batch = first..instances.min(first + STARTED);
-        let started = abide.start_all(batch.map(|order| spec(machine(), Order::new(order))));
-        for started in started.await? {
+        for started in abide.start_all(batch.map(&start)).await? {
             started?;
         }
     }
     let begun = std::time::Instant::now();
-    let engine = engine(abide, machine()).await?;
+    let engine = engine.start().await?;
     while engine.stats().committed < steps {
         if begun.elapsed() > PATIENCE {
             return Err(format!("the engine hangs: {:?}", engine.stats()).into());

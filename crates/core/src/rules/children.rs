@@ -91,12 +91,10 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
     let enough = parent.family.needed == 0;
     match parent.stands() {
         // The operations of a workflow's code tell which of its children have been joined.
-        Status::AwaitingSignal | Status::AwaitingChildren if workflow => {
-            if waited && enough {
-                come_back(parent, now, Cause::Children);
-            }
+        Status::AwaitingSignal | Status::AwaitingChildren if workflow && waited && enough => {
+            come_back(parent, now, Cause::Children);
         }
-        Status::AwaitingChildren if enough => told.push(open(parent, now)),
+        Status::AwaitingChildren if !workflow && enough => told.push(open(parent, now)),
         _ => {}
     }
     told

@@ -5,8 +5,8 @@ use super::commit::{Facts, Moved, answer, begin, close_rest, end, step_on};
 use super::inbox;
 use crate::model::{
     Awaits, Brood, Cause, CommandKind, Commit, Epoch, Family, Happening, Kind, Limits, Name,
-    Operation, Park, Pending, Refusal, Row, Sequence, Status, Then, Timestamp, Unended, WaitId,
-    WaitKind, WorkflowTurn,
+    Operation, OperationKind, Park, Pending, Refusal, Row, Sequence, Status, Then, Timestamp,
+    Unended, WaitId, WaitKind, WorkflowTurn,
 };
 
 /// Refuses a turn that breaks a limit or contradicts itself; nothing has been touched then (rule 4.2).
@@ -14,6 +14,8 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
     for operation in &turn.operations {
         if let Operation::Completed(completed) = operation
             && let crate::model::Ending::Value(value) = &completed.outcome
+            // Those of children have been checked one by one.
+            && completed.operation_kind != OperationKind::Children
         {
             limits.check_result(value)?;
         }
@@ -289,3 +291,6 @@ pub fn born(
     }
     told
 }
+
+#[cfg(test)]
+mod tests;

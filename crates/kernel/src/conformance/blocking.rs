@@ -117,12 +117,16 @@ pub async fn a_turn_that_blocks_does_nothing_else(lab: Lab) {
     let paid = lab.signal(id, "paid").await;
     let update = lab.update(id).await;
     let claim = lab.claim(worker).await.claim;
-    let turn = Coded::then(unfit()).takes(&[&paid]).answers(&[update.id]);
+    let turn = Coded::then(unfit())
+        .takes(&[&paid])
+        .answers(&[update.id])
+        .starts(1, offspring(1), 1);
     for _ in 0..2 {
         let answer = lab.commit(again(&claim), turn.clone().into()).await;
         assert_eq!(answer, Committed::Moved(Status::Scheduled));
     }
     assert_eq!(lab.inbox(id).await, [paid.id, update.id]);
+    assert_eq!(lab.get(id).await.children_pending, 0);
     assert_eq!(
         lab.kinds(id).await,
         ["signal_received", "update_accepted", "replay_blocked"]

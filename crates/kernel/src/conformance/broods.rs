@@ -71,6 +71,16 @@ pub async fn children_of_several_operations_are_started_in_one_commit(lab: Lab) 
     }
 }
 
+pub async fn a_workflow_may_leave_children_behind_with_its_last_turn(lab: Lab) {
+    // rules 10.1 and 16.1
+    let worker = lab.worker("w").await;
+    let turn = Coded::then(ended()).starts(1, offspring(1), 1);
+    let id = lab.coded(worker, workflow(), turn).await;
+    assert_eq!(lab.kinds(id).await, ["children_spawned", "done"]);
+    lab.end_children(worker, 1).await;
+    assert_eq!(lab.kinds(id).await, ["children_spawned", "done"]);
+}
+
 pub async fn ends_are_counted_over_all_operations(lab: Lab) {
     // rules 10.2 and 10.3
     let worker = lab.worker("w").await;
@@ -289,8 +299,11 @@ pub async fn a_childs_end_while_the_code_runs_or_sleeps_wakes_nobody(lab: Lab) {
     let turn = Coded::then(go_on()).starts(1, offspring(4), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     let claim = lab.claim(worker).await.claim;
+    let mut listener = lab.store.listen();
     lab.end_children(worker, 1).await;
     assert_eq!(lab.status(id).await, Status::Executing);
+    let told = |effects: &crate::Effects| effects.mailed.contains(&id);
+    assert!(super::waking::heard(&mut listener, told).await);
     lab.commit(claim, Coded::parks(sleep(2, lab.now() + MINUTE)).into())
         .await;
     lab.end_children(worker, 1).await;

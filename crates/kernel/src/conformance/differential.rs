@@ -3,12 +3,13 @@
 //!
 //! `ABIDE_DIFFERENTIAL_SEED=17` begins with that seed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Claim, CommandId, Commit, Committed, Instance, InstanceId, Operated, Outcome, Scope, Start,
-    Status, When, WorkerId,
+    Claim, Command, CommandId, CommandKind, Commit, Committed, Instance, InstanceId, Name,
+    Operated, Outcome, Scope, Start, Status, When, WorkerId,
 };
 
 use super::build::{again, done, json, key};
@@ -16,6 +17,7 @@ use super::dice::Dice;
 use super::lab::{Lab, limits};
 use super::renaming::Renamed;
 use super::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
+use super::weave::{Knows, WORKFLOW};
 use crate::memory::Memory;
 use crate::{Answer, ClaimRequest, Clock, Cursor, ManualClock, NewWorker, Op, SweepRequest};
 
@@ -27,7 +29,7 @@ const STEPS: usize = 200;
 const LOOK_EVERY: usize = 10;
 
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
-    // rules 2.2, 2.4, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2 and 16.1
+    // rules 2.2, 2.4, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4 and 16.1
     let model = Memory::new(Arc::new(lab.clock.clone()), limits());
     let mut model = Renamed::new(Arc::new(model));
     let mut subject = Renamed::new(lab.store.clone());
@@ -95,12 +97,18 @@ struct Program {
     dice: Dice,
     clock: ManualClock,
     workers: Vec<WorkerId>,
-    /// Claims that were granted and have not been used, with the updates that go first.
-    held: Vec<(Claim, Vec<CommandId>)>,
+    /// Claims that were granted and have not been used, with what came with them.
+    held: Vec<(Claim, Knows)>,
+    /// The workflows among those that were claimed.
+    coded: BTreeSet<InstanceId>,
+    /// The signals that were delivered.
+    signals: Vec<Command>,
     /// The instances that were seen.
     known: Vec<InstanceId>,
     /// How far an examination has come.
     examined: InstanceId,
+    /// How far those that were blocked have been released.
+    released: InstanceId,
     /// Claims that were used, with what for.
     used: Vec<(Claim, Outcome)>,
     /// Where the last sweep stopped.
@@ -114,8 +122,11 @@ impl Program {
             clock,
             workers: Vec::new(),
             held: Vec::new(),
+            coded: BTreeSet::new(),
+            signals: Vec::new(),
             known: Vec::new(),
             examined: InstanceId(0),
+            released: InstanceId(0),
             used: Vec::new(),
             cursor: None,
         }
@@ -143,7 +154,7 @@ impl Program {
         }
         let worker = *self.dice.pick(&self.workers);
         let limit = self.dice.between(1, 6);
-        match self.dice.below(130) {
+        match self.dice.below(132) {
             0..14 => self.start(),
             14..34 => self.claim(worker, limit),
             34..62 => self.commit(),
@@ -180,6 +191,11 @@ impl Program {
             126..127 => Op::Repair(vec![self.dice.some_target(&self.known)]),
             127..128 => Op::Examine {
                 after: self.examined,
+                limit,
+            },
+            128..130 => Op::ReleaseBlocked {
+                lanes: lanes(),
+                after: self.released,
                 limit,
             },
             _ => {
@@ -236,10 +252,12 @@ impl Program {
         let mut commits = Vec::new();
         for _ in 0..self.dice.between(1, 4).min(self.held.len()) {
             let at = self.dice.below(self.held.len());
-            let (claim, updates) = self.held.swap_remove(at);
+            let (claim, knows) = self.held.swap_remove(at);
             let mut commit = self.some_commit(&claim);
-            if !updates.is_empty() && self.dice.chance(90) {
-                commit.outcome = self.dice.some_answer(&updates, commit.outcome);
+            if self.coded.contains(&claim.id()) {
+                commit.outcome = self.some_turn(claim.id(), knows);
+            } else if !knows.updates.is_empty() && self.dice.chance(90) {
+                commit.outcome = self.dice.some_answer(&knows.updates, commit.outcome);
             }
             commits.push(commit);
         }
@@ -255,6 +273,19 @@ impl Program {
         self.dice.some_commit(claim, room)
     }
 
+    /// A turn of a workflow, which may take what it was handed, what else came to it, and what is not its own.
+    fn some_turn(&mut self, id: InstanceId, mut knows: Knows) -> Outcome {
+        let recent = self.signals.iter().rev().take(12);
+        let dice = &mut self.dice;
+        let more = recent.filter(|one| one.instance == Some(id) || dice.chance(10));
+        let more: Vec<_> = more.map(|one| (one.id, one.name.clone())).collect();
+        knows.signals.extend(more);
+        let room = self.dice.chance(60);
+        let operation = self.dice.between(1, 9) as u32;
+        self.dice
+            .some_turn(&knows, operation, self.clock.now(), room)
+    }
+
     /// What was committed or given back is committed once more, as it was or in other words.
     fn commit_again(&mut self) -> Op {
         let mut commits = Vec::new();
@@ -264,6 +295,8 @@ impl Program {
             let mut commit = self.some_commit(&claim);
             if self.dice.chance(70) {
                 commit.outcome = outcome;
+            } else if self.coded.contains(&claim.id()) {
+                commit.outcome = self.some_turn(claim.id(), Knows::default());
             }
             commits.push(commit);
         }
@@ -333,8 +366,15 @@ impl Program {
                 (_, Answer::Claimed(claimed)) => {
                     for one in claimed {
                         self.known.push(one.claim.id());
-                        let updates = one.updates.iter().map(|update| update.id).collect();
-                        self.held.push((one.claim, updates));
+                        if one.machine.as_str() == WORKFLOW {
+                            self.coded.insert(one.claim.id());
+                        }
+                        let knows = Knows {
+                            signals: pairs(&one.awaited),
+                            updates: one.updates.iter().map(|update| update.id).collect(),
+                            children: one.children_pending,
+                        };
+                        self.held.push((one.claim, knows));
                     }
                 }
                 (_, Answer::Started(each)) => {
@@ -349,6 +389,12 @@ impl Program {
                 (_, Answer::Examined { next, .. }) => {
                     self.examined = next.unwrap_or_default();
                 }
+                (_, Answer::Delivered(each)) => {
+                    let records = each.into_iter().flatten().filter_map(|one| one.record);
+                    let signals = records.filter(|one| one.kind == CommandKind::Signal);
+                    self.signals.extend(signals);
+                }
+                (_, Answer::Released { next, .. }) => self.released = next.unwrap_or_default(),
                 (_, Answer::Registered(worker)) => self.workers.push(worker.id),
                 (_, Answer::Swept { next, .. }) => self.cursor = next,
                 _ => {}
@@ -359,12 +405,12 @@ impl Program {
     fn hear_commit(&mut self, commit: &Commit, answer: Committed) {
         let claim = again(&commit.claim);
         match answer {
-            Committed::Refused(_) => self.held.push((claim, Vec::new())),
+            Committed::Refused(_) => self.held.push((claim, Knows::default())),
             Committed::Kept(kept, _) => {
                 self.used.push((claim, commit.outcome.clone()));
                 // One that was committed again is kept again.
                 if !self.held.iter().any(|(held, _)| *held == kept) {
-                    self.held.push((kept, Vec::new()));
+                    self.held.push((kept, Knows::default()));
                 }
             }
             Committed::Moved(_) | Committed::Stale => {
@@ -379,14 +425,21 @@ impl Program {
             match op {
                 Op::Commit { commits, .. } => {
                     let claims = commits.iter().map(|commit| again(&commit.claim));
-                    self.held.extend(claims.map(|claim| (claim, Vec::new())));
+                    self.held
+                        .extend(claims.map(|claim| (claim, Knows::default())));
                 }
                 Op::GiveBack(claims) => {
                     let claims = claims.iter().map(again);
-                    self.held.extend(claims.map(|claim| (claim, Vec::new())));
+                    self.held
+                        .extend(claims.map(|claim| (claim, Knows::default())));
                 }
                 _ => {}
             }
         }
     }
+}
+
+fn pairs(signals: &[Command]) -> Vec<(CommandId, Name)> {
+    let pair = |one: &Command| (one.id, one.name.clone());
+    signals.iter().map(pair).collect()
 }

@@ -344,18 +344,15 @@ fn of_families(instances: &[Instance]) -> Vec<String> {
     let mut living: BTreeMap<_, u32> = BTreeMap::new();
     for child in instances.iter().filter(|one| !one.status.is_terminal()) {
         if let Some(parent) = child.parent {
-            *living.entry((parent, child.parent_barrier)).or_default() += 1;
+            *living.entry((parent, None)).or_default() += 1;
+            let barrier = Some(child.parent_barrier);
+            *living.entry((parent, barrier)).or_default() += 1;
         }
     }
     let mut found = Vec::new();
     for parent in instances.iter().filter(|one| !one.status.is_terminal()) {
-        let real: u32 = living
-            .iter()
-            .filter(|((id, barrier), _)| {
-                *id == parent.id && (parent.kind == Kind::Workflow || *barrier == parent.barrier)
-            })
-            .map(|(_, count)| *count)
-            .sum();
+        let barrier = (parent.kind == Kind::Machine).then_some(parent.barrier);
+        let real = living.get(&(parent.id, barrier)).copied().unwrap_or(0);
         if parent.children_pending != real {
             let (id, counted) = (parent.id, parent.children_pending);
             found.push(format!(

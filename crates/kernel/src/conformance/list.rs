@@ -471,10 +471,12 @@ macro_rules! for_each_conformance_test {
                 it_may_go_on_in_another_version,
                 children_that_it_leaves_behind_wake_nobody,
                 a_failed_one_is_restarted_from_what_it_began_with,
+                what_was_reserved_is_opened_as_what_it_is_started_as,
                 a_key_that_was_freed_is_started_anew_as_what_it_is_started_as,
             }
             broods {
                 children_of_several_operations_are_started_in_one_commit,
+                a_workflow_may_leave_children_behind_with_its_last_turn,
                 ends_are_counted_over_all_operations,
                 siblings_that_end_together_are_one_wake,
                 ends_between_the_look_and_the_park_are_not_lost,

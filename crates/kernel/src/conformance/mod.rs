@@ -69,6 +69,7 @@ pub mod timers;
 pub mod updates;
 pub mod waiting;
 pub mod waking;
+pub mod weave;
 pub mod with_start;
 pub mod workers;
 pub mod workflow_runs;

@@ -12,9 +12,10 @@ pub use super::build::name;
 use super::build::{again, strict, updates};
 use super::dice::Dice;
 pub use super::lab::LEASE;
+use super::weave::WORKFLOW;
 
 pub const QUEUES: [&str; 2] = ["default", "slow"];
-pub const MACHINES: [(&str, u32); 3] = [("m", 1), ("m", 2), ("n", 1)];
+pub const MACHINES: [(&str, u32); 4] = [("m", 1), ("m", 2), ("n", 1), (WORKFLOW, 1)];
 pub const PARTITIONS: [&str; 3] = ["p", "q", "r"];
 pub const SIGNALS: [&str; 3] = ["s", "t", "paid"];
 
@@ -38,6 +39,11 @@ impl Dice {
         start.queue = self.chance(30).then(|| name("slow"));
         start.priority = Priority(self.below(3) as i16 - 1);
         start.history = self.chance(10).then_some(false);
+        if machine == WORKFLOW {
+            // Who is not known to be a workflow becomes one with its first turn.
+            start.kind = self.chance(70).then_some(Kind::Workflow);
+            start.history = start.history.filter(|_| start.kind.is_some());
+        }
         if self.chance(40) {
             start.partition_key = Some(Key::new(self.pick(&PARTITIONS)).unwrap());
         }
@@ -162,7 +168,10 @@ impl Dice {
             _ => Some(updates()),
         };
         let declared = Declared {
-            kind: Kind::Machine,
+            kind: match machine == WORKFLOW {
+                true => Kind::Workflow,
+                false => Kind::Machine,
+            },
             machine: name(machine),
             version,
             first_step: name("first"),
@@ -225,8 +234,8 @@ impl Dice {
                 true => Children::Cascade,
                 false => Children::Leave,
             },
-            force: false,
-            source: None,
+            force: self.chance(25),
+            source: self.chance(20).then(|| "somebody".to_owned()),
         }
     }
 

@@ -5,9 +5,10 @@ use abide_core::model::{
     Then,
 };
 
-use super::build::{json, key, keyed, lane, updates};
+use super::build::{json, key, keyed, lane, name, updates};
 use super::coding::{Coded, awaiting, brooding, ended, offspring, opened, workflow};
 use super::lab::{Lab, command_ids};
+use crate::Op;
 
 fn keyed_workflow() -> Start {
     Start {
@@ -131,6 +132,16 @@ pub async fn a_failed_one_is_restarted_from_what_it_began_with(lab: Lab) {
     assert_eq!((claimed.claim.id(), claimed.kind), (run, Kind::Workflow));
     let answer = lab.commit(claimed.claim, Coded::then(ended()).into()).await;
     assert_eq!(answer, Committed::Moved(Status::Done));
+}
+
+pub async fn what_was_reserved_is_opened_as_what_it_is_started_as(lab: Lab) {
+    // rules 2.6 and 2.7
+    let worker = lab.worker("w").await;
+    lab.run(Op::Reserve(vec![(name("m"), key("k"))])).await;
+    let id = lab.start(keyed_workflow()).await;
+    let found = lab.get(id).await;
+    assert_eq!((found.kind, found.history), (Kind::Workflow, true));
+    assert_eq!(lab.claim(worker).await.kind, Kind::Workflow);
 }
 
 pub async fn a_key_that_was_freed_is_started_anew_as_what_it_is_started_as(lab: Lab) {

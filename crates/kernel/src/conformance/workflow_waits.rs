@@ -291,9 +291,9 @@ pub async fn it_takes_exactly_what_it_names(lab: Lab) {
         [sent[0].id, sent[2].id, sent[1].id]
     );
     assert_eq!(lab.told(id, "message_cursor_advanced").await, 1);
-    lab.signal(id, "d").await;
     lab.turn(worker, other, Coded::then(ended()).takes(&[&stranger]))
         .await;
+    lab.signal(id, "d").await;
     let turn = Coded::then(go_on()).takes(&[&sent[0], &sent[4]]);
     lab.turn(worker, id, turn).await;
     let found = lab.get(id).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, InstanceId,
-    Lane, Name, NewRow, Outcome, Pending, Priority, Row, Start, Started, Status,
+    Lane, Name, NewRow, Outcome, Pending, Priority, Row, Start, Started, Status, Then,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -259,7 +259,10 @@ async fn bear<T: Txn>(
             }
             _ => continue,
         };
-        account.told.extend(told);
+        // The end of a workflow that starts children in its last turn is told after them.
+        let ends = account.row.status.is_terminal() && account.row.status != Status::Continued;
+        let at = account.told.len() - usize::from(ends && !account.told.is_empty());
+        account.told.splice(at..at, told);
     }
     Ok(())
 }
@@ -308,6 +311,8 @@ async fn waiting_by_queue<T: Txn>(
 fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Start])> {
     match commit.outcome.last() {
         Outcome::Spawn { children, .. } => vec![(children::next_barrier(row), children.as_slice())],
+        // A turn that blocks does nothing else.
+        Outcome::Workflow(turn) if matches!(turn.then, Then::Block(_)) => Vec::new(),
         Outcome::Workflow(turn) => {
             let broods = turn.children.iter();
             let of = |brood: &'a Brood| (Brood::barrier(brood.operation), brood.starts.as_slice());

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use abide_kernel::conformance::roll::{LEASE, QUEUES, lanes, name, serves};
+use abide_kernel::conformance::weave::WORKFLOW;
 use abide_kernel::model::{
-    Claim, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Start, Status, WorkerId,
+    Claim, Claimed, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Start, Status, Then,
+    WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, Clock, NewWorker, Op, SweepRequest};
 
@@ -13,7 +15,7 @@ use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
 impl World {
     /// Does one thing.
     pub fn act(&mut self) {
-        match self.dice.below(128) {
+        match self.dice.below(131) {
             0..12 => self.start(),
             12..34 => self.claim(),
             34..60 => self.commit(),
@@ -33,6 +35,7 @@ impl World {
             119..122 => self.cancel(),
             122..125 => self.restart(),
             125..126 => self.reserve(),
+            126..129 => self.release(),
             _ => self.fail(),
         }
     }
@@ -99,6 +102,7 @@ impl World {
                     awaited: one.awaited.iter().map(|one| one.id).collect(),
                     updates: one.updates.iter().map(|one| one.id).collect(),
                     aside: one.aside,
+                    children: one.children_pending,
                 });
             }
         }
@@ -310,16 +314,14 @@ impl World {
             let Some(Answer::Claimed(claimed)) = answers.into_iter().next() else {
                 panic!("no answer to a claim")
             };
-            let end = |claim| Commit {
-                claim,
-                outcome: Outcome::Done {
-                    result: Json::null(),
-                },
+            let end = |claimed: Claimed| Commit {
+                outcome: end_of(&claimed),
+                claim: claimed.claim,
                 keep: false,
                 took: Duration::ZERO,
                 error: None,
             };
-            let commits: Vec<Commit> = claimed.into_iter().map(|one| end(one.claim)).collect();
+            let commits: Vec<Commit> = claimed.into_iter().map(end).collect();
             let answers = self
                 .run(
                     [Op::Commit {
@@ -335,5 +337,20 @@ impl World {
             let done = |one: &Committed| *one == Committed::Moved(Status::Done);
             assert!(each.iter().all(done), "{each:?}");
         }
+    }
+}
+
+/// How an instance is ended.
+fn end_of(claimed: &Claimed) -> Outcome {
+    let result = Json::null();
+    match claimed.machine.as_str() {
+        WORKFLOW => Outcome::Workflow(Box::new(WorkflowTurn {
+            operations: Vec::new(),
+            takes: Vec::new(),
+            updates: Vec::new(),
+            children: Vec::new(),
+            then: Then::Done { result },
+        })),
+        _ => Outcome::Done { result },
     }
 }

@@ -11,12 +11,24 @@ use crate::world::{Heard, Held, Worker, World, again};
 impl World {
     pub fn some_commit(&mut self, claim: &Claim) -> Commit {
         let room = self.has_room();
-        self.dice.some_commit(claim, room)
+        let commit = self.dice.some_commit(claim, room);
+        match self.is_workflow(claim.id()) {
+            true => Commit {
+                outcome: self.some_turn(claim.id(), Vec::new(), 0),
+                ..commit
+            },
+            false => commit,
+        }
     }
 
     /// Something that a worker which knows what it was given would commit.
     fn some_commit_of(&mut self, held: &Held) -> Commit {
         let mut commit = self.some_commit(&held.claim);
+        if self.is_workflow(held.claim.id()) {
+            let (id, updates) = (held.claim.id(), held.updates.clone());
+            commit.outcome = self.some_turn(id, updates, held.children);
+            return commit;
+        }
         if held.aside || !held.updates.is_empty() {
             commit.outcome = self.dice.some_answer(&held.updates, commit.outcome);
         }
@@ -102,10 +114,16 @@ impl World {
             let id = one.claim.id();
             match answer {
                 Committed::Moved(_) | Committed::Kept(_, _) => {
-                    self.check_consumed(&one, &outcome);
                     let went_on = !matches!(outcome, Outcome::Answer { then: None, .. });
-                    if went_on {
-                        self.check_told(id, one.step_seq, one.attempt);
+                    if let Outcome::Workflow(turn) = &outcome {
+                        self.check_turn(&one, turn);
+                        let started = turn.children.iter().map(|brood| brood.starts.len());
+                        one.children += started.sum::<usize>() as u32;
+                    } else {
+                        self.check_consumed(&one, &outcome);
+                        if went_on {
+                            self.check_told(id, one.step_seq, one.attempt);
+                        }
                     }
                     self.taken.push((again(&one.claim), outcome));
                     if let Committed::Kept(claim, _) = answer {
@@ -163,8 +181,7 @@ impl World {
         let (claim, outcome) = self.dice.pick(&self.taken);
         let (claim, mut outcome) = (again(claim), outcome.clone());
         if self.dice.chance(30) {
-            let room = self.has_room();
-            outcome = self.dice.some_outcome(room);
+            outcome = self.some_commit(&claim).outcome;
         }
         self.tell(format!(
             "{} is committed again: {}",

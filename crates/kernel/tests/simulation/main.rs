@@ -1,5 +1,5 @@
 //! Random programs on the memory store, by seed: crashes, lost answers, expired leases, clock jumps, doubled commits,
-//! with signals, updates, cancels and restarts.
+//! with signals, updates, cancels and restarts, of machines and of workflows.
 //! After every action the invariants are checked; in the end everything is driven to completion.
 //!
 //! `ABIDE_SIM_SEEDS=5000` runs more seeds, `ABIDE_SIM_SEED=17` runs that one and tells what it does.
@@ -12,6 +12,7 @@
 )]
 
 mod actions;
+mod code;
 mod commits;
 mod messages;
 mod world;
@@ -31,7 +32,7 @@ const SHOWN: usize = 12;
 
 #[test]
 fn no_program_breaks_an_invariant() {
-    // rules 1.1, 1.3, 2.2, 2.4, 4.1, 5.3, 6.3, 7.1, 9.2, 10.2, 11.1, 11.2, 11.3 and 16.1
+    // rules 1.1, 1.3, 2.2, 2.4, 4.1, 5.3, 6.3, 7.1, 9.2, 10.2, 11.1, 11.2, 11.3, 12.2, 12.3, 12.4 and 16.1
     if let Some(seed) = number("ABIDE_SIM_SEED") {
         let failure = run(seed, true);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());

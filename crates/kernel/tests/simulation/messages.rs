@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use abide_kernel::conformance::roll::{MACHINES, name};
 use abide_kernel::model::{
     Cancel, Children, Claimed, Command, CommandId, CommandKind, CommandStatus, Delivered, Delivery,
-    InstanceId, Name, Operated, Outcome, Status, Target,
+    Instance, InstanceId, Name, Operated, Outcome, Status, Target,
 };
 use abide_kernel::{Answer, Op};
 
@@ -66,6 +66,9 @@ impl World {
         self.tell(format!("restart {}", restart.0));
         let target = restart.0.clone();
         self.send([Op::Restart(vec![restart])].into());
+        if self.instances().iter().any(Instance::is_blocked) {
+            return;
+        }
         // What only the engine wrote never needs repair.
         let repaired = self.run([Op::Repair(vec![target])].into()).unwrap();
         let dispatched = Answer::Operated(vec![Operated::RepairDispatched]);
@@ -79,20 +82,34 @@ impl World {
         self.send([Op::Reserve(vec![(name(machine), key)])].into());
     }
 
-    /// Nobody will start what is still reserved.
-    pub fn cancel_reserved(&mut self) {
-        let instances = self.instances();
-        let reserved = instances
-            .iter()
-            .filter(|one| one.status == Status::Reserved);
-        let cancels = reserved.map(|one| Cancel {
-            target: one.id.into(),
-            reason: "nobody came".to_owned(),
-            children: Children::Leave,
-            force: false,
-            source: None,
-        });
-        self.run([Op::Cancel(cancels.collect())].into()).unwrap();
+    /// Nobody will start what is still reserved, and nobody will send what a workflow waits for without a deadline.
+    pub fn cancel_forgotten(&mut self) {
+        let forgotten = |one: &Instance| {
+            let waits = one.status == Status::AwaitingSignal && one.due_at.is_none();
+            waits || one.status == Status::Reserved
+        };
+        let instances = self.instances().into_iter().filter(forgotten);
+        for one in instances {
+            let told = self.history(one.id);
+            let told = told
+                .iter()
+                .any(|entry| entry.what.kind() == "cancel_requested");
+            let cancel = Cancel {
+                target: one.id.into(),
+                reason: "nobody came".to_owned(),
+                children: Children::Leave,
+                // Who was told before is not told again.
+                force: told,
+                source: None,
+            };
+            let answers = self.run([Op::Cancel(vec![cancel])].into()).unwrap();
+            let (id, children) = (one.id, 0);
+            let answer = match told || one.status == Status::Reserved {
+                true => Operated::Cancelled { id, children },
+                false => Operated::Cancelling { id, children },
+            };
+            assert_eq!(answers, [Answer::Operated(vec![answer])]);
+        }
     }
 
     /// Checks that a claim brings pending signals of the names that were waited for, in order, and updates that came

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::conformance::dice::Dice;
+use abide_kernel::conformance::roll::lanes;
+use abide_kernel::conformance::weave::WORKFLOW;
 use abide_kernel::conformance::{inboxes, invariants};
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
-    Claim, Claimed, Command, CommandId, Epoch, Happening, Instance, InstanceId, Limits, Outcome,
-    Timestamp, WorkerId,
+    Claim, Claimed, Command, CommandId, Entry, Epoch, Happening, Instance, InstanceId, Limits,
+    Outcome, Timestamp, WorkerId,
 };
 use abide_kernel::{Answer, Clock, Cursor, Error, Filter, ManualClock, Op, Store, SweepRequest};
 use futures_util::FutureExt;
@@ -36,6 +38,8 @@ pub struct World {
     known: BTreeSet<WorkerId>,
     /// The instances when they were last looked at.
     pub seen: BTreeMap<InstanceId, Instance>,
+    /// How many operations workflows have begun: each has a number of its own.
+    pub operations: u32,
     tells: bool,
     pub trace: Vec<String>,
 }
@@ -58,6 +62,8 @@ pub struct Held {
     pub updates: Vec<CommandId>,
     /// Whether there is no step to run.
     pub aside: bool,
+    /// How many of its children had not ended.
+    pub children: u32,
 }
 
 /// What a caller hears of its request.
@@ -90,6 +96,7 @@ impl World {
             granted: BTreeSet::new(),
             known: BTreeSet::new(),
             seen: BTreeMap::new(),
+            operations: 0,
             tells,
             trace: Vec::new(),
         }
@@ -160,6 +167,22 @@ impl World {
         now(invariants::records(&self.store)).unwrap()
     }
 
+    /// What is pending in an inbox.
+    pub fn inbox(&self, id: InstanceId) -> Vec<Command> {
+        now(self.store.inbox(id)).unwrap()
+    }
+
+    /// The history of an instance.
+    pub fn history(&self, id: InstanceId) -> Vec<Entry> {
+        now(invariants::history(&self.store, id)).unwrap()
+    }
+
+    /// Whether an instance runs as a workflow.
+    pub fn is_workflow(&self, id: InstanceId) -> bool {
+        let of = |one: &Instance| one.machine.as_str() == WORKFLOW;
+        self.seen.get(&id).is_some_and(of)
+    }
+
     /// Checks that a step whose commit was acknowledged is in the history.
     pub fn check_told(&self, id: InstanceId, step: u32, tried: u32) {
         let entries = now(invariants::history(&self.store, id)).unwrap();
@@ -186,6 +209,14 @@ impl World {
     /// Checks that a parent is handed all the children it has spawned, and no others.
     pub fn check_joined(&self, claimed: &Claimed) {
         let id = claimed.claim.id();
+        if claimed.machine.as_str() == WORKFLOW {
+            let all = self.instances();
+            let unended = |one: &&Instance| one.parent == Some(id) && !one.status.is_terminal();
+            let unended = all.iter().filter(unended).count();
+            assert!(claimed.children.is_empty(), "{id} looks at its own");
+            assert_eq!(claimed.children_pending as usize, unended, "{id}");
+            return;
+        }
         if claimed.aside {
             assert!(claimed.children.is_empty(), "{id} does not join yet");
             return;
@@ -235,11 +266,20 @@ impl World {
     /// Ends all that is left, and sweeps it: nothing may be stuck, and nothing may stay.
     pub fn finish(&mut self) {
         self.tell("everything is driven to its end".into());
-        self.cancel_reserved();
+        self.cancel_forgotten();
         for _ in 0..1000 {
             self.clock.advance(Duration::from_secs(3600));
-            self.run([Op::Reclaim { limit: 1000 }, Op::Fire { limit: 1000 }].into())
-                .unwrap();
+            let release = Op::ReleaseBlocked {
+                lanes: lanes(),
+                after: InstanceId(0),
+                limit: 1000,
+            };
+            let ops = [
+                Op::Reclaim { limit: 1000 },
+                Op::Fire { limit: 1000 },
+                release,
+            ];
+            self.run(ops.into()).unwrap();
             self.end_all_runnable();
             self.check();
             if self.seen.values().all(|one| one.status.is_terminal()) {

@@ -196,6 +196,8 @@ impl Dispatcher {
             }
         }
         if effects.anything {
+            // Word of a message may have been lost, too.
+            self.held.values().for_each(|held| held.mail.notify_one());
             self.look_for_ended();
         }
     }

@@ -1,0 +1,120 @@
+//! Looks at a workflow's own state: replays its history where there is code for it.
+
+use abide_core::model::{Instance, Lane, Name};
+use abide_core::rules::contract::free;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Address;
+use crate::Error;
+use crate::engine::Engine;
+use crate::message::{Query, arguments_of};
+use crate::workflow::RunHistory;
+
+/// Why a query was not answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// There is nothing at that id or key.
+    #[error("there is nothing at that id or key")]
+    NoTarget,
+    /// This engine has no code for it.
+    #[error("this engine has no code for {machine} version {version}: ask one that has")]
+    NoCode {
+        /// The machine.
+        machine: Name,
+        /// Its version.
+        version: u32,
+    },
+    /// The workflow answers no such query, or with an error, or its code does not fit its history.
+    #[error("{0}")]
+    Refused(String),
+    /// Anything else.
+    #[error(transparent)]
+    Error(#[from] Error),
+}
+
+impl Engine {
+    /// Asks a workflow about its own state, as it is committed: its history is replayed in this process, and its
+    /// [handler](crate::Workflow::on_query) answers. Nothing is changed or waited for, and a run that has ended answers
+    /// too.
+    ///
+    /// ```
+    /// use abide::{Abide, BoxError, Flow, Query, Signal, Workflow};
+    ///
+    /// const IMPORT: Flow<(), u32> = Flow::new("import");
+    /// const PROGRESS: Query<(), u32> = Query::new("progress");
+    ///
+    /// async fn import(wf: Workflow, _: ()) -> Result<u32, BoxError> {
+    ///     let done = wf.state(0);
+    ///     wf.on_query(PROGRESS, { let done = done.clone(); move |()| Ok(done.get()) });
+    ///     for page in 1..=3 {
+    ///         wf.step(format!("page {page}"), || async { Ok::<_, BoxError>(()) }).await?;
+    ///         done.set(page);
+    ///     }
+    ///     Ok(done.get())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// # let abide = Abide::open("memory:").await?;
+    /// let engine = abide.engine().workflow(IMPORT, import).start().await?;
+    /// let run = abide.start(IMPORT, ()).key("import:1").await?;
+    /// # run.result().await?;
+    /// assert_eq!(engine.query("import:1", PROGRESS, &()).await?, 3);
+    /// # engine.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn query<A, R>(
+        &self,
+        target: impl Address,
+        query: Query<A, R>,
+        value: &A,
+    ) -> Result<R, QueryError>
+    where
+        A: Serialize + JsonSchema + 'static,
+        R: DeserializeOwned,
+    {
+        let mismatch = |problem: String| Error::Mismatch {
+            what: "what a query is sent with, or answered",
+            problem,
+        };
+        let name = Name::new(query.name()).map_err(Error::from)?;
+        let arguments = arguments_of(value).map_err(|error| mismatch(error.to_string()))?;
+        let store = self.store();
+        let target = target.target().map_err(Error::from)?;
+        let found = store.get(&target).await.map_err(Error::from)?;
+        let instance = found.ok_or(QueryError::NoTarget)?;
+        let lane = Lane {
+            machine: instance.machine.clone(),
+            version: instance.version,
+        };
+        let runner = self.runner(&lane).ok_or(QueryError::NoCode {
+            machine: lane.machine,
+            version: lane.version,
+        })?;
+        let history = crate::history::read(&**store, instance.id).await?;
+        let run = exported(instance, history);
+        let answer = runner.query(&run, &name, &free(&arguments));
+        let answer = answer.map_err(QueryError::Refused)?;
+        answer
+            .to()
+            .map_err(|error| mismatch(error.to_string()).into())
+    }
+}
+
+/// A run with its history.
+pub(crate) fn exported(instance: Instance, history: Vec<abide_core::model::Entry>) -> RunHistory {
+    RunHistory {
+        id: instance.id,
+        key: instance.key,
+        machine: instance.machine,
+        version: instance.version,
+        status: instance.status,
+        input: instance.state,
+        result: instance.result,
+        history,
+    }
+}

@@ -1,0 +1,340 @@
+//! One turn of a workflow's code: what has come is brought to it, until it waits, must be committed, or is over.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use abide_core::model::{
+    Blocked, Brood, Child, Command, Ending, Json, OperationKind, Park, Then, Timestamp, Unended,
+};
+
+use super::Continuation;
+use super::child::ChildEnd;
+use super::journal::WaitsFor;
+use super::live::{Live, Stand};
+use super::runner::WorkflowRunner;
+use crate::engine::Task;
+use crate::machine::Fault;
+
+/// The most messages that are read from an inbox in the middle of a turn; with more, the store picks those that are
+/// waited for.
+const READ: u32 = 64;
+
+/// One turn under way.
+pub(super) struct Turn<'t> {
+    runner: &'t WorkflowRunner,
+    task: &'t Task,
+    /// How many messages are in the inbox beside those that are known.
+    unread: u32,
+    /// Whether the inbox is as it was when it was last read, as far as this turn can tell.
+    is_read: bool,
+    /// The deadline that ended the wait: what came after that comes after it (rule 7.5).
+    timed_out: Option<Timestamp>,
+    /// Whether children may have ended that the code has not been told of.
+    look_at_children: bool,
+    /// Operations whose children have ended, and what they come to.
+    joined: VecDeque<(u32, Ending)>,
+}
+
+impl<'t> Turn<'t> {
+    pub fn new(runner: &'t WorkflowRunner, task: &'t Task, live: &mut Live) -> Self {
+        let look_at_children = !task.is_kept() && misses_children(live, task.children_pending);
+        if !task.is_kept() {
+            live.children_seen = task.children_pending;
+            live.mail = task.awaited.iter().chain(&task.updates).cloned().collect();
+        }
+        let known = u32::try_from(live.mail.len()).unwrap_or(u32::MAX);
+        Self {
+            runner,
+            task,
+            unread: (task.inbox.signals + task.inbox.updates).saturating_sub(known),
+            is_read: false,
+            timed_out: live
+                .next_due(None)
+                .filter(|_| task.timed_out)
+                .map(|(due, _)| due),
+            look_at_children,
+            joined: VecDeque::new(),
+        }
+    }
+
+    /// Runs the code as far as it goes; what follows then.
+    pub async fn take(&mut self, live: &mut Live) -> Result<Then, Blocked> {
+        loop {
+            let stand = match live.returned.take() {
+                Some(returned) => Stand::Returned(returned),
+                None => poll_fn(|cx| Poll::Ready(live.poll(cx.waker()))).await,
+            };
+            match stand {
+                Stand::Waits => {}
+                Stand::Blocked(blocked) => return Err(blocked),
+                Stand::Returned(returned) => return Ok(end(live, returned)),
+            }
+            if live.bring_own() || self.bring(live).await? {
+                continue;
+            }
+            if live.wants_steps() && !live.must_commit() {
+                live.begin_steps();
+                continue;
+            }
+            let running = live.runs_steps();
+            if live.wants_steps() || running && live.must_commit() {
+                return Ok(Then::GoOn { running });
+            }
+            if !running {
+                if live.is_held_elsewhere() {
+                    // A task that has yielded, say, is woken as soon as this one does.
+                    tokio::task::yield_now().await;
+                    if live.journal.bell.was_rung_from_outside() {
+                        continue;
+                    }
+                }
+                return Ok(Then::Park(self.park(live)));
+            }
+            self.wait(live).await;
+        }
+    }
+
+    /// Brings the code one thing that has come to it: a message, a child's end, the time. Whether there was one.
+    async fn bring(&mut self, live: &mut Live) -> Result<bool, Blocked> {
+        let now = self.runner.clock.now();
+        // Later deadlines have not been committed by anybody: a signal may have been before them.
+        if self.timed_out.is_some_and(|due| live.fire(due.min(now))) {
+            return Ok(true);
+        }
+        self.timed_out = None;
+        // rule 9.4: a signal that is not known yet may come before an update that is.
+        if !self.is_read && self.unread > 0 && live.could_overtake() {
+            self.is_read = true;
+            self.read_mail(live).await?;
+        }
+        if live.bring_mail() {
+            return Ok(true);
+        }
+        // What was accepted before a deadline has passed comes before it, so it is looked once more then.
+        let due = live.next_due(Some(now)).is_some();
+        if !self.is_read && (due || (1..=READ).contains(&self.unread)) {
+            self.is_read = true;
+            if self.read_mail(live).await? {
+                return Ok(true);
+            }
+        }
+        if live.fire(now) {
+            return Ok(true);
+        }
+        if std::mem::take(&mut self.look_at_children) {
+            self.look(live).await?;
+        }
+        // One at a time: the code is polled after each, as it will be when it is replayed.
+        let joined = self.joined.pop_front();
+        Ok(joined.is_some_and(|(number, ending)| {
+            live.join(number, ending);
+            true
+        }))
+    }
+
+    /// Reads what is in the inbox. Whether there was something new.
+    async fn read_mail(&mut self, live: &mut Live) -> Result<bool, Blocked> {
+        let store = &self.runner.store;
+        let pending = self.runner.read(|| store.inbox(self.task.id)).await?;
+        let pages = live.journal.pages();
+        let known = |message: &Command| {
+            live.mail.iter().any(|known| known.id == message.id)
+                || pages.fresh.takes.iter().any(|taken| taken.id == message.id)
+                || pages
+                    .fresh
+                    .updates
+                    .iter()
+                    .any(|answered| answered.update_id == message.id)
+        };
+        let new: Vec<Command> = pending
+            .into_iter()
+            .filter(|message| !known(message))
+            .collect();
+        drop(pages);
+        let found = !new.is_empty();
+        live.mail.extend(new);
+        Ok(found)
+    }
+
+    /// Looks at the children that operations wait for, and which of these have waited for enough.
+    async fn look(&mut self, live: &mut Live) -> Result<(), Blocked> {
+        let waiting: Vec<(u32, OperationKind, u32)> = {
+            let pages = live.journal.pages();
+            let unborn = |number: u32| {
+                pages
+                    .fresh
+                    .children
+                    .iter()
+                    .any(|brood| brood.operation == number)
+            };
+            let open = pages
+                .open
+                .iter()
+                .filter(|(number, open)| open.brought.is_none() && !unborn(**number));
+            let joins = open.filter_map(|(number, open)| match open.waits_for {
+                WaitsFor::Children { wanted, .. } => {
+                    Some((*number, open.signature.operation_kind, wanted))
+                }
+                _ => None,
+            });
+            joins.collect()
+        };
+        for (number, kind, wanted) in waiting {
+            let store = &self.runner.store;
+            let barrier = Brood::barrier(number);
+            let children = self
+                .runner
+                .read(|| store.children(self.task.id, barrier))
+                .await?;
+            let total = u32::try_from(children.len()).unwrap_or(u32::MAX);
+            let ended: Vec<Child> = children
+                .into_iter()
+                .filter(|child| child.status.is_terminal())
+                .collect();
+            let count = u32::try_from(ended.len()).unwrap_or(u32::MAX);
+            let left = wanted.min(total).saturating_sub(count);
+            if left == 0 {
+                self.joined.push_back((number, joined_as(kind, ended)));
+            } else if let Some(open) = live.journal.pages().open.get_mut(&number)
+                && let WaitsFor::Children { unended, .. } = &mut open.waits_for
+            {
+                *unended = Some(left);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens to the steps that run, or comes to the code.
+    async fn wait(&mut self, live: &mut Live) {
+        let until = live.next_due(None).map(|(due, _)| due);
+        let clock = self.runner.clock.clone();
+        let timer = async {
+            match until {
+                Some(until) => clock.sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut polled = false;
+        // The steps have been polled with this task's waker already: the next wake is theirs.
+        let woken = poll_fn(|cx| {
+            live.journal.pages().runner = Some(cx.waker().clone());
+            live.journal.bell.note_poller(cx.waker());
+            if std::mem::replace(&mut polled, true) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
+        tokio::select! {
+            () = woken => {}
+            () = timer => {}
+            () = self.task.mail.notified() => {
+                (self.unread, self.look_at_children) = (1, true);
+            }
+        }
+        self.is_read = false;
+    }
+
+    /// What the code waits for, as the row can hold it.
+    fn park(&self, live: &mut Live) -> Park {
+        live.refuse_updates();
+        let pages = live.journal.pages();
+        let unborn = |number: u32| {
+            pages
+                .fresh
+                .children
+                .iter()
+                .any(|brood| brood.operation == number)
+        };
+        let mut park = Park::default();
+        let mut needed: Option<u32> = None;
+        for (number, open) in &pages.open {
+            match &open.waits_for {
+                WaitsFor::Branches => continue,
+                WaitsFor::Signal => park.signals.extend(open.signature.name.clone()),
+                WaitsFor::Condition { .. } => {
+                    let keys = park.conditions.get_or_insert_default();
+                    keys.extend(open.signature.key.clone());
+                }
+                WaitsFor::Children { wanted, unended } if !unborn(*number) => {
+                    let left = unended.unwrap_or(*wanted);
+                    needed = Some(needed.map_or(left, |needed| needed.min(left)));
+                }
+                WaitsFor::Children { .. } | WaitsFor::Time | WaitsFor::Step { .. } => {}
+            }
+            park.operation = *number;
+        }
+        drop(pages);
+        park.signals.sort_unstable();
+        park.signals.dedup();
+        park.until = live.next_due(None).map(|(due, _)| due);
+        park.children = needed.map(|needed| Unended {
+            seen: live.children_seen,
+            needed,
+        });
+        park
+    }
+}
+
+/// Whether operations wait for children of which some may have ended.
+fn misses_children(live: &Live, pending: u32) -> bool {
+    let pages = live.journal.pages();
+    pages.open.values().any(|open| match open.waits_for {
+        WaitsFor::Children { unended, .. } => unended.is_none() || pending != live.children_seen,
+        _ => false,
+    })
+}
+
+/// What an operation that waited for children comes to.
+fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
+    let mut ends = ended.into_iter().map(|child| ChildEnd {
+        id: child.id,
+        key: child.key,
+        machine: child.machine,
+        status: child.status,
+        result: child.result,
+        last_error: child.last_error,
+    });
+    let written = if kind == OperationKind::Child {
+        match ends.next() {
+            Some(end) => Json::of(&end),
+            None => return Ending::Error("its key, or its unique key, is taken".into()),
+        }
+    } else {
+        Json::of(&ends.collect::<Vec<_>>())
+    };
+    written.map_or_else(|error| Ending::Error(error.to_string()), Ending::Value)
+}
+
+/// What follows when the code has returned. One that was cancelled ends so, however its code returned.
+fn end(live: &Live, returned: Result<Json, Fault>) -> Then {
+    let cancelled = live.journal.pages().cancelled.clone();
+    match (returned, cancelled) {
+        (Err(fault), None) if fault.downcast_ref::<Continuation>().is_some() => {
+            let state = fault
+                .downcast_ref::<Continuation>()
+                .map(|next| next.0.clone());
+            Then::ContinueAsNew {
+                state: state.unwrap_or_default(),
+                version: None,
+            }
+        }
+        (Ok(_), Some(reason)) => Then::Cancelled { reason },
+        (Err(fault), Some(reason)) => {
+            let is_it = |error: &super::OperationError| error.is_cancelled();
+            let told = fault.downcast_ref().is_some_and(is_it)
+                || fault.downcast_ref::<Continuation>().is_some();
+            Then::Cancelled {
+                reason: match told {
+                    true => reason,
+                    false => format!("{reason}; and its code failed: {fault}"),
+                },
+            }
+        }
+        (Ok(result), None) => Then::Done { result },
+        (Err(fault), None) => Then::Stop {
+            reason: fault.to_string(),
+        },
+    }
+}

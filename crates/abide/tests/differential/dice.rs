@@ -1,0 +1,33 @@
+//! Dice that fall the same way for the same seed.
+
+/// A splitmix generator: small, and the same everywhere.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u32) -> u32 {
+        (self.roll() % u64::from(end.max(1))) as u32
+    }
+
+    /// A number from `from` to `to`, both included.
+    pub fn between(&mut self, from: u32, to: u32) -> u32 {
+        from + self.below(to - from + 1)
+    }
+
+    /// Whether something happens that happens so many times of a hundred.
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.below(100) < percent
+    }
+}

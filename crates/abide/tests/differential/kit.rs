@@ -1,0 +1,263 @@
+//! On the store in memory, with a clock that stands still: whole histories are compared.
+
+use abide::testing::{Kit, replays};
+use abide::*;
+
+use super::dice::Dice;
+use super::plan::{Program, Scope, program, smaller};
+use super::program::{JOB, RAISE, RUN, Runs, SIGNALS, code, job};
+use super::told::{Told, difference, instances, told};
+
+/// How many workflows are made up.
+const SEEDS: u64 = 400;
+/// How many things happen to each before all it may wait for is sent.
+const EVENTS: u32 = 12;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trouble {
+    None,
+    /// No code is kept in memory: every turn replays.
+    Forgets,
+    /// The worker dies after every commit.
+    AfterEveryCommit,
+    /// The worker dies before every commit, is started again, and dies after it.
+    AroundEveryCommit,
+}
+
+/// What one run of a program came to.
+struct Played {
+    all: Vec<Told>,
+    runs: u64,
+}
+
+#[derive(Step)]
+enum At {
+    Run,
+}
+
+/// Drives one kit through a script, with its trouble.
+struct Driver {
+    kit: Kit,
+    trouble: Trouble,
+    dies_first: bool,
+    armed: bool,
+    deaths: u32,
+}
+
+impl Driver {
+    /// Runs all that can run now, however often the worker dies.
+    async fn settle(&mut self) {
+        loop {
+            if self.trouble == Trouble::AroundEveryCommit && self.dies_first && !self.armed {
+                self.kit.kill_worker_before_commit(At::Run);
+                self.armed = true;
+            }
+            self.kit.settle().await;
+            if !self.kit.worker_is_dead().await {
+                return;
+            }
+            // Every other time it may come as far as its commit.
+            self.dies_first = !self.armed;
+            self.armed = false;
+            self.deaths += 1;
+            assert!(
+                self.deaths < 10_000,
+                "it dies and dies, and nothing comes of it"
+            );
+            self.kit.restart_worker().await.unwrap();
+        }
+    }
+
+    /// Moves time on to the next moment at which something is due; whether there is one.
+    async fn advance(&mut self) -> bool {
+        let due = instances(&self.kit).await.into_iter();
+        let due = due.filter(|one| !one.status.is_terminal());
+        let Some(next) = due.filter_map(|one| one.due_at).min() else {
+            return false;
+        };
+        let by = next.as_micros() - self.kit.now().as_micros();
+        let by = std::time::Duration::from_micros(u64::try_from(by).unwrap_or_default());
+        self.kit.advance(by).await;
+        self.settle().await;
+        true
+    }
+}
+
+async fn play(program: &Program, seed: u64, trouble: Trouble) -> Played {
+    let runs = Runs::default();
+    let kept = if trouble == Trouble::Forgets {
+        0
+    } else {
+        1_000
+    };
+    let kit = Kit::builder()
+        .workflow(RUN, code(&runs))
+        .job(JOB, job)
+        .workflows_kept(kept)
+        .build()
+        .await
+        .unwrap();
+    let dies = matches!(
+        trouble,
+        Trouble::AfterEveryCommit | Trouble::AroundEveryCommit
+    );
+    kit.kill_worker_after_every_commit(dies);
+    let mut driver = Driver {
+        kit,
+        trouble,
+        dies_first: true,
+        armed: false,
+        deaths: 0,
+    };
+    let mut dice = Dice::new(seed ^ 0xabcd_ef01);
+    driver
+        .kit
+        .start(RUN, program.clone())
+        .key("root")
+        .await
+        .unwrap();
+    driver.settle().await;
+    for event in 0..EVENTS {
+        happen(&mut driver, &mut dice, event).await;
+        if dice.chance(10) {
+            check_replays(&driver.kit, &runs).await;
+        }
+    }
+    finish(&mut driver).await;
+    check_replays(&driver.kit, &runs).await;
+    let diagnosis = driver.kit.doctor().await.unwrap();
+    assert_eq!(diagnosis.findings, [], "the doctor finds something");
+    let kit = &driver.kit;
+    let all = told(kit, true, |entry| entry.what.kind() != "reclaimed").await;
+    Played {
+        all,
+        runs: runs.count(),
+    }
+}
+
+/// One thing happens to the root, or time goes on.
+async fn happen(driver: &mut Driver, dice: &mut Dice, event: u32) {
+    let (signal, raise) = (SIGNALS[dice.below(3) as usize], dice.below(3) + 1);
+    match dice.below(20) {
+        // When it has ended, nobody takes it: that is the same in all of them, too.
+        0..=6 => drop(driver.kit.signal("root", signal, &event).await),
+        7..=9 => drop(driver.kit.update("root", RAISE, &raise).accepted().await),
+        10 => drop(driver.kit.update("root", RAISE, &101).accepted().await),
+        11 if dice.chance(30) => drop(driver.kit.cancel("root", "enough").await),
+        _ => drop(driver.advance().await),
+    }
+    driver.settle().await;
+}
+
+/// Gives the root all that it may wait for, until it has ended and nothing is due any more.
+async fn finish(driver: &mut Driver) {
+    for round in 0..40_u32 {
+        while driver.advance().await {}
+        let root = driver.kit.get("root").await.unwrap();
+        if root.is_none_or(|root| root.status.is_terminal()) {
+            return;
+        }
+        match round % 4 {
+            3 => drop(driver.kit.update("root", RAISE, &4).accepted().await),
+            name => drop(driver.kit.signal("root", SIGNALS[name as usize], &round).await),
+        }
+        driver.settle().await;
+    }
+}
+
+/// The history of every workflow fits its code, and its steps are not run for that.
+async fn check_replays(kit: &Kit, runs: &Runs) {
+    let before = runs.count();
+    for instance in instances(kit).await {
+        if instance.machine.as_str() == RUN.name() {
+            let run = kit.export(instance.id).await.unwrap().unwrap();
+            if let Err(problem) = replays(RUN, code(runs), &run) {
+                panic!("{} does not replay: {problem}", instance.id);
+            }
+        }
+    }
+    assert_eq!(runs.count(), before, "a replay ran steps");
+}
+
+/// Runs a program without trouble and with every kind of it, and says what differs.
+async fn compare(seed: u64, program: &Program) -> Result<Vec<Told>, String> {
+    let play = async |trouble| {
+        let (program, at) = (program.clone(), format!("{trouble:?}"));
+        let played = tokio::spawn(async move { play(&program, seed, trouble).await });
+        let played = tokio::time::timeout(secs(30), played).await;
+        let played = played.map_err(|_| format!("{at}: it hangs"))?;
+        played.map_err(|problem| format!("{at}: {problem}"))
+    };
+    let plain = play(Trouble::None).await?;
+    for trouble in [
+        Trouble::Forgets,
+        Trouble::AfterEveryCommit,
+        Trouble::AroundEveryCommit,
+    ] {
+        let played = play(trouble).await?;
+        if let Some(difference) = difference(&plain.all, &played.all) {
+            return Err(format!("{trouble:?}: {difference}"));
+        }
+        if trouble != Trouble::AroundEveryCommit && plain.runs != played.runs {
+            let (without, with) = (plain.runs, played.runs);
+            return Err(format!(
+                "{trouble:?}: {with} runs of steps, and {without} without"
+            ));
+        }
+    }
+    Ok(plain.all)
+}
+
+/// Takes things out of a program as long as what is left goes wrong too.
+async fn shrink(seed: u64, mut program: Program) -> Program {
+    let begun = std::time::Instant::now();
+    'again: loop {
+        for less in smaller(&program) {
+            if begun.elapsed() > secs(20) {
+                return program;
+            }
+            if compare(seed, &less).await.is_err() {
+                program = less;
+                continue 'again;
+            }
+        }
+        return program;
+    }
+}
+
+// rules 1.1, 12.1 and 12.3
+#[tokio::test]
+async fn a_random_workflow_comes_to_the_same_however_often_its_worker_dies() {
+    let (first, last) = match std::env::var("ABIDE_SEED") {
+        Ok(seed) => (seed.parse().unwrap(), seed.parse().unwrap()),
+        Err(_) => (0, SEEDS - 1),
+    };
+    let (mut ended, mut kinds) = (0, std::collections::BTreeMap::<String, u32>::new());
+    for seed in first..=last {
+        let program = program(&mut Dice::new(seed), Scope::VIRTUAL);
+        match compare(seed, &program).await {
+            Ok(all) => {
+                ended += u64::from(all[0].status.is_terminal());
+                for told in &all {
+                    *kinds.entry(format!("{}", told.status)).or_default() += 1;
+                }
+            }
+            Err(problem) => {
+                let small = shrink(seed, program).await;
+                let again = compare(seed, &small).await.err().unwrap_or(problem);
+                panic!(
+                    "seed {seed} (ABIDE_SEED={seed} runs it alone): {again}\nprogram: {small:?}"
+                );
+            }
+        }
+    }
+    eprintln!(
+        "{ended} of {} ended; of all instances {kinds:?}",
+        last - first + 1
+    );
+    assert!(
+        ended * 10 >= (last - first + 1) * 9 || first == last,
+        "too many never end: {ended}"
+    );
+}

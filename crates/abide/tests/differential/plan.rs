@@ -1,0 +1,298 @@
+//! What a random workflow does: a program that is its input.
+
+use serde::{Deserialize, Serialize};
+
+use super::dice::Dice;
+
+/// One thing after the other.
+pub type Program = Vec<Op>;
+
+/// One thing that a workflow does. Times are in milliseconds, and such that no two things are ever due at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Op {
+    /// A step that fails so many times first, and is tried so often.
+    Step {
+        name: u32,
+        fails: u32,
+        tries: u32,
+        again: u32,
+    },
+    /// A step that is not over at once: only where nothing else goes on.
+    Slow(u32),
+    /// The next signal of a name.
+    Signal { name: u32, within: Option<u32> },
+    /// Time.
+    Sleep(u32),
+    /// Time after a moment that was recorded.
+    SleepUntil(u32),
+    /// A job that begins later; every fifth fails.
+    Job {
+        input: u32,
+        delay: u32,
+        within: Option<u32>,
+    },
+    /// Several of them.
+    Jobs {
+        delays: Vec<u32>,
+        at_least: Option<u32>,
+        within: Option<u32>,
+    },
+    /// Another workflow.
+    Nested {
+        program: Program,
+        delay: u32,
+        within: Option<u32>,
+    },
+    /// That the level is as high.
+    Condition { level: u32, within: Option<u32> },
+    /// Raises the level.
+    Raise,
+    /// Several things at once.
+    All(Vec<Program>),
+    /// The first of several.
+    Select(Vec<Program>),
+    /// The time.
+    Now,
+    /// A random number.
+    Random,
+    /// A unique id.
+    Uuid,
+    /// A value that the code comes by itself.
+    SideEffect(u32),
+    /// A change of the code.
+    Version(u32),
+    /// Things that are undone, each, if it fails in the end.
+    Saga { does: Program, fails: bool },
+    /// The end, and a new beginning.
+    Again(Program),
+    /// A bad end.
+    Fail,
+}
+
+/// How much a workflow may do.
+#[derive(Clone, Copy)]
+pub struct Scope {
+    /// How deep things are nested.
+    depth: u32,
+    /// The longest time.
+    time: u32,
+    /// Whether something else goes on meanwhile.
+    beside: bool,
+    /// Whether it is signalled.
+    signalled: bool,
+    /// Whether times decide who is first.
+    races: bool,
+}
+
+impl Scope {
+    /// For a clock that stands still until it is moved.
+    pub const VIRTUAL: Self = Self {
+        depth: 3,
+        time: 10_000_000,
+        beside: false,
+        signalled: true,
+        races: true,
+    };
+
+    /// For a clock that goes on while things are done: nothing that is decided by who is first.
+    pub const REAL: Self = Self {
+        depth: 2,
+        time: 3,
+        beside: false,
+        signalled: true,
+        races: false,
+    };
+
+    fn deeper(self) -> Self {
+        Self {
+            depth: self.depth - 1,
+            ..self
+        }
+    }
+
+    fn branch(self) -> Self {
+        Self {
+            beside: true,
+            ..self.deeper()
+        }
+    }
+
+    fn nested(self) -> Self {
+        Self {
+            signalled: false,
+            beside: false,
+            ..self.deeper()
+        }
+    }
+}
+
+/// A random program.
+pub fn program(dice: &mut Dice, scope: Scope) -> Program {
+    let length = dice.between(1, if scope.beside { 3 } else { 5 });
+    let mut program: Program = (0..length).map(|_| op(dice, scope)).collect();
+    if !scope.beside && scope.depth > 1 && dice.chance(8) {
+        let rest = self::program(dice, scope.deeper());
+        program.push(Op::Again(rest));
+    } else if !scope.beside && dice.chance(8) {
+        program.push(Op::Fail);
+    }
+    program
+}
+
+fn op(dice: &mut Dice, scope: Scope) -> Op {
+    let deep = scope.depth > 0;
+    loop {
+        let op = match dice.below(22) {
+            0..=2 => step(dice, scope),
+            3 if !scope.beside => Op::Slow(dice.below(3)),
+            4..=6 => Op::Signal {
+                name: dice.below(3),
+                within: within(dice, scope, !scope.signalled),
+            },
+            7 => Op::Sleep(time(dice, scope)),
+            8 => Op::SleepUntil(time(dice, scope)),
+            9 if scope.races || !scope.beside => Op::Job {
+                input: dice.below(10),
+                delay: time(dice, scope),
+                within: within(dice, scope, false),
+            },
+            10 if scope.races || !scope.beside => {
+                let count = dice.between(0, 3);
+                Op::Jobs {
+                    delays: (0..count).map(|_| time(dice, scope)).collect(),
+                    at_least: (scope.races && dice.chance(40)).then(|| dice.below(count + 1)),
+                    within: within(dice, scope, false),
+                }
+            }
+            11 if deep && (scope.races || !scope.beside) => Op::Nested {
+                program: program(dice, scope.nested()),
+                delay: time(dice, scope),
+                within: within(dice, scope, false),
+            },
+            12 | 13 => Op::Condition {
+                level: dice.between(1, 4),
+                within: within(dice, scope, !scope.signalled),
+            },
+            14 => Op::Raise,
+            15 if deep => Op::All(branches(dice, scope)),
+            16 | 17 if deep && scope.races => Op::Select(branches(dice, scope)),
+            18 => match dice.below(4) {
+                0 => Op::Now,
+                1 => Op::Random,
+                2 => Op::Uuid,
+                _ => Op::SideEffect(dice.below(100)),
+            },
+            19 => Op::Version(dice.below(3)),
+            20 if deep => Op::Saga {
+                does: program_of_steps(dice, scope),
+                fails: dice.chance(60),
+            },
+            _ => continue,
+        };
+        return op;
+    }
+}
+
+fn step(dice: &mut Dice, scope: Scope) -> Op {
+    let fails = if dice.chance(35) {
+        dice.between(1, 3)
+    } else {
+        0
+    };
+    Op::Step {
+        name: dice.below(10),
+        // A time of one's own to be tried at again is another race.
+        fails: if scope.races || !scope.beside {
+            fails
+        } else {
+            0
+        },
+        tries: dice.between(1, 3),
+        again: time(dice, scope),
+    }
+}
+
+fn program_of_steps(dice: &mut Dice, scope: Scope) -> Program {
+    let length = dice.between(1, 3);
+    let one = |_| match dice.chance(70) {
+        true => step(dice, scope),
+        false => op(dice, scope.branch()),
+    };
+    (0..length).map(one).collect()
+}
+
+fn branches(dice: &mut Dice, scope: Scope) -> Vec<Program> {
+    let count = dice.between(1, 3);
+    (0..count).map(|_| program(dice, scope.branch())).collect()
+}
+
+fn time(dice: &mut Dice, scope: Scope) -> u32 {
+    dice.between(1, scope.time)
+}
+
+/// A time limit: one of a race, but where nothing else ends the wait.
+fn within(dice: &mut Dice, scope: Scope, always: bool) -> Option<u32> {
+    (always || scope.races && dice.chance(40)).then(|| time(dice, scope))
+}
+
+/// Programs that do a little less.
+pub fn smaller(program: &Program) -> Vec<Program> {
+    let mut all = Vec::new();
+    for (place, op) in program.iter().enumerate() {
+        let mut put = |instead: Vec<Op>| {
+            let mut less = program.clone();
+            less.splice(place..=place, instead);
+            all.push(less);
+        };
+        put(Vec::new());
+        match op {
+            Op::All(branches) | Op::Select(branches) => {
+                let again = match op {
+                    Op::All(_) => Op::All,
+                    _ => Op::Select,
+                };
+                for (at, branch) in branches.iter().enumerate() {
+                    put(branch.clone());
+                    for less in smaller(branch) {
+                        let mut branches = branches.clone();
+                        branches[at] = less;
+                        put(vec![again(branches)]);
+                    }
+                    if branches.len() > 1 {
+                        let mut branches = branches.clone();
+                        branches.remove(at);
+                        put(vec![again(branches)]);
+                    }
+                }
+            }
+            Op::Saga { does, fails } => {
+                put(does.clone());
+                for does in smaller(does) {
+                    let fails = *fails;
+                    put(vec![Op::Saga { does, fails }]);
+                }
+            }
+            Op::Nested {
+                program,
+                delay,
+                within,
+            } => {
+                for program in smaller(program) {
+                    put(vec![Op::Nested {
+                        program,
+                        delay: *delay,
+                        within: *within,
+                    }]);
+                }
+            }
+            Op::Again(program) => {
+                put(program.clone());
+                smaller(program)
+                    .into_iter()
+                    .for_each(|less| put(vec![Op::Again(less)]));
+            }
+            _ => {}
+        }
+    }
+    all
+}

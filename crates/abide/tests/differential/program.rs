@@ -1,0 +1,248 @@
+//! The one workflow that does whatever its input says.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use abide::*;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::plan::{Op, Program};
+
+pub const SIGNALS: [Signal<u32>; 3] = [Signal::new("a"), Signal::new("b"), Signal::new("c")];
+/// Raises the level by so much; what is above 100 is refused.
+pub const RAISE: Update<u32, u32> = Update::new("raise");
+pub const RUN: Flow<Program, Value> = Flow::new("random").messages(|| {
+    let [a, b, c] = SIGNALS;
+    Messages::new().signal(a).signal(b).signal(c).update(RAISE)
+});
+pub const JOB: Job<u32, u32> = Job::new("job");
+
+/// The code of [`JOB`].
+pub async fn job(input: u32) -> Result<u32, BoxError> {
+    if input % 5 == 4 {
+        return Err(format!("{input} is too much").into());
+    }
+    Ok(input * 10)
+}
+
+/// How often the code of steps ran.
+#[derive(Clone, Default)]
+pub struct Runs(Arc<AtomicU64>);
+
+impl Runs {
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The code of [`RUN`].
+pub fn code(runs: &Runs) -> impl WorkflowCode<Program, Value> + Clone {
+    let runs = runs.clone();
+    move |wf: Workflow, program: Program| {
+        let runs = runs.clone();
+        async move {
+            let level = wf.state(0);
+            wf.on_update(RAISE, {
+                let level = level.clone();
+                move |by: u32| {
+                    level.update(|level| *level += by);
+                    if by > 100 {
+                        return Err("too much".into());
+                    }
+                    Ok(level.get())
+                }
+            });
+            let actor = Actor { wf, level, runs };
+            let told = actor.play(&program).await?;
+            Ok(json!({"told": told, "level": actor.level.get()}))
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Actor {
+    wf: Workflow,
+    level: State<u32>,
+    runs: Runs,
+}
+
+type Told = Result<Vec<Value>, BoxError>;
+
+impl Actor {
+    /// Does one thing after the other, and tells what each came to. What fails is told as well, and does no harm; but a
+    /// cancellation is the end.
+    fn play<'a>(&'a self, program: &'a [Op]) -> BoxFuture<'a, Told> {
+        Box::pin(async move {
+            let mut told = Vec::new();
+            for op in program {
+                told.push(self.act(op).await?);
+            }
+            Ok(told)
+        })
+    }
+
+    async fn act(&self, op: &Op) -> Result<Value, BoxError> {
+        let wf = &self.wf;
+        Ok(match op {
+            Op::Step {
+                name,
+                fails,
+                tries,
+                again,
+            } => {
+                let step = wf.step_with(format!("step {name}"), |attempt: Attempt| async move {
+                    self.runs.0.fetch_add(1, Ordering::SeqCst);
+                    if attempt.number() < *fails {
+                        return Err(format!("attempt {} fails", attempt.number()));
+                    }
+                    Ok(name * 10 + attempt.number())
+                });
+                let retry = Retry::every(millis(*again)).attempts(*tries);
+                told(step.retry(retry).await)?
+            }
+            Op::Slow(yields) => {
+                let step = wf.step("slow", || async move {
+                    for _ in 0..*yields {
+                        tokio::task::yield_now().await;
+                    }
+                    Ok::<_, BoxError>(*yields)
+                });
+                told(step.await)?
+            }
+            Op::Signal { name, within } => {
+                let wait = wf.signal(SIGNALS[*name as usize]);
+                match within {
+                    Some(time) => told(wait.timeout(millis(*time)).await)?,
+                    None => told(wait.await)?,
+                }
+            }
+            Op::Sleep(time) => told(wf.sleep(millis(*time)).await)?,
+            Op::SleepUntil(time) => told(wf.sleep_until(wf.now() + millis(*time)).await)?,
+            Op::Job {
+                input,
+                delay,
+                within,
+            } => {
+                let child = wf.child(spec(JOB, *input).delay(millis(*delay)));
+                match within {
+                    Some(time) => told(child.timeout(millis(*time)).await)?,
+                    None => told(child.await)?,
+                }
+            }
+            Op::Jobs {
+                delays,
+                at_least,
+                within,
+            } => {
+                let jobs = delays.iter().zip(0..);
+                let jobs = jobs.map(|(delay, input)| spec(JOB, input).delay(millis(*delay)));
+                let mut children = wf.children(jobs);
+                if let Some(count) = at_least {
+                    children = children.at_least(*count);
+                }
+                match within {
+                    Some(time) => match children.timeout(millis(*time)).await {
+                        Ok(Some(ended)) => all_told(ended)?,
+                        other => told(other.map(|_| "in vain"))?,
+                    },
+                    None => match children.await {
+                        Ok(ended) => all_told(ended)?,
+                        other => told(other.map(|_| ()))?,
+                    },
+                }
+            }
+            Op::Nested {
+                program,
+                delay,
+                within,
+            } => {
+                let child = wf.child(spec(RUN, program.clone()).delay(millis(*delay)));
+                match within {
+                    Some(time) => told(child.timeout(millis(*time)).await)?,
+                    None => told(child.await)?,
+                }
+            }
+            Op::Condition { level, within } => {
+                let wait = wf.condition("level", || self.level.get() >= *level);
+                match within {
+                    Some(time) => told(wait.timeout(millis(*time)).await)?,
+                    None => told(wait.await)?,
+                }
+            }
+            Op::Raise => json!(self.level.update(|level| {
+                *level += 1;
+                *level
+            })),
+            Op::All(branches) => {
+                let branches = branches.iter().map(|branch| self.play(branch));
+                let all = wf.all(branches.collect::<Vec<_>>()).await;
+                json!(all.into_iter().collect::<Result<Vec<_>, _>>()?)
+            }
+            Op::Select(branches) => {
+                let branches = branches.iter().map(|branch| self.play(branch));
+                let (place, first) = wf.select(branches.collect::<Vec<_>>()).await;
+                json!([place, first?])
+            }
+            Op::Now => {
+                wf.now();
+                json!("now")
+            }
+            Op::Random => {
+                wf.random();
+                json!("random")
+            }
+            Op::Uuid => json!(wf.uuid().len()),
+            Op::SideEffect(value) => json!(wf.side_effect("value", || *value).await),
+            Op::Version(change) => json!(wf.version(&format!("change {change}"), 0..=*change)),
+            Op::Saga { does, fails } => {
+                let undone = Arc::new(Mutex::new(Vec::new()));
+                let saga = wf.saga(async |saga: Saga| {
+                    let mut told = Vec::new();
+                    for (op, place) in does.iter().zip(0_u32..) {
+                        told.push(Box::pin(self.act(op)).await?);
+                        let (runs, undone) = (self.runs.clone(), undone.clone());
+                        saga.undo(format!("undo {place}"), move || {
+                            runs.0.fetch_add(1, Ordering::SeqCst);
+                            undone.lock().unwrap().push(place);
+                            async { Ok::<_, BoxError>(()) }
+                        });
+                    }
+                    match fails {
+                        true => Err("the saga fails".into()),
+                        false => Ok(told),
+                    }
+                });
+                match saga.await {
+                    Err(error) if wf.cancelled().is_some() => return Err(error),
+                    Err(error) => json!(error.to_string()),
+                    Ok(told) => json!(told),
+                }
+            }
+            Op::Again(program) => return wf.continue_as_new(program),
+            Op::Fail => return Err("it fails".into()),
+        })
+    }
+}
+
+/// What an operation came to; a cancellation is passed on.
+fn told<T: serde::Serialize>(came_to: Result<T, OperationError>) -> Result<Value, BoxError> {
+    match came_to {
+        Ok(value) => Ok(json!(value)),
+        Err(error) if error.is_cancelled() => Err(error.into()),
+        Err(OperationError::Child { status, error, .. }) => {
+            Ok(json!({"child": status, "error": error}))
+        }
+        Err(error) => Ok(json!(error.to_string())),
+    }
+}
+
+fn all_told<T: serde::Serialize>(ended: Vec<Result<T, OperationError>>) -> Result<Value, BoxError> {
+    let ended: Result<Vec<Value>, BoxError> = ended.into_iter().map(told).collect();
+    Ok(json!(ended?))
+}
+
+pub fn millis(time: u32) -> Duration {
+    Duration::from_millis(u64::from(time))
+}

@@ -1,0 +1,94 @@
+//! REPLAY: a workflow with a long history goes on on a worker that knows nothing of it.
+
+use std::time::{Duration, Instant};
+
+use abide::testing::replays;
+use abide::{Abide, Handle, Status};
+use tokio::sync::mpsc;
+
+use super::{LOOK, PATIENCE, set};
+use crate::Result;
+use crate::flows::{LONG, long};
+use crate::machines::GO;
+use crate::site::Site;
+use crate::table::{Floor, Measured};
+
+/// How many operations are recorded.
+const OPERATIONS: u32 = 10_000;
+/// What is allowed, in milliseconds.
+const ALLOWED: f64 = 300.0;
+
+/// Replays the history that was read already.
+pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
+    let abide = Abide::open(&site.fresh().await?).await?;
+    let parked = parked(&abide).await?;
+    let history = abide.export(parked.id()).await?.ok_or("it is gone")?;
+    let mut times = Vec::new();
+    for _ in 0..=rounds {
+        let begun = Instant::now();
+        replays(LONG, long(|| ()), &history)?;
+        times.push(begun.elapsed());
+    }
+    abide.close().await;
+    measured(times)
+}
+
+/// Lets an engine that has just started go on with it: from the signal to the step that follows.
+pub async fn stored(site: &Site, rounds: usize) -> Result<Measured> {
+    let abide = Abide::open(&site.fresh().await?).await?;
+    let parked = parked(&abide).await?;
+    let mut times = Vec::new();
+    for _ in 0..=rounds {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let code = long(move || {
+            let _ = tell.send(());
+        });
+        let engine = set(abide.engine()).workflow(LONG, code).start().await?;
+        let begun = Instant::now();
+        abide.signal(parked.id(), GO, &1).await?;
+        told.recv().await.ok_or("nobody is there to tell")?;
+        times.push(begun.elapsed());
+        until_it_waits(&abide, &parked).await?;
+        engine.shutdown().await;
+    }
+    abide.close().await;
+    measured(times)
+}
+
+/// A run whose steps were all recorded, and that waits.
+async fn parked(abide: &Abide) -> Result<Handle<()>> {
+    let engine = set(abide.engine()).workflow(LONG, long(|| ()));
+    let engine = engine.start().await?;
+    let run = abide.start(LONG, OPERATIONS).await?;
+    until_it_waits(abide, &run).await?;
+    engine.shutdown().await;
+    Ok(run)
+}
+
+async fn until_it_waits(abide: &Abide, run: &Handle<()>) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match abide.get(run.id()).await? {
+            Some(found) if found.status == Status::AwaitingSignal => return Ok(()),
+            _ if begun.elapsed() < PATIENCE => tokio::time::sleep(LOOK).await,
+            found => return Err(format!("the workflow hangs: {found:?}").into()),
+        }
+    }
+}
+
+/// The time in the middle, without the first, which is to warm up.
+fn measured(times: Vec<Duration>) -> Result<Measured> {
+    let mut times: Vec<Duration> = times.into_iter().skip(1).collect();
+    for (number, took) in times.iter().enumerate() {
+        eprintln!("  round {}: {took:.1?}", number + 1);
+    }
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).ok_or("no round was measured")?;
+    Ok(Measured::Figures {
+        ours: middle.as_secs_f64() * 1_000.0,
+        limit: ALLOWED,
+        unit: "ms",
+        sync_ms: None,
+        floor: Floor::AtMost(1.0),
+    })
+}

@@ -1,0 +1,130 @@
+//! What turns of a workflow's code come to, rolled by dice.
+
+use std::time::Duration;
+
+use abide_core::model::{
+    Answered, Blocked, Brood, CommandId, Json, Name, Opened, Operation, OperationKind, Outcome,
+    Park, Signature, Start, Taken, Then, Timestamp, Unended, WorkflowTurn,
+};
+
+use super::build::name;
+use super::dice::Dice;
+use super::roll::SIGNALS;
+
+/// The machine that is a workflow.
+pub const WORKFLOW: &str = "w";
+
+/// What a worker knows of the workflow whose turn it is.
+#[derive(Clone, Debug, Default)]
+pub struct Knows {
+    /// The signals that it can take.
+    pub signals: Vec<(CommandId, Name)>,
+    /// The updates and cancellations that it can answer.
+    pub updates: Vec<CommandId>,
+    /// How many of its children had not ended when it looked.
+    pub children: u32,
+}
+
+impl Dice {
+    /// A turn, in which that operation is begun; it starts nobody if there is `room` for none.
+    pub fn some_turn(
+        &mut self,
+        knows: &Knows,
+        operation: u32,
+        now: Timestamp,
+        room: bool,
+    ) -> Outcome {
+        let mut takes = Vec::new();
+        for (id, name) in &knows.signals {
+            if self.chance(60) {
+                takes.push(Taken {
+                    id: *id,
+                    name: name.clone(),
+                });
+            }
+        }
+        let mut updates = Vec::new();
+        for update_id in &knows.updates {
+            if self.chance(85) {
+                updates.push(Answered {
+                    update_id: *update_id,
+                    result: Json::of(&self.below(9)).unwrap(),
+                    error: self.chance(20).then(|| "not now".to_owned()),
+                });
+            }
+        }
+        let broods = match room && self.chance(30) {
+            true => self.between(1, 2),
+            false => 0,
+        };
+        let opened = Operation::Opened(Opened {
+            operation,
+            signature: Signature::of(OperationKind::Now),
+            deadline: None,
+        });
+        Outcome::Workflow(Box::new(WorkflowTurn {
+            operations: vec![opened],
+            takes,
+            updates,
+            children: (1..=broods).map(|at| self.some_brood(at as u32)).collect(),
+            then: self.some_then(knows, now),
+        }))
+    }
+
+    fn some_brood(&mut self, operation: u32) -> Brood {
+        let count = self.below(4);
+        let starts: Vec<Start> = (0..count).map(|_| self.some_start()).collect();
+        Brood {
+            operation,
+            needed: self.below(count + 1) as u32,
+            starts,
+        }
+    }
+
+    fn some_then(&mut self, knows: &Knows, now: Timestamp) -> Then {
+        let result = Json::of(&self.below(1000)).unwrap();
+        let reason = "no".to_owned();
+        match self.below(100) {
+            0..22 => Then::GoOn {
+                running: self.chance(40),
+            },
+            22..70 => Then::Park(self.some_park(knows, now)),
+            70..78 => Then::Done { result },
+            78..82 => Then::Stop { reason },
+            82..86 => Then::Cancelled { reason },
+            86..92 => Then::ContinueAsNew {
+                state: result,
+                version: self.chance(20).then_some(1),
+            },
+            _ => Then::Block(Blocked {
+                operation: 1,
+                recorded: "a sleep".to_owned(),
+                asked: "a step".to_owned(),
+                cure: "deploy the code that fits".to_owned(),
+            }),
+        }
+    }
+
+    /// What it waits for; now and then that is nothing, and it is refused.
+    fn some_park(&mut self, knows: &Knows, now: Timestamp) -> Park {
+        let count = *self.pick(&[0, 0, 1, 1, 2, 3]);
+        let keys = self.below(3);
+        let seen = knows.children;
+        let joins = seen > 0 && self.chance(50);
+        Park {
+            // Small, so that it waits for the same again.
+            operation: self.between(1, 3) as u32,
+            signals: SIGNALS.map(name).into_iter().take(count).collect(),
+            conditions: self
+                .chance(20)
+                .then(|| SIGNALS.map(name).into_iter().take(keys).collect()),
+            until: self
+                .chance(55)
+                .then(|| now + Duration::from_millis(self.below(30_000) as u64)),
+            children: joins.then(|| Unended {
+                seen,
+                needed: self.between(1, seen as usize) as u32,
+            }),
+        }
+    }
+}
