@@ -187,8 +187,15 @@ impl Live {
             let missed = |returned: &Result<Json, Fault>| {
                 matches!(returned, Err(fault) if fault.kind() == FaultKind::Panic && barren::is_missed(&fault.to_string()))
             };
-            if spawned || returned.as_ref().is_some_and(missed) {
+            let misused = spawned || returned.as_ref().is_some_and(missed);
+            if misused {
                 self.code = None;
+                if spawned {
+                    self.journal.pages().misused(
+                        "spawns a task".into(),
+                        "do several things at once with `wf.all`, and put everything else into `wf.step`",
+                    );
+                }
                 self.awaits_what_is_not_durable();
                 return self.blocked_or(Stand::Waits);
             }
@@ -210,7 +217,7 @@ impl Live {
     }
 
     /// The code waits: for something that can come, or for something that nobody here can bring it.
-    fn waits(&self) -> Stand {
+    pub fn waits(&self) -> Stand {
         let durable = |open: &super::journal::Open| !matches!(open.waits_for, WaitsFor::Branches);
         let waits = self.journal.pages().open.values().any(durable);
         if self.journal.bell.was_rung_from_outside() || !waits {

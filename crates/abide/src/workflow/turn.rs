@@ -60,9 +60,13 @@ impl<'t> Turn<'t> {
 
     /// Runs the code as far as it goes; what follows then.
     pub async fn take(&mut self, live: &mut Live) -> Result<Then, Blocked> {
+        // It has been polled, and polling it again without news might bring on what no history tells of. Steps that run
+        // are to know who waits for them, though.
+        let mut polled = !live.runs_steps();
         loop {
             let stand = match live.returned.take() {
                 Some(returned) => Stand::Returned(returned),
+                None if std::mem::take(&mut polled) => live.waits(),
                 None => poll_fn(|cx| Poll::Ready(live.poll(cx.waker()))).await,
             };
             match stand {

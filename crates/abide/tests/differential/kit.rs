@@ -261,3 +261,30 @@ async fn a_random_workflow_comes_to_the_same_however_often_its_worker_dies() {
         "too many never end: {ended}"
     );
 }
+
+// A branch that makes a condition true after it was looked at: nothing else comes that would let it be looked at again.
+#[tokio::test]
+async fn a_condition_that_another_branch_makes_true_is_seen_at_once() {
+    use super::plan::Op;
+    let step = Op::Step {
+        name: 1,
+        fails: 0,
+        tries: 1,
+        again: 1,
+    };
+    let condition = Op::Condition {
+        level: 2,
+        within: None,
+    };
+    let program = vec![Op::All(vec![
+        vec![condition],
+        vec![Op::Raise, step, Op::Raise],
+    ])];
+    let runs = Runs::default();
+    let kit = Kit::builder().workflow(RUN, code(&runs)).build();
+    let kit = kit.await.unwrap();
+    let run = kit.start(RUN, program).await.unwrap();
+    kit.settle().await;
+    kit.assert_status(&run, Status::Done).await;
+    check_replays(&kit, &runs).await;
+}

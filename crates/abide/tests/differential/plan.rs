@@ -97,7 +97,7 @@ impl Scope {
     /// For a clock that goes on while things are done: nothing that is decided by who is first.
     pub const REAL: Self = Self {
         depth: 2,
-        time: 3,
+        time: 20,
         beside: false,
         signalled: true,
         races: false,
@@ -169,7 +169,7 @@ fn op(dice: &mut Dice, scope: Scope) -> Op {
                 delay: time(dice, scope),
                 within: within(dice, scope, false),
             },
-            12 | 13 => Op::Condition {
+            12 | 13 if scope.races || scope.signalled => Op::Condition {
                 level: dice.between(1, 4),
                 within: within(dice, scope, !scope.signalled),
             },

@@ -171,10 +171,10 @@ impl Actor {
                     None => told(wait.await)?,
                 }
             }
-            Op::Raise => json!(self.level.update(|level| {
-                *level += 1;
-                *level
-            })),
+            Op::Raise => {
+                self.level.update(|level| *level += 1);
+                json!("raised")
+            }
             Op::All(branches) => {
                 let branches = branches.iter().map(|branch| self.play(branch));
                 let all = wf.all(branches.collect::<Vec<_>>()).await;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 #[derive(Debug, PartialEq)]
 pub struct Told {
     pub machine: String,
+    pub input: Value,
     pub status: Status,
     pub result: Option<Value>,
     pub error: Option<String>,
@@ -45,6 +46,7 @@ pub async fn told(abide: &Abide, times: bool, keeps: impl Fn(&Entry) -> bool) ->
         let history = history.map(|entry| names.told(entry)).collect();
         all.push(Told {
             machine: instance.machine.to_string(),
+            input: instance.state.to().unwrap(),
             status: instance.status,
             result: instance.result.map(|result| result.to().unwrap()),
             error: instance.last_error,

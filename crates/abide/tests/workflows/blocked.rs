@@ -77,8 +77,8 @@ const CHANGES: &[Change] = &[
         code!(wf { wf.select(vec![wf.step("a", || async { ok(1) })]).await.0 }), "all", "select"),
     ("group-removed", code!(wf { wf.all(vec![wf.step("a", || async { ok(1) })]).await.len() }),
         code!(wf { wf.step("a", || async { ok(1) }).await? }), "all", r#"step "a""#),
-    ("swapped", code!(wf { wf.all((wf.step("a", || async { ok(1) }), wf.step("b", || async { ok(1) }))).await; 1 }),
-        code!(wf { wf.all((wf.step("b", || async { ok(1) }), wf.step("a", || async { ok(1) }))).await; 1 }), r#"step "a""#, r#"step "b""#),
+    ("swapped", code!(wf { wf.all((wf.step("a", || async { ok(1) }), wf.step("b", || async { ok(1) }))).await.0?; 1 }),
+        code!(wf { wf.all((wf.step("b", || async { ok(1) }), wf.step("a", || async { ok(1) }))).await.0?; 1 }), r#"step "a""#, r#"step "b""#),
 ];
 
 const fn flow(name: &'static str) -> Flow<Value, Value> {
@@ -119,10 +119,10 @@ on_every_store! {
             let why = blocked(&lab, run.id()).await;
             let (before, after) = why.split_once(", and the code asks for ").unwrap();
             assert!(before.contains(recorded), "{name}: {why}");
-            assert!(after.starts_with(asked), "{name}: {why}");
+            assert!(after.contains(asked), "{name}: {why}");
             assert!(after.contains("wf.version"), "the cure: {why}");
             // What came is not lost.
-            let sent = lab.commands(run.id(), None, 10).await.unwrap().commands;
+            let sent = lab.commands(run.id(), None, 10).await.unwrap().items;
             assert_eq!(sent[0].status, CommandStatus::Received, "{name}");
             // Code that does not fit, again.
             assert!(lab.repair(run.id()).await.unwrap(), "{name}");
@@ -189,8 +189,8 @@ on_every_store! {
         lab.signal("it", GO, &1).await.unwrap();
         blocked(&lab, run.id()).await;
         // Nothing wakes it, and nothing is refused.
-        lab.signal("it", GO, &2).await.unwrap();
         let asked = lab.update("it", SET, &5).accepted().await.unwrap();
+        lab.signal("it", GO, &2).await.unwrap();
         tokio::time::sleep(millis(50)).await;
         let row = lab.now(run.id()).await;
         assert_eq!((row.status, row.due_at), (Status::Scheduled, None));

@@ -43,7 +43,7 @@ on_every_store! {
                 "effect" => Ok(json!(wf.side_effect("large", || large(600)).await)),
                 "names" => {
                     let waits = (0..4).map(|n| wf.signal::<u32>(format!("name {n}"))).collect::<Vec<_>>();
-                    wf.select(waits).await;
+                    wf.select(waits).await.1?;
                     Ok(json!(null))
                 }
                 "child" => Ok(wf.child(spec(KID, json!(large(1_100)))).await?),

@@ -74,18 +74,36 @@ const IN_STEPS: &[Misuse] = &[
         let _ = wf.step("outer", code).await;
         ok(json!(1))
     }), &["asks for random inside step \"outer\""]),
-    ("in-another-task", |wf, _| Box::pin(async move {
-        let (other, (done, wait)) = (wf.clone(), tokio::sync::oneshot::channel::<()>());
-        tokio::spawn(async move {
-            let slept = tokio::time::timeout(millis(10), other.sleep(millis(1))).await;
-            drop(done);
-            slept
-        });
-        let wait = &tokio::sync::Mutex::new(wait);
-        let waits = || async move { let _ = (&mut *wait.lock().await).await; ok(1) };
-        wf.step("wait for it", waits).await?;
+    ("in-a-task-of-a-step", |wf, _| Box::pin(async move {
+        let wf = &wf;
+        wf.step("outer", || async move {
+            let (other, step) = (wf.clone(), wf.clone());
+            let task = tokio::spawn(async move {
+                tokio::time::sleep(millis(10)).await;
+                // Waits in vain, and gives up.
+                tokio::time::timeout(millis(10), other.sleep(millis(1))).await.is_err()
+            });
+            drop(step);
+            ok(task.await?)
+        }).await?;
         ok(json!(1))
     }), &["asks for sleep in another task"]),
+    ("in-a-thread", |wf, _| Box::pin(async move {
+        let other = wf.clone();
+        std::thread::spawn(move || other.now()).join().map_err(|_| "no thread")?;
+        Ok(json!(wf.step("a", || async { ok(1) }).await?))
+    }), &["asks for now in another task"]),
+    ("in-a-task", |wf, _| Box::pin(async move {
+        let other = wf.clone();
+        let task = tokio::spawn(async move { other.sleep(millis(1)).await });
+        task.await??;
+        ok(json!(1))
+    }), &["spawns a task", "`wf.all`"]),
+    ("in-a-task-on-its-own", |wf, _| Box::pin(async move {
+        let other = wf.clone();
+        tokio::spawn(async move { other.sleep(millis(1)).await });
+        Ok(json!(wf.signal(GO).await?))
+    }), &["spawns a task"]),
 ];
 
 /// What is awaited that is no durable operation.
@@ -104,7 +122,7 @@ const BARE: &[Misuse] = &[
     }), &["no durable operation"]),
     ("bare-task", |_, _| Box::pin(async move {
         ok(json!(tokio::spawn(async { tokio::time::sleep(millis(5)).await; 1 }).await?))
-    }), &["no durable operation"]),
+    }), &["spawns a task", "`wf.step`"]),
     ("bare-after-step", |wf, _| Box::pin(async move {
         wf.step("a", || async { ok(1) }).await?;
         tokio::time::sleep(millis(10)).await;
@@ -193,6 +211,26 @@ on_every_store! {
         const TIMEOUT: Code = |wf, _| Box::pin(async move {
             Ok(json!(tokio::time::timeout(millis(20), wf.signal(GO)).await??))
         });
+        const YIELD: Code = |wf, _| Box::pin(async move {
+            let late = async {
+                tokio::task::yield_now().await;
+                wf.step("late", || async { ok(1) }).await
+            };
+            let (go, late) = wf.all((wf.signal(GO), late)).await;
+            Ok(json!([go?, late?]))
+        });
+        const THREAD: Code = |wf, _| Box::pin(async move {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            std::thread::spawn(move || {
+                std::thread::sleep(millis(50));
+                tell.send(1)
+            });
+            let slow = wf.step("slow", || async { tokio::time::sleep(millis(500)).await; ok(1) });
+            match wf.select((slow, wf.signal(GO), told)).await {
+                abide::OneOf::Third(told) => Ok(json!(told?)),
+                _ => ok(json!("something else")),
+            }
+        });
         const SELECT: Code = |wf, _| Box::pin(async move {
             match wf.select((wf.signal(GO), tokio::time::sleep(millis(20)))).await {
                 abide::OneOf::First(go) => Ok(json!(go?)),
@@ -201,8 +239,9 @@ on_every_store! {
         });
         for kept in [0, 100] {
             let engine = lab.engine().workflow(flow("sleep"), SLEEP).workflow(flow("timeout"), TIMEOUT);
-            let engine = engine.workflow(flow("select"), SELECT).workflows_kept(kept).start().await.unwrap();
-            for name in ["sleep", "timeout", "select"] {
+            let engine = engine.workflow(flow("select"), SELECT).workflow(flow("yield"), YIELD);
+            let engine = engine.workflow(flow("thread"), THREAD).workflows_kept(kept).start().await.unwrap();
+            for name in ["sleep", "timeout", "select", "yield", "thread"] {
                 let run = lab.start(flow(name), json!(null)).await.unwrap();
                 let why = blocked(&lab, run.id()).await;
                 assert!(why.contains("no durable operation") && why.contains("`wf.sleep`"), "{name}: {why}");

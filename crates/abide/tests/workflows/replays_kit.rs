@@ -168,7 +168,8 @@ async fn runs_that_were_blocked_or_cancelled_replay_too() {
         kit.settle().await;
         let cancel = kit.cancel(run.id(), "never mind");
         if force { cancel.force().await.unwrap() } else { cancel.await.unwrap() };
-        kit.settle().await;
+        // The code cleans up, for an hour.
+        kit.advance(hours(2)).await;
         let run = kit.export(run.id()).await.unwrap().unwrap();
         assert_eq!(run.status, Status::Cancelled, "force: {force}");
         assert_eq!(replays(RUN, CODE, &run), Ok(()), "force: {force}");

@@ -182,7 +182,7 @@ async fn each_of_several_steps_is_tried_again_at_its_own_time_and_a_signal_haste
         assert_eq!((seen(), due().await), ([1, 2], Some(begun + minutes(6))));
         kit.advance(minutes(3)).await;
         assert_eq!((seen(), due().await), ([1, 3], Some(begun + minutes(10))));
-        kit.advance(minutes(10)).await;
+        kit.advance(minutes(15)).await;
         assert_eq!(seen(), [3, 3]);
         kit.assert_done(&run, &json!([0, 1, 5])).await;
     }
@@ -200,7 +200,7 @@ on_every_store! {
                     if tries.fetch_add(1, Ordering::SeqCst) < 2 {
                         std::future::pending::<()>().await;
                     }
-                    ok("quick")
+                    ok("quick".to_owned())
                 });
                 let slow = slow.time_limit(millis(50)).retry(Retry::every(millis(1)).attempts(3));
                 Ok(json!(slow.await?))

@@ -127,7 +127,8 @@ on_every_store! {
                 matches!(&entry.what, Happening::SignalApplied { name, .. } if name.as_str() == "other")
             });
             assert_eq!(applied.count(), 1);
-            let record = lab.command(other.id()).await.unwrap().unwrap();
+            let records = lab.commands(run.id(), None, 10).await.unwrap().items;
+            let record = records.iter().find(|record| record.id == other.id()).unwrap();
             assert_eq!(record.status, CommandStatus::Applied);
             engine.shutdown().await;
         }
@@ -184,7 +185,7 @@ on_every_store! {
                     OneOf::Second(go) => json!(go?),
                     _ => json!("step"),
                 };
-                let quick = wf.step("quick", || async { ok("quick") });
+                let quick = wf.step("quick", || async { ok("quick".to_owned()) });
                 let first = match wf.select((slow("slow three"), quick)).await {
                     OneOf::Second(quick) => quick?,
                     _ => "slow".to_owned(),

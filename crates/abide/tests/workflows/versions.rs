@@ -12,9 +12,9 @@ const GO: Signal<u32> = Signal::new("go");
 /// The code before the change.
 const OLD: Code = |wf, _| {
     Box::pin(async move {
-        let a = wf.step("a", || async { ok("a") }).await?;
+        let a = wf.step("a", || async { ok("a".to_owned()) }).await?;
         wf.signal(GO).await?;
-        let b = wf.step("b", || async { ok("b") }).await?;
+        let b = wf.step("b", || async { ok("b".to_owned()) }).await?;
         wf.signal(GO).await?;
         Ok(json!([a, b]))
     })
@@ -25,13 +25,13 @@ const NEW: Code = |wf, _| {
     Box::pin(async move {
         let mut all = Vec::new();
         if wf.version("greet", 0..=1) >= 1 {
-            all.push(wf.step("greet", || async { ok("hello") }).await?);
+            all.push(wf.step("greet", || async { ok("hello".to_owned()) }).await?);
         }
-        all.push(wf.step("a", || async { ok("a") }).await?);
+        all.push(wf.step("a", || async { ok("a".to_owned()) }).await?);
         wf.signal(GO).await?;
         match wf.version("other b", 0..=1) {
-            0 => all.push(wf.step("b", || async { ok("b") }).await?),
-            _ => all.push(wf.step("c", || async { ok("c") }).await?),
+            0 => all.push(wf.step("b", || async { ok("b".to_owned()) }).await?),
+            _ => all.push(wf.step("c", || async { ok("c".to_owned()) }).await?),
         }
         wf.signal(GO).await?;
         Ok(json!(all))
