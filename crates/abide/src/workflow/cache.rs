@@ -108,8 +108,6 @@ impl Kept {
         used.sort_unstable();
         let count = used.len().div_ceil(8);
         let oldest = used.into_iter().take(count);
-        oldest
-            .filter_map(|(_, id)| self.remove(id))
-            .collect()
+        oldest.filter_map(|(_, id)| self.remove(id)).collect()
     }
 }

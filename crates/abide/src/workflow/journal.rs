@@ -1,12 +1,13 @@
 //! What a workflow's code has asked for, and what has come of it: shared by the code and by the one who runs it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use abide_core::model::{
-    Answered, Blocked, Brood, Command, Completed, Ending, InstanceId, Json, Key, Name, Opened,
-    Operation, OperationKind, Signature, Start, Taken, Timestamp,
+    Answered, Blocked, Brood, Command, Completed, Ending, InstanceId, Json, Key, Limits, Name,
+    Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
 };
 use abide_kernel::Clock;
 
@@ -18,12 +19,7 @@ pub(super) struct About {
     pub id: InstanceId,
     pub key: Option<Key>,
     pub clock: Arc<dyn Clock>,
-    /// How large a result may be.
-    pub result_bytes: usize,
-    /// How large the answer to an update may be.
-    pub payload_bytes: usize,
-    /// After how many events the code is told to continue as new.
-    pub long_history: usize,
+    pub limits: Arc<Limits>,
 }
 
 /// What the code has asked for, and what has come of it.
@@ -52,7 +48,7 @@ pub(super) struct Pages {
     /// Steps whose code has ended, and how.
     pub ran: VecDeque<(u32, Ran)>,
     /// The step, or the handler, whose code runs now.
-    pub within: Option<String>,
+    pub within: Option<Within>,
     /// Why the code cannot go on.
     pub trouble: Option<Blocked>,
     pub updates: HashMap<Name, Handler>,
@@ -71,6 +67,21 @@ pub(super) struct Pages {
     /// How many events the history has.
     pub events: usize,
     long_since: Option<u32>,
+}
+
+/// What code runs that must not ask for anything; put into words only when it does.
+pub(super) enum Within {
+    Step(Name),
+    Other(String),
+}
+
+impl Display for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(name) => write!(f, "step {:?}", name.as_str()),
+            Self::Other(words) => f.write_str(words),
+        }
+    }
 }
 
 /// What has happened and is not committed.
@@ -176,10 +187,10 @@ impl Journal {
             starts,
         } = request;
         let mut pages = self.pages();
-        if !self.may_ask(&mut pages, &signature.to_string()) {
+        if !self.may_ask(&mut pages, &signature) {
             return None;
         }
-        let number = pages.next_number(&signature.to_string())?;
+        let number = pages.next_number(&signature)?;
         let mut opened = Opened {
             operation: number,
             signature,
@@ -332,7 +343,7 @@ impl Journal {
                 return make();
             }
             // The time and the like ask for nothing; a side effect must not (rule 12.5).
-            pages.within = Some(asked);
+            pages.within = Some(Within::Other(asked));
             number
         };
         // Outside the lock: this may be the user's code.
@@ -383,7 +394,7 @@ impl Journal {
         let mut pages = self.pages();
         let after = pages.number;
         let events = pages.events + pages.fresh.operations.len();
-        let is_long = events >= self.about.long_history && !pages.is_replaying();
+        let is_long = events >= self.about.limits.history_events && !pages.is_replaying();
         if pages.long_since.is_none() && is_long {
             tracing::warn!(instance = %self.about.id, events, "continue_as_new_recommended: the history has grown long");
             pages.long_since = Some(after);
@@ -394,7 +405,7 @@ impl Journal {
     }
 
     /// Whether the code may ask for something here and now (rule 12.5).
-    fn may_ask(&self, pages: &mut Pages, asked: &str) -> bool {
+    fn may_ask(&self, pages: &mut Pages, asked: &dyn Display) -> bool {
         if pages.trouble.is_some() {
             return false;
         }
@@ -417,7 +428,7 @@ fn number(value: u32) -> Json {
 
 impl Pages {
     /// The number of the operation that is begun now; none when there is no more room for one.
-    fn next_number(&mut self, asked: &str) -> Option<u32> {
+    fn next_number(&mut self, asked: &dyn Display) -> Option<u32> {
         // The number is that of a barrier as well, which is signed in the databases.
         if self.number >= i32::MAX.unsigned_abs() {
             self.misused(

@@ -12,7 +12,7 @@ use abide_core::rules::inbox::reason_of;
 use futures_util::future::BoxFuture;
 
 use super::barren;
-use super::journal::{Brought, Fresh, Handler, Journal, Ran, StepState, WaitsFor};
+use super::journal::{Brought, Fresh, Handler, Journal, Ran, StepState, WaitsFor, Within};
 use super::recorded::{came_to, named};
 use crate::BoxError;
 use crate::machine::{Fault, FaultKind};
@@ -30,6 +30,8 @@ pub(super) struct Live {
     pub mail: Vec<Command>,
     /// How many of its children had not ended when it was last looked.
     pub children_seen: u32,
+    /// Whether others may have ended before that, and it was not looked which.
+    pub look_at_children: bool,
 }
 
 /// Where the code stands when nothing more can be done without the world.
@@ -51,6 +53,7 @@ impl Live {
             returned: None,
             mail: Vec::new(),
             children_seen: 0,
+            look_at_children: false,
         }
     }
 
@@ -184,11 +187,13 @@ impl Live {
                 Ok(Poll::Ready(returned)) => Some(returned.map_err(Fault::error)),
                 Err(panic) => Some(Err(Fault::panic(&*panic))),
             };
-            let missed = |returned: &Result<Json, Fault>| {
-                matches!(returned, Err(fault) if fault.kind() == FaultKind::Panic && barren::is_missed(&fault.to_string()))
+            let missed = match &returned {
+                Some(Err(fault)) if fault.kind() == FaultKind::Panic => {
+                    barren::is_missed(&fault.to_string())
+                }
+                _ => false,
             };
-            let misused = spawned || returned.as_ref().is_some_and(missed);
-            if misused {
+            if spawned || missed {
                 self.code = None;
                 if spawned {
                     self.journal.pages().misused(
@@ -415,7 +420,7 @@ impl Live {
                     arguments: Some(message.arguments.clone()),
                     ..came_to(None, OperationKind::Update, Json::null())
                 };
-                let most = self.journal.about.payload_bytes;
+                let most = self.journal.about.limits.payload_bytes;
                 let Some(handled) = self.handle(&completed, &message.arguments, most) else {
                     return false;
                 };
@@ -494,10 +499,11 @@ impl Live {
     }
 
     fn call(&self, handler: &mut Handler, within: &str, arguments: &Json) -> Result<Json, String> {
-        self.journal.pages().within = Some(within.to_owned());
+        self.journal.pages().within = Some(Within::Other(within.to_owned()));
         let answer = catch_unwind(AssertUnwindSafe(|| handler(arguments)));
         self.journal.pages().within = None;
-        answer.unwrap_or_else(|panic| Err(Fault::panic(&*panic).to_string()))
+        let answer = answer.unwrap_or_else(|panic| Err(Fault::panic(&*panic).to_string()));
+        answer.map_err(|error| self.journal.about.limits.cut_error(&error))
     }
 
     /// Answers a query by the handler that the code has given it.

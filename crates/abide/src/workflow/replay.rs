@@ -61,14 +61,11 @@ pub(super) fn replayed(program: &dyn Program, run: &RunHistory) -> Result<Live, 
 }
 
 fn replay(program: &dyn Program, run: &RunHistory) -> Result<(Live, Stand), Blocked> {
-    let limits = Limits::default();
     let about = About {
         id: run.id,
         key: run.key.clone(),
         clock: Arc::new(SystemClock::default()),
-        result_bytes: limits.result_bytes,
-        payload_bytes: limits.payload_bytes,
-        long_history: limits.history_events,
+        limits: Arc::new(Limits::default()),
     };
     let mut live = begin(program, about, &run.input, run.history.iter().cloned())?;
     let stand = live.replay();
@@ -84,9 +81,7 @@ fn has_begun(run: &RunHistory) -> bool {
             Happening::OperationOpened(_) | Happening::OperationCompleted(_)
         )
     };
-    run.status == Status::Done
-        || run.status == Status::Failed
-        || run.history.iter().any(is_of_code)
+    run.status == Status::Done || run.status == Status::Failed || run.history.iter().any(is_of_code)
 }
 
 /// Whether the code was told of a cancellation, so that it returned by itself.

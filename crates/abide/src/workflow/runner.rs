@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide_core::model::{
     Blocked, Contract, Declared, Entry, Json, Limits, Name, Outcome, Refusal, Then, WorkflowTurn,
 };
-use abide_kernel::{Clock, Store};
+use abide_kernel::{Clock, Store, Target};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -99,13 +99,18 @@ impl WorkflowRunner {
                 id: task.id,
                 key: task.key.clone(),
                 clock: self.clock.clone(),
-                result_bytes: self.limits.result_bytes,
-                payload_bytes: self.limits.payload_bytes,
-                long_history: self.limits.history_events,
+                limits: self.limits.clone(),
             },
             &task.state,
             history,
         )?;
+        if task.is_kept() {
+            // The claim is older than the last turn, whose children it does not count.
+            let target = Target::Id(task.id);
+            let row = self.read(|| self.store.get(&target)).await?;
+            live.children_seen = row.map_or(0, |row| row.children_pending);
+            live.look_at_children = true;
+        }
         // What the code returns is seen when it is polled: nothing but its own end can come of that.
         match live.replay() {
             Stand::Blocked(blocked) => Err(blocked),

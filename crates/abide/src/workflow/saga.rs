@@ -63,7 +63,8 @@ impl fmt::Display for NotUndone {
 
 impl std::error::Error for NotUndone {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.error)
+        // The error itself is told already.
+        self.error.source()
     }
 }
 
@@ -101,7 +102,9 @@ impl Workflow {
         let error = match code(saga.clone()).await {
             Ok(value) => return Ok(value),
             // It goes on elsewhere, and nothing has failed.
-            Err(error) if super::is_continuation(&error) => return Err(error),
+            Err(error) if super::is_continuation(&error) && self.cancelled().is_none() => {
+                return Err(error);
+            }
             Err(error) => error,
         };
         let retry = saga

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::journal::{Ran, StepState, WaitsFor};
+use super::journal::{Ran, StepState, WaitsFor, Within};
 use super::operation::{Came, Operation};
 use super::{OperationError, Workflow};
 use crate::BoxError;
@@ -157,7 +157,7 @@ impl<T> StepRun<'_, T> {
         };
         let runtime = {
             let mut pages = journal.pages();
-            pages.within = Some(format!("step {:?}", self.name.as_str()));
+            pages.within = Some(Within::Step(self.name.clone()));
             pages.runtime.clone()
         };
         // The workflow's own code is polled where there is none.
@@ -184,7 +184,7 @@ impl<T> StepRun<'_, T> {
             return;
         };
         let outcome = outcome.and_then(|value| {
-            let most = journal.about.result_bytes;
+            let most = journal.about.limits.result_bytes;
             if value.size() > most {
                 let size = value.size();
                 let text = format!(
@@ -201,7 +201,7 @@ impl<T> StepRun<'_, T> {
             delay.map(|delay| journal.now() + delay)
         });
         let ran = Ran {
-            outcome: outcome.map_err(|fault| fault.to_string()),
+            outcome: outcome.map_err(|fault| journal.about.limits.cut_error(&fault.to_string())),
             duration_us,
             again: again.flatten(),
         };

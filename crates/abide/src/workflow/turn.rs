@@ -38,7 +38,8 @@ pub(super) struct Turn<'t> {
 
 impl<'t> Turn<'t> {
     pub fn new(runner: &'t WorkflowRunner, task: &'t Task, live: &mut Live) -> Self {
-        let look_at_children = !task.is_kept() && misses_children(live, task.children_pending);
+        let look_at_children = std::mem::take(&mut live.look_at_children)
+            || !task.is_kept() && misses_children(live, task.children_pending);
         if !task.is_kept() {
             live.children_seen = task.children_pending;
             live.mail = task.awaited.iter().chain(&task.updates).cloned().collect();
@@ -96,6 +97,10 @@ impl<'t> Turn<'t> {
                 return Ok(Then::Park(self.park(live)));
             }
             self.wait(live).await;
+            if self.task.cancelled.is_cancelled() {
+                // By force: whatever is committed now is thrown away, and the steps with it.
+                return Ok(Then::GoOn { running: false });
+            }
         }
     }
 
@@ -233,6 +238,7 @@ impl<'t> Turn<'t> {
         tokio::select! {
             () = woken => {}
             () = timer => {}
+            () = self.task.cancelled.cancelled() => {}
             () = self.task.mail.notified() => {
                 (self.unread, self.look_at_children) = (1, true);
             }

@@ -1,15 +1,21 @@
 //! The waker that a workflow's code is polled with: it tells a wake from within the code from one from outside.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
-use std::thread::ThreadId;
+
+static THREADS: AtomicU64 = AtomicU64::new(1);
+thread_local! {
+    /// Which thread this is; never 0.
+    static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
+}
 
 /// Who woke the code. What the engine brings it is delivered by hand, so a wake is news only when it comes from the code
 /// itself, in the poll (one branch has something for another), or from something that is no durable operation.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
-    polled_on: Mutex<Option<ThreadId>>,
+    /// The thread that polls the code; 0 when none does.
+    polled_on: AtomicU64,
     from_within: AtomicBool,
     from_outside: AtomicBool,
     /// Whoever polls the code now, to be told of a wake from outside.
@@ -19,7 +25,8 @@ pub(super) struct Bell {
 impl Bell {
     /// Notes that the code is polled, or told something, on this thread, until that is over.
     pub fn enter(self: &Arc<Self>) -> Inside {
-        *lock(&self.polled_on) = Some(std::thread::current().id());
+        let thread = THREAD.with(|thread| *thread);
+        self.polled_on.store(thread, Ordering::Release);
         Inside(self.clone())
     }
 
@@ -32,7 +39,9 @@ impl Bell {
 
     /// Whether this thread polls the code now.
     pub fn is_inside(&self) -> bool {
-        *lock(&self.polled_on) == Some(std::thread::current().id())
+        // While a thread ends there may be none: then it polls nothing.
+        let thread = THREAD.try_with(|thread| *thread);
+        thread.is_ok_and(|thread| self.polled_on.load(Ordering::Acquire) == thread)
     }
 
     /// Whether a branch of the code woke another since this was asked last.
@@ -51,7 +60,7 @@ pub(super) struct Inside(Arc<Bell>);
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        *lock(&self.0.polled_on) = None;
+        self.0.polled_on.store(0, Ordering::Release);
     }
 }
 

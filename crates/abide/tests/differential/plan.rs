@@ -80,6 +80,8 @@ pub struct Scope {
     beside: bool,
     /// Whether it is signalled.
     signalled: bool,
+    /// Whether its level is raised.
+    level: bool,
     /// Whether times decide who is first.
     races: bool,
 }
@@ -91,6 +93,7 @@ impl Scope {
         time: 10_000_000,
         beside: false,
         signalled: true,
+        level: true,
         races: true,
     };
 
@@ -100,6 +103,7 @@ impl Scope {
         time: 20,
         beside: false,
         signalled: true,
+        level: true,
         races: false,
     };
 
@@ -120,6 +124,7 @@ impl Scope {
     fn nested(self) -> Self {
         Self {
             signalled: false,
+            level: self.races,
             beside: false,
             ..self.deeper()
         }
@@ -131,7 +136,14 @@ pub fn program(dice: &mut Dice, scope: Scope) -> Program {
     let length = dice.between(1, if scope.beside { 3 } else { 5 });
     let mut program: Program = (0..length).map(|_| op(dice, scope)).collect();
     if !scope.beside && scope.depth > 1 && dice.chance(8) {
-        let rest = self::program(dice, scope.deeper());
+        let level = scope.races;
+        let rest = self::program(
+            dice,
+            Scope {
+                level,
+                ..scope.deeper()
+            },
+        );
         program.push(Op::Again(rest));
     } else if !scope.beside && dice.chance(8) {
         program.push(Op::Fail);
@@ -169,7 +181,7 @@ fn op(dice: &mut Dice, scope: Scope) -> Op {
                 delay: time(dice, scope),
                 within: within(dice, scope, false),
             },
-            12 | 13 if scope.races || scope.signalled => Op::Condition {
+            12 | 13 if scope.level => Op::Condition {
                 level: dice.between(1, 4),
                 within: within(dice, scope, !scope.signalled),
             },

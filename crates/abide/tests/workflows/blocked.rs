@@ -35,50 +35,214 @@ macro_rules! code {
 
 /// Every way in which code can differ from what was recorded.
 const CHANGES: &[Change] = &[
-    ("kind", code!(wf { wf.step("a", || async { ok(1) }).await? }), code!(wf { wf.sleep(millis(1)).await? }), r#"step "a""#, "sleep"),
-    ("name", code!(wf { wf.step("a", || async { ok(1) }).await? }), code!(wf { wf.step("b", || async { ok(1) }).await? }), r#"step "a""#, r#"step "b""#),
-    ("key", code!(wf { wf.condition("one", || true).await? }), code!(wf { wf.condition("two", || true).await? }),
-        r#"condition with key "one" and fingerprint none"#, r#"condition with key "two" and fingerprint none"#),
-    ("no-key", code!(wf { wf.condition("one", || true).await? }), code!(wf { wf.condition_unnamed(|| true).await? }),
-        r#"condition with key "one" and fingerprint none"#, r#"condition with key none and fingerprint none"#),
-    ("a-key", code!(wf { wf.condition_unnamed(|| true).await? }), code!(wf { wf.condition("none", || true).await? }),
-        r#"condition with key none and fingerprint none"#, r#"condition with key "none" and fingerprint none"#),
-    ("fingerprint", code!(wf { wf.condition("one", || true).fingerprint("1").await? }),
-        code!(wf { wf.condition("one", || true).fingerprint("2").await? }), r#"fingerprint "1""#, r#"fingerprint "2""#),
-    ("no-fingerprint", code!(wf { wf.condition("one", || true).fingerprint("1").await? }),
-        code!(wf { wf.condition("one", || true).await? }), r#"fingerprint "1""#, "fingerprint none"),
-    ("a-fingerprint", code!(wf { wf.condition("one", || true).await? }),
-        code!(wf { wf.condition("one", || true).fingerprint("none").await? }), "fingerprint none", r#"fingerprint "none""#),
-    ("removed", code!(wf { wf.step("a", || async { ok(1) }).await? }), code!(wf { 1 }), r#"step "a""#, r#"signal "go""#),
-    ("added", code!(wf { wf.step("a", || async { ok(1) }).await? }),
-        code!(wf { wf.step("a", || async { ok(1) }).await?; wf.step("b", || async { ok(1) }).await? }), r#"signal "go""#, r#"step "b""#),
-    ("returns", code!(wf { wf.step("a", || async { ok(1) }).await? }),
-        |wf, _| Box::pin(async move { Ok(json!(wf.step("a", || async { ok(1) }).await?)) }), r#"signal "go""#, "nothing: it has returned"),
-    ("fails", code!(wf { wf.step("a", || async { ok(1) }).await? }),
-        |wf, _| Box::pin(async move { wf.step("a", || async { ok(1) }).await?; Err("no more".into()) }),
-        r#"signal "go""#, "nothing: it has returned"),
-    ("returns-at-once", code!(wf { 1 }), |_, _| Box::pin(async { ok(json!(1)) }), r#"signal "go""#, "nothing: it has returned"),
-    ("panics", code!(wf { wf.now(); 1 }), |_, _| Box::pin(async { panic!("oh") }), "now", "nothing: it has returned"),
-    ("signal", code!(wf { 1 }), |wf, _| Box::pin(async move { Ok(json!(wf.signal::<u32>("gone").await?)) }), r#"signal "go""#, r#"signal "gone""#),
-    ("signal-type", code!(wf { 1 }), |wf, _| Box::pin(async move { Ok(json!(wf.signal::<String>("go").await?)) }), "", "one that does"),
-    ("child", code!(wf { wf.child(spec(KID, 1)).await? }), code!(wf { wf.child(spec(OTHER_KID, 1)).await? }), r#"child "kid""#, r#"child "other-kid""#),
-    ("child-to-children", code!(wf { wf.child(spec(KID, 1)).await? }),
-        code!(wf { wf.children([spec(KID, 1)]).await?.len() }), r#"child "kid""#, r#"children "kid""#),
-    ("child-result", code!(wf { wf.child(spec(KID, 1)).await? }), code!(wf { wf.child(spec(TEXT_KID, 1)).await? }), "a child's result", "one that does"),
-    ("step-result", code!(wf { wf.step("a", || async { ok(1) }).await? }),
-        code!(wf { wf.step("a", || async { ok("text".to_owned()) }).await? }), "a step's result", "one that does"),
-    ("effect-type", code!(wf { wf.side_effect("e", || 1).await }), code!(wf { wf.side_effect("e", || "text".to_owned()).await }), "a side effect", "one that does"),
-    ("effect-name", code!(wf { wf.side_effect("e", || 1).await }), code!(wf { wf.side_effect("f", || 1).await }), r#"side_effect "e""#, r#"side_effect "f""#),
-    ("now-random", code!(wf { wf.now(); 1 }), code!(wf { wf.random(); 1 }), "now", "random"),
-    ("uuid-step", code!(wf { wf.uuid(); 1 }), code!(wf { wf.step("a", || async { ok(1) }).await? }), "uuid", r#"step "a""#),
-    ("step-uuid", code!(wf { wf.step("a", || async { ok(1) }).await? }), code!(wf { wf.uuid(); 1 }), r#"step "a""#, "uuid"),
-    ("removed-now", code!(wf { wf.now(); 1 }), code!(wf { 1 }), "now", r#"signal "go""#),
-    ("all-select", code!(wf { wf.all(vec![wf.step("a", || async { ok(1) })]).await.len() }),
-        code!(wf { wf.select(vec![wf.step("a", || async { ok(1) })]).await.0 }), "all", "select"),
-    ("group-removed", code!(wf { wf.all(vec![wf.step("a", || async { ok(1) })]).await.len() }),
-        code!(wf { wf.step("a", || async { ok(1) }).await? }), "all", r#"step "a""#),
-    ("swapped", code!(wf { wf.all((wf.step("a", || async { ok(1) }), wf.step("b", || async { ok(1) }))).await.0?; 1 }),
-        code!(wf { wf.all((wf.step("b", || async { ok(1) }), wf.step("a", || async { ok(1) }))).await.0?; 1 }), r#"step "a""#, r#"step "b""#),
+    (
+        "kind",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        code!(wf { wf.sleep(millis(1)).await? }),
+        r#"step "a""#,
+        "sleep",
+    ),
+    (
+        "name",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        code!(wf { wf.step("b", || async { ok(1) }).await? }),
+        r#"step "a""#,
+        r#"step "b""#,
+    ),
+    (
+        "key",
+        code!(wf { wf.condition("one", || true).await? }),
+        code!(wf { wf.condition("two", || true).await? }),
+        r#"condition with key "one" and fingerprint none"#,
+        r#"condition with key "two" and fingerprint none"#,
+    ),
+    (
+        "no-key",
+        code!(wf { wf.condition("one", || true).await? }),
+        code!(wf { wf.condition_unnamed(|| true).await? }),
+        r#"condition with key "one" and fingerprint none"#,
+        r#"condition with key none and fingerprint none"#,
+    ),
+    (
+        "a-key",
+        code!(wf { wf.condition_unnamed(|| true).await? }),
+        code!(wf { wf.condition("none", || true).await? }),
+        r#"condition with key none and fingerprint none"#,
+        r#"condition with key "none" and fingerprint none"#,
+    ),
+    (
+        "fingerprint",
+        code!(wf { wf.condition("one", || true).fingerprint("1").await? }),
+        code!(wf { wf.condition("one", || true).fingerprint("2").await? }),
+        r#"fingerprint "1""#,
+        r#"fingerprint "2""#,
+    ),
+    (
+        "no-fingerprint",
+        code!(wf { wf.condition("one", || true).fingerprint("1").await? }),
+        code!(wf { wf.condition("one", || true).await? }),
+        r#"fingerprint "1""#,
+        "fingerprint none",
+    ),
+    (
+        "a-fingerprint",
+        code!(wf { wf.condition("one", || true).await? }),
+        code!(wf { wf.condition("one", || true).fingerprint("none").await? }),
+        "fingerprint none",
+        r#"fingerprint "none""#,
+    ),
+    (
+        "removed",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        code!(wf { 1 }),
+        r#"step "a""#,
+        r#"signal "go""#,
+    ),
+    (
+        "added",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        code!(wf { wf.step("a", || async { ok(1) }).await?; wf.step("b", || async { ok(1) }).await? }),
+        r#"signal "go""#,
+        r#"step "b""#,
+    ),
+    (
+        "returns",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        |wf, _| Box::pin(async move { Ok(json!(wf.step("a", || async { ok(1) }).await?)) }),
+        r#"signal "go""#,
+        "nothing: it has returned",
+    ),
+    (
+        "fails",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        |wf, _| {
+            Box::pin(async move {
+                wf.step("a", || async { ok(1) }).await?;
+                Err("no more".into())
+            })
+        },
+        r#"signal "go""#,
+        "nothing: it has returned",
+    ),
+    (
+        "returns-at-once",
+        code!(wf { 1 }),
+        |_, _| Box::pin(async { ok(json!(1)) }),
+        r#"signal "go""#,
+        "nothing: it has returned",
+    ),
+    (
+        "panics",
+        code!(wf { wf.now(); 1 }),
+        |_, _| Box::pin(async { panic!("oh") }),
+        "now",
+        "nothing: it has returned",
+    ),
+    (
+        "signal",
+        code!(wf { 1 }),
+        |wf, _| Box::pin(async move { Ok(json!(wf.signal::<u32>("gone").await?)) }),
+        r#"signal "go""#,
+        r#"signal "gone""#,
+    ),
+    (
+        "signal-type",
+        code!(wf { 1 }),
+        |wf, _| Box::pin(async move { Ok(json!(wf.signal::<String>("go").await?)) }),
+        "",
+        "one that does",
+    ),
+    (
+        "child",
+        code!(wf { wf.child(spec(KID, 1)).await? }),
+        code!(wf { wf.child(spec(OTHER_KID, 1)).await? }),
+        r#"child "kid""#,
+        r#"child "other-kid""#,
+    ),
+    (
+        "child-to-children",
+        code!(wf { wf.child(spec(KID, 1)).await? }),
+        code!(wf { wf.children([spec(KID, 1)]).await?.len() }),
+        r#"child "kid""#,
+        r#"children "kid""#,
+    ),
+    (
+        "child-result",
+        code!(wf { wf.child(spec(KID, 1)).await? }),
+        code!(wf { wf.child(spec(TEXT_KID, 1)).await? }),
+        "a child's result",
+        "one that does",
+    ),
+    (
+        "step-result",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        code!(wf { wf.step("a", || async { ok("text".to_owned()) }).await? }),
+        "a step's result",
+        "one that does",
+    ),
+    (
+        "effect-type",
+        code!(wf { wf.side_effect("e", || 1).await }),
+        code!(wf { wf.side_effect("e", || "text".to_owned()).await }),
+        "a side effect",
+        "one that does",
+    ),
+    (
+        "effect-name",
+        code!(wf { wf.side_effect("e", || 1).await }),
+        code!(wf { wf.side_effect("f", || 1).await }),
+        r#"side_effect "e""#,
+        r#"side_effect "f""#,
+    ),
+    (
+        "now-random",
+        code!(wf { wf.now(); 1 }),
+        code!(wf { wf.random(); 1 }),
+        "now",
+        "random",
+    ),
+    (
+        "uuid-step",
+        code!(wf { wf.uuid(); 1 }),
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        "uuid",
+        r#"step "a""#,
+    ),
+    (
+        "step-uuid",
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        code!(wf { wf.uuid(); 1 }),
+        r#"step "a""#,
+        "uuid",
+    ),
+    (
+        "removed-now",
+        code!(wf { wf.now(); 1 }),
+        code!(wf { 1 }),
+        "now",
+        r#"signal "go""#,
+    ),
+    (
+        "all-select",
+        code!(wf { wf.all(vec![wf.step("a", || async { ok(1) })]).await.len() }),
+        code!(wf { wf.select(vec![wf.step("a", || async { ok(1) })]).await.0 }),
+        "all",
+        "select",
+    ),
+    (
+        "group-removed",
+        code!(wf { wf.all(vec![wf.step("a", || async { ok(1) })]).await.len() }),
+        code!(wf { wf.step("a", || async { ok(1) }).await? }),
+        "all",
+        r#"step "a""#,
+    ),
+    (
+        "swapped",
+        code!(wf { wf.all((wf.step("a", || async { ok(1) }), wf.step("b", || async { ok(1) }))).await.0?; 1 }),
+        code!(wf { wf.all((wf.step("b", || async { ok(1) }), wf.step("a", || async { ok(1) }))).await.0?; 1 }),
+        r#"step "a""#,
+        r#"step "b""#,
+    ),
 ];
 
 const fn flow(name: &'static str) -> Flow<Value, Value> {
@@ -91,12 +255,17 @@ async fn engine(lab: &Lab, after: bool, kept: usize) -> abide::Engine {
     for (name, old, new, ..) in CHANGES {
         engine = engine.workflow(flow(name), if after { *new } else { *old });
     }
-    let engine = engine.job(KID, |n| async move { Ok(n) }).job(OTHER_KID, |n| async move { Ok(n) });
+    let engine = engine
+        .job(KID, |n| async move { Ok(n) })
+        .job(OTHER_KID, |n| async move { Ok(n) });
     engine.start().await.unwrap()
 }
 
 fn blocks(events: &[abide::Entry]) -> usize {
-    events.iter().filter(|entry| matches!(entry.what, Happening::ReplayBlocked(_))).count()
+    events
+        .iter()
+        .filter(|entry| matches!(entry.what, Happening::ReplayBlocked(_)))
+        .count()
 }
 
 on_every_store! {

@@ -43,8 +43,11 @@ async fn tell(lab: &Lab, id: abide::InstanceId, number: usize) {
         let told = operations(&lab.events(id).await);
         let opened = told.iter().filter(|told| told.ends_with("signal go"));
         row.status == Status::AwaitingSignal && opened.count() == number
-    }).await;
-    lab.signal(id, GO, &u32::try_from(number).unwrap()).await.unwrap();
+    })
+    .await;
+    lab.signal(id, GO, &u32::try_from(number).unwrap())
+        .await
+        .unwrap();
 }
 
 on_every_store! {

@@ -11,14 +11,26 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocked;
+mod caching;
 mod cancelling;
 mod children;
 mod conditions;
 mod continuing;
 mod limits;
+mod misuse;
 mod processes;
+mod queries;
+mod replaying;
+mod replays_kit;
+mod retries;
 mod sagas;
 mod signals;
 mod smoke;
+mod spot;
+mod steps;
 mod timers;
+mod together;
+mod told;
 mod updates;
+mod versions;

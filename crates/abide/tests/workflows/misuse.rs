@@ -22,134 +22,321 @@ const fn flow(name: &'static str) -> Flow<Value, Value> {
 type Misuse = (&'static str, Code, &'static [&'static str]);
 
 const IN_STEPS: &[Misuse] = &[
-    ("sleep-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move { wf.sleep(millis(1)).await }).await?;
-        ok(json!(1))
-    }), &["asks for sleep inside step \"outer\"", "hand their results in"]),
-    ("step-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        let inner = || async move { wf.step("inner", || async { ok(1) }).await };
-        wf.step("outer", inner).await?;
-        ok(json!(1))
-    }), &["asks for step \"inner\" inside step \"outer\""]),
-    ("signal-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move { wf.signal(GO).await }).await?;
-        ok(json!(1))
-    }), &["asks for signal \"go\" inside step \"outer\""]),
-    ("child-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move { wf.child(spec(flow("kid"), json!(1))).await }).await?;
-        ok(json!(1))
-    }), &["asks for child \"kid\" inside step \"outer\""]),
-    ("now-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move { ok(wf.now()) }).await?;
-        ok(json!(1))
-    }), &["asks for now inside step \"outer\""]),
-    ("version-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move { ok(wf.version("way", 0..=1)) }).await?;
-        ok(json!(1))
-    }), &["asks for version \"way\" inside step \"outer\""]),
-    ("all-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move { ok(wf.all(vec![wf.sleep(millis(1))]).await.len()) }).await?;
-        ok(json!(1))
-    }), &["asks for all inside step \"outer\""]),
+    (
+        "sleep-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move { wf.sleep(millis(1)).await })
+                    .await?;
+                ok(json!(1))
+            })
+        },
+        &[
+            "asks for sleep inside step \"outer\"",
+            "hand their results in",
+        ],
+    ),
+    (
+        "step-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                let inner = || async move { wf.step("inner", || async { ok(1) }).await };
+                wf.step("outer", inner).await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for step \"inner\" inside step \"outer\""],
+    ),
+    (
+        "signal-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move { wf.signal(GO).await })
+                    .await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for signal \"go\" inside step \"outer\""],
+    ),
+    (
+        "child-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move {
+                    wf.child(spec(flow("kid"), json!(1))).await
+                })
+                .await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for child \"kid\" inside step \"outer\""],
+    ),
+    (
+        "now-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move { ok(wf.now()) }).await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for now inside step \"outer\""],
+    ),
+    (
+        "version-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move { ok(wf.version("way", 0..=1)) })
+                    .await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for version \"way\" inside step \"outer\""],
+    ),
+    (
+        "all-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move {
+                    ok(wf.all(vec![wf.sleep(millis(1))]).await.len())
+                })
+                .await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for all inside step \"outer\""],
+    ),
     // After an await of its own, which the step may.
-    ("late-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move {
-            tokio::time::sleep(millis(20)).await;
-            wf.sleep(millis(1)).await
-        }).await?;
-        ok(json!(1))
-    }), &["asks for sleep inside step \"outer\""]),
+    (
+        "late-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move {
+                    tokio::time::sleep(millis(20)).await;
+                    wf.sleep(millis(1)).await
+                })
+                .await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for sleep inside step \"outer\""],
+    ),
     // When the step does not pass the operation's future on, and comes to an end.
-    ("swallowed-in-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        let code = || async move { ok(wf.random()) };
-        let _ = wf.step("outer", code).await;
-        ok(json!(1))
-    }), &["asks for random inside step \"outer\""]),
-    ("in-a-task-of-a-step", |wf, _| Box::pin(async move {
-        let wf = &wf;
-        wf.step("outer", || async move {
-            let (other, step) = (wf.clone(), wf.clone());
-            let task = tokio::spawn(async move {
-                tokio::time::sleep(millis(10)).await;
-                // Waits in vain, and gives up.
-                tokio::time::timeout(millis(10), other.sleep(millis(1))).await.is_err()
-            });
-            drop(step);
-            ok(task.await?)
-        }).await?;
-        ok(json!(1))
-    }), &["asks for sleep in another task"]),
-    ("in-a-thread", |wf, _| Box::pin(async move {
-        let other = wf.clone();
-        std::thread::spawn(move || other.now()).join().map_err(|_| "no thread")?;
-        Ok(json!(wf.step("a", || async { ok(1) }).await?))
-    }), &["asks for now in another task"]),
-    ("in-a-task", |wf, _| Box::pin(async move {
-        let other = wf.clone();
-        let task = tokio::spawn(async move { other.sleep(millis(1)).await });
-        task.await??;
-        ok(json!(1))
-    }), &["spawns a task", "`wf.all`"]),
-    ("in-a-task-on-its-own", |wf, _| Box::pin(async move {
-        let other = wf.clone();
-        tokio::spawn(async move { other.sleep(millis(1)).await });
-        Ok(json!(wf.signal(GO).await?))
-    }), &["spawns a task"]),
+    (
+        "swallowed-in-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                let code = || async move { ok(wf.random()) };
+                let _ = wf.step("outer", code).await;
+                ok(json!(1))
+            })
+        },
+        &["asks for random inside step \"outer\""],
+    ),
+    (
+        "in-a-task-of-a-step",
+        |wf, _| {
+            Box::pin(async move {
+                let wf = &wf;
+                wf.step("outer", || async move {
+                    let (other, step) = (wf.clone(), wf.clone());
+                    let task = tokio::spawn(async move {
+                        tokio::time::sleep(millis(10)).await;
+                        // Waits in vain, and gives up.
+                        tokio::time::timeout(millis(10), other.sleep(millis(1)))
+                            .await
+                            .is_err()
+                    });
+                    drop(step);
+                    ok(task.await?)
+                })
+                .await?;
+                ok(json!(1))
+            })
+        },
+        &["asks for sleep in another task"],
+    ),
+    (
+        "in-a-thread",
+        |wf, _| {
+            Box::pin(async move {
+                let other = wf.clone();
+                std::thread::spawn(move || other.now())
+                    .join()
+                    .map_err(|_| "no thread")?;
+                Ok(json!(wf.step("a", || async { ok(1) }).await?))
+            })
+        },
+        &["asks for now in another task"],
+    ),
+    (
+        "in-a-task",
+        |wf, _| {
+            Box::pin(async move {
+                let other = wf.clone();
+                let task = tokio::spawn(async move { other.sleep(millis(1)).await });
+                task.await??;
+                ok(json!(1))
+            })
+        },
+        &["spawns a task", "`wf.all`"],
+    ),
+    (
+        "in-a-task-on-its-own",
+        |wf, _| {
+            Box::pin(async move {
+                let other = wf.clone();
+                tokio::spawn(async move { other.sleep(millis(1)).await });
+                Ok(json!(wf.signal(GO).await?))
+            })
+        },
+        &["spawns a task"],
+    ),
 ];
 
 /// What is awaited that is no durable operation.
 const BARE: &[Misuse] = &[
-    ("bare-sleep", |_, _| Box::pin(async move {
-        tokio::time::sleep(millis(10)).await;
-        ok(json!(1))
-    }), &["no durable operation", "`wf.sleep`", "`wf.step`"]),
-    ("bare-yield", |_, _| Box::pin(async move {
-        tokio::task::yield_now().await;
-        ok(json!(1))
-    }), &["no durable operation"]),
-    ("bare-channel", |_, _| Box::pin(async move {
-        let (_tell, told) = tokio::sync::oneshot::channel::<u32>();
-        ok(json!(told.await?))
-    }), &["no durable operation"]),
-    ("bare-task", |_, _| Box::pin(async move {
-        ok(json!(tokio::spawn(async { tokio::time::sleep(millis(5)).await; 1 }).await?))
-    }), &["spawns a task", "`wf.step`"]),
-    ("bare-after-step", |wf, _| Box::pin(async move {
-        wf.step("a", || async { ok(1) }).await?;
-        tokio::time::sleep(millis(10)).await;
-        ok(json!(1))
-    }), &["no durable operation"]),
-    ("bare-timeout", |wf, _| Box::pin(async move {
-        let step = wf.step("slow", || async { std::future::pending::<()>().await; ok(1) });
-        Ok(json!(tokio::time::timeout(millis(20), step).await??))
-    }), &["no durable operation"]),
-    ("bare-beside-step", |wf, _| Box::pin(async move {
-        let step = wf.step("slow", || async { tokio::time::sleep(millis(200)).await; ok(1) });
-        let bare = tokio::time::sleep(millis(20));
-        wf.all((step, bare)).await.0?;
-        ok(json!(1))
-    }), &["no durable operation"]),
-    ("bare-never", |_, _| Box::pin(async move {
-        std::future::pending::<()>().await;
-        ok(json!(1))
-    }), &["no durable operation"]),
-    ("circles", |_, _| Box::pin(async move {
-        std::future::poll_fn(|cx| { cx.waker().wake_by_ref(); Poll::<()>::Pending }).await;
-        ok(json!(1))
-    }), &["wakes itself again and again", "wf.condition"]),
-    ("no-name", |wf, _| Box::pin(async move { Ok(json!(wf.step("", || async { ok(1) }).await?)) }), &["uses a name that is none"]),
-    ("no-key", |wf, _| Box::pin(async move { wf.condition("not a key", || true).await?; ok(json!(1)) }),
-        &["names a condition \"not a key\"", "A-Z a-z 0-9"]),
-    ("long-key", |wf, _| Box::pin(async move { wf.condition(&"k".repeat(129), || true).await?; ok(json!(1)) }), &["names a condition", "128"]),
+    (
+        "bare-sleep",
+        |_, _| {
+            Box::pin(async move {
+                tokio::time::sleep(millis(10)).await;
+                ok(json!(1))
+            })
+        },
+        &["no durable operation", "`wf.sleep`", "`wf.step`"],
+    ),
+    (
+        "bare-yield",
+        |_, _| {
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                ok(json!(1))
+            })
+        },
+        &["no durable operation"],
+    ),
+    (
+        "bare-channel",
+        |_, _| {
+            Box::pin(async move {
+                let (_tell, told) = tokio::sync::oneshot::channel::<u32>();
+                ok(json!(told.await?))
+            })
+        },
+        &["no durable operation"],
+    ),
+    (
+        "bare-task",
+        |_, _| {
+            Box::pin(async move {
+                ok(json!(
+                    tokio::spawn(async {
+                        tokio::time::sleep(millis(5)).await;
+                        1
+                    })
+                    .await?
+                ))
+            })
+        },
+        &["spawns a task", "`wf.step`"],
+    ),
+    (
+        "bare-after-step",
+        |wf, _| {
+            Box::pin(async move {
+                wf.step("a", || async { ok(1) }).await?;
+                tokio::time::sleep(millis(10)).await;
+                ok(json!(1))
+            })
+        },
+        &["no durable operation"],
+    ),
+    (
+        "bare-timeout",
+        |wf, _| {
+            Box::pin(async move {
+                let step = wf.step("slow", || async {
+                    std::future::pending::<()>().await;
+                    ok(1)
+                });
+                Ok(json!(tokio::time::timeout(millis(20), step).await??))
+            })
+        },
+        &["no durable operation"],
+    ),
+    (
+        "bare-beside-step",
+        |wf, _| {
+            Box::pin(async move {
+                let step = wf.step("slow", || async {
+                    tokio::time::sleep(millis(200)).await;
+                    ok(1)
+                });
+                let bare = tokio::time::sleep(millis(20));
+                wf.all((step, bare)).await.0?;
+                ok(json!(1))
+            })
+        },
+        &["no durable operation"],
+    ),
+    (
+        "bare-never",
+        |_, _| {
+            Box::pin(async move {
+                std::future::pending::<()>().await;
+                ok(json!(1))
+            })
+        },
+        &["no durable operation"],
+    ),
+    (
+        "circles",
+        |_, _| {
+            Box::pin(async move {
+                std::future::poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    Poll::<()>::Pending
+                })
+                .await;
+                ok(json!(1))
+            })
+        },
+        &["wakes itself again and again", "wf.condition"],
+    ),
+    (
+        "no-name",
+        |wf, _| Box::pin(async move { Ok(json!(wf.step("", || async { ok(1) }).await?)) }),
+        &["uses a name that is none"],
+    ),
+    (
+        "no-key",
+        |wf, _| {
+            Box::pin(async move {
+                wf.condition("not a key", || true).await?;
+                ok(json!(1))
+            })
+        },
+        &["names a condition \"not a key\"", "A-Z a-z 0-9"],
+    ),
+    (
+        "long-key",
+        |wf, _| {
+            Box::pin(async move {
+                wf.condition(&"k".repeat(129), || true).await?;
+                ok(json!(1))
+            })
+        },
+        &["names a condition", "128"],
+    ),
 ];
 
 async fn all_blocked(lab: &Lab, all: &'static [Misuse], kept: usize) {
@@ -172,10 +359,12 @@ async fn all_blocked(lab: &Lab, all: &'static [Misuse], kept: usize) {
     // Code that does none of it: the runs go on.
     let mut engine = lab.engine();
     for (name, ..) in all {
-        let good: Code = |wf, _| Box::pin(async move {
-            wf.step("a", || async { ok(1) }).await?;
-            ok(json!("good"))
-        });
+        let good: Code = |wf, _| {
+            Box::pin(async move {
+                wf.step("a", || async { ok(1) }).await?;
+                ok(json!("good"))
+            })
+        };
         engine = engine.workflow(flow(name), good);
     }
     let engine = engine.start().await.unwrap();

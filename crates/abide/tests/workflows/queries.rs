@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::common::{Gate, Lab, Script};
 use crate::told::{Code, ok};
 
-const RUN: Flow<Value, Value> = Flow::new("run").messages(|| Messages::new().signal(GO).update(ADD));
+const RUN: Flow<Value, Value> =
+    Flow::new("run").messages(|| Messages::new().signal(GO).update(ADD));
 const GO: Signal<u32> = Signal::new("go");
 const ADD: Update<u32, u32> = Update::new("add");
 const SUM: Query<(), u32> = Query::new("sum");
@@ -22,17 +23,37 @@ fn summing(gate: Gate) -> impl abide::WorkflowCode<Value, Value> {
         let gate = gate.clone();
         async move {
             let (sum, gate) = (wf.state(0), &gate);
-            wf.on_query(SUM, { let sum = sum.clone(); move |()| ok(sum.get()) });
-            wf.on_query(TIMES, { let sum = sum.clone(); move |n: u32| {
-                assert!(n < 100, "far too many");
-                if n > 9 { return Err("at most nine times".into()) }
-                ok(sum.get() * n)
-            } });
-            wf.on_update(ADD, { let sum = sum.clone(); move |n| ok(sum.update(|sum| { *sum += n; *sum })) });
+            wf.on_query(SUM, {
+                let sum = sum.clone();
+                move |()| ok(sum.get())
+            });
+            wf.on_query(TIMES, {
+                let sum = sum.clone();
+                move |n: u32| {
+                    assert!(n < 100, "far too many");
+                    if n > 9 {
+                        return Err("at most nine times".into());
+                    }
+                    ok(sum.get() * n)
+                }
+            });
+            wf.on_update(ADD, {
+                let sum = sum.clone();
+                move |n| {
+                    ok(sum.update(|sum| {
+                        *sum += n;
+                        *sum
+                    }))
+                }
+            });
             let go = wf.signal(GO).await?;
             sum.update(|sum| *sum += go);
             wf.on_query(LATE, |()| ok("it has gone".to_owned()));
-            wf.step("held", || async move { gate.pass().await; ok(()) }).await?;
+            wf.step("held", || async move {
+                gate.pass().await;
+                ok(())
+            })
+            .await?;
             sum.update(|sum| *sum += 1000);
             Ok(json!(sum.get()))
         }

@@ -111,15 +111,22 @@ async fn every_operation_takes_the_next_number_and_a_crash_after_every_commit_ch
                 wf.child(spec(KID, 3)),
             ))
             .await;
-        let first = wf
-            .select((wf.signal(GO), wf.sleep(minutes(1))))
-            .await;
+        let first = wf.select((wf.signal(GO), wf.sleep(minutes(1)))).await;
         let timed_out = wf.signal(GO).timeout(minutes(1)).await?.is_none();
         let effect = wf.side_effect("e", || "effect".to_owned()).await;
         let kids = wf.children((0..3).map(|n| spec(KID, n))).await?;
         let kids: Vec<u32> = kids.into_iter().collect::<Result<_, _>>()?;
         let passed = wf.now().since(now).as_secs();
-        Ok(json!([a, b?, kid?, matches!(first, abide::OneOf::Second(_)), timed_out, effect, kids, passed]))
+        Ok(json!([
+            a,
+            b?,
+            kid?,
+            matches!(first, abide::OneOf::Second(_)),
+            timed_out,
+            effect,
+            kids,
+            passed
+        ]))
     };
     let mut told = Vec::new();
     for (kept, dies) in [(100, false), (0, false), (100, true), (0, true)] {
@@ -131,7 +138,14 @@ async fn every_operation_takes_the_next_number_and_a_crash_after_every_commit_ch
         kit.kill_worker_after_every_commit(dies);
         let run = kit.start(RUN, json!({ "a": 1 })).await.unwrap();
         let mut rounds = 0;
-        while !kit.get(run.id()).await.unwrap().unwrap().status.is_terminal() {
+        while !kit
+            .get(run.id())
+            .await
+            .unwrap()
+            .unwrap()
+            .status
+            .is_terminal()
+        {
             kit.settle().await;
             if kit.worker_is_dead().await {
                 kit.restart_worker().await.unwrap();

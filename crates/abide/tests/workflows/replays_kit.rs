@@ -28,7 +28,9 @@ const CODE: Code = |wf, input| {
 
 /// A run in that state, exported.
 async fn exported(status: Status) -> RunHistory {
-    let kit = Kit::builder().workflow(RUN, CODE).job(KID, |n| async move { Ok(n + 1) });
+    let kit = Kit::builder()
+        .workflow(RUN, CODE)
+        .job(KID, |n| async move { Ok(n + 1) });
     let kit = kit.build().await.unwrap();
     let input = json!({ "n": 1, "fails": status == Status::Failed });
     let run = kit.start(RUN, input).key("one").await.unwrap();
@@ -65,14 +67,19 @@ async fn what_does_not_fit_is_told() {
         exported(Status::Done).await,
         exported(Status::Failed).await,
     );
-    let renamed: Code = |wf, _| {
-        Box::pin(async move { Ok(json!(wf.step("b", || async { ok(1) }).await?)) })
-    };
+    let renamed: Code =
+        |wf, _| Box::pin(async move { Ok(json!(wf.step("b", || async { ok(1) }).await?)) });
     for run in [&open, &done, &failed] {
         let problem = problem(renamed, run);
-        assert!(problem.contains(r#"at operation 1 the history has step "a", and the code asks for step "b""#), "{problem}");
+        assert!(
+            problem.contains(
+                r#"at operation 1 the history has step "a", and the code asks for step "b""#
+            ),
+            "{problem}"
+        );
     }
-    let returns: Code = |wf, _| Box::pin(async move { Ok(json!(wf.step("a", || async { ok(1) }).await?)) });
+    let returns: Code =
+        |wf, _| Box::pin(async move { Ok(json!(wf.step("a", || async { ok(1) }).await?)) });
     assert!(problem(returns, &open).contains("the code asks for nothing: it has returned"));
     let other: Code = |wf, input| {
         Box::pin(async move {
@@ -81,7 +88,11 @@ async fn what_does_not_fit_is_told() {
         })
     };
     let told = problem(other, &done);
-    assert!(told.contains("the run came to [1,36,3,4]") && told.contains(r#"the code comes to "another""#), "{told}");
+    assert!(
+        told.contains("the run came to [1,36,3,4]")
+            && told.contains(r#"the code comes to "another""#),
+        "{told}"
+    );
     assert_eq!(replays(RUN, other, &open), Ok(()), "it has not come so far");
     assert_eq!(replays(RUN, other, &failed), Ok(()));
     let fails: Code = |wf, input| {
@@ -90,12 +101,18 @@ async fn what_does_not_fit_is_told() {
             Err("now it fails".into())
         })
     };
-    assert_eq!(problem(fails, &done), "the run is done, and the code fails: now it fails");
+    assert_eq!(
+        problem(fails, &done),
+        "the run is done, and the code fails: now it fails"
+    );
     let well: Code = |wf, mut input| {
         input["fails"] = json!(false);
         CODE(wf, input)
     };
-    assert_eq!(problem(well, &failed), "the run has failed, and the code comes to [1,36,3,4]");
+    assert_eq!(
+        problem(well, &failed),
+        "the run has failed, and the code comes to [1,36,3,4]"
+    );
     let more: Code = |wf, input| {
         Box::pin(async move {
             let came = CODE(wf.clone(), input).await;
@@ -105,15 +122,24 @@ async fn what_does_not_fit_is_told() {
     };
     for (run, status) in [(&done, "done"), (&failed, "failed")] {
         let told = problem(more, run);
-        assert_eq!(told, format!("the run is {status}, and at the end of its history the code waits for more"));
+        assert_eq!(
+            told,
+            format!("the run is {status}, and at the end of its history the code waits for more")
+        );
     }
     const TYPED: Flow<u32, Value> = Flow::new("run");
     let typed = |_: abide::Workflow, n: u32| async move { Ok(json!(n)) };
     let told = replays(TYPED, typed, &open).unwrap_err();
-    assert!(told.contains("the history has its input") && told.contains("u32"), "{told}");
+    assert!(
+        told.contains("the history has its input") && told.contains("u32"),
+        "{told}"
+    );
     const OTHER: Flow<Value, Value> = Flow::new("other");
     let told = replays(OTHER, CODE, &open).unwrap_err();
-    assert_eq!(told, r#"the history is that of "run", and the code that of "other""#);
+    assert_eq!(
+        told,
+        r#"the history is that of "run", and the code that of "other""#
+    );
     let bare: Code = |_, _| Box::pin(async { std::future::pending().await });
     assert!(problem(bare, &open).contains("no durable operation"));
 }
@@ -122,12 +148,26 @@ async fn what_does_not_fit_is_told() {
 async fn an_assertion_that_fails_says_which_run_and_why() {
     // rule 12.4
     let run = exported(Status::Done).await;
-    let wrong: Code = |wf, _| Box::pin(async move { wf.now(); ok(json!(1)) });
+    let wrong: Code = |wf, _| {
+        Box::pin(async move {
+            wf.now();
+            ok(json!(1))
+        })
+    };
     let assertion = AssertUnwindSafe(|| assert_replays(RUN, wrong, &run));
     let panic = std::panic::catch_unwind(assertion).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
-    assert!(text.starts_with(&format!("run {} of run does not replay: at operation 1", run.id)), "{text}");
-    assert!(text.contains(r#"step "a""#) && text.contains("now"), "{text}");
+    assert!(
+        text.starts_with(&format!(
+            "run {} of run does not replay: at operation 1",
+            run.id
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains(r#"step "a""#) && text.contains("now"),
+        "{text}"
+    );
 }
 
 on_every_store! {
@@ -161,13 +201,19 @@ on_every_store! {
 #[tokio::test]
 async fn runs_that_were_blocked_or_cancelled_replay_too() {
     // rules 12.4 and 11.1
-    let kit = Kit::builder().workflow(RUN, CODE).job(KID, |n| async move { Ok(n + 1) });
+    let kit = Kit::builder()
+        .workflow(RUN, CODE)
+        .job(KID, |n| async move { Ok(n + 1) });
     let kit = kit.build().await.unwrap();
     for force in [false, true] {
         let run = kit.start(RUN, json!({ "n": 1 })).await.unwrap();
         kit.settle().await;
         let cancel = kit.cancel(run.id(), "never mind");
-        if force { cancel.force().await.unwrap() } else { cancel.await.unwrap() };
+        if force {
+            cancel.force().await.unwrap()
+        } else {
+            cancel.await.unwrap()
+        };
         // The code cleans up, for an hour.
         kit.advance(hours(2)).await;
         let run = kit.export(run.id()).await.unwrap().unwrap();

@@ -208,6 +208,54 @@ on_every_store! {
     }
 }
 
+/// A value that cleans up in a task when it is dropped, as connections of a pool do.
+struct CleansUp(Log<&'static str>);
+
+impl Drop for CleansUp {
+    fn drop(&mut self) {
+        let log = self.0.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(millis(1)).await;
+            log.note("cleaned up");
+        });
+    }
+}
+
+on_every_store! {
+    async fn steps_may_use_all_of_tokio_and_when_they_are_dropped_too(lab: Lab) {
+        // rule 12.5: it is the workflow's own code that may not
+        let log = Log::new();
+        let notes = log.clone();
+        let code = move |wf: Workflow, _: Value| {
+            let notes = notes.clone();
+            async move {
+                let notes = &notes;
+                let slow = wf.step("slow", || async move {
+                    let _cleans_up = CleansUp(notes.clone());
+                    std::future::pending::<()>().await;
+                    ok(())
+                });
+                let quick = wf.step("quick", || async move {
+                    let task = tokio::spawn(async { tokio::time::sleep(millis(5)).await; 1 });
+                    let file = tokio::task::spawn_blocking(|| 2);
+                    let more = tokio::time::timeout(millis(2_000), async { 3 });
+                    let _cleans_up = CleansUp(notes.clone());
+                    ok(task.await? + file.await? + more.await?)
+                });
+                match wf.select((slow, quick)).await {
+                    OneOf::Second(sum) => Ok(json!(sum?)),
+                    OneOf::First(slow) => Ok(json!(slow?)),
+                }
+            }
+        };
+        let engine = lab.engine().workflow(RUN, code).workflows_kept(0).start().await.unwrap();
+        let run = lab.start(RUN, json!(null)).await.unwrap();
+        assert_eq!(lab.came_to(&run).await, json!(6));
+        assert_eq!(log.grown_to(2).await, ["cleaned up"; 2]);
+        engine.shutdown().await;
+    }
+}
+
 on_every_store! {
     async fn a_step_wins_against_waits_and_closes_them(lab: Lab) {
         // rule 12.3
@@ -410,11 +458,18 @@ async fn a_step_runs_on_while_time_passes_and_signals_come_in_other_branches() {
             let (gate, notes) = (held.clone(), notes.clone());
             async move {
                 let (gate, notes) = (&gate, &notes);
-                let slow = wf.step("slow", || async move { notes.note("slow"); gate.pass().await; ok(1) });
+                let slow = wf.step("slow", || async move {
+                    notes.note("slow");
+                    gate.pass().await;
+                    ok(1)
+                });
                 let others = async {
                     let go = wf.signal(GO).await?;
                     wf.sleep(minutes(5)).await?;
-                    let note = || async move { notes.note("other"); ok(()) };
+                    let note = || async move {
+                        notes.note("other");
+                        ok(())
+                    };
                     wf.step("other", note).await?;
                     ok(go)
                 };

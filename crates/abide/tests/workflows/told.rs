@@ -19,20 +19,37 @@ pub fn ok<T>(value: T) -> Result<T, BoxError> {
 pub fn operations(events: &[Entry]) -> Vec<String> {
     let told = events.iter().filter_map(|entry| match &entry.what {
         Happening::OperationOpened(opened) => {
-            let name = opened.signature.name.as_ref().or(opened.signature.key.as_ref());
+            let name = opened
+                .signature
+                .name
+                .as_ref()
+                .or(opened.signature.key.as_ref());
             let name = name.map(|name| format!(" {name}")).unwrap_or_default();
-            Some(format!("+{} {}{name}", opened.operation, opened.signature.operation_kind))
+            Some(format!(
+                "+{} {}{name}",
+                opened.operation, opened.signature.operation_kind
+            ))
         }
         Happening::OperationCompleted(completed) => {
-            let number = completed.operation.map(|n| n.to_string()).unwrap_or_default();
-            let name = completed.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            let number = completed
+                .operation
+                .map(|n| n.to_string())
+                .unwrap_or_default();
+            let name = completed
+                .name
+                .as_ref()
+                .map(|name| format!(" {name}"))
+                .unwrap_or_default();
             let outcome = match &completed.outcome {
                 Ending::Value(value) => format!(" = {value}"),
                 Ending::Error(error) => format!(" ! {error}"),
                 Ending::TimedOut => " timed out".to_owned(),
                 Ending::Abandoned => " abandoned".to_owned(),
             };
-            Some(format!("-{number} {}{name}{outcome}", completed.operation_kind))
+            Some(format!(
+                "-{number} {}{name}{outcome}",
+                completed.operation_kind
+            ))
         }
         Happening::OperationRetried(again) => Some(format!(
             "~{} step {} {} times: {}",

@@ -249,7 +249,7 @@ on_every_store! {
                 let n = wf.signal(NOTE).await?;
                 order.update(|order| order.push(n));
             }
-            wf.signal(SHUT).await?;
+            wf.condition("six", || order.with(Vec::len) == 6).await?;
             Ok(json!(order.get()))
         };
         for others in [0, 100] {

@@ -25,7 +25,10 @@ const NEW: Code = |wf, _| {
     Box::pin(async move {
         let mut all = Vec::new();
         if wf.version("greet", 0..=1) >= 1 {
-            all.push(wf.step("greet", || async { ok("hello".to_owned()) }).await?);
+            all.push(
+                wf.step("greet", || async { ok("hello".to_owned()) })
+                    .await?,
+            );
         }
         all.push(wf.step("a", || async { ok("a".to_owned()) }).await?);
         wf.signal(GO).await?;
@@ -138,7 +141,6 @@ on_every_store! {
         let why = blocked(&lab, run.id()).await;
         assert!(why.contains(r#"version 1 of change "way""#) && why.contains("one of 2 to 3"), "{why}");
         engine.shutdown().await;
-        // A run that is from before any choice, too.
         let engine = lab.engine().workflow(RUN, FIRST).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(1));
         engine.shutdown().await;

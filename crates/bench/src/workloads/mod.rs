@@ -94,9 +94,7 @@ impl Workload {
             Self::W2 => {
                 "steps of 1,000 instances of ten, against rows claimed and completed by hand"
             }
-            Self::W2Flow => {
-                "steps of 1,000 workflows of ten, against the same steps as a machine"
-            }
+            Self::W2Flow => "steps of 1,000 workflows of ten, against the same steps as a machine",
             Self::Start => "instances started 1,000 at a time, against rows inserted by hand",
             Self::W3a => {
                 "median from a signal to the running step, against a commit of two rows and a task that is told"

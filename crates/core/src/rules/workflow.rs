@@ -187,7 +187,7 @@ fn park(
     left: &[Pending],
     now: Timestamp,
 ) -> Option<Happening> {
-    let was = (row.awaits.clone(), row.due_at);
+    let was = row.awaits.clone();
     begin(row, &row.step.clone());
     end_hold(row);
     let joins = park.children.is_some() || turn.children.iter().any(|brood| brood.needed > 0);
@@ -213,7 +213,7 @@ fn park(
     let adopted = buffered
         .filter(|_| names.len() == 1)
         .map(|first| inbox::own_wait(first.id));
-    let same = was.0.filter(|awaits| {
+    let same = was.filter(|awaits| {
         let ids = [Some(&own), adopted.as_ref()];
         awaits.kind == kind
             && awaits.names == names

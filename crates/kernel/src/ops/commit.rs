@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, InstanceId,
-    Lane, Name, NewRow, Outcome, Pending, Priority, Row, Start, Started, Status, Then,
+    Lane, Name, NewRow, Outcome, Pending, Priority, Refusal, Row, Start, Started, Status, Then,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -163,6 +163,12 @@ fn one<'a, T: Txn>(
             return Committed::Kept(commit.claim.renewed(account.row.epoch), account.row.inbox);
         }
         Standing::Repeated => return Committed::Moved(account.row.status),
+    }
+    if matches!(commit.outcome, Outcome::Workflow(_)) && !account.row.history {
+        // rule 16.1: it could not be replayed.
+        return Committed::Refused(Refusal::BadOutcome {
+            problem: "a workflow keeps its history: start it without `history: false`".into(),
+        });
     }
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
         return Committed::Refused(refusal);
