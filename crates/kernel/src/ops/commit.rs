@@ -328,7 +328,8 @@ fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Star
     }
 }
 
-fn spawned(commit: &Commit) -> Vec<&Start> {
+/// The children that a commit starts.
+pub(super) fn spawned(commit: &Commit) -> Vec<&Start> {
     match commit.outcome.last() {
         Outcome::Spawn { children, .. } => children.iter().collect(),
         Outcome::Workflow(turn) => turn

@@ -16,7 +16,7 @@ pub(crate) mod workers;
 
 use std::collections::BTreeSet;
 
-use abide_core::model::{Claim, Key, Outcome, Target};
+use abide_core::model::{Claim, Key, Target};
 
 use crate::Op;
 
@@ -37,13 +37,8 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
                         .parent()
                         .and_then(|parent| parent.partition.as_ref()),
                 );
-                if let Outcome::Spawn { children, .. } = commit.outcome.last() {
-                    keys.extend(
-                        children
-                            .iter()
-                            .filter_map(|child| child.partition_key.as_ref()),
-                    );
-                }
+                let children = commit::spawned(commit).into_iter();
+                keys.extend(children.filter_map(|child| child.partition_key.as_ref()));
             }
             keys
         }
@@ -74,10 +69,9 @@ impl<'o> Keys<'o> {
             }
             Op::Commit { commits, .. } => {
                 for commit in commits {
-                    if let Outcome::Spawn { children, .. } = commit.outcome.last() {
-                        self.shared
-                            .extend(children.iter().filter_map(|child| child.key.as_ref()));
-                    }
+                    let children = commit::spawned(commit).into_iter();
+                    self.shared
+                        .extend(children.filter_map(|child| child.key.as_ref()));
                 }
             }
             Op::Deliver(deliveries) => {
