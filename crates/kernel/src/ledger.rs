@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Status, Timestamp,
+    Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Status, Timestamp, Waiter,
 };
 
 use crate::{Advance, Changes, Effects, Error, Finish, Move, Result, Txn, Wake};
@@ -24,6 +24,8 @@ pub(crate) struct Account<'a> {
     pub result: Option<&'a Json>,
     /// What is to be told.
     pub told: Vec<Happening>,
+    /// The waiters that stand for it from now on.
+    pub opens: Option<Vec<Waiter>>,
 }
 
 impl<'a> Ledger<'a> {
@@ -48,6 +50,7 @@ impl<'a> Ledger<'a> {
                 state: None,
                 result: None,
                 told: Vec::new(),
+                opens: None,
             };
             self.0.insert(account.was.id, account);
         }
@@ -76,7 +79,30 @@ impl<'a> Ledger<'a> {
             account.sort_into(&mut changes);
         }
         txn.update(&changes, now).await?;
-        txn.append(&history).await
+        txn.append(&history).await?;
+        self.keep_waiters(txn).await
+    }
+}
+
+impl Ledger<'_> {
+    /// rule 14.7: who waits no more leaves no waiter behind.
+    async fn keep_waiters<T: Txn>(&mut self, txn: &mut T) -> Result<()> {
+        let gone = self.0.values().filter(|account| {
+            account.was.has_waiters() && (account.opens.is_some() || !account.row.has_waiters())
+        });
+        let gone: Vec<InstanceId> = gone.map(|account| account.row.id).collect();
+        if !gone.is_empty() {
+            txn.close_waiters(&gone).await?;
+        }
+        let opens = self
+            .0
+            .values_mut()
+            .filter_map(|account| account.opens.take());
+        let opens: Vec<Waiter> = opens.flatten().collect();
+        if !opens.is_empty() {
+            txn.open_waiters(&opens).await?;
+        }
+        Ok(())
     }
 }
 

@@ -31,8 +31,13 @@ pub use error::{Error, Result};
 pub use manual_clock::ManualClock;
 pub use op::{Answer, ClaimRequest, Cursor, Finding, NewWorker, Op, SweepRequest};
 pub use own::{OwnTransaction, was_taken};
-pub use query::{CommandFilter, CommandPage, Ending, Filter, Page, QueueDepth};
+pub use query::{
+    CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Page, QueueDepth,
+    WaiterFilter, WaiterPage,
+};
 pub use run::{run, run_now};
 pub use store::Store;
-pub use txn::{Advance, Changes, Expiring, Finish, Found, Move, Partition, Touched, Txn, Wake};
+pub use txn::{
+    Advance, Changes, Expiring, Finish, Found, Move, NewEvent, Partition, Touched, Txn, Wake,
+};
 pub use wake::{Bus, Effects, Listener};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use abide_core::model::{
     Cancel, Claim, Claimed, Commit, Committed, Contract, Declared, Delivered, Delivery, Heartbeat,
-    InstanceId, Key, Lane, Name, Operated, Refusal, Start, Started, Target, Timestamp, Worker,
-    WorkerId,
+    InstanceId, Key, Lane, Name, Operated, Publish, Published, Refusal, Start, Started, Target,
+    Timestamp, Worker, WorkerId,
 };
 
 /// A request to change something. A list of them is one transaction.
@@ -24,6 +24,8 @@ pub enum Op {
     },
     /// Deliver signals and updates; each entry has its own answer.
     Deliver(Vec<Delivery>),
+    /// Publish events; each entry has its own answer.
+    Publish(Vec<Publish>),
     /// Cancel instances; each entry has its own answer.
     Cancel(Vec<Cancel>),
     /// Open a new run of failed or cancelled instances, at the step where they ended or at the one named.
@@ -154,6 +156,8 @@ pub enum Answer {
     Committed(Vec<Committed>),
     /// Of each delivery, in order.
     Delivered(Vec<Result<Delivered, Refusal>>),
+    /// Of each event, in order.
+    Published(Vec<Result<Published, Refusal>>),
     /// Of each instance that was to be cancelled, restarted or repaired, in order.
     Operated(Vec<Operated>),
     /// What is wrong with the instances that were looked at.

@@ -41,6 +41,30 @@ pub struct CommandFilter {
     pub status: Option<CommandStatus>,
 }
 
+/// Which events to list: all that meet every condition given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventFilter {
+    /// Those of that type.
+    pub event_type: Option<Name>,
+}
+
+/// Which waits for events to list: all that meet every condition given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WaiterFilter {
+    /// Those for events of that type.
+    pub event_type: Option<Name>,
+    /// Those of that instance.
+    pub instance: Option<InstanceId>,
+}
+
+/// A page of events, newest first.
+pub type EventPage = Page<abide_core::model::Event, abide_core::model::EventSequence>;
+
+/// A page of waits for events, by instance and place.
+pub type WaiterPage = Page<abide_core::model::Waiter, (InstanceId, u32)>;
+
 /// One page of a list, newest first, and where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Page<T, C = InstanceId> {

@@ -81,6 +81,9 @@ impl<T: Txn> Turn<'_, T> {
             Op::Deliver(deliveries) => {
                 Answer::Delivered(ops::deliver::deliver(self, deliveries).await?)
             }
+            Op::Publish(publishes) => {
+                Answer::Published(ops::publish::publish(self, publishes).await?)
+            }
             Op::Cancel(cancels) => Answer::Operated(ops::operate::cancel(self, cancels).await?),
             Op::Restart(restarts) => Answer::Operated(ops::operate::restart(self, restarts).await?),
             Op::Repair(targets) => Answer::Operated(ops::operate::repair(self, targets).await?),
@@ -119,12 +122,19 @@ impl<T: Txn> Turn<'_, T> {
 
     /// Locks keys; one that is in both lists is locked alone.
     async fn lock_keys(&mut self, names: ops::Keys<'_>) -> Result<()> {
-        if names.shared.is_empty() && names.alone.is_empty() {
+        if names.shared.is_empty()
+            && names.alone.is_empty()
+            && names.published.is_empty()
+            && names.awaited.is_empty()
+        {
             return Ok(());
         }
-        let of = |keys: BTreeSet<&Key>| keys.into_iter().cloned().collect::<Vec<Key>>();
-        let shared = names.shared.difference(&names.alone).copied().collect();
-        let (shared, alone) = (of(shared), of(names.alone));
+        let mut alone: BTreeSet<Key> = names.awaited;
+        alone.extend(names.alone.into_iter().cloned());
+        let mut shared: BTreeSet<Key> = names.published;
+        shared.extend(names.shared.into_iter().cloned());
+        let shared: Vec<Key> = shared.difference(&alone).cloned().collect();
+        let alone: Vec<Key> = alone.into_iter().collect();
         self.txn.lock_keys(&shared, &alone).await
     }
 

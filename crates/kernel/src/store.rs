@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
-    Refusal, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, EventSequence, HistoryRow, Instance,
+    InstanceId, Json, Refusal, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op, OwnTransaction,
-    Page, QueueDepth, Result, Target,
+    Answer, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Target, WaiterFilter, WaiterPage,
 };
 
 /// A place where instances live. The whole write side is [`run`](Store::run); the read side is a handful of queries.
@@ -84,6 +84,23 @@ pub trait Store: Send + Sync + 'static {
 
     /// What is pending in an inbox, signals and updates alike, by sequence.
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>>;
+
+    /// A page of events, newest first, beginning below `before`.
+    fn events<'a>(
+        &'a self,
+        filter: &'a EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<EventPage>>;
+
+    /// A page of waits for events, by instance and place, beginning above `after`. One that stands at several places of
+    /// the index, because it asks for one of a list, is told once.
+    fn waiters<'a>(
+        &'a self,
+        filter: &'a WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<WaiterPage>>;
 
     /// A contract.
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>>;

@@ -4,8 +4,8 @@ use std::future::Future;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority, Row, Sequence,
-    Started, Target, Timestamp, Worker, WorkerId,
+    Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority,
+    Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -210,6 +210,57 @@ pub trait Txn: Send {
     /// The pending updates and cancellations of these instances, whole, by instance and sequence.
     fn updates(&mut self, of: &[InstanceId]) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
+    /// Stores events, in order; each with its place, and whether it is new: one of a type and id that there is already,
+    /// in the same batch too, has the place of the first.
+    fn store_events(
+        &mut self,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<(EventSequence, bool)>>> + Send;
+
+    /// Under which paths waiters of these types stand in the index; the empty one for those that stand under none.
+    fn waiter_paths(
+        &mut self,
+        types: &[Name],
+    ) -> impl Future<Output = Result<Vec<(Name, String)>>> + Send;
+
+    /// The waiters at these places of the index: type, path and value; not locked.
+    fn waiters(
+        &mut self,
+        probes: &[(Name, String, String)],
+    ) -> impl Future<Output = Result<Vec<Waiter>>> + Send;
+
+    /// Inserts waiters, and counts them.
+    fn open_waiters(&mut self, waiters: &[Waiter]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Deletes the waiters of these instances, and counts them off.
+    fn close_waiters(
+        &mut self,
+        instances: &[InstanceId],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// How many waiters of these types there are; those of which there are none may be left out.
+    fn waiter_totals(
+        &mut self,
+        types: &[Name],
+    ) -> impl Future<Output = Result<Vec<(Name, usize)>>> + Send;
+
+    /// The events of a type that were published at or after a moment, newest first, below a place.
+    fn events_since(
+        &mut self,
+        event_type: &Name,
+        since: Timestamp,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Event>>> + Send;
+
+    /// Deletes events that were published before that moment, at most that many; how many there were.
+    fn forget_events(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
+
     /// Gives what is pending with the first of each pair to the second.
     fn move_pending(
         &mut self,
@@ -292,6 +343,17 @@ pub struct Found {
     pub key: Option<Key>,
     /// Its partition.
     pub partition: Option<Key>,
+}
+
+/// An event that is published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// Its type.
+    pub event_type: Name,
+    /// What it is known by.
+    pub event_id: Name,
+    /// What it says.
+    pub payload: Json,
 }
 
 /// Who stands where in a partition.

@@ -155,6 +155,19 @@ pub enum Happening {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
     },
+    /// An event came into its inbox that it waited for.
+    EventMatched {
+        /// Its record in the inbox.
+        command_id: CommandId,
+        /// Its type.
+        event_type: Name,
+        /// What it is known by.
+        event_id: Name,
+        /// Its place in the chain.
+        message_sequence: Sequence,
+        /// The wait that it ended.
+        wait_id: WaitId,
+    },
     /// A step consumed a signal.
     SignalApplied {
         /// Its record.
@@ -325,6 +338,7 @@ impl Happening {
             Self::Retried { .. } => "retried",
             Self::WaitOpened { .. } => "wait_opened",
             Self::SignalReceived { .. } => "signal_received",
+            Self::EventMatched { .. } => "event_matched",
             Self::SignalApplied { .. } => "signal_applied",
             Self::SignalDiscarded { .. } => "signal_discarded",
             Self::MessageCursorAdvanced { .. } => "message_cursor_advanced",

@@ -24,6 +24,8 @@ pub struct Limits {
     pub inbox_pending: usize,
     /// The largest arguments of a signal or an update, and the largest answer to one, in bytes of JSON.
     pub payload_bytes: usize,
+    /// The most waits for events of one type.
+    pub waiters_per_type: usize,
     /// The events of a workflow's history from which on it is told to continue as new.
     pub history_events: usize,
 }
@@ -39,6 +41,7 @@ impl Default for Limits {
             batch_entries: 100_000,
             inbox_pending: 5_000,
             payload_bytes: 1 << 20,
+            waiters_per_type: 1_000_000,
             history_events: 10_000,
         }
     }
@@ -68,6 +71,11 @@ impl Limits {
     /// Refuses a wait for too many names.
     pub fn check_names(&self, count: usize) -> Result<(), Refusal> {
         at_most("names_per_wait", self.names_per_wait, count)
+    }
+
+    /// Refuses a wait for an event that too many wait for.
+    pub fn check_waiters(&self, count: usize) -> Result<(), Refusal> {
+        at_most("waiters_per_type", self.waiters_per_type, count)
     }
 
     /// Refuses a batch that is too long.

@@ -3,6 +3,7 @@
 mod claim;
 mod command;
 mod contract;
+mod event;
 mod history;
 mod ids;
 mod instance;
@@ -24,7 +25,10 @@ pub use command::{
     Operated, Pending, Rejection, Target, Verdict,
 };
 pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec};
-pub(crate) use contract::{canonical, is_whole};
+pub(crate) use contract::{Decimal, Parsed, Shape, canonical, is_whole};
+pub use event::{
+    Condition, Event, EventSequence, EventWait, Operator, Path, Publish, Published, Waiter,
+};
 pub use history::{Entry, Happening, HistoryRow};
 pub use ids::{
     BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, Priority, Sequence, UniqueKey, WaitId,

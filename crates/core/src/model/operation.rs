@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answered, BarrierNumber, CommandId, Json, Name, Start, Timestamp};
+use super::{Answered, BarrierNumber, CommandId, EventWait, Json, Name, Start, Timestamp};
 
 /// What kind of thing a workflow's code asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -343,6 +343,9 @@ pub struct Park {
     /// The signals, any of which wakes it.
     #[serde(default)]
     pub signals: Vec<Name>,
+    /// The events, any of which wakes it, each with the operation that waits for it.
+    #[serde(default)]
+    pub events: Vec<(u32, EventWait)>,
     /// The keys of the conditions that updates may make true, and whether there is one at all.
     #[serde(default)]
     pub conditions: Option<Vec<Name>>,
@@ -352,6 +355,18 @@ pub struct Park {
     /// The children of earlier turns that it waits for.
     #[serde(default)]
     pub children: Option<Unended>,
+}
+
+impl Park {
+    /// All names that it waits for: those of signals, and those under which events come.
+    pub fn names(&self) -> Vec<Name> {
+        let events = self.events.iter();
+        let mut names = self.signals.clone();
+        names.extend(events.map(|(_, event)| Name::of_event(&event.event_type)));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 }
 
 /// Children that a workflow waits for.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answered, Claim, Inbox, Json, Name, Refusal, Start, Status, Then, WorkflowTurn};
+use super::{
+    Answered, Claim, EventWait, Inbox, Json, Name, Refusal, Start, Status, Then, WorkflowTurn,
+};
 
 /// What a step answers. Committing it is what moves an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +88,9 @@ pub struct Wait {
     /// The signals, any of which wakes it. None: it waits for nothing but time.
     #[serde(default)]
     pub signals: Vec<Name>,
+    /// The events, any of which wakes it.
+    #[serde(default)]
+    pub events: Vec<EventWait>,
     /// How long to wait at most.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
@@ -93,6 +98,21 @@ pub struct Wait {
     pub next: Name,
     /// The state to run it with.
     pub state: Json,
+}
+
+impl Wait {
+    /// All names that it waits for: those of signals, and those under which events come.
+    pub fn names(&self) -> Vec<Name> {
+        let events = self.events.iter();
+        let events = events.map(|event| Name::of_event(&event.event_type));
+        let mut names = self.signals.clone();
+        for name in events {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
 }
 
 /// How many of a barrier's children must have ended.

@@ -56,6 +56,12 @@ pub enum Refusal {
         /// Who has it.
         holder: super::InstanceId,
     },
+    /// An event, or a wait for one, that cannot be.
+    #[error("{problem}")]
+    BadEvent {
+        /// All that is wrong with it, and what would be right.
+        problem: String,
+    },
     /// A contract that contradicts itself or cannot be read.
     #[error("the contract cannot be taken: {}", problems.join("; "))]
     BadContract {
@@ -81,6 +87,7 @@ impl Refusal {
             Self::NoDatabase => "no_database",
             Self::BadStart { .. } => "bad_start",
             Self::KeyTaken { .. } => "key_taken",
+            Self::BadEvent { .. } => "bad_event",
             Self::BadContract { .. } => "bad_contract",
             Self::BadScope => "bad_scope",
         }

@@ -136,6 +136,15 @@ impl Row {
         self.status == Status::Scheduled && self.cause == Cause::Replay && self.due_at.is_none()
     }
 
+    /// Whether waiters for events stand for it.
+    pub fn has_waiters(&self) -> bool {
+        self.stands() == Status::AwaitingSignal
+            && self
+                .awaits
+                .as_ref()
+                .is_some_and(|awaits| awaits.names.iter().any(|name| name.event_type().is_some()))
+    }
+
     /// Where it stands when updates are not looked at.
     pub fn stands(&self) -> Status {
         self.aside.map_or(self.status, |aside| aside.status)

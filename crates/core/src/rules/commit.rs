@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
-use super::{inbox, workflow};
+use super::{event, inbox, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandKind, CommandStatus, Commit, Epoch, Happening, Inbox,
     Json, Limits, Name, Outcome, Pending, Priority, Refusal, Row, Sequence, Status, Timestamp,
@@ -73,7 +73,7 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
         Outcome::Done { .. } | Outcome::Stop { .. } => look.all = signals > 0 || updates > 0,
         Outcome::Workflow(_) if outcome.is_terminal() => look.all = signals > 0 || updates > 0,
         Outcome::Workflow(turn) if signals > 0 => look.names = workflow::names(turn),
-        Outcome::Wait(wait) if signals > 0 => look.names.extend_from_slice(&wait.signals),
+        Outcome::Wait(wait) if signals > 0 => look.names.extend(wait.names()),
         Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::ContinueAsNew { .. }
             if signals > 0 && row.inbox.handed > Sequence::default() =>
         {
@@ -115,6 +115,11 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
     }
     match outcome {
         Outcome::Done { result } => limits.check_result(result),
+        Outcome::Wait(wait) if !wait.events.is_empty() => {
+            limits.check_names(wait.signals.len() + wait.events.len())?;
+            check_deadline(wait.timeout_ms)?;
+            event::check(&wait.events)
+        }
         Outcome::Wait(wait) if wait.signals.is_empty() && wait.timeout_ms.is_none() => {
             Err(Refusal::BadOutcome {
                 problem: "it waits for nothing: name a signal, or give it a timeout".into(),
@@ -150,6 +155,16 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
         }
         Outcome::Workflow(turn) => workflow::check(turn, limits),
         Outcome::Next { .. } | Outcome::Retry { .. } | Outcome::Stop { .. } => Ok(()),
+    }
+}
+
+/// Refuses a wait for an event that has no end (rule 14.5).
+pub(super) fn check_deadline(timeout_ms: Option<u64>) -> Result<(), Refusal> {
+    match timeout_ms {
+        Some(1..) => Ok(()),
+        _ => Err(Refusal::BadOutcome {
+            problem: "a wait for an event needs a timeout, of a millisecond at least".into(),
+        }),
     }
 }
 
@@ -243,15 +258,16 @@ fn perform<'a>(
             }
         }
         Outcome::Wait(wait) => {
+            let names = wait.names();
             // rule 7.4: only what the parking step was not handed wakes it.
             let buffered = pending.iter().find(|one| {
                 one.kind == CommandKind::Signal
-                    && wait.signals.contains(&one.name)
+                    && names.contains(&one.name)
                     && !inbox::was_handed(row, one)
             });
             begin(row, &wait.next);
             end_hold(row);
-            moved.told.push(park(row, wait, buffered, now));
+            moved.told.push(park(row, wait, names, buffered, now));
             if buffered.is_some() {
                 queue_up(row, now, Cause::Signal);
             }
@@ -447,26 +463,32 @@ fn due_after(row: &mut Row, delay_ms: u64, cause: Cause, now: Timestamp) {
     }
 }
 
-fn park(row: &mut Row, wait: &Wait, buffered: Option<&Pending>, now: Timestamp) -> Happening {
+fn park(
+    row: &mut Row,
+    wait: &Wait,
+    names: Vec<Name>,
+    buffered: Option<&Pending>,
+    now: Timestamp,
+) -> Happening {
     let deadline = wait.timeout_ms.map(|ms| now + Duration::from_millis(ms));
-    let (status, kind) = if wait.signals.is_empty() {
-        (Status::Scheduled, WaitKind::Timer)
-    } else {
-        (Status::AwaitingSignal, WaitKind::Signal)
+    let (status, kind) = match (wait.signals.is_empty(), wait.events.is_empty()) {
+        (true, true) => (Status::Scheduled, WaitKind::Timer),
+        (true, false) => (Status::AwaitingSignal, WaitKind::Event),
+        (false, _) => (Status::AwaitingSignal, WaitKind::Signal),
     };
     row.status = status;
     row.due_at = deadline;
     row.cause = Cause::Timeout;
-    let wait_id = inbox::wait_of(row, &wait.signals, buffered);
+    let wait_id = inbox::wait_of(row, &names, buffered);
     row.awaits = Some(Awaits {
         kind,
-        names: wait.signals.clone(),
+        names: names.clone(),
         since: now,
         id: Some(wait_id.clone()),
     });
     Happening::WaitOpened {
         wait_kind: kind,
-        names: wait.signals.clone(),
+        names,
         deadline,
         wait_id: Some(wait_id),
     }

@@ -31,6 +31,10 @@ impl From<Rejection> for Unwanted {
 
 /// The arguments as they are stored, when they keep the contract and the limit (lines 7, 8 and 9 of rule 7.3).
 pub fn fit(delivery: &Delivery, terms: Option<&Terms>, limits: &Limits) -> Result<Json, Unwanted> {
+    if delivery.name.event_type().is_some() {
+        // Events come by themselves.
+        return Err(Rejection::UnknownSignal.into());
+    }
     let (unknown, invalid) = match delivery.kind {
         CommandKind::Cancel => return Ok(contract::free(&delivery.arguments)),
         CommandKind::Signal => (Rejection::UnknownSignal, Rejection::InvalidSignal),
@@ -104,12 +108,21 @@ pub fn receive(
         CommandKind::Signal => {
             row.inbox.signals += 1;
             let wait_id = match_wait(row, name, now).unwrap_or_else(|| own_wait(id));
-            let told = Happening::SignalReceived {
-                command_id: id,
-                name: name.clone(),
-                message_sequence: sequence,
-                wait_id: wait_id.clone(),
-                source,
+            let told = match name.event_type() {
+                Some(event_type) => Happening::EventMatched {
+                    command_id: id,
+                    event_type: Name::stored(event_type),
+                    event_id: Name::stored(source.unwrap_or_default()),
+                    message_sequence: sequence,
+                    wait_id: wait_id.clone(),
+                },
+                None => Happening::SignalReceived {
+                    command_id: id,
+                    name: name.clone(),
+                    message_sequence: sequence,
+                    wait_id: wait_id.clone(),
+                    source,
+                },
             };
             Received {
                 sequence,
@@ -155,6 +168,9 @@ fn match_wait(row: &mut Row, name: &Name, now: Timestamp) -> Option<WaitId> {
     let awaits = row.awaits.as_ref().filter(|awaits| awaits.takes(name))?;
     let wait_id = awaits.id.clone();
     match row.stands() {
+        Status::AwaitingSignal if name.event_type().is_some() => {
+            come_back(row, now, Cause::Event);
+        }
         Status::AwaitingSignal => come_back(row, now, Cause::Signal),
         // Woken and not begun: it is handed this one too. What has timed out is not (rule 7.5).
         Status::Runnable if !row.timed_out => {}
@@ -207,7 +223,7 @@ pub(super) fn own_wait(id: CommandId) -> WaitId {
 impl Awaits {
     /// Whether a signal of that name is waited for.
     pub fn takes(&self, name: &Name) -> bool {
-        self.kind == WaitKind::Signal && self.names.contains(name)
+        matches!(self.kind, WaitKind::Signal | WaitKind::Event) && self.names.contains(name)
     }
 }
 

@@ -249,7 +249,7 @@ fn problem_of(at: &Position<'_>, around: Around<'_>) -> Option<Problem> {
         }
         Status::AwaitingSignal => {
             let missed = |one: &Pending| {
-                at.kind == Some(WaitKind::Signal)
+                matches!(at.kind, Some(WaitKind::Signal | WaitKind::Event))
                     && one.kind == CommandKind::Signal
                     && at.names.contains(&one.name)
                     && one.sequence > at.inbox.handed

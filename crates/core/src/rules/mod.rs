@@ -7,6 +7,7 @@ pub mod children;
 pub mod claims;
 pub mod commit;
 pub mod contract;
+pub mod event;
 pub mod inbox;
 pub mod liveness;
 pub mod operate;

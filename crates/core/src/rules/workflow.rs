@@ -2,7 +2,7 @@
 
 use super::claims::{come_back, end_hold, queue_up};
 use super::commit::{Facts, Moved, answer, begin, close_rest, end, step_on};
-use super::inbox;
+use super::{event, inbox};
 use crate::model::{
     Awaits, Brood, Cause, CommandKind, Commit, Epoch, Family, Happening, Kind, Limits, Name,
     Operation, OperationKind, Park, Pending, Refusal, Row, Sequence, Status, Then, Timestamp,
@@ -41,7 +41,9 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
             }
         }
         Then::Park(park) => {
-            limits.check_names(park.signals.len())?;
+            limits.check_names(park.signals.len() + park.events.len())?;
+            let events: Vec<_> = park.events.iter().map(|(_, event)| event.clone()).collect();
+            event::check(&events)?;
             limits.check_names(park.conditions.as_ref().map_or(0, Vec::len))?;
             if waits_for_something(turn, park) {
                 Ok(())
@@ -59,6 +61,7 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
 
 fn waits_for_something(turn: &WorkflowTurn, park: &Park) -> bool {
     !park.signals.is_empty()
+        || !park.events.is_empty()
         || park.conditions.is_some()
         || park.until.is_some()
         || park.children.is_some()
@@ -69,7 +72,7 @@ fn waits_for_something(turn: &WorkflowTurn, park: &Park) -> bool {
 pub(super) fn names(turn: &WorkflowTurn) -> Vec<Name> {
     let mut names: Vec<Name> = turn.takes.iter().map(|taken| taken.name.clone()).collect();
     if let Then::Park(park) = &turn.then {
-        names.extend(park.signals.iter().cloned());
+        names.extend(park.names());
     }
     names.sort_unstable();
     names.dedup();
@@ -193,6 +196,8 @@ fn park(
     let joins = park.children.is_some() || turn.children.iter().any(|brood| brood.needed > 0);
     let (status, kind) = if !park.signals.is_empty() {
         (Status::AwaitingSignal, WaitKind::Signal)
+    } else if !park.events.is_empty() {
+        (Status::AwaitingSignal, WaitKind::Event)
     } else if park.conditions.is_some() {
         (Status::AwaitingSignal, WaitKind::Condition)
     } else if joins {
@@ -200,13 +205,13 @@ fn park(
     } else {
         (Status::Scheduled, WaitKind::Timer)
     };
+    let awaited = park.names();
     let names = match kind {
         WaitKind::Condition => park.conditions.clone().unwrap_or_default(),
-        _ => park.signals.clone(),
+        _ => awaited.clone(),
     };
     // What came while the turn ran.
-    let waits_for =
-        |one: &&Pending| one.kind == CommandKind::Signal && park.signals.contains(&one.name);
+    let waits_for = |one: &&Pending| one.kind == CommandKind::Signal && awaited.contains(&one.name);
     let buffered = left.iter().find(waits_for);
     let own = WaitId::stored(format!("wait:{}:{}", row.id, park.operation));
     // rule 7.6: a wait for one name adopts the id of the signal that was there before it.

@@ -1,6 +1,7 @@
 //! A store in plain maps: for tests, for trying things out, and as the model that the databases are held against.
 
 mod commands;
+mod events;
 mod index;
 mod reads;
 mod record;
@@ -8,17 +9,19 @@ mod shapes;
 mod tables;
 mod txn;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
-    Limits, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Event, EventSequence, HistoryRow,
+    Instance, InstanceId, Json, Limits, Timestamp, Waiter, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op, Page,
-    QueueDepth, Result, Store, SystemClock, Target, run_now,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
+    Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter, WaiterPage,
+    run_now,
 };
 use tables::Tables;
 use txn::MemoryTxn;
@@ -174,6 +177,56 @@ impl Store for Memory {
         self.read(move |tables| {
             let pending = tables.commands().pending(id);
             pending.map(|command| Command::clone(command)).collect()
+        })
+    }
+
+    fn events<'a>(
+        &'a self,
+        filter: &'a EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<EventPage>> {
+        self.read(move |tables| {
+            let below = before.unwrap_or(EventSequence(i64::MAX));
+            let events = tables.events().events().range(..below).rev();
+            let wanted = |event: &&Event| {
+                let of_type = filter.event_type.as_ref();
+                of_type.is_none_or(|of_type| event.event_type == *of_type)
+            };
+            let found = events.map(|(_, event)| event).filter(wanted);
+            let mut items: Vec<Event> = found.take(limit.saturating_add(1)).cloned().collect();
+            let more = items.len() > limit;
+            items.truncate(limit);
+            let next = items.last().map(|event| event.sequence).filter(|_| more);
+            Page { items, next }
+        })
+    }
+
+    fn waiters<'a>(
+        &'a self,
+        filter: &'a WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<WaiterPage>> {
+        self.read(move |tables| {
+            let mut found: BTreeMap<(InstanceId, u32), &Waiter> = BTreeMap::new();
+            for waiter in tables.events().waiters().values() {
+                let at = (waiter.instance, waiter.place);
+                let of_type = filter.event_type.as_ref();
+                let wanted = of_type.is_none_or(|of_type| waiter.event_type == *of_type)
+                    && filter.instance.is_none_or(|id| id == waiter.instance)
+                    && after.is_none_or(|after| at > after);
+                if wanted {
+                    found.entry(at).or_insert(waiter);
+                }
+            }
+            let more = found.len() > limit;
+            let items: Vec<Waiter> = found.into_values().take(limit).cloned().collect();
+            let last = items.last().map(|waiter| (waiter.instance, waiter.place));
+            Page {
+                items,
+                next: last.filter(|_| more),
+            }
         })
     }
 

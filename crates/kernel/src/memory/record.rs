@@ -206,7 +206,7 @@ impl Record {
             awaits: row
                 .awaits
                 .as_ref()
-                .filter(|awaits| awaits.kind == WaitKind::Signal)
+                .filter(|awaits| matches!(awaits.kind, WaitKind::Signal | WaitKind::Event))
                 .map(|awaits| awaits.names.clone())
                 .unwrap_or_default(),
         })

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Command, CommandId, ContractId, Declared, HistoryRow, InstanceId, Json, Lane, Worker, WorkerId,
+    Command, CommandId, ContractId, Declared, Event, EventSequence, HistoryRow, InstanceId, Json,
+    Lane, Waiter, Worker, WorkerId,
 };
 
 use super::commands::Commands;
+use super::events::{Events, Spot};
 use super::index::Index;
 use super::record::Record;
 use crate::Result;
@@ -21,6 +23,7 @@ pub(super) struct Tables {
     declared: BTreeMap<Lane, Declared>,
     commands: Commands,
     contracts: BTreeMap<ContractId, Json>,
+    events: Events,
     index: Index,
     /// The last numbers given out. They never go back, also when a transaction does.
     last_id: i64,
@@ -47,6 +50,8 @@ pub(super) enum Undo {
     Declared(Lane, Option<Declared>),
     Command(CommandId, Option<Arc<Command>>),
     Contract(ContractId, Option<Json>),
+    Event(EventSequence, Option<Event>),
+    Waiter(Spot, Option<Box<Waiter>>),
 }
 
 impl Tables {
@@ -133,6 +138,23 @@ impl Tables {
         Undo::Contract(id, put(&mut self.contracts, &id, contract))
     }
 
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    pub fn next_event(&mut self) -> EventSequence {
+        self.events.next()
+    }
+
+    pub fn put_event(&mut self, at: EventSequence, event: Option<Event>) -> Undo {
+        Undo::Event(at, self.events.put(at, event))
+    }
+
+    pub fn put_waiter(&mut self, spot: Spot, waiter: Option<Waiter>) -> Undo {
+        let was = self.events.put_waiter(&spot, waiter);
+        Undo::Waiter(spot, was.map(Box::new))
+    }
+
     /// Undoes changes, the last one first.
     pub fn undo(&mut self, log: &mut Vec<Undo>) {
         while let Some(undo) = log.pop() {
@@ -161,6 +183,12 @@ impl Tables {
                 }
                 Undo::Contract(id, was) => {
                     self.put_contract(id, was);
+                }
+                Undo::Event(at, was) => {
+                    self.put_event(at, was);
+                }
+                Undo::Waiter(spot, was) => {
+                    self.put_waiter(spot, was.map(|was| *was));
                 }
                 Undo::Declared(lane, was) => {
                     self.put_declared(lane, was);

@@ -5,20 +5,22 @@ use std::sync::Arc;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
-    ContractId, Declared, Epoch, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, ParentRef,
-    Pending, Priority, Row, Scope, Sequence, Started, Status, Target, Timestamp, Worker, WorkerId,
+    ContractId, Declared, Epoch, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane,
+    Name, NewRow, ParentRef, Pending, Priority, Row, Scope, Sequence, Started, Status, Target,
+    Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Expired;
 
+use super::events::spot_of;
 use super::index::Place;
 use super::record::Record;
 use super::shapes;
 use super::tables::{Noted, Tables, Undo};
 use crate::{
-    Changes, ClaimRequest, Cursor, Error, Expiring, Found, NewWorker, Partition, Result, Touched,
-    Txn,
+    Changes, ClaimRequest, Cursor, Error, Expiring, Found, NewEvent, NewWorker, Partition, Result,
+    Touched, Txn,
 };
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
@@ -573,6 +575,105 @@ impl Txn for MemoryTxn<'_> {
         let pending = of.iter().flat_map(|id| commands.pending(*id));
         let updates = pending.filter(|command| command.kind != CommandKind::Signal);
         Ok(updates.map(|command| Command::clone(command)).collect())
+    }
+
+    async fn store_events(
+        &mut self,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> Result<Vec<(EventSequence, bool)>> {
+        let mut stored = Vec::with_capacity(events.len());
+        for event in events {
+            let known = self
+                .tables
+                .events()
+                .known(&event.event_type, &event.event_id);
+            if let Some(sequence) = known {
+                stored.push((sequence, false));
+                continue;
+            }
+            let sequence = self.tables.next_event();
+            let kept = Event {
+                sequence,
+                event_type: event.event_type.clone(),
+                event_id: event.event_id.clone(),
+                payload: event.payload.clone(),
+                published_at: now,
+            };
+            let undo = self.tables.put_event(sequence, Some(kept));
+            self.log.push(undo);
+            stored.push((sequence, true));
+        }
+        Ok(stored)
+    }
+
+    async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
+        let events = self.tables.events();
+        let paths = types.iter().flat_map(|event_type| {
+            let paths = events.paths(event_type).into_iter();
+            paths.map(|path| (event_type.clone(), path))
+        });
+        Ok(paths.collect())
+    }
+
+    async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
+        let events = self.tables.events();
+        let found = probes.iter().flat_map(|probe| events.at(probe));
+        Ok(found.cloned().collect())
+    }
+
+    async fn open_waiters(&mut self, waiters: &[Waiter]) -> Result<()> {
+        for waiter in waiters {
+            let undo = self
+                .tables
+                .put_waiter(spot_of(waiter), Some(waiter.clone()));
+            self.log.push(undo);
+        }
+        Ok(())
+    }
+
+    async fn close_waiters(&mut self, instances: &[InstanceId]) -> Result<()> {
+        for id in instances {
+            for spot in self.tables.events().spots(*id) {
+                let undo = self.tables.put_waiter(spot, None);
+                self.log.push(undo);
+            }
+        }
+        Ok(())
+    }
+
+    async fn waiter_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, usize)>> {
+        let events = self.tables.events();
+        let totals = types.iter().map(|of| (of.clone(), events.total(of)));
+        Ok(totals.collect())
+    }
+
+    async fn events_since(
+        &mut self,
+        event_type: &Name,
+        since: Timestamp,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        let below = before.unwrap_or(EventSequence(i64::MAX));
+        let events = self.tables.events().events().range(..below).rev();
+        let events = events.map(|(_, event)| event);
+        let found =
+            events.filter(|event| event.event_type == *event_type && event.published_at >= since);
+        Ok(found.take(limit).cloned().collect())
+    }
+
+    async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        let events = self.tables.events().events().values();
+        let old = events
+            .filter(|event| event.published_at < before)
+            .take(limit);
+        let old: Vec<EventSequence> = old.map(|event| event.sequence).collect();
+        for sequence in &old {
+            let undo = self.tables.put_event(*sequence, None);
+            self.log.push(undo);
+        }
+        Ok(old.len())
     }
 
     async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, InstanceId,
-    Lane, Name, NewRow, Outcome, Pending, Priority, Refusal, Row, Start, Started, Status, Then,
+    BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, EventWait,
+    InstanceId, Lane, Limits, Name, NewRow, Outcome, Pending, Priority, Refusal, Row, Start,
+    Started, Status, Then, WaitId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{Facts, Look, apply, check, look};
 use abide_core::rules::workflow;
 
+use super::publish::{self, Opening};
 use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
@@ -38,6 +40,7 @@ pub(crate) async fn commit<T: Txn>(
     let declared = start::declarations(turn, commits.iter().flat_map(spawned)).await?;
 
     let pending = pending(turn, commits, &mut ledger).await?;
+    let mut waiters = waiters_by_type(turn, commits).await?;
 
     let mut answers = Vec::with_capacity(commits.len());
     let mut follows = Follows::default();
@@ -47,17 +50,26 @@ pub(crate) async fn commit<T: Txn>(
             declared: &declared,
             pending: &pending,
         };
-        answers.push(one(turn, commit, &mut ledger, around, &mut follows));
+        answers.push(one(
+            turn,
+            commit,
+            &mut ledger,
+            around,
+            &mut waiters,
+            &mut follows,
+        ));
     }
     let Follows {
         births,
         ends,
         closings,
         continued,
+        openings,
     } = follows;
     // Before runs go on: what was consumed stays with the run that did.
     close(turn, &closings).await?;
     bear(turn, &mut ledger, births).await?;
+    publish::open(turn, &mut ledger, openings).await?;
     runs::go_on(turn, &mut ledger, continued).await?;
     tell_parents(turn, &mut ledger, ends).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
@@ -87,6 +99,7 @@ struct Follows<'a> {
     ends: BTreeMap<InstanceId, Vec<Ended>>,
     closings: Vec<Closing>,
     continued: Vec<(InstanceId, &'a Outcome)>,
+    openings: Vec<Opening<'a>>,
 }
 
 /// The children to insert for one parent: one brood for a spawn, one for each operation of a workflow that starts some.
@@ -151,6 +164,7 @@ fn one<'a, T: Txn>(
     commit: &'a Commit,
     ledger: &mut Ledger<'a>,
     around: Around<'_>,
+    waiters: &mut BTreeMap<Name, usize>,
     follows: &mut Follows<'a>,
 ) -> Committed {
     let Some(account) = ledger.get(commit.claim.id()) else {
@@ -171,6 +185,9 @@ fn one<'a, T: Txn>(
         });
     }
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
+        return Committed::Refused(refusal);
+    }
+    if let Err(refusal) = has_room_for_waiters(&commit.outcome, waiters, turn.limits) {
         return Committed::Refused(refusal);
     }
     let mut broods = Vec::new();
@@ -197,6 +214,9 @@ fn one<'a, T: Txn>(
     account.told.extend(moved.told);
     follows.closings.extend(moved.closings);
     let row = &account.row;
+    if row.has_waiters() {
+        follows.openings.extend(opening(row, &commit.outcome));
+    }
     if row.status == Status::Continued {
         follows.continued.push((row.id, commit.outcome.last()));
     } else if let (true, Some(parent)) = (row.status.is_terminal(), row.parent) {
@@ -339,4 +359,76 @@ pub(super) fn spawned(commit: &Commit) -> Vec<&Start> {
             .collect(),
         _ => Vec::new(),
     }
+}
+
+/// The events that an outcome waits for.
+pub(super) fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
+    match outcome.last() {
+        Outcome::Wait(wait) => wait.events.iter().collect(),
+        Outcome::Workflow(turn) => match &turn.then {
+            Then::Park(park) => park.events.iter().map(|(_, event)| event).collect(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// What a row that has parked waits for among events. Each wait of a workflow is known by its operation.
+fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
+    let waits = match outcome.last() {
+        Outcome::Workflow(turn) => match &turn.then {
+            Then::Park(park) => {
+                let waits = park.events.iter().map(|(operation, event)| {
+                    let wait_id = WaitId::stored(format!("wait:{}:{operation}", row.id));
+                    (*operation, wait_id, event)
+                });
+                waits.collect()
+            }
+            _ => return None,
+        },
+        Outcome::Wait(wait) => {
+            let wait_id = row.awaits.as_ref().and_then(|awaits| awaits.id.clone())?;
+            let waits = (0_u32..).zip(&wait.events);
+            waits
+                .map(|(place, event)| (place, wait_id.clone(), event))
+                .collect()
+        }
+        _ => return None,
+    };
+    Some(Opening {
+        instance: row.id,
+        waits,
+    })
+}
+
+/// How many waiters there are of the types that are waited for anew; nothing is read when none is.
+async fn waiters_by_type<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+) -> Result<BTreeMap<Name, usize>> {
+    let events = commits.iter().flat_map(|commit| events_of(&commit.outcome));
+    let mut types: Vec<Name> = events.map(|event| event.event_type.clone()).collect();
+    types.sort_unstable();
+    types.dedup();
+    if types.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    Ok(turn.txn.waiter_totals(&types).await?.into_iter().collect())
+}
+
+/// Refuses a wait for events of a type that too many wait for already (rule 14.7).
+fn has_room_for_waiters(
+    outcome: &Outcome,
+    waiters: &mut BTreeMap<Name, usize>,
+    limits: &Limits,
+) -> std::result::Result<(), Refusal> {
+    let events = events_of(outcome);
+    for event in &events {
+        let met = waiters.get(&event.event_type).copied().unwrap_or_default() + 1;
+        limits.check_waiters(met)?;
+    }
+    for event in events {
+        *waiters.entry(event.event_type.clone()).or_default() += 1;
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ pub(crate) mod deliver;
 pub(crate) mod examine;
 pub(crate) mod operate;
 pub(crate) mod partition;
+pub(crate) mod publish;
 mod resolve;
 mod runs;
 pub(crate) mod start;
@@ -16,7 +17,7 @@ pub(crate) mod workers;
 
 use std::collections::BTreeSet;
 
-use abide_core::model::{Claim, Key, Target};
+use abide_core::model::{Claim, Key, Name, Target};
 
 use crate::Op;
 
@@ -56,6 +57,9 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
 pub(crate) struct Keys<'o> {
     pub shared: BTreeSet<&'o Key>,
     pub alone: BTreeSet<&'o Key>,
+    /// The types of which events are published, and those for which a waiter is opened, which excludes that (rule 14.6).
+    pub published: BTreeSet<Key>,
+    pub awaited: BTreeSet<Key>,
 }
 
 impl<'o> Keys<'o> {
@@ -72,7 +76,14 @@ impl<'o> Keys<'o> {
                     let children = commit::spawned(commit).into_iter();
                     self.shared
                         .extend(children.filter_map(|child| child.key.as_ref()));
+                    let events = commit::events_of(&commit.outcome).into_iter();
+                    self.awaited
+                        .extend(events.map(|event| key_of(&event.event_type)));
                 }
+            }
+            Op::Publish(publishes) => {
+                let types = publishes.iter().map(|publish| &publish.event_type);
+                self.published.extend(types.map(key_of));
             }
             Op::Deliver(deliveries) => {
                 for delivery in deliveries {
@@ -88,4 +99,9 @@ impl<'o> Keys<'o> {
             _ => {}
         }
     }
+}
+
+/// What stands for a type of events among the keys that are locked. No instance has such a key.
+fn key_of(event_type: &Name) -> Key {
+    Key::stored(format!("\u{1}event:{event_type}"))
 }

@@ -31,6 +31,9 @@ pub(crate) async fn sweep<T: Txn>(
     turn.txn
         .forget_records(request.before, request.limit)
         .await?;
+    turn.txn
+        .forget_events(request.before, request.limit)
+        .await?;
     Ok(Answer::Swept {
         deleted: gone.len(),
         next,

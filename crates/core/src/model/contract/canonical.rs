@@ -10,46 +10,109 @@ use crate::model::Json;
 ///
 /// It uses no recursion: a value may be nested as deeply as its size allows.
 pub(crate) fn canonical(json: &Json) -> String {
-    let nodes = parse(json.as_str());
-    let mut text = String::with_capacity(json.size());
-    let mut left = vec![Piece::Node(0)];
-    while let Some(piece) = left.pop() {
-        let node = match piece {
-            Piece::Text(piece) => {
-                text.push_str(piece);
-                continue;
-            }
-            Piece::Node(at) => nodes.get(at),
-        };
-        // What is pushed last is written first.
-        match node {
-            None => {}
-            Some(Node::Scalar(scalar)) => text.push_str(scalar),
-            Some(Node::List(items)) => {
-                left.push(Piece::Text("]"));
-                for (place, item) in items.iter().enumerate().rev() {
-                    left.push(Piece::Node(*item));
-                    left.push(Piece::Text(if place > 0 { "," } else { "" }));
-                }
-                left.push(Piece::Text("["));
-            }
-            Some(Node::Object(members)) => {
-                let sorted: BTreeMap<&str, usize> = members
-                    .iter()
-                    .map(|(key, value)| (key.as_ref(), *value))
-                    .collect();
-                left.push(Piece::Text("}"));
-                for (place, (key, value)) in sorted.into_iter().enumerate().rev() {
-                    left.push(Piece::Node(value));
-                    left.push(Piece::Text(":"));
-                    left.push(Piece::Text(key));
-                    left.push(Piece::Text(if place > 0 { "," } else { "" }));
-                }
-                left.push(Piece::Text("{"));
+    Parsed::of(json).canonical(Parsed::WHOLE)
+}
+
+/// A JSON text taken apart, to look into it at several places.
+pub(crate) struct Parsed<'a> {
+    nodes: Vec<Node<'a>>,
+}
+
+/// What stands at a place of a JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape<'a> {
+    /// A string, a number, a boolean or null, in its one spelling.
+    Scalar(&'a str),
+    /// A list.
+    List,
+    /// An object.
+    Object,
+}
+
+impl<'a> Parsed<'a> {
+    /// The whole text.
+    pub const WHOLE: usize = 0;
+
+    pub fn of(json: &'a Json) -> Self {
+        Self {
+            nodes: parse(json.as_str()),
+        }
+    }
+
+    /// What stands at a place.
+    pub fn shape(&self, at: usize) -> Shape<'_> {
+        match self.nodes.get(at) {
+            Some(Node::Scalar(scalar)) => Shape::Scalar(scalar),
+            Some(Node::List(_)) => Shape::List,
+            Some(Node::Object(_)) => Shape::Object,
+            None => Shape::Scalar("null"),
+        }
+    }
+
+    /// The places of a list's items; none when it is no list.
+    pub fn items(&self, at: usize) -> &[usize] {
+        match self.nodes.get(at) {
+            Some(Node::List(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// The place that a part of a path leads to: a field by its name, or an item of a list by its number.
+    pub fn inside(&self, at: usize, part: &str) -> Option<usize> {
+        match self.nodes.get(at)? {
+            Node::Scalar(_) => None,
+            Node::List(items) => items.get(part.parse::<usize>().ok()?).copied(),
+            Node::Object(members) => {
+                let key = serde_json::to_string(part).ok()?;
+                // Of a key that comes twice the last counts.
+                let mut members = members.iter().rev();
+                members.find(|(name, _)| *name == key).map(|(_, at)| *at)
             }
         }
     }
-    text
+
+    /// The one text of what stands at a place.
+    pub fn canonical(&self, at: usize) -> String {
+        let mut text = String::new();
+        let mut left = vec![Piece::Node(at)];
+        while let Some(piece) = left.pop() {
+            let node = match piece {
+                Piece::Text(piece) => {
+                    text.push_str(piece);
+                    continue;
+                }
+                Piece::Node(at) => self.nodes.get(at),
+            };
+            // What is pushed last is written first.
+            match node {
+                None => {}
+                Some(Node::Scalar(scalar)) => text.push_str(scalar),
+                Some(Node::List(items)) => {
+                    left.push(Piece::Text("]"));
+                    for (place, item) in items.iter().enumerate().rev() {
+                        left.push(Piece::Node(*item));
+                        left.push(Piece::Text(if place > 0 { "," } else { "" }));
+                    }
+                    left.push(Piece::Text("["));
+                }
+                Some(Node::Object(members)) => {
+                    let sorted: BTreeMap<&str, usize> = members
+                        .iter()
+                        .map(|(key, value)| (key.as_ref(), *value))
+                        .collect();
+                    left.push(Piece::Text("}"));
+                    for (place, (key, value)) in sorted.into_iter().enumerate().rev() {
+                        left.push(Piece::Node(value));
+                        left.push(Piece::Text(":"));
+                        left.push(Piece::Text(key));
+                        left.push(Piece::Text(if place > 0 { "," } else { "" }));
+                    }
+                    left.push(Piece::Text("{"));
+                }
+            }
+        }
+        text
+    }
 }
 
 /// Whether a JSON number is a whole one, however it is written.
@@ -163,7 +226,8 @@ fn spelled(scalar: &str) -> Cow<'_, str> {
 }
 
 /// A number as its digits, with no zeros around them, and a power of ten. Zero has no digits.
-struct Decimal {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decimal {
     is_negative: bool,
     digits: String,
     exponent: i64,
@@ -171,7 +235,7 @@ struct Decimal {
 
 impl Decimal {
     /// `None` when the exponent is beyond counting.
-    fn of(number: &str) -> Option<Self> {
+    pub fn of(number: &str) -> Option<Self> {
         let (is_negative, number) = match number.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, number),
@@ -196,6 +260,44 @@ impl Decimal {
             digits: significant.to_owned(),
             exponent: exponent.checked_add(zeros)?.checked_sub(places)?,
         })
+    }
+
+    /// As people write it: without an exponent, unless that would be long.
+    pub fn plain(&self) -> String {
+        const LONG: usize = 20;
+        let sign = if self.is_negative { "-" } else { "" };
+        let places = usize::try_from(self.exponent.unsigned_abs()).unwrap_or(usize::MAX);
+        if self.exponent >= 0 || places > LONG {
+            return self.spelled();
+        }
+        let digits = format!("{:0>width$}", self.digits, width = places + 1);
+        let (whole, fraction) = digits.split_at(digits.len() - places);
+        format!("{sign}{whole}.{fraction}")
+    }
+
+    /// Which is the greater.
+    pub fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        use std::cmp::Ordering;
+        let sign = |one: &Self| match (one.digits.is_empty(), one.is_negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        };
+        let (left, right) = (sign(self), sign(other));
+        if left != right || left == 0 {
+            return left.cmp(&right);
+        }
+        // How many digits stand before the point, then the digits.
+        let size = |one: &Self| {
+            let digits = i128::try_from(one.digits.len()).unwrap_or(i128::MAX);
+            digits + i128::from(one.exponent)
+        };
+        let by_size = size(self).cmp(&size(other));
+        let ordering = by_size.then_with(|| self.digits.cmp(&other.digits));
+        match left {
+            -1 => ordering.reverse(),
+            _ => Ordering::Equal.then(ordering),
+        }
     }
 
     fn spelled(&self) -> String {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Json, Name};
 pub use arguments::Arguments;
-pub(crate) use canonical::{canonical, is_whole};
+pub(crate) use canonical::{Decimal, Parsed, Shape, canonical, is_whole};
 
 /// A contract as the database knows it: a positive number made from what it says, so that equal contracts are stored
 /// once and none is ever changed.

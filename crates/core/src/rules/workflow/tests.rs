@@ -220,6 +220,7 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
     let full = Park {
         operation: 3,
         signals: vec![name("paid")],
+        events: Vec::new(),
         conditions: Some(vec![name("stocked")]),
         until: Some(LATER),
         children: Some(Unended { seen: 2, needed: 1 }),

@@ -1,0 +1,226 @@
+//! Which events match what an instance waits for.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use sha2::{Digest, Sha256};
+
+use crate::model::{Condition, Decimal, EventWait, Json, Operator, Parsed, Path, Refusal, Shape};
+
+/// The most conditions of one wait, and the most values of one list.
+const MOST: usize = 100;
+/// The longest value that stands in the index as it is.
+const LONG: usize = 120;
+
+/// Refuses a wait that no event could ever be checked against, with all that is wrong with it (rule 14.2).
+pub fn check(waits: &[EventWait]) -> Result<(), Refusal> {
+    let mut problems = Vec::new();
+    for wait in waits {
+        let of = wait.event_type.as_str();
+        if wait.conditions.len() > MOST {
+            let count = wait.conditions.len();
+            problems.push(format!("{of}: {count} conditions, and {MOST} are the most"));
+        }
+        for condition in &wait.conditions {
+            if let Some(problem) = problem(condition) {
+                let Condition { left, op, .. } = condition;
+                problems.push(format!("{of}: {} {op}: {problem}", left.as_str()));
+            }
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::BadEvent {
+            problem: problems.join("; "),
+        }),
+    }
+}
+
+fn problem(condition: &Condition) -> Option<String> {
+    let right = Parsed::of(&condition.right);
+    match (condition.op, right.shape(Parsed::WHOLE)) {
+        (Operator::Exists, Shape::Scalar("true" | "false")) => None,
+        (Operator::Exists, _) => Some("it takes true or false".into()),
+        (Operator::In, Shape::List) => {
+            let count = right.items(Parsed::WHOLE).len();
+            (count > MOST).then(|| format!("a list of {count} values, and {MOST} are the most"))
+        }
+        (Operator::In, _) => Some("it takes a list".into()),
+        (Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte, shape) => {
+            let fits = matches!(Value::of(shape), Value::Number(_) | Value::Text(_));
+            (!fits).then(|| "it compares with a number or a text".into())
+        }
+        (Operator::Eq | Operator::EqTyped | Operator::Ne, _) => None,
+    }
+}
+
+/// A payload, taken apart once for all that wait.
+pub struct Payload<'a>(Parsed<'a>);
+
+impl<'a> Payload<'a> {
+    /// Takes it apart.
+    pub fn of(payload: &'a Json) -> Self {
+        Self(Parsed::of(payload))
+    }
+
+    /// How what stands at a path is written in the index of waiters; none when nothing does.
+    pub fn index_value(&self, path: &str) -> Option<String> {
+        let at = path
+            .split('.')
+            .try_fold(Parsed::WHOLE, |at, part| self.0.inside(at, part))?;
+        Some(index_value(&self.0, at))
+    }
+
+    /// Whether it says what all of these ask for (rules 14.2 and 14.3).
+    pub fn satisfies(&self, conditions: &[Condition]) -> bool {
+        conditions.iter().all(|condition| self.meets(condition))
+    }
+
+    fn meets(&self, condition: &Condition) -> bool {
+        let found = condition
+            .left
+            .parts()
+            .try_fold(Parsed::WHOLE, |at, part| self.0.inside(at, part));
+        let right = Parsed::of(&condition.right);
+        let wanted = right.shape(Parsed::WHOLE);
+        let Some(at) = found else {
+            // rule 14.3: a missing field satisfies nothing else.
+            return condition.op == Operator::Exists && wanted == Shape::Scalar("false");
+        };
+        let same = |other: usize| equal(&self.0, at, &right, other);
+        match condition.op {
+            Operator::Exists => wanted == Shape::Scalar("true"),
+            Operator::Eq => same(Parsed::WHOLE),
+            Operator::Ne => !same(Parsed::WHOLE),
+            Operator::EqTyped => same(Parsed::WHOLE) && kind(self.0.shape(at)) == kind(wanted),
+            Operator::In => right.items(Parsed::WHOLE).iter().any(|item| same(*item)),
+            Operator::Gt => self.compare(at, wanted) == Some(Ordering::Greater),
+            Operator::Lt => self.compare(at, wanted) == Some(Ordering::Less),
+            Operator::Gte => self.compare(at, wanted).is_some_and(Ordering::is_ge),
+            Operator::Lte => self.compare(at, wanted).is_some_and(Ordering::is_le),
+        }
+    }
+
+    /// Numbers with numbers, texts with texts by their bytes, and nothing else.
+    fn compare(&self, at: usize, wanted: Shape<'_>) -> Option<Ordering> {
+        match (Value::of(self.0.shape(at)), Value::of(wanted)) {
+            (Value::Number(left), Value::Number(right)) => {
+                Some(Decimal::of(left)?.compare(&Decimal::of(right)?))
+            }
+            (Value::Text(left), Value::Text(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
+            _ => None,
+        }
+    }
+}
+
+/// A value, as comparisons look at it.
+enum Value<'a> {
+    Null,
+    Bool(&'a str),
+    Number(&'a str),
+    Text(Cow<'a, str>),
+    Other,
+}
+
+impl<'a> Value<'a> {
+    fn of(shape: Shape<'a>) -> Self {
+        let Shape::Scalar(scalar) = shape else {
+            return Self::Other;
+        };
+        match scalar.as_bytes().first() {
+            Some(b'"') => {
+                let plain = scalar.trim_matches('"');
+                // Half a surrogate pair is no text and stays as it is written.
+                let text = match scalar.contains('\\') {
+                    true => serde_json::from_str(scalar).map_or(plain.into(), Cow::Owned),
+                    false => plain.into(),
+                };
+                Self::Text(text)
+            }
+            Some(b't' | b'f') => Self::Bool(scalar),
+            Some(b'n') => Self::Null,
+            _ => Self::Number(scalar),
+        }
+    }
+
+    /// The text by which scalars are the same (rule 14.3); null has none.
+    fn text(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Null | Self::Other => None,
+            Self::Bool(text) => Some((*text).into()),
+            Self::Text(text) => Some(text.as_ref().into()),
+            Self::Number(number) => Some(match Decimal::of(number) {
+                Some(decimal) => decimal.plain().into(),
+                None => (*number).into(),
+            }),
+        }
+    }
+}
+
+fn kind(shape: Shape<'_>) -> u8 {
+    match Value::of(shape) {
+        Value::Null => 0,
+        Value::Bool(_) => 1,
+        Value::Number(_) => 2,
+        Value::Text(_) => 3,
+        Value::Other => 4,
+    }
+}
+
+fn equal(left: &Parsed<'_>, at: usize, right: &Parsed<'_>, other: usize) -> bool {
+    let (one, two) = (Value::of(left.shape(at)), Value::of(right.shape(other)));
+    match (&one, &two) {
+        (Value::Other, Value::Other) => left.canonical(at) == right.canonical(other),
+        (Value::Null, Value::Null) => true,
+        (Value::Null | Value::Other, _) | (_, Value::Null | Value::Other) => false,
+        _ => one.text() == two.text(),
+    }
+}
+
+/// What is the same by `eq` has the same value in the index. What is long stands there by its hash, so that two may
+/// meet there that are not the same: the conditions are checked all the same.
+fn index_value(parsed: &Parsed<'_>, at: usize) -> String {
+    let value = Value::of(parsed.shape(at));
+    let text = match (&value, value.text()) {
+        (_, Some(text)) => format!("s{text}"),
+        (Value::Null, _) => "n".to_owned(),
+        _ => format!("j{}", parsed.canonical(at)),
+    };
+    // PostgreSQL takes no NUL in a text.
+    if text.len() <= LONG && !text.contains('\0') {
+        return text;
+    }
+    let digest = Sha256::digest(&text);
+    digest
+        .iter()
+        .fold("#".to_owned(), |hex, byte| format!("{hex}{byte:02x}"))
+}
+
+/// Under which path and values the waiters of a wait stand in the index: those of its first condition that asks for the
+/// same, else under none (rule 14.4).
+pub fn index_of(wait: &EventWait) -> (String, Vec<String>) {
+    let indexed = wait.conditions.iter().find_map(|condition| {
+        let right = Parsed::of(&condition.right);
+        let mut values: Vec<String> = match condition.op {
+            Operator::Eq | Operator::EqTyped => vec![index_value(&right, Parsed::WHOLE)],
+            Operator::In => {
+                let items = right.items(Parsed::WHOLE).iter();
+                items.map(|item| index_value(&right, *item)).collect()
+            }
+            _ => return None,
+        };
+        values.sort_unstable();
+        values.dedup();
+        Some((condition.left.as_str().to_owned(), values))
+    });
+    indexed.unwrap_or_else(|| (String::new(), vec![String::new()]))
+}
+
+/// A condition's parts, when they are fit to be one.
+pub fn condition(left: &str, op: Operator, right: Json) -> Result<Condition, Refusal> {
+    Ok(Condition {
+        left: Path::new(left)?,
+        op,
+        right,
+    })
+}

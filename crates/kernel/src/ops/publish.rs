@@ -1,0 +1,312 @@
+//! Publishes events, and opens the waiters that they are for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use abide_core::model::{
+    Arguments, Command, CommandId, CommandKind, Delivery, Event, EventSequence, EventWait,
+    InstanceId, Name, Publish, Published, Refusal, Timestamp, WaitId, Waiter,
+};
+use abide_core::rules::contract::free;
+use abide_core::rules::event::{Payload, index_of};
+
+use super::deliver::{new_command, take_in};
+use super::workers::locked;
+use crate::ledger::Ledger;
+use crate::run::Turn;
+use crate::{NewEvent, Result, Touched, Txn};
+
+/// How many events are looked at in one statement when a wait looks back.
+const PAGE: usize = 500;
+
+/// Publishes events: each is stored, and comes into the inbox of everyone who waits for it, oldest first, in this very
+/// commit (rule 14.1). Each entry is answered for itself.
+pub(crate) async fn publish<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    publishes: &[Publish],
+) -> Result<Vec<std::result::Result<Published, Refusal>>> {
+    turn.limits.check_batch(publishes.len())?;
+    let ids = turn.txn.number(publishes.len()).await?;
+    let mut events = Vec::with_capacity(publishes.len());
+    let mut refusals = Vec::with_capacity(publishes.len());
+    for (publish, id) in publishes.iter().zip(ids) {
+        let fits = turn.limits.check_payload(&publish.payload);
+        if fits.is_ok() {
+            let unnamed = || Name::stored(format!("event-{id}"));
+            events.push(NewEvent {
+                event_type: publish.event_type.clone(),
+                event_id: publish.event_id.clone().unwrap_or_else(unnamed),
+                payload: publish.payload.clone(),
+            });
+        }
+        refusals.push(fits.err());
+    }
+    let stored = match events.is_empty() {
+        true => Vec::new(),
+        false => turn.txn.store_events(&events, turn.now).await?,
+    };
+    let mut answers: Vec<Published> = events
+        .iter()
+        .zip(&stored)
+        .map(|(event, (sequence, is_new))| Published {
+            sequence: *sequence,
+            event_id: event.event_id.clone(),
+            matched: 0,
+            duplicate: !is_new,
+        })
+        .collect();
+    let new: Vec<usize> = (0..events.len())
+        .filter(|at| answers.get(*at).is_some_and(|answer| !answer.duplicate))
+        .collect();
+    tell(turn, &events, &new, &mut answers).await?;
+    let mut answers = answers.into_iter();
+    let each = refusals.into_iter().map(|refusal| match refusal {
+        Some(refusal) => Some(Err(refusal)),
+        None => answers.next().map(Ok),
+    });
+    Ok(each.flatten().collect())
+}
+
+/// Brings new events to those who wait for them.
+async fn tell<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    events: &[NewEvent],
+    new: &[usize],
+    answers: &mut [Published],
+) -> Result<()> {
+    let candidates = candidates(turn, events, new).await?;
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let touched: BTreeMap<InstanceId, Touched> = candidates
+        .iter()
+        .map(|(_, waiter)| {
+            let touched = Touched {
+                id: waiter.instance,
+                partition: waiter.partition.clone(),
+            };
+            (waiter.instance, touched)
+        })
+        .collect();
+    let touched: Vec<Touched> = touched.into_values().collect();
+    let mut ledger = locked(turn, &touched).await?;
+    let ids = turn.txn.number(candidates.len()).await?;
+    let mut records = Vec::new();
+    for ((at, waiter), id) in candidates.into_iter().zip(ids) {
+        let (Some(event), Some(account)) = (events.get(at), ledger.get(waiter.instance)) else {
+            continue;
+        };
+        let name = Name::of_event(&event.event_type);
+        let awaits = account.row.awaits.as_ref();
+        // Whoever was woken meanwhile, by another event of this batch too, waits no more (rule 14.5).
+        if !account.row.has_waiters() || !awaits.is_some_and(|awaits| awaits.takes(&name)) {
+            continue;
+        }
+        let mut command = letter(event, waiter.instance, id, turn.now);
+        take_in(&mut command, &mut account.row, &mut account.told, turn.now);
+        command.wait_id = Some(waiter.wait_id);
+        records.push(command);
+        if let Some(answer) = answers.get_mut(at) {
+            answer.matched += 1;
+        }
+    }
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    post(turn, records).await
+}
+
+/// The waiters whose conditions events meet, with the event's place, in the order in which they are told.
+async fn candidates<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    events: &[NewEvent],
+    new: &[usize],
+) -> Result<Vec<(usize, Waiter)>> {
+    let new: Vec<(usize, &NewEvent)> = new
+        .iter()
+        .filter_map(|at| Some((*at, events.get(*at)?)))
+        .collect();
+    let types: BTreeSet<&Name> = new.iter().map(|(_, event)| &event.event_type).collect();
+    if types.is_empty() {
+        return Ok(Vec::new());
+    }
+    let types: Vec<Name> = types.into_iter().cloned().collect();
+    let paths = turn.txn.waiter_paths(&types).await?;
+    let mut probes: BTreeMap<(Name, String, String), Vec<usize>> = BTreeMap::new();
+    let payloads: HashMap<usize, Payload<'_>> = new
+        .iter()
+        .map(|(at, event)| (*at, Payload::of(&event.payload)))
+        .collect();
+    for (at, event) in &new {
+        let of_type = paths.iter().filter(|(of, _)| *of == event.event_type);
+        for (_, path) in of_type {
+            let value = match path.is_empty() {
+                true => Some(String::new()),
+                false => payloads
+                    .get(at)
+                    .and_then(|payload| payload.index_value(path)),
+            };
+            if let Some(value) = value {
+                let probe = (event.event_type.clone(), path.clone(), value);
+                probes.entry(probe).or_default().push(*at);
+            }
+        }
+    }
+    if probes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked: Vec<_> = probes.keys().cloned().collect();
+    let mut found = Vec::new();
+    for waiter in turn.txn.waiters(&asked).await? {
+        let probe = (
+            waiter.event_type.clone(),
+            waiter.path.clone(),
+            waiter.value.clone(),
+        );
+        for at in probes.get(&probe).into_iter().flatten() {
+            let meets = |payload: &Payload<'_>| payload.satisfies(&waiter.conditions);
+            if payloads.get(at).is_some_and(meets) {
+                found.push((*at, waiter.clone()));
+            }
+        }
+    }
+    // rule 14.1: event by event, and each to those who wait longest first.
+    found.sort_by(|(at, one), (other, two)| {
+        let by = |waiter: &Waiter| (waiter.since, waiter.instance, waiter.place);
+        at.cmp(other).then_with(|| by(one).cmp(&by(two)))
+    });
+    Ok(found)
+}
+
+/// An event as it comes into an inbox.
+fn letter(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp) -> Command {
+    let arguments: Arguments = vec![event.payload.clone()].into();
+    let delivery = Delivery {
+        source: Some(event.event_id.to_string()),
+        ..Delivery::signal(instance, Name::of_event(&event.event_type))
+    };
+    Command {
+        kind: CommandKind::Signal,
+        arguments: free(&arguments),
+        ..new_command(&delivery, id, now)
+    }
+}
+
+async fn post<T: Txn>(turn: &mut Turn<'_, T>, records: Vec<Command>) -> Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    turn.txn.insert_commands(&records).await?;
+    for command in records {
+        if let Some(id) = command.instance {
+            turn.delivered.entry(id).or_default().push(command);
+        }
+    }
+    Ok(())
+}
+
+/// The events that an instance waits for from this commit on.
+pub(crate) struct Opening<'a> {
+    pub instance: InstanceId,
+    /// Each with its place among them, and the id of the wait that it is.
+    pub waits: Vec<(u32, WaitId, &'a EventWait)>,
+}
+
+/// Opens waiters; one that looks back and finds what it waits for among the events that were published already is ended
+/// at once (rule 14.6). The types are locked, so that nothing is published meanwhile.
+pub(crate) async fn open<'a, T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'a>,
+    openings: Vec<Opening<'a>>,
+) -> Result<()> {
+    let mut records = Vec::new();
+    for opening in openings {
+        let found = look_back(turn, &opening).await?;
+        let id = match found.is_some() {
+            true => turn.txn.number(1).await?.into_iter().next(),
+            false => None,
+        };
+        let Some(account) = ledger.get(opening.instance) else {
+            continue;
+        };
+        if !account.row.has_waiters() {
+            // Something else has ended the wait already.
+            continue;
+        }
+        if let (Some((event, wait_id)), Some(id)) = (found, id) {
+            let mut command = letter(&event, opening.instance, id, turn.now);
+            take_in(&mut command, &mut account.row, &mut account.told, turn.now);
+            command.wait_id = Some(wait_id);
+            records.push(command);
+            continue;
+        }
+        let row = &account.row;
+        let deadline = row.aside.map_or(row.due_at, |aside| aside.due_at);
+        let mut waiters = Vec::new();
+        for (place, wait_id, wait) in opening.waits {
+            let (path, values) = index_of(wait);
+            waiters.extend(values.into_iter().map(|value| Waiter {
+                instance: row.id,
+                partition: row.partition_key.clone(),
+                wait_id: wait_id.clone(),
+                place,
+                event_type: wait.event_type.clone(),
+                path: path.clone(),
+                value,
+                conditions: wait.conditions.clone(),
+                since: turn.now,
+                deadline,
+            }));
+        }
+        account.opens = Some(waiters);
+    }
+    post(turn, records).await
+}
+
+/// The newest event that one of the waits looks back for, and the wait's id.
+async fn look_back<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    opening: &Opening<'_>,
+) -> Result<Option<(NewEvent, WaitId)>> {
+    let mut newest: Option<(EventSequence, NewEvent, WaitId)> = None;
+    for (_, wait_id, wait) in &opening.waits {
+        let Some(lookback) = wait.lookback_ms else {
+            continue;
+        };
+        let since = turn.now - Duration::from_millis(lookback);
+        let mut before = None;
+        'pages: loop {
+            let page = turn
+                .txn
+                .events_since(&wait.event_type, since, before, PAGE)
+                .await?;
+            let full = page.len() >= PAGE;
+            before = page.last().map(|event| event.sequence);
+            for event in page {
+                let Event {
+                    sequence,
+                    event_type,
+                    event_id,
+                    payload,
+                    ..
+                } = event;
+                if newest.as_ref().is_some_and(|(known, ..)| *known > sequence) {
+                    break 'pages;
+                }
+                if Payload::of(&payload).satisfies(&wait.conditions) {
+                    let event = NewEvent {
+                        event_type,
+                        event_id,
+                        payload,
+                    };
+                    newest = Some((sequence, event, wait_id.clone()));
+                    break 'pages;
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+    }
+    Ok(newest.map(|(_, event, wait_id)| (event, wait_id)))
+}
