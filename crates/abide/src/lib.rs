@@ -61,10 +61,11 @@ mod time;
 mod workflow;
 
 pub use abide_core::model::{
-    Accepts, Arguments, BarrierNumber, Cause, Child, Command, CommandId, CommandKind,
-    CommandStatus, Contract, Entry, Happening, Instance, InstanceId, Json, Key, Kind, Limits, Name,
-    NotJson, Parameter, Priority, Refusal, Rejection, Scope, Sequence, Start, Started, Status,
-    Timestamp, TypeSpec, UniqueKey, WaitId, WaitKind, When, Worker, WorkerId,
+    Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
+    CommandStatus, Completed, Contract, Ending, Entry, Happening, Instance, InstanceId, Json, Key,
+    Kind, Limits, Name, NotJson, Opened, OperationKind, Parameter, Priority, Refusal, Rejection,
+    Scope, Sequence, Signature, Start, Started, Status, Timestamp, TriedAgain, TypeSpec, UniqueKey,
+    WaitId, WaitKind, When, Worker, WorkerId,
 };
 pub use abide_core::rules::contract::{Problem, ValidationErrors};
 pub use abide_core::rules::liveness::{Liveness, Waiting};

@@ -652,6 +652,39 @@ impl Live {
             || !children.is_empty()
     }
 
+    /// How much has happened since the last commit; none when the code cannot go on from it.
+    pub fn mark(&self) -> Option<[usize; 4]> {
+        let pages = self.journal.pages();
+        let fresh = &pages.fresh;
+        pages.trouble.is_none().then_some([
+            fresh.operations.len(),
+            fresh.takes.len(),
+            fresh.updates.len(),
+            fresh.children.len(),
+        ])
+    }
+
+    /// Forgets what has happened since. Whether there is something left that must be committed.
+    pub fn rewind(&mut self, mark: [usize; 4]) -> bool {
+        {
+            let fresh = &mut self.journal.pages().fresh;
+            let [operations, takes, updates, children] = mark;
+            if fresh.operations.len() < operations || fresh.takes.len() < takes {
+                return false;
+            }
+            fresh.operations.truncate(operations);
+            fresh.takes.truncate(takes);
+            fresh.updates.truncate(updates);
+            fresh.children.truncate(children);
+        }
+        self.must_commit()
+    }
+
+    /// Whether the code can go on.
+    pub fn is_well(&self) -> bool {
+        self.journal.pages().trouble.is_none()
+    }
+
     /// What has happened since the last commit.
     pub fn take_fresh(&mut self) -> Fresh {
         let mut pages = self.journal.pages();

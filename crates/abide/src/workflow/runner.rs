@@ -74,7 +74,7 @@ impl WorkflowRunner {
         let mut turn = Turn::new(self, task, &mut live);
         match turn.take(&mut live).await {
             Ok(then) => {
-                let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_));
+                let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_)) && live.is_well();
                 let running = matches!(then, Then::GoOn { running: true });
                 let fresh = live.take_fresh();
                 let born: usize = fresh.children.iter().map(|brood| brood.starts.len()).sum();

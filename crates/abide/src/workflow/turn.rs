@@ -50,9 +50,10 @@ impl<'t> Turn<'t> {
             task,
             unread: (task.inbox.signals + task.inbox.updates).saturating_sub(known),
             is_read: false,
-            timed_out: live
-                .next_due(None)
-                .filter(|_| task.timed_out)
+            timed_out: task
+                .timed_out
+                .then(|| live.next_due(None))
+                .flatten()
                 .map(|(due, _)| due),
             look_at_children,
             joined: VecDeque::new(),
@@ -64,6 +65,7 @@ impl<'t> Turn<'t> {
         // It has been polled, and polling it again without news might bring on what no history tells of. Steps that run
         // are to know who waits for them, though.
         let mut polled = !live.runs_steps();
+        let mut well = live.mark();
         loop {
             let stand = match live.returned.take() {
                 Some(returned) => Stand::Returned(returned),
@@ -72,10 +74,19 @@ impl<'t> Turn<'t> {
             };
             match stand {
                 Stand::Waits => {}
+                // What the code took well is kept, and so is what a step came to: it is not run for that again.
+                Stand::Blocked(_) if well.is_some_and(|mark| live.rewind(mark)) => {
+                    return Ok(Then::GoOn { running: false });
+                }
                 Stand::Blocked(blocked) => return Err(blocked),
                 Stand::Returned(returned) => return Ok(end(live, returned)),
             }
-            if live.bring_own() || self.bring(live).await? {
+            well = live.mark();
+            if live.bring_own() {
+                well = live.mark();
+                continue;
+            }
+            if self.bring(live).await? {
                 continue;
             }
             if live.wants_steps() && !live.must_commit() {
@@ -128,7 +139,7 @@ impl<'t> Turn<'t> {
                 return Ok(true);
             }
         }
-        if live.fire(now) {
+        if due && live.fire(now) {
             return Ok(true);
         }
         if std::mem::take(&mut self.look_at_children) {

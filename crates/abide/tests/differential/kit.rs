@@ -6,7 +6,7 @@ use abide::testing::{Kit, replays};
 use abide::*;
 
 use super::dice::Dice;
-use super::plan::{Program, Scope, program, smaller};
+use super::plan::{Op, Program, Scope, program, smaller};
 use super::program::{JOB, RAISE, RUN, Runs, SIGNALS, code, job};
 use super::told::{Told, difference, instances, told};
 
@@ -192,8 +192,12 @@ async fn compare(seed: u64, program: &Program) -> Result<Vec<Told>, String> {
     let play = async |trouble| {
         let (program, at) = (program.clone(), format!("{trouble:?}"));
         let played = tokio::spawn(async move { play(&program, seed, trouble).await });
+        let stop = played.abort_handle();
         let played = tokio::time::timeout(secs(30), played).await;
-        let played = played.map_err(|_| format!("{at}: it hangs"))?;
+        let played = played.map_err(|_| {
+            stop.abort();
+            format!("{at}: it hangs")
+        })?;
         played.map_err(|problem| format!("{at}: {problem}"))
     };
     let plain = play(Trouble::None).await?;
@@ -278,7 +282,6 @@ async fn so_does_another() {
 // A branch that makes a condition true after it was looked at: nothing else comes that would let it be looked at again.
 #[tokio::test]
 async fn a_condition_that_another_branch_makes_true_is_seen_at_once() {
-    use super::plan::Op;
     let step = Op::Step {
         name: 1,
         fails: 0,
@@ -300,4 +303,12 @@ async fn a_condition_that_another_branch_makes_true_is_seen_at_once() {
     kit.settle().await;
     kit.assert_status(&run, Status::Done).await;
     check_replays(&kit, &runs).await;
+}
+
+// Else the comparison would prove nothing.
+#[tokio::test]
+async fn code_that_is_not_the_same_twice_is_seen() {
+    let program = vec![Op::Sleep(5), Op::Undetermined];
+    assert!(compare(1, &program).await.is_err());
+    assert!(compare(1, &vec![Op::Sleep(5)]).await.is_ok());
 }

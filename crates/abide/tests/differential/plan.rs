@@ -63,6 +63,8 @@ pub enum Op {
     Version(u32),
     /// Things that are undone, each, if it fails in the end.
     Saga { does: Program, fails: bool },
+    /// What no workflow may do: it is not the same when the code runs again. Never made up.
+    Undetermined,
     /// The end, and a new beginning.
     Again(Program),
     /// A bad end.

@@ -27,9 +27,9 @@ pub async fn job(input: u32) -> Result<u32, BoxError> {
     Ok(input * 10)
 }
 
-/// How often the code of steps ran.
+/// How often the code of steps ran, and how often a workflow's code was begun.
 #[derive(Clone, Default)]
-pub struct Runs(Arc<AtomicU64>);
+pub struct Runs(Arc<AtomicU64>, Arc<AtomicU64>);
 
 impl Runs {
     pub fn count(&self) -> u64 {
@@ -42,6 +42,7 @@ pub fn code(runs: &Runs) -> impl WorkflowCode<Program, Value> + Clone {
     let runs = runs.clone();
     move |wf: Workflow, program: Program| {
         let runs = runs.clone();
+        runs.1.fetch_add(1, Ordering::SeqCst);
         async move {
             let level = wf.state(0);
             wf.on_update(RAISE, {
@@ -220,6 +221,7 @@ impl Actor {
                     Ok(told) => json!(told),
                 }
             }
+            Op::Undetermined => json!(self.runs.1.load(Ordering::SeqCst)),
             Op::Again(program) => return wf.continue_as_new(program),
             Op::Fail => return Err("it fails".into()),
         })

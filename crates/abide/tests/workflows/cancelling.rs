@@ -75,7 +75,8 @@ async fn engine(lab: &Lab, kept: usize, gate: &Gate, log: &Log<String>) -> Engin
     let code = move |wf, how| code(wf, how, gate.clone(), log.clone());
     let engine = lab.engine().workflows_kept(kept).workflow(FLOW, code);
     let engine = engine.job(KID, |_| std::future::pending());
-    engine.queue("default", 50).start().await.unwrap()
+    let engine = engine.queue("default", 50).grace(millis(50));
+    engine.start().await.unwrap()
 }
 
 async fn waiting(lab: &Lab, how: &str, gate: &Gate) -> Handle<Value> {
@@ -256,6 +257,32 @@ on_every_store! {
         let row = lab.ended(run.id()).await;
         assert_eq!((row.status, row.last_error.as_deref()), (Status::Cancelled, Some("stop")));
         assert_eq!(log.read(), [1, 2, 3, 3, 4]);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn it_reaches_a_step_that_runs_from_another_process_at_once(lab: Lab) {
+        // rules 6.6 and 11.1
+        let (gate, log) = (Gate::closed(), Log::new());
+        let at_gate = gate.clone();
+        let noted = log.clone();
+        let flow = move |wf, how| code(wf, how, at_gate.clone(), noted.clone());
+        let engine = lab.engine().poll(hours(1)).workflow(FLOW, flow).start().await.unwrap();
+        let outside = lab.again().await;
+        for (n, force) in [(1, false), (2, true)] {
+            let run = lab.start(FLOW, "step".to_owned()).await.unwrap();
+            gate.reached_by(n).await;
+            let since = std::time::Instant::now();
+            let cancel = outside.cancel(run.id(), "stop");
+            let cancelled = if force { cancel.force().await } else { cancel.await };
+            assert_eq!(cancelled.unwrap().ended, force);
+            let dropped = async || log.read().iter().filter(|one| **one == "dropped").count() == n;
+            crate::common::eventually("the step to be dropped", dropped).await;
+            assert!(force || since.elapsed() < millis(2_500), "it took {:?}", since.elapsed());
+            let row = lab.ended(run.id()).await;
+            assert_eq!((row.status, row.last_error.as_deref()), (Status::Cancelled, Some("stop")));
+        }
         engine.shutdown().await;
     }
 }

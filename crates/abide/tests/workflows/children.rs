@@ -75,6 +75,7 @@ async fn engine_kept(
         .workflow(NEXT, next);
     let engine = engine
         .queue("default", 50)
+        .grace(millis(50))
         .job(KID, kid)
         .job(BAD, bad)
         .job(HELD, held(gate))
@@ -354,5 +355,58 @@ on_every_store! {
             all.iter().filter(|one| one.status == Status::Done).count() == 3
         }).await;
         engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_child_that_ends_in_another_process_is_told_of_while_a_step_of_its_parent_runs(lab: Lab) {
+        // rules 6.6 and 10.2
+        let steps = Gate::closed();
+        let at_steps = steps.clone();
+        let code = move |wf: Workflow, _: u32| {
+            let gate = at_steps.clone();
+            async move {
+                let step = wf.step("long", || { let gate = gate.clone(); async move { gate.pass().await; Ok::<_, BoxError>(1) } });
+                Ok(match wf.select((wf.child(spec(HELD, 1)), step)).await {
+                    OneOf::First(kid) => json!(["kid", kid?]),
+                    OneOf::Second(step) => json!(["step", step?]),
+                })
+            }
+        };
+        let gate = Gate::closed();
+        let parents = lab.engine().poll(hours(1)).workflow(PARENT, code).start().await.unwrap();
+        let kids = lab.again().await.engine().poll(hours(1)).job(HELD, held(&gate)).start().await.unwrap();
+        let run = lab.start(PARENT, 0).await.unwrap();
+        steps.reached_by(1).await;
+        gate.reached_by(1).await;
+        let since = std::time::Instant::now();
+        gate.open();
+        assert_eq!(lab.came_to(&run).await, json!(["kid", 1]));
+        assert!(since.elapsed() < millis(2_500), "it took {:?}", since.elapsed());
+        parents.shutdown().await;
+        kids.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_tree_of_workflows_with_little_memory(lab: Lab) {
+        // rules 10.2 and 12.1: parents that are replayed at every turn miss no child, however it falls.
+        let code = |wf: Workflow, depth: u32| async move {
+            let below = wf.all((0..3 * u32::from(depth > 0)).map(|_| wf.child(spec(PARENT, depth - 1))).collect::<Vec<_>>());
+            let pause = wf.step("pause", || async { tokio::time::sleep(millis(2)).await; Ok::<_, BoxError>(1) });
+            let (below, pause) = wf.all((below, pause)).await;
+            let mut count: u64 = pause?;
+            for one in below {
+                count += one?.as_u64().unwrap_or_default();
+            }
+            wf.sleep(millis(1)).await?;
+            Ok(json!(count))
+        };
+        for kept in [0, 5] {
+            let engine = engine_kept(&lab, &Gate::closed(), kept, code).await;
+            let run = lab.start(PARENT, 4).await.unwrap();
+            assert_eq!(lab.came_to(&run).await, json!(1 + 3 + 9 + 27 + 81));
+            engine.shutdown().await;
+        }
     }
 }

@@ -191,6 +191,53 @@ on_every_store! {
     }
 }
 
+on_every_store! {
+    async fn one_that_failed_is_restarted_from_its_beginning(lab: Lab) {
+        // rules 2.4 and 11.2: a new run has a history of its own.
+        let log = crate::common::Log::new();
+        let noted = log.clone();
+        let code = move |wf: Workflow, (n, _): (u32, Vec<u32>)| {
+            let log = noted.clone();
+            async move {
+                let log = &log;
+                let count = wf.step("count", || async move { log.note(n); Ok::<_, BoxError>(log.len()) }).await?;
+                let _ = wf.signal(GO).await?;
+                if count < 2 { Err("too few".into()) } else { Ok(json!(count)) }
+            }
+        };
+        let engine = lab.engine().workflow(LOOP, code).start().await.unwrap();
+        let run = lab.start(LOOP, (7, Vec::new())).key("again").await.unwrap();
+        lab.signal("again", GO, &()).await.unwrap();
+        assert_eq!(lab.failed_of(&run).await, "too few");
+        lab.restart("again").await.unwrap();
+        lab.signal("again", GO, &()).await.unwrap();
+        let second = lab.handle::<Value>("again").await.unwrap().unwrap();
+        assert_eq!(lab.came_to(&second).await, json!(2));
+        assert_eq!(log.read(), [7, 7]);
+        assert_eq!(lab.now(second.id()).await.run.number, 2);
+        // So is one that was cancelled, whose new run is not.
+        let third = lab.start(LOOP, (8, Vec::new())).key("third").await.unwrap();
+        lab.until_status(third.id(), Status::AwaitingSignal).await;
+        lab.cancel("third", "stop").await.unwrap();
+        assert_eq!(lab.ended(third.id()).await.status, Status::Cancelled);
+        lab.restart("third").await.unwrap();
+        lab.signal("third", GO, &()).await.unwrap();
+        let third = lab.handle::<Value>("third").await.unwrap().unwrap();
+        assert_eq!(lab.came_to(&third).await, json!(4));
+        // And it can be cancelled again.
+        let fourth = lab.start(LOOP, (9, Vec::new())).key("fourth").await.unwrap();
+        for _ in 0..2 {
+            let run = lab.get("fourth").await.unwrap().unwrap().id;
+            lab.until_status(run, Status::AwaitingSignal).await;
+            lab.cancel("fourth", "stop").await.unwrap();
+            assert_eq!(lab.ended(run).await.status, Status::Cancelled);
+            lab.restart("fourth").await.unwrap();
+        }
+        assert_ne!(lab.get("fourth").await.unwrap().unwrap().id, fourth.id());
+        engine.shutdown().await;
+    }
+}
+
 #[tokio::test]
 async fn a_loop_through_a_crash_after_every_commit() {
     // rules 1.1 and 2.4

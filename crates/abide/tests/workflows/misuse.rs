@@ -1,5 +1,7 @@
 //! What a workflow's code must not do: it is told so, with the cure, and nothing hangs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use abide::{
@@ -9,7 +11,7 @@ use abide::{
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::told::{Code, blocked, ok};
+use crate::told::{Code, blocked, ok, operations};
 
 const GO: Signal<u32> = Signal::new("go");
 const SET: Update<u32, u32> = Update::new("set");
@@ -387,6 +389,42 @@ on_every_store! {
         for kept in [0, 100] {
             all_blocked(&lab, BARE, kept).await;
         }
+    }
+}
+
+on_every_store! {
+    async fn what_a_step_came_to_is_kept_though_the_code_cannot_go_on_from_it(lab: Lab) {
+        // rules 1.1 and 12.4: the card was charged, and is not charged again for a mistake in what follows
+        let charged = Arc::new(AtomicUsize::new(0));
+        let code = |charged: &Arc<AtomicUsize>, bad: bool| {
+            let charged = charged.clone();
+            move |wf: Workflow, _: Value| {
+                let charged = charged.clone();
+                async move {
+                    let charged = &charged;
+                    let charge = || async move { ok(charged.fetch_add(1, Ordering::SeqCst)) };
+                    let receipt = wf.step("charge", charge).await?;
+                    if bad {
+                        wf.now();
+                        tokio::time::sleep(millis(1)).await;
+                    }
+                    let go = wf.signal(GO).await?;
+                    Ok(json!([receipt, go]))
+                }
+            }
+        };
+        let engine = lab.engine().workflow(flow("run"), code(&charged, true)).start().await.unwrap();
+        let run = lab.start(flow("run"), json!(null)).await.unwrap();
+        let why = blocked(&lab, run.id()).await;
+        assert!(why.contains("no durable operation"), "{why}");
+        let told = operations(&lab.events(run.id()).await);
+        assert_eq!(told, ["+1 step charge", "-1 step charge = 0"], "and nothing of what followed");
+        engine.shutdown().await;
+        let engine = lab.engine().workflow(flow("run"), code(&charged, false)).start().await.unwrap();
+        lab.signal(run.id(), GO, &1).await.unwrap();
+        assert_eq!(lab.came_to(&run).await, json!([0, 1]));
+        assert_eq!(charged.load(Ordering::SeqCst), 1);
+        engine.shutdown().await;
     }
 }
 

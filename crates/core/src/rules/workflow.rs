@@ -14,8 +14,11 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
     for operation in &turn.operations {
         if let Operation::Completed(completed) = operation
             && let crate::model::Ending::Value(value) = &completed.outcome
-            // Those of children have been checked one by one.
-            && completed.operation_kind != OperationKind::Children
+            // Those of children and of signals have been checked one by one.
+            && !matches!(
+                completed.operation_kind,
+                OperationKind::Children | OperationKind::Signal
+            )
         {
             limits.check_result(value)?;
         }
