@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use abide_core::model::{Delivered, Delivery, Refusal, Start, Started};
+use abide_core::model::{Delivered, Delivery, Publish, Published, Refusal, Start, Started};
 use abide_kernel::{Answer, Error, Op, Result, Store};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -70,6 +70,32 @@ impl Folded for Mail {
     fn answers(answer: Answer) -> Option<Vec<Self::Each>> {
         match answer {
             Answer::Delivered(each) => Some(each),
+            _ => None,
+        }
+    }
+}
+
+/// Events.
+pub(crate) struct Events;
+
+impl Folded for Events {
+    type Item = Publish;
+    type Each = Result<Published, Refusal>;
+
+    fn op(items: Vec<Publish>) -> Op {
+        Op::Publish(items)
+    }
+
+    fn items(op: &Op) -> &[Publish] {
+        match op {
+            Op::Publish(items) => items,
+            _ => &[],
+        }
+    }
+
+    fn answers(answer: Answer) -> Option<Vec<Self::Each>> {
+        match answer {
+            Answer::Published(each) => Some(each),
             _ => None,
         }
     }

@@ -60,24 +60,27 @@ pub mod testing;
 mod time;
 mod workflow;
 
+pub use abide_core::model::Event as StoredEvent;
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
-    CommandStatus, Completed, Contract, Ending, Entry, Happening, Instance, InstanceId, Json, Key,
-    Kind, Limits, Name, NotJson, Opened, OperationKind, Parameter, Priority, Refusal, Rejection,
-    Scope, Sequence, Signature, Start, Started, Status, Timestamp, TriedAgain, TypeSpec, UniqueKey,
-    WaitId, WaitKind, When, Worker, WorkerId,
+    CommandStatus, Completed, Condition as EventCondition, Contract, Ending, Entry, EventSequence,
+    Happening, Instance, InstanceId, Json, Key, Kind, Limits, Name, NotJson, Opened, OperationKind,
+    Operator, Parameter, Path, Priority, Published, Refusal, Rejection, Scope, Sequence, Signature,
+    Start, Started, Status, Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId, WaitKind, Waiter,
+    When, Worker, WorkerId,
 };
 pub use abide_core::rules::contract::{Problem, ValidationErrors};
 pub use abide_core::rules::liveness::{Liveness, Waiting};
 pub use abide_core::rules::retry::Retry;
 pub use abide_kernel::{
-    CommandFilter, CommandPage, Filter, Finding, Page, QueueDepth, Store, Target,
+    CommandFilter, CommandPage, EventFilter, EventPage, Filter, Finding, Page, QueueDepth, Store,
+    Target, WaiterFilter, WaiterPage,
 };
 pub use abide_macros::Step;
 pub use client::{
     Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
-    OperateError, QueryError, Receipt, Rejected, Request, Restarting, SendError, Spec, StartError,
-    UpdateError, Within, letter, letter_named, spec,
+    OperateError, Publication, QueryError, Receipt, Rejected, Request, Restarting, SendError, Spec,
+    StartError, UpdateError, Within, event_of, letter, letter_named, spec,
 };
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};
@@ -86,14 +89,16 @@ pub use machine::{
     Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, done, next, next_in,
     reply, retry_in, stop,
 };
-pub use message::{Query, Signal, Update};
+pub use message::{
+    Event, Query, Signal, Test, Update, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of,
+};
 pub use open::{Abide, OpenError, OpenOptions};
 pub use schemars;
 pub use time::{days, hours, millis, minutes, secs};
 pub use workflow::{
-    Attempt, AwaitedSignal, Branches, ChildRun, ChildrenRun, Condition, Flow, NotUndone, OneOf,
-    OperationError, RunHistory, Saga, SignalWait, Sleeping, State, StepRun, Timed, TimedCondition,
-    Workflow, WorkflowCode,
+    Attempt, AwaitedSignal, Branches, ChildRun, ChildrenRun, Condition, EventAwaited, Flow,
+    NotUndone, OneOf, OperationError, RunHistory, Saga, SignalWait, Sleeping, State, StepRun,
+    Timed, TimedCondition, Workflow, WorkflowCode,
 };
 
 #[cfg(feature = "postgres")]

@@ -112,6 +112,7 @@ impl OpenOptions {
             client: Client {
                 submit: Submit::begin(store.clone(), self.patience),
                 mail: Submit::begin(store.clone(), self.patience),
+                events: Submit::begin(store.clone(), self.patience),
                 endings: Watch::begin(store.clone()),
                 answers: Watch::begin(store.clone()),
                 stored: Arc::default(),

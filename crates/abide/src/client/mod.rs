@@ -3,6 +3,7 @@
 mod address;
 mod handle;
 mod operate;
+mod publish;
 mod query;
 mod signal;
 mod spec;
@@ -14,6 +15,7 @@ pub use address::Address;
 pub use handle::{Handle, NotDone};
 pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
 pub(crate) use operate::{doctor, look, repair};
+pub use publish::{Publication, event_of};
 pub use query::QueryError;
 pub(crate) use query::exported;
 pub(crate) use signal::receipt;
@@ -29,7 +31,7 @@ use std::sync::{Arc, Mutex};
 use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
 
-use crate::fold::{Mail, Starts, Submit};
+use crate::fold::{Events, Mail, Starts, Submit};
 
 /// What every call goes through.
 #[derive(Clone)]
@@ -37,6 +39,7 @@ pub struct Client {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) submit: Submit<Starts>,
     pub(crate) mail: Submit<Mail>,
+    pub(crate) events: Submit<Events>,
     pub(crate) endings: Watch<Ends>,
     pub(crate) answers: Watch<Replies>,
     /// The contracts that this process has stored.

@@ -44,6 +44,7 @@ pub(super) enum Kind<M: Machine> {
     },
     Wait {
         signals: Vec<Name>,
+        events: Vec<abide_core::model::EventWait>,
         timeout: Option<Duration>,
         next: M::Step,
     },

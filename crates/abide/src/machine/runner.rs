@@ -227,6 +227,7 @@ fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<(model::Outcom
         },
         Kind::Sleep { time, next } => model::Outcome::Wait(model::Wait {
             signals: Vec::new(),
+            events: Vec::new(),
             timeout_ms: Some(as_ms(time)),
             next: name(next)?,
             state: state()?,
@@ -245,10 +246,12 @@ fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<(model::Outcom
         },
         Kind::Wait {
             signals,
+            events,
             timeout,
             next,
         } => model::Outcome::Wait(model::Wait {
             signals,
+            events,
             timeout_ms: timeout.map(as_ms),
             next: name(next)?,
             state: state()?,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::outcome::Kind;
 use super::{Context, Machine, Move, Outcome};
 use crate::Error;
-use crate::message::{Signal, read};
+use crate::message::{Event, Signal, read};
 
 /// What names a signal: a [`Signal`], or plain text.
 pub trait SignalName {
@@ -51,6 +51,7 @@ impl<M: Machine> Context<M> {
     pub fn wait_for(&self, signal: impl SignalName) -> WaitFor<M> {
         WaitFor {
             names: signal.signal_name().map(|name| vec![name]),
+            events: Vec::new(),
             timeout: None,
             machine: PhantomData,
         }
@@ -61,9 +62,35 @@ impl<M: Machine> Context<M> {
         let names = signals.into_iter().map(|signal| signal.signal_name());
         WaitFor {
             names: names.collect(),
+            events: Vec::new(),
             timeout: None,
             machine: PhantomData,
         }
+    }
+
+    /// Parks until an event is published that matches:
+    /// `ctx.wait_for_event(Event::new("payment.received").matching("order_id", eq(42))).timeout(hours(1)).then(At::Ship)`.
+    /// A timeout is required; what came is read with [`event`](Self::event).
+    pub fn wait_for_event(&self, event: Event) -> WaitFor<M> {
+        WaitFor {
+            names: Ok(Vec::new()),
+            events: vec![event],
+            timeout: None,
+            machine: PhantomData,
+        }
+    }
+
+    /// What the event said that this step was woken by; none when it was woken by something else.
+    pub fn event<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        let is_event = |one: &&Command| one.name.event_type().is_some();
+        let Some(event) = self.task.awaited.iter().find(is_event) else {
+            return Ok(None);
+        };
+        let payload = yields(&event.arguments).to();
+        payload.map(Some).map_err(|error| Error::Mismatch {
+            what: "what an event says",
+            problem: format!("{}: {error}", event.name),
+        })
     }
 
     /// What the first signal of that name was sent with, of those that this step was handed.
@@ -137,6 +164,7 @@ fn unreadable(name: &str, error: &abide_core::model::NotJson) -> Error {
 #[must_use = "finish it with `.then(step)` and return that"]
 pub struct WaitFor<M> {
     names: Result<Vec<Name>, Refusal>,
+    events: Vec<Event>,
     timeout: Option<Duration>,
     machine: PhantomData<fn() -> M>,
 }
@@ -152,6 +180,12 @@ impl<M: Machine> WaitFor<M> {
         self
     }
 
+    /// Or for this event, whichever comes first.
+    pub fn or_event(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
+
     /// Goes on after that time at the latest; [`Context::timed_out`] is true then.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -162,6 +196,11 @@ impl<M: Machine> WaitFor<M> {
     pub fn then(self, next: M::Step) -> Outcome<M> {
         Ok(Move::of(Kind::Wait {
             signals: self.names?,
+            events: self
+                .events
+                .into_iter()
+                .map(Event::wait)
+                .collect::<Result<_, _>>()?,
             timeout: self.timeout,
             next,
         }))

@@ -1,5 +1,6 @@
 //! Signals and updates as Rust types: a name, and what it is sent with.
 
+mod event;
 mod shape;
 mod value;
 
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use event::{Event, Test, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of};
 use shape::Shape;
 pub use value::{arguments_of, read};
 

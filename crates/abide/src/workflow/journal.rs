@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use abide_core::model::{
-    Answered, Blocked, Brood, Command, Completed, Ending, InstanceId, Json, Key, Limits, Name,
-    Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
+    Answered, Blocked, Brood, Command, Completed, Ending, EventWait, InstanceId, Json, Key, Limits,
+    Name, Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
 };
 use abide_kernel::Clock;
 
@@ -116,6 +116,8 @@ pub(super) enum WaitsFor {
     Step { state: StepState, attempts: u32 },
     /// A signal of its name.
     Signal,
+    /// An event.
+    Event(EventWait),
     /// Its predicate; whether that was true when the code looked last.
     Condition { is_true: bool },
     /// Its time.

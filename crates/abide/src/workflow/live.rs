@@ -399,14 +399,29 @@ impl Live {
                 let number = {
                     let pages = self.journal.pages();
                     let mut open = pages.open.iter();
-                    let waits = open.find(|(_, open)| {
-                        matches!(open.waits_for, WaitsFor::Signal)
-                            && open.brought.is_none()
-                            && open.signature.name.as_ref() == Some(&message.name)
+                    let waits = open.find(|(number, open)| {
+                        open.brought.is_none()
+                            && match &open.waits_for {
+                                WaitsFor::Signal => {
+                                    open.signature.name.as_ref() == Some(&message.name)
+                                }
+                                WaitsFor::Event(_) => self.is_for(message, **number),
+                                _ => false,
+                            }
                     });
                     waits.map(|(number, _)| *number)
                 };
-                let Some(number) = number else { return false };
+                let Some(number) = number else {
+                    // An event that was matched for an operation which nobody waits for any more is nobody's.
+                    let is_event = message.name.event_type().is_some();
+                    if is_event {
+                        self.journal.pages().fresh.takes.push(Taken {
+                            id: message.id,
+                            name: message.name.clone(),
+                        });
+                    }
+                    return is_event;
+                };
                 self.end(
                     number,
                     Ending::Value(message.arguments.clone()),
@@ -446,6 +461,15 @@ impl Live {
             }
         }
         true
+    }
+
+    /// Whether an event was matched for that operation: the wait's id says so.
+    fn is_for(&self, message: &Command, number: u32) -> bool {
+        let wait_id = format!("wait:{}:{number}", self.id());
+        message
+            .wait_id
+            .as_ref()
+            .is_some_and(|id| id.as_str() == wait_id)
     }
 
     fn answered(

@@ -38,7 +38,9 @@ pub use saga::{NotUndone, Saga};
 pub use state::State;
 pub use step::{Attempt, StepRun};
 pub use together::{Branches, OneOf};
-pub use waits::{AwaitedSignal, Condition, SignalWait, Sleeping, Timed, TimedCondition};
+pub use waits::{
+    AwaitedSignal, Condition, EventAwaited, SignalWait, Sleeping, Timed, TimedCondition,
+};
 
 use crate::BoxError;
 

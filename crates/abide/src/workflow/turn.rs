@@ -274,6 +274,7 @@ impl<'t> Turn<'t> {
             match &open.waits_for {
                 WaitsFor::Branches => continue,
                 WaitsFor::Signal => park.signals.extend(open.signature.name.clone()),
+                WaitsFor::Event(event) => park.events.push((*number, event.clone())),
                 WaitsFor::Condition { .. } => {
                     let keys = park.conditions.get_or_insert_default();
                     keys.extend(open.signature.key.clone());

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 use std::task::Poll;
 use std::time::Duration;
 
-use abide_core::model::{Name, OperationKind, Signature, Timestamp};
+use abide_core::model::{EventWait, Name, OperationKind, Signature, Timestamp};
+use abide_core::rules::contract::yields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -12,7 +13,7 @@ use super::journal::WaitsFor;
 use super::operation::{Came, Operation, Reads, awaitable};
 use super::{OperationError, Workflow};
 use crate::machine::SignalName;
-use crate::message::{Signal, read};
+use crate::message::{Event, Signal, read};
 
 /// What names a signal and says what it is sent with: a [`Signal`], or plain text.
 pub trait AwaitedSignal<T>: SignalName {}
@@ -43,6 +44,34 @@ impl Workflow {
         SignalWait {
             operation: Operation::new(self.journal.clone(), signature, WaitsFor::Signal),
             sent: PhantomData,
+        }
+    }
+
+    /// Waits for an event that matches, for a time that must be given: it comes to `None` when that is up.
+    ///
+    /// ```
+    /// # use abide::{BoxError, Event, Workflow, eq, hours};
+    /// async fn order(wf: Workflow, id: String) -> Result<f64, BoxError> {
+    ///     let paid = Event::new("payment.received").matching("order_id", eq(&id));
+    ///     let paid: Option<serde_json::Value> = wf.event(paid).timeout(hours(1)).await?;
+    ///     let paid = paid.ok_or("payment never came")?;
+    ///     Ok(paid["amount"].as_f64().unwrap_or_default())
+    /// }
+    /// ```
+    pub fn event<T: DeserializeOwned>(&self, event: Event) -> EventAwaited<T> {
+        let wait = event.wait().map_err(|refusal| {
+            let problem = format!("waits for an event that cannot be: {refusal}");
+            self.journal.pages().misused(problem, "put that right");
+        });
+        let wait = wait.unwrap_or_else(|()| EventWait {
+            event_type: Name::stored("none"),
+            conditions: Vec::new(),
+            lookback_ms: None,
+        });
+        let signature = Signature::named(OperationKind::Event, wait.event_type.clone());
+        EventAwaited {
+            operation: Operation::new(self.journal.clone(), signature, WaitsFor::Event(wait)),
+            says: PhantomData,
         }
     }
 
@@ -105,6 +134,39 @@ impl Workflow {
         let mut operation = Operation::new(self.journal.clone(), signature, WaitsFor::Time);
         operation.ask(|request| request.deadline = Some(moment));
         Sleeping { operation }
+    }
+}
+
+/// A wait for an event: made by [`Workflow::event`], and awaited when it has a timeout.
+#[must_use = "give it a timeout, and await that"]
+pub struct EventAwaited<T> {
+    operation: Operation,
+    says: PhantomData<fn() -> T>,
+}
+
+impl<T> EventAwaited<T> {
+    /// Waits that long at most.
+    pub fn timeout(mut self, time: Duration) -> Timed<Self> {
+        self.operation.within(time);
+        Timed(self)
+    }
+}
+
+impl<T: DeserializeOwned> Reads for EventAwaited<T> {
+    type Output = T;
+
+    fn operation(&mut self) -> &mut Operation {
+        &mut self.operation
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<T, OperationError>> {
+        let Came::Value(arguments) = came else {
+            return Poll::Pending;
+        };
+        match yields(&arguments).to() {
+            Ok(value) => Poll::Ready(Ok(value)),
+            Err(error) => self.operation.unreadable("an event", &error),
+        }
     }
 }
 

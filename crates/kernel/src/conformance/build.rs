@@ -91,6 +91,7 @@ pub(super) fn wait(signals: &[&str], timeout_ms: Option<u64>) -> Outcome {
     let signals = signals.iter().map(|signal| name(signal)).collect();
     Outcome::Wait(Wait {
         signals,
+        events: Vec::new(),
         timeout_ms,
         next: name("woken"),
         state: json("{\"waits\":1}"),

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use abide_core::model::{
     Answered, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
-    Delivered, Delivery, Entry, Happening, Instance, InstanceId, Name, Operated, Operation,
-    Outcome, ParentRef, Refusal, Run, Started, Target, Timestamp, WaitId, Worker, WorkerId,
+    Delivered, Delivery, Entry, Event, EventSequence, Happening, Instance, InstanceId, Name,
+    Operated, Operation, Outcome, ParentRef, Published, Refusal, Run, Started, Target, Timestamp,
+    WaitId, Waiter, Worker, WorkerId,
 };
 
 use super::invariants::history;
 use crate::{
-    Answer, ClaimRequest, CommandFilter, Cursor, Error, Filter, Finding, Op, QueueDepth, Result,
-    Store, SweepRequest,
+    Answer, ClaimRequest, CommandFilter, Cursor, Error, EventFilter, Filter, Finding, Op,
+    QueueDepth, Result, Store, SweepRequest, WaiterFilter,
 };
 
 /// A store, and what its ids are called.
@@ -22,6 +23,7 @@ pub(super) struct Renamed {
     instances: Numbers,
     workers: Numbers,
     commands: Numbers,
+    events: Numbers,
 }
 
 /// All that can be read of a store, without histories.
@@ -31,6 +33,10 @@ pub(super) struct Rows {
     pub instances: Vec<Instance>,
     /// The records of signals and updates, newest first.
     pub commands: Vec<Command>,
+    /// Newest first.
+    pub events: Vec<Event>,
+    /// The waits for events, by instance and place.
+    pub waiters: Vec<Waiter>,
     /// Those that are believed to live.
     pub workers: Vec<Worker>,
     pub depths: Vec<QueueDepth>,
@@ -44,6 +50,7 @@ impl Renamed {
             instances: Numbers::default(),
             workers: Numbers::default(),
             commands: Numbers::default(),
+            events: Numbers::default(),
         }
     }
 
@@ -66,6 +73,10 @@ impl Renamed {
         let most = usize::from(u16::MAX);
         let all = CommandFilter::default();
         let records = self.store.commands(&all, None, most).await?.items;
+        let all = EventFilter::default();
+        let events = self.store.events(&all, None, most).await?.items;
+        let all = WaiterFilter::default();
+        let waiters = self.store.waiters(&all, None, most).await?.items;
         let mut workers = self.store.workers().await?;
         workers.sort_by_key(|worker| worker.id);
         let mut depths = self.store.depths().await?;
@@ -77,6 +88,8 @@ impl Renamed {
                 .map(|one| self.instance(one))
                 .collect(),
             commands: records.into_iter().map(|one| self.command(one)).collect(),
+            events: events.into_iter().map(|one| self.event(one)).collect(),
+            waiters: waiters.into_iter().map(|one| self.waiter(one)).collect(),
             workers: workers.into_iter().map(|one| self.worker(one)).collect(),
             depths,
             next_due: self.store.next_due().await?,
@@ -101,6 +114,7 @@ impl Renamed {
                 machines: machines.clone(),
                 contracts: contracts.clone(),
             },
+            Op::Publish(publishes) => Op::Publish(publishes.clone()),
             Op::Deliver(deliveries) => Op::Deliver(
                 deliveries
                     .iter()
@@ -278,6 +292,10 @@ impl Renamed {
                 let each = each.into_iter();
                 Answer::Delivered(each.map(|one| self.delivered(one)).collect())
             }
+            Answer::Published(each) => {
+                let each = each.into_iter();
+                Answer::Published(each.map(|one| one.map(|one| self.published(one))).collect())
+            }
             Answer::Operated(each) => {
                 Answer::Operated(each.into_iter().map(|one| self.operated(one)).collect())
             }
@@ -344,7 +362,13 @@ impl Renamed {
     fn command(&mut self, command: Command) -> Command {
         let kind = command.kind;
         let dedup_key = command.dedup_key.as_ref();
+        let source = match (command.name.event_type(), &command.source) {
+            // An event that matched says which it is.
+            (Some(_), Some(id)) => Some(self.event_id(&Name::stored(id)).to_string()),
+            (_, source) => source.clone(),
+        };
         Command {
+            source,
             dedup_key: dedup_key.map(|key| self.dedup_key(kind, key)),
             id: self.command_id(command.id),
             instance: command.instance.map(|id| self.id(id)),
@@ -365,6 +389,43 @@ impl Renamed {
                 holder: self.id(holder),
             }),
             Err(other) => Err(other),
+        }
+    }
+
+    fn published(&mut self, published: Published) -> Published {
+        Published {
+            sequence: self.event_sequence(published.sequence),
+            event_id: self.event_id(&published.event_id),
+            ..published
+        }
+    }
+
+    fn event_sequence(&mut self, sequence: EventSequence) -> EventSequence {
+        EventSequence(self.events.see(sequence.0))
+    }
+
+    /// The id of an event that was published without one has a number in it, which is of those that records have.
+    fn event_id(&mut self, id: &Name) -> Name {
+        let given = id.as_str().strip_prefix("event-");
+        match given.and_then(|number| number.parse::<i64>().ok()) {
+            Some(number) => Name::stored(format!("event-{}", self.commands.see(number))),
+            None => id.clone(),
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Event {
+        Event {
+            sequence: self.event_sequence(event.sequence),
+            event_id: self.event_id(&event.event_id),
+            ..event
+        }
+    }
+
+    fn waiter(&mut self, waiter: Waiter) -> Waiter {
+        Waiter {
+            instance: self.id(waiter.instance),
+            wait_id: self.wait_id(&waiter.wait_id),
+            ..waiter
         }
     }
 
@@ -467,6 +528,16 @@ impl Renamed {
             }
             Happening::WaitOpened { wait_id, .. } | Happening::TimedOut { wait_id, .. } => {
                 *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));
+            }
+            Happening::EventMatched {
+                command_id,
+                event_id,
+                wait_id,
+                ..
+            } => {
+                *command_id = self.command_id(*command_id);
+                *event_id = self.event_id(event_id);
+                *wait_id = self.wait_id(wait_id);
             }
             Happening::SignalReceived {
                 command_id,

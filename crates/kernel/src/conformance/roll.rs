@@ -107,6 +107,7 @@ impl Dice {
                 let some_time = count > 0 || self.chance(80);
                 Outcome::Wait(Wait {
                     signals: SIGNALS.map(name).into_iter().take(count).collect(),
+                    events: Vec::new(),
                     timeout_ms: some_time.then(|| delay_ms + 1000 * self.below(9) as u64),
                     next: name("woken"),
                     state,

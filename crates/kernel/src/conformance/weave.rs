@@ -115,6 +115,7 @@ impl Dice {
             // Small, so that it waits for the same again.
             operation: self.between(1, 3) as u32,
             signals: SIGNALS.map(name).into_iter().take(count).collect(),
+            events: Vec::new(),
             conditions: self
                 .chance(20)
                 .then(|| SIGNALS.map(name).into_iter().take(keys).collect()),

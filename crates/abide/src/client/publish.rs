@@ -1,0 +1,133 @@
+//! Publishes events, and lists them and those who wait for them.
+
+use std::future::IntoFuture;
+
+use abide_core::model::{EventSequence, InstanceId, Json, Name, Publish, Published, Refusal};
+use abide_kernel::{Answer, EventFilter, EventPage, Op, WaiterFilter, WaiterPage};
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+
+use super::{Client, Within};
+use crate::{Abide, Error};
+
+/// An event to publish: made by [`Abide::publish`], and then awaited; or by [`event_of`], as one of a batch.
+#[must_use = "nothing is published before it is awaited"]
+pub struct Publication<C = ()> {
+    publish: Result<Publish, Error>,
+    client: C,
+}
+
+/// An event to publish, on its own: one of a [batch](Abide::publish_all).
+pub fn event_of(event_type: &str, payload: &(impl Serialize + ?Sized)) -> Publication {
+    Publication::new(event_type, payload, ())
+}
+
+impl<C> Publication<C> {
+    fn new(event_type: &str, payload: &(impl Serialize + ?Sized), client: C) -> Self {
+        let publish = || -> Result<Publish, Error> {
+            Ok(Publish {
+                event_type: Name::new(event_type)?,
+                payload: Json::of(payload).map_err(|error| Error::Mismatch {
+                    what: "what an event says",
+                    problem: error.to_string(),
+                })?,
+                event_id: None,
+            })
+        };
+        Self {
+            publish: publish(),
+            client,
+        }
+    }
+
+    /// What tells it from others of its type: published again with the same, it is the same event, and safe to repeat.
+    pub fn event_id(mut self, id: impl AsRef<str>) -> Self {
+        match (&mut self.publish, Name::new(id)) {
+            (Ok(publish), Ok(id)) => publish.event_id = Some(id),
+            (Ok(_), Err(refusal)) => self.publish = Err(refusal.into()),
+            (Err(_), _) => {}
+        }
+        self
+    }
+}
+
+impl IntoFuture for Publication<Client> {
+    type Output = Result<Published, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    /// Publishes it; durable, and in the inbox of all that it matched, when this answers.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { Ok(self.client.events.ask_one(self.publish?).await??) })
+    }
+}
+
+impl Publication<Client> {
+    /// Publishes it inside your own transaction: it is there when that commits, and never was when it rolls back. See
+    /// [`Spec::within`](super::Spec::within).
+    pub fn within<T: Within>(self, transaction: T) -> T::Answer<Result<Published, Error>> {
+        let ops = self.publish.map(|publish| vec![Op::Publish(vec![publish])]);
+        transaction.run(&self.client, ops, |answers| {
+            match answers?.into_iter().next() {
+                Some(Answer::Published(each)) => {
+                    Ok(each.into_iter().next().ok_or(Error::Closed)??)
+                }
+                _ => Err(Error::Broken(
+                    "an event was answered with something else".into(),
+                )),
+            }
+        })
+    }
+}
+
+impl Abide {
+    /// Publishes an event: everyone who waits for just that is woken.
+    ///
+    /// ```
+    /// # use abide::Abide;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let abide = Abide::open("memory:").await?;
+    /// let payment = serde_json::json!({"order_id": "ord_123", "amount": 99.99});
+    /// let published = abide.publish("payment.received", &payment).event_id("evt_7").await?;
+    /// assert_eq!((published.matched, published.duplicate), (0, false));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn publish(
+        &self,
+        event_type: &str,
+        payload: &(impl Serialize + ?Sized),
+    ) -> Publication<Client> {
+        Publication::new(event_type, payload, self.client().clone())
+    }
+
+    /// Publishes any number of events in one transaction, each answered for itself.
+    pub async fn publish_all(
+        &self,
+        events: impl IntoIterator<Item = Publication>,
+    ) -> Result<Vec<Result<Published, Refusal>>, Error> {
+        let events = events.into_iter().map(|event| event.publish);
+        let events: Vec<Publish> = events.collect::<Result<_, _>>()?;
+        Ok(self.client().events.ask(events).await?)
+    }
+
+    /// A page of the events that are kept, newest first: `next` of one page is `before` of the following.
+    pub async fn events(
+        &self,
+        filter: &EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> Result<EventPage, Error> {
+        Ok(self.store().events(filter, before, limit).await?)
+    }
+
+    /// A page of the waits for events, by instance: who waits for what, since when and until when.
+    pub async fn event_waits(
+        &self,
+        filter: &WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> Result<WaiterPage, Error> {
+        Ok(self.store().waiters(filter, after, limit).await?)
+    }
+}

@@ -1,0 +1,159 @@
+//! Events as Rust builds them: of which type, and what they must say.
+
+use std::time::Duration;
+
+use abide_core::model::{Condition, EventWait, Json, Name, Operator, Path, Refusal};
+use serde::Serialize;
+
+/// An event to wait for: its type, and what it must say.
+///
+/// ```
+/// use abide::{Event, eq, exists, gte, hours};
+///
+/// let paid = Event::new("payment.received")
+///     .matching("order_id", eq("ord_123"))
+///     .matching("amount", gte(100))
+///     .matching("refunded", exists(false))
+///     .lookback(hours(1));                                // one that was published already will do
+/// # let _ = paid;
+/// ```
+///
+/// What is wrong with it is told, all at once, where it is waited for.
+#[derive(Clone, Debug)]
+#[must_use = "wait for it"]
+pub struct Event {
+    event_type: String,
+    tests: Vec<(String, Test)>,
+    lookback: Option<Duration>,
+}
+
+/// What a field of an event is compared with: made by [`eq`] and the like.
+#[derive(Clone, Debug)]
+#[must_use = "give it to `matching`"]
+pub struct Test {
+    op: Operator,
+    right: Result<Json, String>,
+}
+
+impl Event {
+    /// An event of that type, whatever it says.
+    pub fn new(event_type: impl Into<String>) -> Self {
+        Self {
+            event_type: event_type.into(),
+            tests: Vec::new(),
+            lookback: None,
+        }
+    }
+
+    /// One whose field, named by a dot path into its payload, is as the test says. All that are given must be.
+    pub fn matching(mut self, path: impl Into<String>, test: Test) -> Self {
+        self.tests.push((path.into(), test));
+        self
+    }
+
+    /// The newest that was published within that time before the wait will do as well.
+    pub fn lookback(mut self, time: Duration) -> Self {
+        self.lookback = Some(time);
+        self
+    }
+
+    /// As it is stored, or all that is wrong with it.
+    pub(crate) fn wait(self) -> Result<EventWait, Refusal> {
+        let mut problems = Vec::new();
+        let mut conditions = Vec::new();
+        let event_type =
+            Name::new(&self.event_type).map_err(|refusal| problems.push(refusal.to_string()));
+        for (path, test) in self.tests {
+            let left = Path::new(&path).map_err(|refusal| problems.push(refusal.to_string()));
+            let right = test.right.map_err(|error| {
+                problems.push(format!(
+                    "{path} {}: what it compares with is not JSON: {error}",
+                    test.op
+                ));
+            });
+            if let (Ok(left), Ok(right)) = (left, right) {
+                conditions.push(Condition {
+                    left,
+                    op: test.op,
+                    right,
+                });
+            }
+        }
+        let Ok(event_type) = event_type else {
+            return Err(Refusal::BadEvent {
+                problem: problems.join("; "),
+            });
+        };
+        let wait = EventWait {
+            event_type,
+            conditions,
+            lookback_ms: self.lookback.map(as_ms),
+        };
+        if let Err(refusal) = abide_core::rules::event::check(std::slice::from_ref(&wait)) {
+            problems.push(refusal.to_string());
+        }
+        match problems.is_empty() {
+            true => Ok(wait),
+            false => Err(Refusal::BadEvent {
+                problem: problems.join("; "),
+            }),
+        }
+    }
+}
+
+fn as_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn test(op: Operator, right: &(impl Serialize + ?Sized)) -> Test {
+    Test {
+        op,
+        right: Json::of(right).map_err(|error| error.to_string()),
+    }
+}
+
+/// The same, numbers and texts alike: `42`, `42.0` and `"42"` are.
+pub fn eq(value: impl Serialize) -> Test {
+    test(Operator::Eq, &value)
+}
+
+/// The same, and of the same kind: `42` and `"42"` are not.
+pub fn eq_typed(value: impl Serialize) -> Test {
+    test(Operator::EqTyped, &value)
+}
+
+/// There, and not the same.
+pub fn ne(value: impl Serialize) -> Test {
+    test(Operator::Ne, &value)
+}
+
+/// Greater: a number than a number, a text than a text.
+pub fn gt(value: impl Serialize) -> Test {
+    test(Operator::Gt, &value)
+}
+
+/// Greater, or the same.
+pub fn gte(value: impl Serialize) -> Test {
+    test(Operator::Gte, &value)
+}
+
+/// Less.
+pub fn lt(value: impl Serialize) -> Test {
+    test(Operator::Lt, &value)
+}
+
+/// Less, or the same.
+pub fn lte(value: impl Serialize) -> Test {
+    test(Operator::Lte, &value)
+}
+
+/// The same as one of these.
+pub fn one_of<T: Serialize>(values: impl IntoIterator<Item = T>) -> Test {
+    let values: Vec<T> = values.into_iter().collect();
+    test(Operator::In, &values)
+}
+
+/// There, or not there.
+pub fn exists(there: bool) -> Test {
+    test(Operator::Exists, &there)
+}
