@@ -26,7 +26,7 @@ mod replays_kit;
 mod retries;
 mod sagas;
 mod signals;
-mod smoke;
+mod whole;
 mod spot;
 mod steps;
 mod timers;
