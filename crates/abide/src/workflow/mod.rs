@@ -1,6 +1,8 @@
 //! Workflows: straight-line code, each of whose operations is recorded, so that it goes on after any crash.
 
+mod again;
 mod barren;
+mod bring;
 mod cache;
 mod child;
 mod error;

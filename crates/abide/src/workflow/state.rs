@@ -72,8 +72,8 @@ impl Workflow {
     }
 
     /// Answers an update, from now on: the handler changes the workflow's [state](Self::state) and says what the caller
-    /// is told. When it fails the caller is told the error, and the state is as it was. One that came before waits until
-    /// there is a handler; give it before the first `await`. The update must be among the
+    /// is told. When it fails the caller is told the error, and the state is as it was. One that comes while there is no
+    /// handler is answered with an error that says so: give it before the first `await`. The update must be among the
     /// [messages](crate::Flow::messages) that the workflow declares.
     pub fn on_update<A, R, F>(&self, update: Update<A, R>, mut handler: F)
     where

@@ -141,7 +141,9 @@ on_every_store! {
                 Ok::<_, BoxError>(())
             };
             let (reached, a, b) = wf.all((wf.condition("level", || level.get() >= 15), of_signal, of_step)).await;
-            (reached?, a?, b?);
+            reached?;
+            a?;
+            b?;
             Ok(json!(level.get()))
         };
         for kept in [100, 0] {

@@ -201,7 +201,7 @@ on_every_store! {
             async move {
                 let log = &log;
                 let count = wf.step("count", || async move { log.note(n); Ok::<_, BoxError>(log.len()) }).await?;
-                let _ = wf.signal(GO).await?;
+                wf.signal(GO).await?;
                 if count < 2 { Err("too few".into()) } else { Ok(json!(count)) }
             }
         };

@@ -1,6 +1,9 @@
-//! First things.
+//! A workflow that does a little of everything, kept in memory and replayed at every wake.
+
 use abide::testing::Kit;
-use abide::*;
+use abide::{
+    BoxError, Flow, Job, Messages, OneOf, Signal, Update, Workflow, days, hours, minutes, spec,
+};
 
 const APPROVED: Signal<String> = Signal::new("approved-by");
 const SET: Update<u32, u32> = Update::new("set");
@@ -53,29 +56,23 @@ async fn all(wf: Workflow, n: u32) -> Result<String, BoxError> {
 }
 
 #[tokio::test]
-async fn smoke() {
+async fn what_it_comes_to_is_the_same_kept_or_replayed() {
+    // rule 12.1
     for kept in [1000, 0] {
         let kit = Kit::builder()
             .workflow(ALL, all)
             .workflows_kept(kept)
-            .job(KID, |n| async move { Ok(n * 10) })
-            .build()
-            .await
-            .unwrap();
+            .job(KID, |n| async move { Ok(n * 10) });
+        let kit = kit.build().await.unwrap();
         let run = kit.start(ALL, 1).key("one").await.unwrap();
         kit.settle().await;
-        println!("{:?}", kit.look("one").await.unwrap());
         kit.signal("one", APPROVED, &"Taylor".to_owned())
             .await
             .unwrap();
         kit.settle().await;
-        println!("{:?}", kit.look("one").await.unwrap());
         assert!(kit.update("one", SET, &101).await.is_err());
         assert_eq!(kit.update("one", SET, &5).await.unwrap(), 10);
         kit.advance(minutes(70)).await;
-        for entry in kit.history(run.id()).await.unwrap() {
-            println!("{}", serde_json::to_string(&entry).unwrap());
-        }
         kit.assert_done(&run, &"2 Taylor 20 [0, 10, 20] 5 1 2 slept".to_owned())
             .await;
     }
