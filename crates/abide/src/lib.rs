@@ -51,6 +51,7 @@ mod client;
 mod engine;
 mod error;
 mod fold;
+mod graph;
 mod history;
 mod machine;
 mod message;
@@ -64,10 +65,10 @@ pub use abide_core::model::Event as StoredEvent;
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
     CommandStatus, Completed, Condition as EventCondition, Contract, Ending, Entry, EventSequence,
-    Happening, Instance, InstanceId, Json, Key, Kind, Limits, Name, NotJson, Opened, OperationKind,
-    Operator, Parameter, Path, Priority, Published, Refusal, Rejection, Scope, Sequence, Signature,
-    Start, Started, Status, Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId, WaitKind, Waiter,
-    When, Worker, WorkerId,
+    GraphProblem, GraphSpec, Happening, Instance, InstanceId, Json, Key, Kind, Limits, Name,
+    NotJson, Opened, OperationKind, Operator, Parameter, Path, Priority, Published, Refusal,
+    Rejection, RetrySpec, Scope, Sequence, Signature, Start, Started, Status, StepSpec, StepStatus,
+    Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId, WaitKind, Waiter, When, Worker, WorkerId,
 };
 pub use abide_core::rules::contract::{Problem, ValidationErrors};
 pub use abide_core::rules::liveness::{Liveness, Waiting};
@@ -84,6 +85,7 @@ pub use client::{
 };
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};
+pub use graph::{BadGraph, Graph, GraphBuilder, Reference, input, output};
 pub use machine::{
     Agreement, Answer, Call, Context, Definition, Fault, FaultKind, Job, Machine, Messages, Move,
     Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, done, next, next_in,
@@ -114,6 +116,8 @@ mod guides {
     #[cfg(feature = "sqlite")]
     #[doc = include_str!("../../../docs/signals.md")]
     struct Signals;
+    #[doc = include_str!("../../../docs/events.md")]
+    struct Events;
     #[doc = include_str!("../../../docs/contracts.md")]
     struct Contracts;
     #[doc = include_str!("../../../docs/updates.md")]

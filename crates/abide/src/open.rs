@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{Entry, Instance, InstanceId, Limits, Refusal, Start, Started, Worker};
+use abide_core::rules::graph::task_machine;
 use abide_kernel::memory::Memory;
 use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
@@ -12,6 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::client::{Address, Client, Handle, Spec, Watch, exported};
 use crate::engine::{EngineBuilder, Settings};
 use crate::fold::Submit;
+use crate::graph::{Graph, GraphProgram};
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
 use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
@@ -327,6 +329,36 @@ impl EngineBuilder {
         R: Future<Output = Result<O, BoxError>> + Send,
     {
         self.runner(|store| Arc::new(JobRunner::new(job, code, &*store)))
+    }
+
+    /// Advances the runs of a graph, and of the graphs that are steps of it.
+    pub fn graph(mut self, graph: &Graph) -> Self {
+        for graph in graph.family() {
+            let limits = self.limits().clone();
+            let declared = Definition::declared(&graph).map(|declared| (declared, None));
+            // Graphs share those that are steps of several; what a run does is in its state.
+            if declared.as_ref().is_ok_and(|(one, _)| self.has(one)) {
+                continue;
+            }
+            self = self.runner(|store| {
+                let program = Arc::new(GraphProgram {
+                    store: store.clone(),
+                });
+                Arc::new(WorkflowRunner::of(declared, program, store, limits))
+            });
+        }
+        self
+    }
+
+    /// Runs a task of graphs, by its name: one async function, from its input to its output.
+    pub fn task<A, O, F, R>(self, name: &str, code: F) -> Self
+    where
+        A: Serialize + DeserializeOwned + Send + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+        F: Fn(A) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, BoxError>> + Send,
+    {
+        self.job(Job::named(task_machine(name)), code)
     }
 
     /// Runs a workflow: an `async fn` that takes a [`Workflow`](crate::Workflow) and the input.

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use abide_core::model::{
-    ContractId, Contracted, InstanceId, Json, Key, Name, Priority, Refusal, Scope, Start, Started,
+    ContractId, Contracted, InstanceId, Key, Name, Priority, Refusal, Scope, Start, Started,
     Timestamp, UniqueKey, When,
 };
 use abide_kernel::{Answer, Op};
@@ -63,7 +63,7 @@ impl<D: Definition, C> Spec<D, C> {
     pub(crate) fn new(definition: &D, input: &D::Input, client: C) -> Self {
         let start = || -> Result<Start, Error> {
             let declared = definition.declared()?;
-            let state = Json::of(input).map_err(|error| Error::Mismatch {
+            let state = definition.state(input).map_err(|error| Error::Mismatch {
                 what: "the input",
                 problem: error.to_string(),
             })?;

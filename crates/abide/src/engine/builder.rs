@@ -118,6 +118,16 @@ impl EngineBuilder {
         self
     }
 
+    /// Whether there is code for that machine and version already.
+    pub(crate) fn has(&self, declared: &Declared) -> bool {
+        let lane = |one: &Declared| (one.machine.clone(), one.version);
+        let mut known = self
+            .runners
+            .iter()
+            .filter_map(|runner| runner.declared().ok());
+        known.any(|(one, _)| lane(&one) == lane(declared))
+    }
+
     pub(crate) const fn limits(&self) -> &Limits {
         &self.limits
     }

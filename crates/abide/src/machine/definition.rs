@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use abide_core::model::{Contract, ContractId, Declared, Kind, Name, Refusal};
+use abide_core::model::{Contract, ContractId, Declared, Json, Kind, Name, NotJson, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,6 +19,11 @@ pub trait Definition {
 
     /// How it is declared to those who have no code for it.
     fn declared(&self) -> Result<Declared, Refusal>;
+
+    /// The state that an instance begins with.
+    fn state(&self, input: &Self::Input) -> Result<Json, NotJson> {
+        Json::of(input)
+    }
 
     /// What signals and updates it takes; none when any signal will do.
     fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {

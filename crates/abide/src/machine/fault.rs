@@ -39,18 +39,23 @@ impl Fault {
     }
 
     pub(crate) fn error(source: BoxError) -> Self {
-        let mut message = source.to_string();
-        let mut cause = source.source();
+        Self {
+            kind: FaultKind::Error,
+            message: Self::text(&source),
+            source: Some(source),
+        }
+    }
+
+    /// An error and its causes, in words.
+    pub(crate) fn text(error: &BoxError) -> String {
+        let mut message = error.to_string();
+        let mut cause = error.source();
         while let Some(inner) = cause {
             message.push_str(": ");
             message.push_str(&inner.to_string());
             cause = inner.source();
         }
-        Self {
-            kind: FaultKind::Error,
-            message,
-            source: Some(source),
-        }
+        message
     }
 
     pub(crate) fn panic(payload: &(dyn Any + Send)) -> Self {

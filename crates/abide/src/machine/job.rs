@@ -1,5 +1,6 @@
 //! Plain jobs: one async function, with a retry policy and nothing else to learn.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use crate::engine::{Ran, Runner, Settings, Task};
 /// # }
 /// ```
 pub struct Job<A, O = ()> {
-    name: &'static str,
+    name: Cow<'static, str>,
     queue: &'static str,
     retry: Retry,
     time_limit: Option<Duration>,
@@ -49,12 +50,20 @@ impl<A, O> Job<A, O> {
     pub const fn new(name: &'static str) -> Self {
         let retry = Retry::never();
         Self {
-            name,
+            name: Cow::Borrowed(name),
             queue: "default",
             retry,
             time_limit: None,
             history: true,
             types: PhantomData,
+        }
+    }
+
+    /// A job whose name is made when the program runs.
+    pub(crate) fn named(name: String) -> Self {
+        Self {
+            name: Cow::Owned(name),
+            ..Self::new("")
         }
     }
 
@@ -97,7 +106,7 @@ impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
     fn declared(&self) -> Result<Declared, Refusal> {
         Ok(Declared {
             kind: Kind::Machine,
-            machine: Name::new(self.name)?,
+            machine: Name::new(&self.name)?,
             version: 1,
             first_step: Name::new(STEP)?,
             queue: Name::new(self.queue)?,

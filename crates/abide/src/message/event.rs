@@ -31,8 +31,8 @@ pub struct Event {
 #[derive(Clone, Debug)]
 #[must_use = "give it to `matching`"]
 pub struct Test {
-    op: Operator,
-    right: Result<Json, String>,
+    pub(crate) op: Operator,
+    pub(crate) right: Result<Json, String>,
 }
 
 impl Event {
@@ -55,6 +55,11 @@ impl Event {
     pub fn lookback(mut self, time: Duration) -> Self {
         self.lookback = Some(time);
         self
+    }
+
+    /// Its type, its tests and how far back it looks.
+    pub(crate) fn parts(self) -> (String, Vec<(String, Test)>, Option<Duration>) {
+        (self.event_type, self.tests, self.lookback)
     }
 
     /// As it is stored, or all that is wrong with it.

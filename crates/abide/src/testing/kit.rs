@@ -15,6 +15,7 @@ use super::crash::Crashes;
 use super::describe::describe;
 use crate::client::Handle;
 use crate::engine::{Crash, Engine, EngineBuilder, Retention, Settings};
+use crate::graph::Graph;
 use crate::machine::{Job, Machine, Step};
 use crate::workflow::{Flow, WorkflowCode};
 use crate::{Abide, BoxError, Error, days};
@@ -271,6 +272,24 @@ impl KitBuilder {
         O: Serialize + DeserializeOwned + Send + 'static,
     {
         self.engine = self.engine.workflow(flow, code);
+        self
+    }
+
+    /// Advances the runs of a graph.
+    pub fn graph(mut self, graph: &Graph) -> Self {
+        self.engine = self.engine.graph(graph);
+        self
+    }
+
+    /// Runs a task of graphs.
+    pub fn task<A, O, F, R>(mut self, name: &str, code: F) -> Self
+    where
+        A: Serialize + DeserializeOwned + Send + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+        F: Fn(A) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, BoxError>> + Send,
+    {
+        self.engine = self.engine.task(name, code);
         self
     }
 

@@ -230,7 +230,10 @@ impl Live {
     /// Whether an event was matched for that operation: the wait's id says so.
     fn is_for(&self, message: &Command, number: u32) -> bool {
         let wait_id = format!("wait:{}:{number}", self.id());
-        message.wait_id.as_ref().is_some_and(|id| id.as_str() == wait_id)
+        message
+            .wait_id
+            .as_ref()
+            .is_some_and(|id| id.as_str() == wait_id)
     }
 
     fn answered(

@@ -81,6 +81,15 @@ impl Workflow {
         }
     }
 
+    /// Starts a child as data, and waits for its end.
+    pub(crate) fn child_of(&self, start: Start) -> ChildRun<Json> {
+        let signature = Signature::named(OperationKind::Child, start.machine.clone());
+        ChildRun {
+            operation: self.brood(signature, vec![start], None),
+            comes_to: PhantomData,
+        }
+    }
+
     fn brood(&self, signature: Signature, starts: Vec<Start>, at_least: Option<u32>) -> Operation {
         let count = u32::try_from(starts.len()).unwrap_or(u32::MAX);
         let waits_for = WaitsFor::Children {

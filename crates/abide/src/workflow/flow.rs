@@ -160,7 +160,7 @@ where
 }
 
 /// Code whose types are known to it alone.
-pub(super) trait Program: Send + Sync + 'static {
+pub(crate) trait Program: Send + Sync + 'static {
     fn begin(
         &self,
         workflow: Workflow,

@@ -91,6 +91,8 @@ pub(super) struct Fresh {
     pub takes: Vec<Taken>,
     pub updates: Vec<Answered>,
     pub children: Vec<Brood>,
+    /// What readers are to be shown.
+    pub state: Option<Json>,
 }
 
 /// How the code of a step ended.

@@ -184,6 +184,7 @@ impl Live {
             takes,
             updates,
             children,
+            state: _,
         } = &pages.fresh;
         let matters = |operation: &Operation| match operation {
             Operation::Opened(opened) => !matches!(

@@ -31,6 +31,7 @@ use serde::de::DeserializeOwned;
 
 pub use child::{ChildRun, ChildrenRun};
 pub use error::OperationError;
+pub(crate) use flow::Program;
 pub use flow::{Flow, WorkflowCode};
 use journal::Journal;
 pub use replay::RunHistory;
@@ -144,6 +145,11 @@ impl Workflow {
     /// Why the workflow is cancelled, if it is and the code has been told.
     pub fn cancelled(&self) -> Option<String> {
         self.journal.pages().cancelled.clone()
+    }
+
+    /// Shows readers a state instead of the input; the code must be able to begin with it.
+    pub(crate) fn show(&self, state: Json) {
+        self.journal.pages().fresh.state = Some(state);
     }
 
     /// A name, or a note that it is none.

@@ -13,6 +13,8 @@ pub struct Operation {
     pub(super) journal: Arc<Journal>,
     request: Option<Request>,
     number: Option<u32>,
+    /// Its number, also when it is over.
+    begun: u32,
 }
 
 /// What an operation came to.
@@ -35,6 +37,7 @@ impl Operation {
             journal,
             request: Some(request),
             number: None,
+            begun: 0,
         }
     }
 
@@ -49,8 +52,13 @@ impl Operation {
     pub(super) fn open(&mut self) -> Option<u32> {
         if let Some(request) = self.request.take() {
             self.number = self.journal.open(request);
+            self.begun = self.number.unwrap_or_default();
         }
         self.number
+    }
+
+    pub(super) fn begun_as(&self) -> u32 {
+        self.begun
     }
 
     /// What was brought to it.

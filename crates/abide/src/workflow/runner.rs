@@ -52,9 +52,19 @@ impl WorkflowRunner {
                 .map(|agreement| agreement.contract.clone());
             Ok((declared, contract))
         });
+        Self::of(declared, Arc::new(Typed::new(code)), store, limits)
+    }
+
+    /// For code whose types nobody knows.
+    pub fn of(
+        declared: Result<(Declared, Option<Contract>), Refusal>,
+        program: Arc<dyn Program>,
+        store: Arc<dyn Store>,
+        limits: Limits,
+    ) -> Self {
         Self {
             declared,
-            program: Arc::new(Typed::new(code)),
+            program,
             clock: store.clock(),
             store,
             limits: Arc::new(limits),
@@ -208,12 +218,14 @@ fn commit(fresh: Fresh, then: Then) -> Outcome {
         takes,
         updates,
         children,
+        state,
     } = fresh;
     Outcome::Workflow(Box::new(WorkflowTurn {
         operations,
         takes,
         updates,
         children,
+        state,
         then,
     }))
 }

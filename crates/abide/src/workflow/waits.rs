@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::task::Poll;
 use std::time::Duration;
 
-use abide_core::model::{EventWait, Name, OperationKind, Signature, Timestamp};
+use abide_core::model::{EventWait, Json, Name, OperationKind, Signature, Timestamp};
 use abide_core::rules::contract::yields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -47,6 +47,15 @@ impl Workflow {
         }
     }
 
+    /// Takes the next signal of that name, whatever it was sent with.
+    pub(crate) fn signal_of(&self, name: &str) -> AnySignal {
+        let name = self.name(Name::new(name));
+        let signature = Signature::named(OperationKind::Signal, name);
+        AnySignal {
+            operation: Operation::new(self.journal.clone(), signature, WaitsFor::Signal),
+        }
+    }
+
     /// Waits for an event that matches, for a time that must be given: it comes to `None` when that is up.
     ///
     /// ```
@@ -59,15 +68,23 @@ impl Workflow {
     /// }
     /// ```
     pub fn event<T: DeserializeOwned>(&self, event: Event) -> EventAwaited<T> {
+        self.event_of(self.event_wait(event))
+    }
+
+    fn event_wait(&self, event: Event) -> EventWait {
         let wait = event.wait().map_err(|refusal| {
             let problem = format!("waits for an event that cannot be: {refusal}");
             self.journal.pages().misused(problem, "put that right");
         });
-        let wait = wait.unwrap_or_else(|()| EventWait {
+        wait.unwrap_or_else(|()| EventWait {
             event_type: Name::stored("none"),
             conditions: Vec::new(),
             lookback_ms: None,
-        });
+        })
+    }
+
+    /// Waits for an event as data.
+    pub(crate) fn event_of<T: DeserializeOwned>(&self, wait: EventWait) -> EventAwaited<T> {
         let signature = Signature::named(OperationKind::Event, wait.event_type.clone());
         EventAwaited {
             operation: Operation::new(self.journal.clone(), signature, WaitsFor::Event(wait)),
@@ -166,6 +183,33 @@ impl<T: DeserializeOwned> Reads for EventAwaited<T> {
         match yields(&arguments).to() {
             Ok(value) => Poll::Ready(Ok(value)),
             Err(error) => self.operation.unreadable("an event", &error),
+        }
+    }
+}
+
+/// A wait for a signal, whatever it is sent with.
+pub(crate) struct AnySignal {
+    operation: Operation,
+}
+
+impl AnySignal {
+    pub fn timeout(mut self, time: Duration) -> Timed<Self> {
+        self.operation.within(time);
+        Timed(self)
+    }
+}
+
+impl Reads for AnySignal {
+    type Output = Json;
+
+    fn operation(&mut self) -> &mut Operation {
+        &mut self.operation
+    }
+
+    fn read(&mut self, came: Came) -> Poll<Result<Json, OperationError>> {
+        match came {
+            Came::Value(arguments) => Poll::Ready(Ok(yields(&arguments))),
+            _ => Poll::Pending,
         }
     }
 }
@@ -293,6 +337,13 @@ impl Reads for Sleeping {
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct Timed<W>(pub(super) W);
 
+impl<W: Reads> Timed<W> {
+    /// The number of its operation, when it was begun.
+    pub(crate) fn number(&mut self) -> u32 {
+        self.0.operation().begun_as()
+    }
+}
+
 impl<W: Reads> Reads for Timed<W> {
     type Output = Option<W::Output>;
 
@@ -321,5 +372,6 @@ awaitable! {
     {P: FnMut() -> bool + Unpin} Condition<P>,
     {P: FnMut() -> bool + Unpin} TimedCondition<P>,
     {} Sleeping,
+    {} AnySignal,
     {W: Reads + Unpin} Timed<W>,
 }

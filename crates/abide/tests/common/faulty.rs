@@ -6,6 +6,7 @@ use abide::{
     BarrierNumber, Child, Command, CommandFilter, CommandId, CommandPage, Filter, Instance,
     InstanceId, Json, Page, QueueDepth, Target,
 };
+use abide::{EventFilter, EventPage, EventSequence, WaiterFilter, WaiterPage};
 use abide::{Timestamp, Worker};
 use abide_kernel::model::{ContractId, HistoryRow};
 use abide_kernel::{Answer, Clock, Ending, Error, Listener, Op, Result, Store};
@@ -127,6 +128,24 @@ impl Store for Faulty {
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
         self.store.inbox(id)
+    }
+
+    fn events<'a>(
+        &'a self,
+        filter: &'a EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<EventPage>> {
+        self.store.events(filter, before, limit)
+    }
+
+    fn waiters<'a>(
+        &'a self,
+        filter: &'a WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<WaiterPage>> {
+        self.store.waiters(filter, after, limit)
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {

@@ -4,6 +4,7 @@ mod claim;
 mod command;
 mod contract;
 mod event;
+mod graph;
 mod history;
 mod ids;
 mod instance;
@@ -28,6 +29,10 @@ pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec
 pub(crate) use contract::{Decimal, Parsed, Shape, canonical, is_whole};
 pub use event::{
     Condition, Event, EventSequence, EventWait, Operator, Path, Publish, Published, Waiter,
+};
+pub use graph::{
+    EventSpec, GraphProblem, GraphSpec, MatchSpec, Matches, RetrySpec, Right, SignalSpec, SkipIf,
+    SleepSpec, StepSpec, StepStatus, SubGraph,
 };
 pub use history::{Entry, Happening, HistoryRow};
 pub use ids::{

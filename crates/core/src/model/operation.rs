@@ -263,6 +263,9 @@ pub struct WorkflowTurn {
     /// The children that they start.
     #[serde(default)]
     pub children: Vec<Brood>,
+    /// What readers are shown of it; as it was when left out.
+    #[serde(default)]
+    pub state: Option<Json>,
     /// What then.
     pub then: Then,
 }

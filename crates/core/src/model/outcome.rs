@@ -182,8 +182,7 @@ impl Outcome {
             // Of the new run.
             Self::ContinueAsNew { .. } => None,
             Self::Done { .. } | Self::Stop { .. } => None,
-            // It stays what the run began with.
-            Self::Workflow(_) => None,
+            Self::Workflow(turn) => turn.state.as_ref(),
         }
     }
 }

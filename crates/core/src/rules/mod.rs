@@ -8,6 +8,7 @@ pub mod claims;
 pub mod commit;
 pub mod contract;
 pub mod event;
+pub mod graph;
 pub mod inbox;
 pub mod liveness;
 pub mod operate;

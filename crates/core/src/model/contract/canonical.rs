@@ -262,19 +262,6 @@ impl Decimal {
         })
     }
 
-    /// As people write it: without an exponent, unless that would be long.
-    pub fn plain(&self) -> String {
-        const LONG: usize = 20;
-        let sign = if self.is_negative { "-" } else { "" };
-        let places = usize::try_from(self.exponent.unsigned_abs()).unwrap_or(usize::MAX);
-        if self.exponent >= 0 || places > LONG {
-            return self.spelled();
-        }
-        let digits = format!("{:0>width$}", self.digits, width = places + 1);
-        let (whole, fraction) = digits.split_at(digits.len() - places);
-        format!("{sign}{whole}.{fraction}")
-    }
-
     /// Which is the greater.
     pub fn compare(&self, other: &Self) -> std::cmp::Ordering {
         use std::cmp::Ordering;
@@ -300,7 +287,8 @@ impl Decimal {
         }
     }
 
-    fn spelled(&self) -> String {
+    /// Its one spelling.
+    pub fn spelled(&self) -> String {
         let Self {
             digits, exponent, ..
         } = self;

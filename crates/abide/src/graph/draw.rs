@@ -1,0 +1,152 @@
+//! Draws a graph: as Mermaid, and as SVG.
+
+use std::fmt::Write;
+
+use abide_core::model::StepSpec;
+use abide_core::rules::graph::levels;
+
+use super::Graph;
+
+impl Graph {
+    /// It as a Mermaid flowchart.
+    pub fn to_mermaid(&self) -> String {
+        let mut text = "flowchart TD\n".to_owned();
+        let steps = &self.spec().steps;
+        for (at, step) in steps.iter().enumerate() {
+            let label = label(step).replace('"', "#quot;");
+            let (open, close) = match step.task.is_some() || step.graph.is_some() {
+                true => ("[", "]"),
+                false => ("{{", "}}"),
+            };
+            // Writing to a text cannot fail.
+            let _ = writeln!(text, "    s{at}{open}\"{label}\"{close}");
+        }
+        for (at, before) in edges(steps) {
+            let _ = writeln!(text, "    s{before} --> s{at}");
+        }
+        text
+    }
+
+    /// It as an SVG drawing.
+    pub fn to_svg(&self) -> String {
+        const WIDE: usize = 200;
+        const HIGH: usize = 44;
+        const GAP: usize = 40;
+        const EDGE: usize = 20;
+        let steps = &self.spec().steps;
+        let levels = levels(self.spec());
+        let mut filled: Vec<usize> = Vec::new();
+        let mut places = Vec::with_capacity(steps.len());
+        for level in levels {
+            if filled.len() <= level {
+                filled.resize(level + 1, 0);
+            }
+            let column = filled.get(level).copied().unwrap_or_default();
+            if let Some(count) = filled.get_mut(level) {
+                *count += 1;
+            }
+            places.push((EDGE + column * (WIDE + GAP), EDGE + level * (HIGH + GAP)));
+        }
+        let columns = filled.iter().copied().max().unwrap_or(1).max(1);
+        let width = 2 * EDGE + columns * (WIDE + GAP) - GAP;
+        let height = 2 * EDGE + filled.len().max(1) * (HIGH + GAP) - GAP;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{name}\" \
+             font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{name}</title>\n",
+            name = escaped(self.name())
+        );
+        svg.push_str(
+            "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
+             orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#666\"/></marker></defs>\n",
+        );
+        for (at, before) in edges(steps) {
+            if let (Some((x, y)), Some((from_x, from_y))) = (places.get(at), places.get(before)) {
+                let (start_x, start_y) = (from_x + WIDE / 2, from_y + HIGH);
+                let (end_x, end_y) = (x + WIDE / 2, *y);
+                let middle = start_y.midpoint(end_y);
+                let _ = writeln!(
+                    svg,
+                    "<path d=\"M{start_x} {start_y} C{start_x} {middle} {end_x} {middle} {end_x} {end_y}\" \
+                     fill=\"none\" stroke=\"#666\" marker-end=\"url(#tip)\"/>"
+                );
+            }
+        }
+        for (step, (x, y)) in steps.iter().zip(&places) {
+            let (fill, round) = match step.task.is_some() || step.graph.is_some() {
+                true => ("#e8f0fe", 6),
+                false => ("#fef7e0", HIGH / 2),
+            };
+            let (text_x, text_y) = (x + WIDE / 2, y + HIGH / 2 + 5);
+            let whole = escaped(&label(step));
+            let short = escaped(&shortened(&label(step)));
+            let _ = writeln!(
+                svg,
+                "<g><title>{whole}</title><rect x=\"{x}\" y=\"{y}\" width=\"{WIDE}\" height=\"{HIGH}\" rx=\"{round}\" \
+                 fill=\"{fill}\" stroke=\"#666\"/><text x=\"{text_x}\" y=\"{text_y}\" \
+                 text-anchor=\"middle\">{short}</text></g>"
+            );
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// What is written on a step.
+fn label(step: &StepSpec) -> String {
+    let name = &step.name;
+    if let Some(event) = &step.wait_for_event {
+        format!("{name}: event {}", event.event)
+    } else if let Some(signal) = &step.wait_for_signal {
+        format!("{name}: signal {}", signal.signal)
+    } else if let Some(sleep) = &step.sleep {
+        format!("{name}: sleep {} ms", sleep.duration_ms)
+    } else if let Some(graph) = &step.graph {
+        format!("{name}: graph {}", graph.name())
+    } else {
+        match &step.task {
+            Some(task) if task != name => format!("{name}: {task}"),
+            _ => name.clone(),
+        }
+    }
+}
+
+/// As much of a label as a box has room for.
+fn shortened(label: &str) -> String {
+    const ROOM: usize = 27;
+    if label.chars().count() <= ROOM {
+        return label.to_owned();
+    }
+    let head: String = label.chars().take(ROOM - 1).collect();
+    format!("{head}…")
+}
+
+/// From each step to those before it, by place.
+fn edges(steps: &[StepSpec]) -> Vec<(usize, usize)> {
+    let place = |name: &String| steps.iter().position(|step| step.name == *name);
+    let mut edges = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        edges.extend(
+            step.after
+                .iter()
+                .filter_map(place)
+                .map(|before| (at, before)),
+        );
+    }
+    edges
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            char if char.is_control() => escaped.push('\u{fffd}'),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}

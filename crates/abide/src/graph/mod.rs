@@ -1,0 +1,165 @@
+//! Graphs: tasks and waits as data, advanced by the engine.
+
+mod build;
+mod draw;
+mod run;
+
+use std::sync::Arc;
+
+use abide_core::model::{
+    Declared, GraphProblem, GraphSpec, Json, Kind, Name, NotJson, Refusal, SubGraph,
+};
+use abide_core::rules::graph::{check, machine_of};
+use serde_json::Value;
+
+pub use build::{GraphBuilder, Reference, input, output};
+pub(crate) use run::GraphProgram;
+
+use crate::machine::Definition;
+
+/// A graph of tasks and waits, checked and ready to be run: made by [`Graph::builder`], or read from JSON.
+///
+/// ```
+/// use abide::{Abide, Event, Graph, eq, hours, output, secs};
+/// use serde_json::{Value, json};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let paid = Event::new("payment.received").matching("order_id", eq(output("create-order", "id")));
+/// let graph = Graph::builder("webhook-handler")
+///     .task("create-order").timeout(secs(10))
+///     .wait_for_event("payment", paid, hours(1)).after("create-order")
+///     .task("fulfill").after("payment").skip_if("payment", "timeout", eq(true))
+///     .build()?;
+///
+/// let abide = Abide::open("memory:").await?;
+/// let engine = abide
+///     .engine()
+///     .graph(&graph)
+///     .task("create-order", |order: Value| async move { Ok(json!({"id": order["id"]})) })
+///     .task("fulfill", |payment: Value| async move { Ok(payment["amount"].clone()) })
+///     .start()
+///     .await?;
+/// let run = abide.start(graph.clone(), json!({"id": "ord_1"})).await?;
+/// # while abide.event_waits(&Default::default(), None, 1).await?.items.is_empty() { tokio::task::yield_now().await; }
+/// abide.publish("payment.received", &json!({"order_id": "ord_1", "amount": 99})).await?;
+/// assert_eq!(run.result().await?, json!({"fulfill": 99}));
+/// # engine.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A clone costs nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    spec: Arc<GraphSpec>,
+}
+
+/// All that is wrong with a graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
+#[error("the graph cannot be built: {}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct BadGraph {
+    /// What is wrong, and with which step.
+    pub problems: Vec<GraphProblem>,
+}
+
+impl Graph {
+    /// Puts a graph together.
+    pub fn builder(name: impl Into<String>) -> GraphBuilder {
+        GraphBuilder::new(name.into())
+    }
+
+    /// Takes a graph as data, when nothing is wrong with it. Graphs that it names as steps are found among `known`.
+    pub fn new(mut spec: GraphSpec, known: &[Self]) -> Result<Self, BadGraph> {
+        for step in &mut spec.steps {
+            if let Some(SubGraph::Named(name)) = &step.graph
+                && let Some(found) = known.iter().find(|graph| graph.name() == name)
+            {
+                step.graph = Some(SubGraph::Whole(Box::new(found.spec().clone())));
+            }
+        }
+        let problems = check(&spec);
+        match problems.is_empty() {
+            true => Ok(Self {
+                spec: Arc::new(spec),
+            }),
+            false => Err(BadGraph { problems }),
+        }
+    }
+
+    /// Reads a graph from JSON; a field that it does not know is an error that names it.
+    ///
+    /// ```
+    /// use abide::Graph;
+    ///
+    /// let graph = Graph::from_json(r#"{"name": "two", "steps": [
+    ///     {"name": "a", "task": "fetch"},
+    ///     {"name": "b", "task": "store", "after": ["a"], "retry": {"max_attempts": 3, "delay_ms": 100}}
+    /// ]}"#, &[])?;
+    /// assert!(graph.to_mermaid().contains("s0 --> s1"));
+    /// let wrong = Graph::from_json(r#"{"name": "x", "steps": [{"name": "a", "tsak": "fetch"}]}"#, &[]);
+    /// assert!(wrong.unwrap_err().to_string().contains("unknown field `tsak`"));
+    /// # Ok::<(), abide::BadGraph>(())
+    /// ```
+    pub fn from_json(json: &str, known: &[Self]) -> Result<Self, BadGraph> {
+        let spec = serde_json::from_str(json).map_err(|error| BadGraph {
+            problems: vec![GraphProblem {
+                step: None,
+                message: error.to_string(),
+            }],
+        })?;
+        Self::new(spec, known)
+    }
+
+    /// It as JSON.
+    pub fn to_json(&self) -> String {
+        // What was read as JSON, or made of texts and numbers, can be written.
+        serde_json::to_string(&*self.spec).unwrap_or_default()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// It as data.
+    pub fn spec(&self) -> &GraphSpec {
+        &self.spec
+    }
+
+    /// It, and the graphs that are steps of it, and of those.
+    pub(crate) fn family(&self) -> Vec<Self> {
+        let mut family = vec![self.clone()];
+        for step in &self.spec.steps {
+            if let Some(SubGraph::Whole(inner)) = &step.graph {
+                let inner = Self {
+                    spec: Arc::new((**inner).clone()),
+                };
+                family.extend(inner.family());
+            }
+        }
+        family
+    }
+}
+
+impl Definition for Graph {
+    type Input = Value;
+    type Output = Value;
+
+    fn declared(&self) -> Result<Declared, Refusal> {
+        Ok(Declared {
+            kind: Kind::Workflow,
+            machine: Name::new(machine_of(self.name()))?,
+            version: 1,
+            first_step: Name::new("run")?,
+            queue: Name::new("default")?,
+            history: true,
+            contract: None,
+        })
+    }
+
+    /// The definition is pinned to the run: it is in its state.
+    fn state(&self, input: &Value) -> Result<Json, NotJson> {
+        run::begin(&self.spec, &Json::of(input)?)
+    }
+}

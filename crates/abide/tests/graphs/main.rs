@@ -1,0 +1,16 @@
+//! Graphs: tasks and waits as data.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod running;
