@@ -1,6 +1,6 @@
 //! Durable execution: programs that wait, and go on after any crash.
 //!
-//! You write a [`Machine`], steps that answer what comes next, or a [`Flow`], straight-line code. Every step is committed
+//! You write a [`Machine`], steps that answer what comes next, a [`Flow`], straight-line code, or a [`Graph`], data. Every step is committed
 //! to a database before the next one runs; what waits is a row, not a process. SQLite is inside for a start with nothing to set up; PostgreSQL
 //! carries many workers on many machines.
 //!
@@ -118,6 +118,8 @@ mod guides {
     struct Signals;
     #[doc = include_str!("../../../docs/events.md")]
     struct Events;
+    #[doc = include_str!("../../../docs/graphs.md")]
+    struct Graphs;
     #[doc = include_str!("../../../docs/contracts.md")]
     struct Contracts;
     #[doc = include_str!("../../../docs/updates.md")]

@@ -85,6 +85,12 @@ const CRATES: &[Crate] = &[
         avoids: &["axum", "clap"],
     },
     Crate {
+        name: "abide-nats",
+        uses: &["abide"],
+        tests_use: &["abide-kernel"],
+        avoids: SQL,
+    },
+    Crate {
         name: "abide-server",
         uses: &["abide", "abide-core", "abide-kernel"],
         tests_use: &["abide-pgtest"],
