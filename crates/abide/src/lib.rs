@@ -80,8 +80,9 @@ pub use abide_kernel::{
 pub use abide_macros::Step;
 pub use client::{
     Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
-    OperateError, Publication, QueryError, Receipt, Rejected, Request, Restarting, SendError, Spec,
-    StartError, UpdateError, Within, event_of, letter, letter_named, spec,
+    OpenWait, OperateError, Publication, QueryError, Receipt, Rejected, Request, Restarting,
+    SendError, Spec, StartError, UpdateError, WaitsFilter, Within, event_of, letter, letter_named,
+    spec,
 };
 pub use engine::{Engine, EngineBuilder, Retention, Stats};
 pub use error::{BoxError, Error};

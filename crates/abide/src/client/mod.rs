@@ -8,6 +8,7 @@ mod query;
 mod signal;
 mod spec;
 mod update;
+mod waits;
 mod watch;
 mod within;
 
@@ -22,6 +23,7 @@ pub(crate) use signal::receipt;
 pub use signal::{Letter, Receipt, Rejected, SendError, letter, letter_named};
 pub use spec::{Spec, StartError, spec};
 pub use update::{Asked, Request, UpdateError};
+pub use waits::{OpenWait, WaitsFilter};
 pub(crate) use watch::{Ends, Replies, Watch};
 pub use within::Within;
 

@@ -14,3 +14,4 @@
 mod common;
 
 mod first;
+mod waits;
