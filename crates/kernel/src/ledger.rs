@@ -94,10 +94,12 @@ impl Ledger<'_> {
         if !gone.is_empty() {
             txn.close_waiters(&gone).await?;
         }
-        let opens = self
+        // What has ended a wait in the commit that opened it, like the end of a child, leaves none.
+        let waits = self
             .0
             .values_mut()
-            .filter_map(|account| account.opens.take());
+            .filter(|account| account.row.has_waiters());
+        let opens = waits.filter_map(|account| account.opens.take());
         let opens: Vec<Waiter> = opens.flatten().collect();
         if !opens.is_empty() {
             txn.open_waiters(&opens).await?;

@@ -291,6 +291,7 @@ fn happen(what: Happens, model: &mut Model, subject: &mut Subject) {
             model.wait(names);
             subject.commit(Outcome::Wait(Wait {
                 signals,
+                events: Vec::new(),
                 timeout_ms: Some(TIMEOUT.as_millis() as u64),
                 next: name("woken"),
                 state,

@@ -80,6 +80,8 @@ pub(crate) struct Task {
     pub inbox: Inbox,
     /// How many children have not ended.
     pub children_pending: u32,
+    /// Since when it could run.
+    pub due_at: Timestamp,
     /// Cancelled when the instance is.
     pub cancelled: CancellationToken,
     /// Told when a message comes while this runs.
@@ -118,6 +120,7 @@ impl Task {
             aside: claimed.aside,
             inbox: claimed.inbox,
             children_pending: claimed.children_pending,
+            due_at: claimed.due_at,
             cancelled,
             mail,
             chain: 0,
@@ -151,6 +154,7 @@ impl Task {
             aside: false,
             inbox: self.inbox,
             children_pending: self.children_pending,
+            due_at: self.due_at,
             cancelled: self.cancelled.clone(),
             mail: self.mail.clone(),
             chain: self.chain.saturating_add(1),

@@ -109,6 +109,8 @@ pub(super) struct Open {
     pub deadline: Option<Timestamp>,
     pub waits_for: WaitsFor,
     pub brought: Option<Brought>,
+    /// When it was begun, when the history has told.
+    pub begun_at: Option<Timestamp>,
     waker: Option<Waker>,
 }
 
@@ -235,6 +237,7 @@ impl Journal {
             deadline: opened.deadline,
             waits_for,
             brought: None,
+            begun_at: pages.recorded.opened_at.get(&number).copied(),
             waker: None,
         };
         pages.open.insert(number, open);

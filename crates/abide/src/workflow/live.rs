@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{Blocked, Command, InstanceId, Json, Operation, OperationKind};
+use abide_core::model::{Blocked, Command, InstanceId, Json, Operation, OperationKind, Timestamp};
 use futures_util::future::BoxFuture;
 
 use super::barren;
@@ -25,6 +25,8 @@ pub(super) struct Live {
     pub mail: Vec<Command>,
     /// How many of its children had not ended when it was last looked.
     pub children_seen: u32,
+    /// The events that it waited for when it was woken, by operation, and since when nobody stands for them.
+    pub unattended: Vec<(u32, Timestamp)>,
     /// Whether others may have ended before that, and it was not looked which.
     pub look_at_children: bool,
 }
@@ -48,6 +50,7 @@ impl Live {
             returned: None,
             mail: Vec::new(),
             children_seen: 0,
+            unattended: Vec::new(),
             look_at_children: false,
         }
     }

@@ -18,7 +18,7 @@ use super::journal::{About, Fresh, Journal};
 use super::live::{Live, Stand};
 use super::recorded::Recorded;
 use super::replay::{self, RunHistory};
-use super::turn::Turn;
+use super::turn::{Turn, unattended};
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::machine::{Definition, Fault};
 
@@ -128,7 +128,10 @@ impl WorkflowRunner {
                 live.returned = Some(returned);
                 Ok(live)
             }
-            Stand::Waits => Ok(live),
+            Stand::Waits => {
+                live.unattended = unattended(&live, task.due_at);
+                Ok(live)
+            }
         }
     }
 

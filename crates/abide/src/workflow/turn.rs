@@ -10,7 +10,7 @@ use abide_core::model::{
 
 use super::Continuation;
 use super::child::ChildEnd;
-use super::journal::WaitsFor;
+use super::journal::{Open, WaitsFor};
 use super::live::{Live, Stand};
 use super::runner::WorkflowRunner;
 use crate::engine::Task;
@@ -43,6 +43,7 @@ impl<'t> Turn<'t> {
         if !task.is_kept() {
             live.children_seen = task.children_pending;
             live.mail = task.awaited.iter().chain(&task.updates).cloned().collect();
+            live.unattended = unattended(live, task.due_at);
         }
         let known = u32::try_from(live.mail.len()).unwrap_or(u32::MAX);
         Self {
@@ -288,6 +289,9 @@ impl<'t> Turn<'t> {
             park.operation = *number;
         }
         drop(pages);
+        let waits_on =
+            |(number, _): &&(u32, Timestamp)| park.events.iter().any(|(of, _)| of == number);
+        park.unattended = live.unattended.iter().filter(waits_on).copied().collect();
         park.signals.sort_unstable();
         park.signals.dedup();
         park.until = live.next_due(None).map(|(due, _)| due);
@@ -297,6 +301,18 @@ impl<'t> Turn<'t> {
         });
         park
     }
+}
+
+/// The operations that wait for events, and since when nobody stands for them: since the run was woken, or, when they were
+/// begun under the same claim, since then.
+pub(super) fn unattended(live: &Live, woken: Timestamp) -> Vec<(u32, Timestamp)> {
+    let pages = live.journal.pages();
+    let open = pages.open.iter();
+    let events = open.filter(|(_, open)| matches!(open.waits_for, WaitsFor::Event(_)));
+    let since = |open: &Open| open.begun_at.map_or(woken, |begun| begun.max(woken));
+    events
+        .map(|(number, open)| (*number, since(open)))
+        .collect()
 }
 
 /// Whether operations wait for children of which some may have ended.

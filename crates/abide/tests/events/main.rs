@@ -13,5 +13,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod coding;
 mod first;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod inside;
+mod unattended;
+mod waiting;
 mod waits;

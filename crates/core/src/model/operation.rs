@@ -349,6 +349,10 @@ pub struct Park {
     /// The events, any of which wakes it, each with the operation that waits for it.
     #[serde(default)]
     pub events: Vec<(u32, EventWait)>,
+    /// Those of them that were waited for before this turn, and since when nobody stood for them: what was published since
+    /// then is theirs.
+    #[serde(default)]
+    pub unattended: Vec<(u32, Timestamp)>,
     /// The keys of the conditions that updates may make true, and whether there is one at all.
     #[serde(default)]
     pub conditions: Option<Vec<Name>>,

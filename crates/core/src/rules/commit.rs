@@ -116,6 +116,7 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
     match outcome {
         Outcome::Done { result } => limits.check_result(result),
         Outcome::Wait(wait) if !wait.events.is_empty() => {
+            check_signals(&wait.signals)?;
             limits.check_names(wait.signals.len() + wait.events.len())?;
             check_deadline(wait.timeout_ms)?;
             event::check(&wait.events)
@@ -125,7 +126,10 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
                 problem: "it waits for nothing: name a signal, or give it a timeout".into(),
             })
         }
-        Outcome::Wait(wait) => limits.check_names(wait.signals.len()),
+        Outcome::Wait(wait) => {
+            check_signals(&wait.signals)?;
+            limits.check_names(wait.signals.len())
+        }
         Outcome::Spawn { children, .. } => {
             limits.check_children(children.len())?;
             children
@@ -155,6 +159,16 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
         }
         Outcome::Workflow(turn) => workflow::check(turn, limits),
         Outcome::Next { .. } | Outcome::Retry { .. } | Outcome::Stop { .. } => Ok(()),
+    }
+}
+
+/// Refuses a wait for a signal that nobody can send.
+pub(super) fn check_signals(signals: &[Name]) -> Result<(), Refusal> {
+    match signals.iter().find(|name| name.event_type().is_some()) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::BadOutcome {
+            problem: format!("{name} is no signal: wait for the event"),
+        }),
     }
 }
 

@@ -5,7 +5,9 @@ use std::cmp::Ordering;
 
 use sha2::{Digest, Sha256};
 
-use crate::model::{Condition, Decimal, EventWait, Json, Operator, Parsed, Path, Refusal, Shape};
+use crate::model::{
+    Condition, Decimal, EventWait, Json, Name, Operator, Parsed, Path, Refusal, Shape,
+};
 
 /// The most conditions of one wait, and the most values of one list.
 const MOST: usize = 100;
@@ -17,6 +19,9 @@ pub fn check(waits: &[EventWait]) -> Result<(), Refusal> {
     let mut problems = Vec::new();
     for wait in waits {
         let of = wait.event_type.as_str();
+        if let Err(refusal) = check_type(&wait.event_type) {
+            problems.push(refusal.to_string());
+        }
         if wait.conditions.len() > MOST {
             let count = wait.conditions.len();
             problems.push(format!("{of}: {count} conditions, and {MOST} are the most"));
@@ -32,6 +37,16 @@ pub fn check(waits: &[EventWait]) -> Result<(), Refusal> {
         true => Ok(()),
         false => Err(Refusal::BadEvent {
             problem: problems.join("; "),
+        }),
+    }
+}
+
+/// Refuses a type whose events could not come into an inbox under their name.
+pub fn check_type(event_type: &Name) -> Result<(), Refusal> {
+    match Name::new(Name::of_event(event_type).as_str()) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Refusal::BadEvent {
+            problem: format!("the type {event_type} is longer than 249 bytes: shorten it"),
         }),
     }
 }
@@ -119,6 +134,8 @@ enum Value<'a> {
     Bool(&'a str),
     Number(&'a str),
     Text(Cow<'a, str>),
+    /// A string with half a surrogate pair in it, which is no text: as it is written.
+    Torn(&'a str),
     Other,
 }
 
@@ -129,13 +146,11 @@ impl<'a> Value<'a> {
         };
         match scalar.as_bytes().first() {
             Some(b'"') => {
-                let plain = scalar.trim_matches('"');
-                // Half a surrogate pair is no text and stays as it is written.
-                let text = match scalar.contains('\\') {
-                    true => serde_json::from_str(scalar).map_or(plain.into(), Cow::Owned),
-                    false => plain.into(),
-                };
-                Self::Text(text)
+                if !scalar.contains('\\') {
+                    return Self::Text(scalar.trim_matches('"').into());
+                }
+                let text = serde_json::from_str(scalar);
+                text.map_or(Self::Torn(scalar), |text| Self::Text(Cow::Owned(text)))
             }
             Some(b't' | b'f') => Self::Bool(scalar),
             Some(b'n') => Self::Null,
@@ -143,18 +158,36 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text by which scalars are the same (rule 14.3); null has none.
-    fn text(&self) -> Option<Cow<'_, str>> {
+    /// The text by which scalars are the same (rule 14.3); null has none. A string that is a number as people write it
+    /// has that number's, whatever its size.
+    fn text(&self) -> Option<String> {
         match self {
             Self::Null | Self::Other => None,
-            Self::Bool(text) => Some((*text).into()),
-            Self::Text(text) => Some(text.as_ref().into()),
-            Self::Number(number) => Some(match Decimal::of(number) {
-                Some(decimal) => decimal.plain().into(),
-                None => (*number).into(),
+            Self::Bool(text) => Some(format!("s{text}")),
+            // A number stands here in its one spelling already.
+            Self::Number(number) => Some(format!("d{number}")),
+            Self::Text(text) => Some(match plain_number(text) {
+                Some(decimal) => format!("d{}", decimal.spelled()),
+                None => format!("s{text}"),
             }),
+            Self::Torn(scalar) => Some(format!("t{scalar}")),
         }
     }
+}
+
+/// A number that is written without an exponent and without a zero too many.
+fn plain_number(text: &str) -> Option<Decimal> {
+    let positive = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = match positive.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (positive, None),
+    };
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = digits(whole)
+        && (whole == "0" || !whole.starts_with('0'))
+        && fraction.is_none_or(|fraction| digits(fraction) && !fraction.ends_with('0'))
+        && text != "-0";
+    plain.then(|| Decimal::of(text)).flatten()
 }
 
 fn kind(shape: Shape<'_>) -> u8 {
@@ -162,7 +195,7 @@ fn kind(shape: Shape<'_>) -> u8 {
         Value::Null => 0,
         Value::Bool(_) => 1,
         Value::Number(_) => 2,
-        Value::Text(_) => 3,
+        Value::Text(_) | Value::Torn(_) => 3,
         Value::Other => 4,
     }
 }
@@ -182,7 +215,7 @@ fn equal(left: &Parsed<'_>, at: usize, right: &Parsed<'_>, other: usize) -> bool
 fn index_value(parsed: &Parsed<'_>, at: usize) -> String {
     let value = Value::of(parsed.shape(at));
     let text = match (&value, value.text()) {
-        (_, Some(text)) => format!("s{text}"),
+        (_, Some(text)) => text,
         (Value::Null, _) => "n".to_owned(),
         _ => format!("j{}", parsed.canonical(at)),
     };
@@ -224,3 +257,6 @@ pub fn condition(left: &str, op: Operator, right: Json) -> Result<Condition, Ref
         right,
     })
 }
+
+#[cfg(test)]
+mod tests;

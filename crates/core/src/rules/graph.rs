@@ -424,3 +424,6 @@ pub fn levels(graph: &GraphSpec) -> Vec<usize> {
         .map(|name| levels.get(name).copied().unwrap_or_default())
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What one turn of a workflow's code does to its instance.
 
 use super::claims::{come_back, end_hold, queue_up};
-use super::commit::{Facts, Moved, answer, begin, close_rest, end, step_on};
+use super::commit::{Facts, Moved, answer, begin, check_signals, close_rest, end, step_on};
 use super::{event, inbox};
 use crate::model::{
     Awaits, Brood, Cause, CommandKind, Commit, Epoch, Family, Happening, Kind, Limits, Name,
@@ -45,6 +45,13 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
         }
         Then::Park(park) => {
             limits.check_names(park.signals.len() + park.events.len())?;
+            check_signals(&park.signals)?;
+            if !park.events.is_empty() && park.until.is_none() {
+                // rule 14.5
+                return Err(Refusal::BadOutcome {
+                    problem: "a wait for an event needs a timeout".into(),
+                });
+            }
             let events: Vec<_> = park.events.iter().map(|(_, event)| event.clone()).collect();
             event::check(&events)?;
             limits.check_names(park.conditions.as_ref().map_or(0, Vec::len))?;

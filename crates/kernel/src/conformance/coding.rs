@@ -121,6 +121,7 @@ impl Coded {
             takes: Vec::new(),
             updates: Vec::new(),
             children: Vec::new(),
+            state: None,
             then,
         })
     }

@@ -12,11 +12,13 @@ use abide_core::model::{
     Operated, Outcome, Scope, Start, Status, When, WorkerId,
 };
 
-use super::build::{again, done, json, key};
+use super::build::{again, done, json, key, lane, plain};
 use super::dice::Dice;
-use super::lab::{Lab, limits};
+use super::eventing::{any, awaits};
+use super::lab::{Lab, WAITERS, limits};
 use super::renaming::Renamed;
-use super::roll::{LEASE, MACHINES, QUEUES, lanes, name, serves};
+use super::roll::{EVENTS, LEASE, MACHINES, QUEUES, lanes, name, serves};
+use super::waiters::{standing, totals};
 use super::weave::{Knows, WORKFLOW};
 use crate::memory::Memory;
 use crate::{Answer, ClaimRequest, Clock, Cursor, ManualClock, NewWorker, Op, SweepRequest};
@@ -29,7 +31,7 @@ const STEPS: usize = 200;
 const LOOK_EVERY: usize = 10;
 
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
-    // rules 2.2, 2.4, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4 and 16.1
+    // rules 2.2, 2.4, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4, 14.1, 14.6, 14.7 and 16.1
     let model = Memory::new(Arc::new(lab.clock.clone()), limits());
     let mut model = Renamed::new(Arc::new(model));
     let mut subject = Renamed::new(lab.store.clone());
@@ -56,6 +58,32 @@ pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
         }
     }
     same_histories(&mut subject, &mut model).await;
+    for event_type in EVENTS {
+        waiters_are_counted(&lab, event_type).await;
+    }
+}
+
+/// As many more can wait for a type as there is room for: no waiter was counted twice, and none that is gone is
+/// (rule 14.7).
+async fn waiters_are_counted(lab: &Lab, event_type: &str) {
+    let waiters = standing(lab.store.as_ref()).await;
+    let waiters = waiters.expect("the store can be read");
+    let there = totals(&waiters).get(&name(event_type)).copied();
+    let room = WAITERS - there.unwrap_or_default();
+    let worker = lab.worker("counter").await;
+    let queue = format!("count-{event_type}");
+    for at in 0..=room {
+        let mut start = plain();
+        (start.machine, start.queue) = (name("counted"), Some(name(&queue)));
+        lab.start(start).await;
+        let lanes = vec![lane("counted", 1)];
+        let claimed = lab.claim_from(worker, &queue, lanes, 1).await.remove(0);
+        let answer = lab
+            .commit(claimed.claim, awaits(vec![any(event_type)], &[]))
+            .await;
+        let fits = answer == Committed::Moved(Status::AwaitingSignal);
+        assert_eq!(fits, at < room, "{event_type}, {at} of {room}: {answer:?}");
+    }
 }
 
 /// Everything but the histories.
@@ -154,7 +182,7 @@ impl Program {
         }
         let worker = *self.dice.pick(&self.workers);
         let limit = self.dice.between(1, 6);
-        match self.dice.below(132) {
+        match self.dice.below(146) {
             0..14 => self.start(),
             14..34 => self.claim(worker, limit),
             34..62 => self.commit(),
@@ -198,6 +226,10 @@ impl Program {
                 after: self.released,
                 limit,
             },
+            130..144 => {
+                let count = self.dice.between(1, 3);
+                Op::Publish((0..count).map(|_| self.dice.some_publish()).collect())
+            }
             _ => {
                 let (machine, _) = *self.dice.pick(&MACHINES);
                 Op::Reserve(vec![(name(machine), self.dice.some_key())])

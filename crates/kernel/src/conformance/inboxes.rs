@@ -149,7 +149,7 @@ fn of_waits(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let waits = |one: &&Instance| {
         one.kind == Kind::Workflow
             && one.status == Status::AwaitingSignal
-            && one.wait_kind == Some(WaitKind::Signal)
+            && matches!(one.wait_kind, Some(WaitKind::Signal | WaitKind::Event))
     };
     let waiting: BTreeMap<InstanceId, &Instance> = instances
         .iter()
@@ -246,6 +246,7 @@ impl Told {
         for entry in entries {
             match entry.what {
                 Happening::SignalReceived { command_id: id, .. }
+                | Happening::EventMatched { command_id: id, .. }
                 | Happening::UpdateAccepted { update_id: id, .. }
                 | Happening::CancelRequested { command_id: id, .. } => self.tally(id).came += 1,
                 Happening::SignalApplied { command_id, .. } => self.tally(command_id).applied += 1,

@@ -7,6 +7,7 @@ use abide_core::model::{
 };
 
 use super::inboxes::{Told, of_messages};
+use super::waiters::{of_waiters, standing};
 use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store};
 
 /// How many instances are looked at; larger stores are looked at in part.
@@ -28,6 +29,7 @@ pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
     }
     if whole {
         found.extend(told.unlike(&page.items, &records));
+        found.extend(of_waiters(&page.items, &standing(store).await?));
         found.extend(examined(store).await?);
     }
     Ok(found)

@@ -57,10 +57,14 @@ impl Subject {
 /// How long a test may take, in real time: a store that loses something must not make it hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The limits that all tests run under: the plain ones, and an inbox that is soon full.
+/// The most waiters of a type.
+pub(super) const WAITERS: usize = 20;
+
+/// The limits that all tests run under: the plain ones, an inbox that is soon full, and few waiters of a type.
 pub(super) fn limits() -> Limits {
     Limits {
         inbox_pending: 100,
+        waiters_per_type: WAITERS,
         ..Limits::default()
     }
 }

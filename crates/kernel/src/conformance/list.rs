@@ -536,6 +536,76 @@ macro_rules! for_each_conformance_test {
                 of_many_signals_that_would_start_one_exactly_one_does,
                 a_signal_for_who_is_just_starting_is_held_or_delivered_and_never_lost,
             }
+            publishing {
+                an_event_is_kept_as_it_was_published,
+                an_event_id_is_one_event_of_a_type,
+                an_event_id_is_one_event_in_one_batch_too,
+                an_event_without_an_id_is_never_known_already,
+                entries_are_answered_in_order_and_one_that_is_refused_stops_no_other,
+                a_batch_over_the_limit_publishes_nothing,
+                all_who_match_get_it_who_waits_longest_first,
+                of_several_events_a_wait_takes_the_first_that_matches,
+                a_type_matches_exactly,
+                long_names_and_any_script_are_taken,
+                a_payload_may_be_any_json,
+                conditions_are_looked_at_in_every_kind_of_place,
+                a_transaction_sees_its_own_waiters_and_events,
+                a_transaction_that_fails_publishes_nothing,
+                who_is_woken_stands_in_its_queue_and_partition,
+                what_a_step_took_is_told_by_its_record,
+            }
+            event_lists {
+                events_are_listed_newest_first_page_by_page,
+                waiters_are_listed_page_by_page,
+                events_are_kept_for_a_time_and_then_forgotten,
+                what_was_forgotten_stays_in_the_inbox,
+            }
+            event_waits {
+                a_machine_waits_for_an_event_and_takes_it,
+                a_step_that_is_tried_again_keeps_its_event,
+                events_come_together_like_signals,
+                a_signal_or_one_of_several_events_ends_the_wait,
+                a_wait_for_an_event_needs_a_timeout,
+                all_that_is_wrong_with_a_wait_is_told_at_once,
+                nobody_can_send_what_stands_for_an_event,
+                an_update_is_answered_while_the_wait_stands,
+                an_event_that_comes_while_an_update_is_answered_wakes_it_afterwards,
+                an_answer_may_let_it_wait_for_something_else,
+                a_workflow_waits_for_events_each_under_its_operation,
+                a_workflow_waits_for_an_event_a_signal_and_children_at_once,
+                a_workflow_that_answers_an_update_waits_on,
+                an_event_that_a_workflow_was_sent_and_did_not_take_is_handed_again,
+            }
+            event_endings {
+                a_wait_that_times_out_is_over,
+                a_wait_that_was_matched_does_not_time_out,
+                whatever_ends_a_wait_leaves_no_waiter_and_takes_none_but_its_own,
+                a_workflow_that_ends_leaves_no_waiter,
+                a_family_that_waits_for_events,
+                a_child_that_ends_in_the_commit_in_which_its_parent_parks_leaves_no_waiter,
+                no_more_may_wait_for_a_type_than_the_limit,
+                one_wait_for_too_many_of_a_type_is_refused,
+                however_waits_come_and_go_their_number_is_known,
+                a_commit_of_a_wait_that_is_sent_again_opens_nothing_twice,
+            }
+            lookback {
+                an_event_before_the_wait_is_not_in_it,
+                the_newest_within_the_time_is_taken,
+                of_several_waits_that_look_back_the_newest_event_counts,
+                it_is_found_behind_many_that_do_not_match,
+                what_it_finds_is_told_like_any_other_match,
+                it_waits_when_nothing_was_there,
+                what_is_duplicate_is_not_newer,
+                a_workflow_looks_back_too,
+            }
+            event_races {
+                of_publish_and_wait_every_interleaving_is_before_or_in_it,
+                who_looks_back_misses_nothing,
+                of_many_who_publish_one_event_id_one_does,
+                a_wait_is_ended_by_one_of_event_signal_and_deadline,
+                of_many_who_would_wait_no_more_do_than_the_limit,
+                what_is_published_while_many_work_comes_to_everyone_once,
+            }
             differential {
                 a_random_program_leaves_the_same_as_in_memory,
             }

@@ -364,7 +364,7 @@ impl Renamed {
         let dedup_key = command.dedup_key.as_ref();
         let source = match (command.name.event_type(), &command.source) {
             // An event that matched says which it is.
-            (Some(_), Some(id)) => Some(self.event_id(&Name::stored(id)).to_string()),
+            (Some(_), Some(id)) => Some(self.event_id(&Name::stored(id.as_str())).to_string()),
             (_, source) => source.clone(),
         };
         Command {

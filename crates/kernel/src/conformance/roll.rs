@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Answered, Arguments, Cancel, Children, Claim, CommandId, CommandKind, Commit, Contract,
-    Declared, Delivery, InstanceId, Join, Json, Key, Kind, Lane, Name, Outcome, Priority, Scope,
-    Start, Status, Target, UniqueKey, Wait, When,
+    Answered, Arguments, Cancel, Children, Claim, CommandId, CommandKind, Commit, Condition,
+    Contract, Declared, Delivery, EventWait, InstanceId, Join, Json, Key, Kind, Lane, Name,
+    Operator, Outcome, Path, Priority, Publish, Scope, Start, Status, Target, UniqueKey, Wait,
+    When,
 };
 
 pub use super::build::name;
@@ -18,6 +19,7 @@ pub const QUEUES: [&str; 2] = ["default", "slow"];
 pub const MACHINES: [(&str, u32); 4] = [("m", 1), ("m", 2), ("n", 1), (WORKFLOW, 1)];
 pub const PARTITIONS: [&str; 3] = ["p", "q", "r"];
 pub const SIGNALS: [&str; 3] = ["s", "t", "paid"];
+pub const EVENTS: [&str; 3] = ["order", "paid", "é"];
 
 pub fn lanes() -> Vec<Lane> {
     let lane = |(machine, version): &(&str, u32)| Lane {
@@ -103,11 +105,12 @@ impl Dice {
             23..30 => Outcome::Retry { state, delay_ms },
             30..54 => {
                 let count = *self.pick(&[0, 1, 1, 2, 3]);
+                let events = *self.pick(&[0, 0, 0, 1, 1, 2]);
                 // Without a signal and without a time it is refused.
-                let some_time = count > 0 || self.chance(80);
+                let some_time = (count > 0 && events == 0) || self.chance(80);
                 Outcome::Wait(Wait {
                     signals: SIGNALS.map(name).into_iter().take(count).collect(),
-                    events: Vec::new(),
+                    events: (0..events).map(|_| self.some_event_wait()).collect(),
                     timeout_ms: some_time.then(|| delay_ms + 1000 * self.below(9) as u64),
                     next: name("woken"),
                     state,
@@ -123,6 +126,67 @@ impl Dice {
             _ => Outcome::Stop {
                 reason: "no".to_owned(),
             },
+        }
+    }
+
+    /// A wait for an event; now and then one that is refused.
+    pub fn some_event_wait(&mut self) -> EventWait {
+        let event_type = name(self.pick::<&str>(&EVENTS));
+        let mut conditions = Vec::new();
+        for _ in 0..*self.pick(&[0, 1, 1, 1, 2]) {
+            let (left, op, right) = *self.pick(&[
+                ("id", Operator::Eq, "1"),
+                ("id", Operator::Eq, "\"2\""),
+                ("id", Operator::EqTyped, "2"),
+                ("id", Operator::In, "[0,1,\"1\",null]"),
+                ("id", Operator::Ne, "1"),
+                ("id", Operator::Gt, "1"),
+                ("id", Operator::Exists, "false"),
+                ("in.0", Operator::Lte, "\"b\""),
+                ("in", Operator::Eq, "[\"b\",{}]"),
+                ("in.1", Operator::Exists, "true"),
+            ]);
+            conditions.push(Condition {
+                left: Path::new(left).unwrap(),
+                op,
+                right: Json::parse(right.to_owned()).unwrap(),
+            });
+        }
+        if self.chance(3) {
+            conditions.push(Condition {
+                left: Path::new("id").unwrap(),
+                op: Operator::Exists,
+                right: Json::null(),
+            });
+        }
+        let back = *self.pick(&[0, 1_000, 20_000]);
+        EventWait {
+            event_type,
+            conditions,
+            lookback_ms: self.chance(25).then_some(back),
+        }
+    }
+
+    /// An event to publish; some are known by an id, and were published before.
+    pub fn some_publish(&mut self) -> Publish {
+        let payload = *self.pick(&[
+            "{\"id\":0}",
+            "{\"id\":1}",
+            "{\"id\":1.0,\"in\":[\"a\"]}",
+            "{\"id\":\"1\"}",
+            "{\"id\":2}",
+            "{\"id\": \"2\"}",
+            "{\"id\":null}",
+            "{\"in\":[\"b\", {}]}",
+            "{\"in\":[\"c\",{},3]}",
+            "null",
+        ]);
+        Publish {
+            event_type: name(self.pick::<&str>(&EVENTS)),
+            payload: Json::parse(payload.to_owned()).unwrap(),
+            event_id: self
+                .chance(40)
+                .then(|| name(&format!("e{}", self.below(40)))),
         }
     }
 

@@ -67,6 +67,7 @@ impl Dice {
             takes,
             updates,
             children: (1..=broods).map(|at| self.some_brood(at as u32)).collect(),
+            state: None,
             then: self.some_then(knows, now),
         }))
     }
@@ -111,16 +112,22 @@ impl Dice {
         let keys = self.below(3);
         let seen = knows.children;
         let joins = seen > 0 && self.chance(50);
+        let events = *self.pick(&[0, 0, 0, 1, 1, 2]);
+        // Without a time a wait for an event is refused.
+        let some_time = if events > 0 { 95 } else { 55 };
         Park {
             // Small, so that it waits for the same again.
             operation: self.between(1, 3) as u32,
             signals: SIGNALS.map(name).into_iter().take(count).collect(),
-            events: Vec::new(),
+            events: (1..=events)
+                .map(|operation| (operation, self.some_event_wait()))
+                .collect(),
+            unattended: Vec::new(),
             conditions: self
                 .chance(20)
                 .then(|| SIGNALS.map(name).into_iter().take(keys).collect()),
             until: self
-                .chance(55)
+                .chance(some_time)
                 .then(|| now + Duration::from_millis(self.below(30_000) as u64)),
             children: joins.then(|| Unended {
                 seen,

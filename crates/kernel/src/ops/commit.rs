@@ -10,6 +10,7 @@ use abide_core::model::{
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{Facts, Look, apply, check, look};
+use abide_core::rules::event::index_of;
 use abide_core::rules::workflow;
 
 use super::publish::{self, Opening};
@@ -375,9 +376,11 @@ pub(super) fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
 
 /// What a row that has parked waits for among events. Each wait of a workflow is known by its operation.
 fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
+    let mut unattended: &[_] = &[];
     let waits = match outcome.last() {
         Outcome::Workflow(turn) => match &turn.then {
             Then::Park(park) => {
+                unattended = &park.unattended;
                 let waits = park.events.iter().map(|(operation, event)| {
                     let wait_id = WaitId::stored(format!("wait:{}:{operation}", row.id));
                     (*operation, wait_id, event)
@@ -398,6 +401,7 @@ fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
     Some(Opening {
         instance: row.id,
         waits,
+        unattended,
     })
 }
 
@@ -422,13 +426,18 @@ fn has_room_for_waiters(
     waiters: &mut BTreeMap<Name, usize>,
     limits: &Limits,
 ) -> std::result::Result<(), Refusal> {
-    let events = events_of(outcome);
-    for event in &events {
-        let met = waiters.get(&event.event_type).copied().unwrap_or_default() + 1;
-        limits.check_waiters(met)?;
+    let mut met: BTreeMap<&Name, usize> = BTreeMap::new();
+    for event in events_of(outcome) {
+        let there = waiters.get(&event.event_type).copied();
+        let met = met
+            .entry(&event.event_type)
+            .or_insert(there.unwrap_or_default());
+        // One that asks for one of a list stands at several places.
+        *met += index_of(event).1.len();
+        limits.check_waiters(*met)?;
     }
-    for event in events {
-        *waiters.entry(event.event_type.clone()).or_default() += 1;
+    for (event_type, met) in met {
+        waiters.insert(event_type.clone(), met);
     }
     Ok(())
 }

@@ -1,20 +1,21 @@
 //! Publishes events, and opens the waiters that they are for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::slice;
 use std::time::Duration;
 
 use abide_core::model::{
     Arguments, Command, CommandId, CommandKind, Delivery, Event, EventSequence, EventWait,
-    InstanceId, Name, Publish, Published, Refusal, Timestamp, WaitId, Waiter,
+    InstanceId, Name, Publish, Published, Refusal, Target, Timestamp, WaitId, Waiter,
 };
 use abide_core::rules::contract::free;
-use abide_core::rules::event::{Payload, index_of};
+use abide_core::rules::event::{Payload, check_type, index_of};
 
 use super::deliver::{new_command, take_in};
 use super::workers::locked;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{NewEvent, Result, Touched, Txn};
+use crate::{Error, NewEvent, Result, Touched, Txn};
 
 /// How many events are looked at in one statement when a wait looks back.
 const PAGE: usize = 500;
@@ -31,6 +32,7 @@ pub(crate) async fn publish<T: Txn>(
     let mut refusals = Vec::with_capacity(publishes.len());
     for (publish, id) in publishes.iter().zip(ids) {
         let fits = turn.limits.check_payload(&publish.payload);
+        let fits = fits.and_then(|()| check_type(&publish.event_type));
         if fits.is_ok() {
             let unnamed = || Name::stored(format!("event-{id}"));
             events.push(NewEvent {
@@ -41,10 +43,7 @@ pub(crate) async fn publish<T: Txn>(
         }
         refusals.push(fits.err());
     }
-    let stored = match events.is_empty() {
-        true => Vec::new(),
-        false => turn.txn.store_events(&events, turn.now).await?,
-    };
+    let stored = store(turn, publishes, &refusals, &mut events).await?;
     let mut answers: Vec<Published> = events
         .iter()
         .zip(&stored)
@@ -65,6 +64,36 @@ pub(crate) async fn publish<T: Txn>(
         None => answers.next().map(Ok),
     });
     Ok(each.flatten().collect())
+}
+
+/// Stores events. One that was published without an id is new: when somebody has given the id that it would have to
+/// another, it takes the next.
+async fn store<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    publishes: &[Publish],
+    refusals: &[Option<Refusal>],
+    events: &mut [NewEvent],
+) -> Result<Vec<(EventSequence, bool)>> {
+    if events.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut stored = turn.txn.store_events(events, turn.now).await?;
+    let taken = publishes.iter().zip(refusals);
+    let taken = taken.filter(|(_, refusal)| refusal.is_none());
+    for (((publish, _), event), stored) in taken.zip(events).zip(&mut stored) {
+        while publish.event_id.is_none() && !stored.1 {
+            let id = turn.txn.number(1).await?.into_iter().next();
+            let id = id.ok_or_else(|| Error::Broken("an event has no number".into()))?;
+            event.event_id = Name::stored(format!("event-{id}"));
+            let again = turn
+                .txn
+                .store_events(slice::from_ref(event), turn.now)
+                .await?;
+            let again = again.into_iter().next();
+            *stored = again.ok_or_else(|| Error::Broken("an event has no place".into()))?;
+        }
+    }
+    Ok(stored)
 }
 
 /// Brings new events to those who wait for them.
@@ -192,9 +221,16 @@ fn letter(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp)
     }
 }
 
-async fn post<T: Txn>(turn: &mut Turn<'_, T>, records: Vec<Command>) -> Result<()> {
+async fn post<T: Txn>(turn: &mut Turn<'_, T>, mut records: Vec<Command>) -> Result<()> {
     if records.is_empty() {
         return Ok(());
+    }
+    // A record has the key of its instance, as one that was sent has.
+    let receivers = records.iter().filter_map(|command| command.instance);
+    let receivers: Vec<Target> = receivers.map(Target::Id).collect();
+    let found = turn.txn.find(&receivers).await?;
+    for (command, found) in records.iter_mut().zip(found) {
+        command.key = found.and_then(|found| found.key);
     }
     turn.txn.insert_commands(&records).await?;
     for command in records {
@@ -210,6 +246,8 @@ pub(crate) struct Opening<'a> {
     pub instance: InstanceId,
     /// Each with its place among them, and the id of the wait that it is.
     pub waits: Vec<(u32, WaitId, &'a EventWait)>,
+    /// Those that nobody stood for since that moment, though they were waited for.
+    pub unattended: &'a [(u32, Timestamp)],
 }
 
 /// Opens waiters; one that looks back and finds what it waits for among the events that were published already is ended
@@ -221,7 +259,10 @@ pub(crate) async fn open<'a, T: Txn>(
 ) -> Result<()> {
     let mut records = Vec::new();
     for opening in openings {
-        let found = look_back(turn, &opening).await?;
+        let found = match look_on(turn, &opening).await? {
+            Some(found) => Some(found),
+            None => look_back(turn, &opening).await?,
+        };
         let id = match found.is_some() {
             true => turn.txn.number(1).await?.into_iter().next(),
             false => None,
@@ -242,6 +283,8 @@ pub(crate) async fn open<'a, T: Txn>(
         }
         let row = &account.row;
         let deadline = row.aside.map_or(row.due_at, |aside| aside.due_at);
+        // A workflow that waits for the same as before has not lost its place.
+        let since = row.awaits.as_ref().map_or(turn.now, |awaits| awaits.since);
         let mut waiters = Vec::new();
         for (place, wait_id, wait) in opening.waits {
             let (path, values) = index_of(wait);
@@ -254,13 +297,56 @@ pub(crate) async fn open<'a, T: Txn>(
                 path: path.clone(),
                 value,
                 conditions: wait.conditions.clone(),
-                since: turn.now,
+                since,
                 deadline,
             }));
         }
         account.opens = Some(waiters);
     }
     post(turn, records).await
+}
+
+/// The first event that was published while nobody stood for a workflow that awaited it, and the wait's id: it was woken
+/// by something else, and waits on.
+async fn look_on<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    opening: &Opening<'_>,
+) -> Result<Option<(NewEvent, WaitId)>> {
+    let mut first: Option<(EventSequence, NewEvent, WaitId)> = None;
+    for (place, wait_id, wait) in &opening.waits {
+        let unattended = opening.unattended.iter();
+        let Some((_, since)) = unattended.copied().find(|(of, _)| of == place) else {
+            continue;
+        };
+        let mut before = None;
+        loop {
+            let page = turn
+                .txn
+                .events_since(&wait.event_type, since, before, PAGE)
+                .await?;
+            let full = page.len() >= PAGE;
+            before = page.last().map(|event| event.sequence);
+            // Newest first: the last that matches is the first that came.
+            for event in page {
+                let earlier = first
+                    .as_ref()
+                    .is_none_or(|(known, ..)| event.sequence < *known);
+                if earlier && Payload::of(&event.payload).satisfies(&wait.conditions) {
+                    let sequence = event.sequence;
+                    let event = NewEvent {
+                        event_type: event.event_type,
+                        event_id: event.event_id,
+                        payload: event.payload,
+                    };
+                    first = Some((sequence, event, wait_id.clone()));
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+    }
+    Ok(first.map(|(_, event, wait_id)| (event, wait_id)))
 }
 
 /// The newest event that one of the waits looks back for, and the wait's id.

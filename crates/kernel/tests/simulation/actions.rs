@@ -15,7 +15,7 @@ use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
 impl World {
     /// Does one thing.
     pub fn act(&mut self) {
-        match self.dice.below(131) {
+        match self.dice.below(145) {
             0..12 => self.start(),
             12..34 => self.claim(),
             34..60 => self.commit(),
@@ -36,6 +36,7 @@ impl World {
             122..125 => self.restart(),
             125..126 => self.reserve(),
             126..129 => self.release(),
+            129..143 => self.publish(),
             _ => self.fail(),
         }
     }
@@ -274,6 +275,7 @@ impl World {
             },
             Op::Start(vec![start.clone()]),
             Op::Deliver(self.some_deliveries()),
+            Op::Publish(self.some_publishes()),
             Op::Cancel(vec![self.some_cancel()]),
             Op::Restart(vec![self.some_restart()]),
             Op::Claim(request),
@@ -349,6 +351,7 @@ fn end_of(claimed: &Claimed) -> Outcome {
             takes: Vec::new(),
             updates: Vec::new(),
             children: Vec::new(),
+            state: None,
             then: Then::Done { result },
         })),
         _ => Outcome::Done { result },

@@ -7,17 +7,21 @@ use std::time::Duration;
 use abide_kernel::conformance::dice::Dice;
 use abide_kernel::conformance::roll::lanes;
 use abide_kernel::conformance::weave::WORKFLOW;
-use abide_kernel::conformance::{inboxes, invariants};
+use abide_kernel::conformance::{inboxes, invariants, waiters};
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
-    Claim, Claimed, Command, CommandId, Entry, Epoch, Happening, Instance, InstanceId, Limits,
-    Outcome, Timestamp, WorkerId,
+    Claim, Claimed, Command, CommandId, Entry, Epoch, Event, Happening, Instance, InstanceId,
+    Limits, Outcome, Timestamp, Waiter, WorkerId,
 };
-use abide_kernel::{Answer, Clock, Cursor, Error, Filter, ManualClock, Op, Store, SweepRequest};
+use abide_kernel::{
+    Answer, Clock, Cursor, Error, EventFilter, Filter, ManualClock, Op, Store, SweepRequest,
+};
 use futures_util::FutureExt;
 
 /// A small limit, so that a batch over it is cheap.
 pub const BATCH_MOST: usize = 40;
+/// Types that enough wait for.
+const WAITERS_MOST: usize = 12;
 /// Inboxes that get full.
 const INBOX_MOST: usize = 9;
 
@@ -83,6 +87,7 @@ impl World {
         let limits = Limits {
             batch_entries: BATCH_MOST,
             inbox_pending: INBOX_MOST,
+            waiters_per_type: WAITERS_MOST,
             ..Limits::default()
         };
         Self {
@@ -153,6 +158,8 @@ impl World {
         (
             self.instances(),
             self.records(),
+            self.waiters(),
+            self.events(),
             now(self.store.workers()).unwrap(),
             now(self.store.next_due()).unwrap(),
         )
@@ -165,6 +172,17 @@ impl World {
 
     pub fn records(&self) -> Vec<Command> {
         now(invariants::records(&self.store)).unwrap()
+    }
+
+    pub fn waiters(&self) -> Vec<Waiter> {
+        now(waiters::standing(&self.store)).unwrap()
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        let all = EventFilter::default();
+        now(self.store.events(&all, None, usize::MAX - 1))
+            .unwrap()
+            .items
     }
 
     /// What is pending in an inbox.
@@ -244,6 +262,7 @@ impl World {
         let instances = self.instances();
         let mut found = invariants::of_rows(&instances, true);
         found.extend(inboxes::of_messages(&instances, &self.records(), true));
+        found.extend(waiters::of_waiters(&instances, &self.waiters()));
         found.extend(now(invariants::examined(&self.store)).unwrap());
         for instance in &instances {
             if self.seen.get(&instance.id) != Some(instance) {
@@ -302,6 +321,7 @@ impl World {
         };
         self.run([Op::Sweep(sweep)].into()).unwrap();
         assert!(self.instances().is_empty(), "nothing is left to be joined");
+        assert!(self.waiters().is_empty() && self.events().is_empty());
     }
 
     /// Whether few enough have not ended: a program that gets too large cannot be checked at every turn.

@@ -59,6 +59,7 @@ fn turn(then: Then) -> WorkflowTurn {
         takes: Vec::new(),
         updates: Vec::new(),
         children: Vec::new(),
+        state: None,
         then,
     }
 }
@@ -221,6 +222,7 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
         operation: 3,
         signals: vec![name("paid")],
         events: Vec::new(),
+        unattended: Vec::new(),
         conditions: Some(vec![name("stocked")]),
         until: Some(LATER),
         children: Some(Unended { seen: 2, needed: 1 }),

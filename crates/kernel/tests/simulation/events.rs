@@ -1,0 +1,90 @@
+//! Events in a simulation, and what must become of each.
+
+use abide_kernel::conformance::waiters::of_waiters;
+use abide_kernel::model::{Event, Happening, InstanceId, Publish, Published, Status, Waiter};
+use abide_kernel::rules::event::Payload;
+use abide_kernel::{Answer, Op};
+
+use crate::world::{Heard, World};
+
+impl World {
+    pub fn some_publishes(&mut self) -> Vec<Publish> {
+        let count = self.dice.between(1, 3);
+        (0..count).map(|_| self.dice.some_publish()).collect()
+    }
+
+    /// Publishes events; who hears nothing publishes them again, and those with an id are the same then.
+    pub fn publish(&mut self) {
+        let mut publishes = self.some_publishes();
+        let told: Vec<String> = publishes
+            .iter()
+            .map(|one| format!("{} {}", one.event_type, one.payload))
+            .collect();
+        self.tell(format!("publish {}", told.join(", ")));
+        let before = self.waiters();
+        match self.send([Op::Publish(publishes.clone())].into()) {
+            Heard::Answers(answers) => {
+                self.check_published(&publishes, &before, &published(answers))
+            }
+            Heard::Refused => assert_eq!(before, self.waiters()),
+            Heard::Lost(first) => {
+                let mut first = published(first);
+                self.check_published(&publishes, &before, &first);
+                self.tell("  they are published again".into());
+                let mut known = publishes.iter().map(|one| one.event_id.is_some());
+                first.retain(|_| known.next().unwrap());
+                publishes.retain(|one| one.event_id.is_some());
+                let again = self.run([Op::Publish(publishes)].into()).unwrap();
+                for (first, again) in first.iter().zip(published(again)) {
+                    assert_eq!(first.sequence, again.sequence);
+                    assert!(again.duplicate && again.matched == 0, "{again:?}");
+                }
+            }
+        }
+    }
+
+    /// Checks that the events came to exactly those whose conditions they meet, each of whom is woken by the first
+    /// (rules 14.1 and 14.5), found without the index.
+    fn check_published(&self, publishes: &[Publish], before: &[Waiter], answers: &[Published]) {
+        let mut left: Vec<&Waiter> = before.iter().collect();
+        for (publish, answer) in publishes.iter().zip(answers) {
+            let mut woken: Vec<InstanceId> = Vec::new();
+            if !answer.duplicate {
+                let meets = |one: &&&Waiter| {
+                    one.event_type == publish.event_type
+                        && Payload::of(&publish.payload).satisfies(&one.conditions)
+                };
+                woken = left.iter().filter(meets).map(|one| one.instance).collect();
+                woken.sort_unstable();
+                woken.dedup();
+            }
+            assert_eq!(answer.matched as usize, woken.len(), "{publish:?}");
+            left.retain(|one| !woken.contains(&one.instance));
+            for id in woken {
+                let told = self.history(id);
+                let told = told.iter().any(|entry| match &entry.what {
+                    Happening::EventMatched { event_id, .. } => *event_id == answer.event_id,
+                    _ => false,
+                });
+                let found = self.instances().into_iter().find(|one| one.id == id);
+                let found = found.unwrap();
+                assert!(told || !found.history, "{id} was not told");
+                let runs = matches!(found.status, Status::Runnable | Status::Executing);
+                assert!(runs, "{id} is {}", found.status);
+            }
+        }
+        let left: Vec<Waiter> = left.into_iter().cloned().collect();
+        assert_eq!(left, self.waiters(), "others wait as before");
+        assert!(of_waiters(&self.instances(), &left).is_empty());
+        let kept: Vec<Event> = self.events();
+        let is_kept = |one: &Published| kept.iter().any(|event| event.sequence == one.sequence);
+        assert!(answers.iter().all(is_kept));
+    }
+}
+
+fn published(answers: Vec<Answer>) -> Vec<Published> {
+    match answers.into_iter().next() {
+        Some(Answer::Published(each)) => each.into_iter().map(Result::unwrap).collect(),
+        other => panic!("events are not answered with {other:?}"),
+    }
+}
