@@ -3,7 +3,7 @@
 .PHONY: help setup fmt lint check-rules test bench
 
 help:
-	@echo 'make setup        install what the tests need and is missing: PostgreSQL, pgbouncer, a C compiler'
+	@echo 'make setup        install what the tests need and is missing: PostgreSQL, pgbouncer, nats-server, a C compiler'
 	@echo 'make fmt          format the code'
 	@echo 'make lint         check the format, clippy and the documentation'
 	@echo 'make check-rules  check that every rule has a test and that the walls stand'

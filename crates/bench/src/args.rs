@@ -1,5 +1,7 @@
 //! What is asked for on the command line.
 
+use std::ops::RangeInclusive;
+
 use crate::site::Store;
 use crate::workloads::Workload;
 
@@ -7,14 +9,16 @@ use crate::workloads::Workload;
 pub const USAGE: &str = "\
 Measures abide side by side with the database's own limit, and prints the ratios.
 
-usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N] [--json]
+usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N]
+                   [--waiters N] [--json]
 
-  --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, MEM, IDLE, DUE,
-                    REPLAY, REPLAY-db; all unless given
+  --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, W4-size,
+                    W4-batch, MEM, IDLE, DUE, REPLAY, REPLAY-db; all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on
   --rounds N        how often limit and abide are measured in turn; 5 unless given
+  --waiters N       how many wait where W4-size has many; 100,000 unless given, 1,000,000 for the whole of it
   --json            print {\"rows\": [...]} instead of a table
   --help            print this
 
@@ -43,6 +47,7 @@ pub struct Plan {
     pub stores: Vec<Store>,
     pub postgres: Option<String>,
     pub rounds: usize,
+    pub waiters: usize,
     pub json: bool,
 }
 
@@ -58,6 +63,7 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
         stores: Store::ALL.to_vec(),
         postgres: None,
         rounds: 5,
+        waiters: 100_000,
         json: false,
     };
     // `--store=sqlite` is `--store sqlite`.
@@ -80,7 +86,10 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
             "--only" => plan.workloads = workloads(&value("workloads, like W1,W2")?)?,
             "--store" => plan.stores = vec![store(&value("sqlite or postgres")?)?],
             "--postgres" => plan.postgres = Some(url(value("a URL")?)?),
-            "--rounds" => plan.rounds = rounds(&value("a number")?)?,
+            "--rounds" => plan.rounds = within(&arg, &value("a number")?, 1..=99)?,
+            "--waiters" => {
+                plan.waiters = within(&arg, &value("a number")?, 10_000..=1_000_000)?;
+            }
             _ => return Err(format!("there is no argument {arg}")),
         }
     }
@@ -122,12 +131,15 @@ fn url(url: String) -> Result<String, String> {
     }
 }
 
-fn rounds(number: &str) -> Result<usize, String> {
+fn within(arg: &str, number: &str, allowed: RangeInclusive<usize>) -> Result<usize, String> {
     match number.parse() {
-        Ok(rounds) if (1..=99).contains(&rounds) => Ok(rounds),
-        _ => Err(format!(
-            "--rounds wants a number from 1 to 99, not {number:?}"
-        )),
+        Ok(number) if allowed.contains(&number) => Ok(number),
+        _ => {
+            let (least, most) = allowed.into_inner();
+            Err(format!(
+                "{arg} wants a number from {least} to {most}, not {number:?}"
+            ))
+        }
     }
 }
 
@@ -174,6 +186,7 @@ mod tests {
                 "leave one of them out",
             ),
             ("--rounds 0", "1 to 99"),
+            ("--waiters 1000", "10000 to 1000000"),
             ("--fast", "no argument --fast"),
         ] {
             let mistake = read_line(line).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use abide::{Context, Machine, Outcome, Signal, Step, Timestamp, done, next};
+use abide::{Context, Event, Machine, Outcome, Signal, Step, Timestamp, days, done, eq, next};
 use serde::{Deserialize, Serialize};
 
 /// A small state, as an application would keep one.
@@ -100,6 +100,33 @@ impl Machine for Parked {
     async fn step(&self, at: Stage, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
             Stage::Park => ctx.wait_for(GO).then(Stage::Woken),
+            Stage::Woken => done(ctx.state().order),
+        }
+    }
+}
+
+/// Waits for the event of its order, and is done.
+pub struct Listening;
+
+impl Listening {
+    /// The type of the events.
+    pub const EVENT: &'static str = "payment.received";
+}
+
+impl Machine for Listening {
+    const NAME: &'static str = "bench-listening";
+    type Step = Stage;
+    type State = Order;
+    type Output = u64;
+
+    async fn step(&self, at: Stage, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            Stage::Park => {
+                let payment = Event::new(Self::EVENT).matching("order", eq(ctx.state().order));
+                ctx.wait_for_event(payment)
+                    .timeout(days(365))
+                    .then(Stage::Woken)
+            }
             Stage::Woken => done(ctx.state().order),
         }
     }

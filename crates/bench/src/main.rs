@@ -89,7 +89,7 @@ async fn measure(plan: &Plan) -> Result<Report> {
         for workload in Workload::ALL {
             if plan.workloads.contains(workload) {
                 eprintln!("{} on {} …", workload.name(), store.name());
-                let measured = workload.run(&site, plan.rounds).await;
+                let measured = workload.run(&site, plan).await;
                 let measured = measured.map_err(|error| {
                     format!(
                         "{} on {}: {}",

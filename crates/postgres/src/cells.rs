@@ -1,9 +1,9 @@
 //! Reading the cells of a row, one after the other, as values of the model.
 
 use abide_core::model::{
-    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, InstanceId,
-    Json, Key, Kind, Name, Priority, Rejection, Scope, Sequence, Status, Timestamp, UniqueKey,
-    WaitId, WaitKind, WorkerId,
+    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, EventSequence,
+    InstanceId, Json, Key, Kind, Name, Priority, Rejection, Scope, Sequence, Status, Timestamp,
+    UniqueKey, WaitId, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Result};
 use tokio_postgres::Row;
@@ -81,6 +81,7 @@ value!(InstanceId, i64, |raw| Ok(InstanceId(raw)));
 value!(WorkerId, i64, |raw| Ok(WorkerId(raw)));
 value!(CommandId, i64, |raw| Ok(CommandId(raw)));
 value!(ContractId, i64, |raw| Ok(ContractId(raw)));
+value!(EventSequence, i64, |raw| Ok(EventSequence(raw)));
 value!(Sequence, i64, |raw| Ok(Sequence(raw)));
 value!(Epoch, i64, |raw| Ok(Epoch(raw)));
 value!(BarrierNumber, i32, |raw| Ok(BarrierNumber(raw)));

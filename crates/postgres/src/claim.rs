@@ -266,7 +266,7 @@ fn claimed(
     let barrier: BarrierNumber = cells.next()?;
     match wait {
         Some(WaitKind::Children) => claimed.joins = Some(barrier),
-        Some(WaitKind::Signal) => {
+        Some(WaitKind::Signal | WaitKind::Event) => {
             claimed.awaits = cells.next::<Option<_>>()?.unwrap_or_default();
         }
         _ => {}

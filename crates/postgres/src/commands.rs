@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
+use crate::waiters;
 
 /// The columns of a record, in the order in which [`command`] reads them.
 macro_rules! command_columns {
@@ -198,7 +199,18 @@ pub(crate) fn keep_numbers(txn: &mut Transaction<'_>, mut numbers: Vec<CommandId
 pub(crate) async fn number(txn: &mut Transaction<'_>, count: usize) -> Result<Vec<CommandId>> {
     let missing = count.saturating_sub(txn.numbers.len());
     if missing > 0 {
-        let rows = txn.read(NUMBER, vec![Param::one(missing)]).await?;
+        let numbers = vec![Param::one(missing)];
+        let rows = if txn.published.is_empty() {
+            txn.read(NUMBER, numbers).await?
+        } else {
+            // Who publishes asks next where waiters stand.
+            let types = waiters::types_params(&txn.published);
+            let (rows, paths) = txn
+                .read_both((NUMBER, numbers), (waiters::WAITER_PATHS, types))
+                .await?;
+            txn.paths_ahead = Some(waiters::read_paths(&paths)?);
+            rows
+        };
         keep_numbers(txn, each(&rows, |cells| cells.next())?);
     }
     let count = count.min(txn.numbers.len());
@@ -243,6 +255,8 @@ pub(crate) fn held_params<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Vec<Pa
 /// Inserts records.
 pub(crate) fn insert_commands(txn: &mut Transaction<'_>, commands: &[Command]) -> Result<()> {
     txn.held_ahead = None;
+    // Who was found only for a record's sake is not locked next.
+    txn.locked_ahead.clear();
     for part in parts(commands, |one| one.arguments.size()) {
         txn.write(INSERT_COMMANDS, columns(part))?;
     }

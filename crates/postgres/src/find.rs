@@ -75,6 +75,13 @@ pub(crate) async fn find(
     txn: &mut Transaction<'_>,
     targets: &[Target],
 ) -> Result<Vec<Option<Found>>> {
+    let known = targets.iter().map(|target| match target {
+        Target::Id(id) => txn.found_ahead.get(id).cloned(),
+        Target::Key(_) => None,
+    });
+    if let Some(known) = known.collect::<Option<Vec<Found>>>() {
+        return Ok(known.into_iter().map(Some).collect());
+    }
     let ids = targets.iter().map(|target| match target {
         Target::Id(id) => Some(*id),
         Target::Key(_) => None,

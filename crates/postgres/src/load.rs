@@ -13,6 +13,7 @@ use crate::cells::{Cells, each};
 use crate::claim::lane_params;
 use crate::param::Param;
 use crate::txn::Transaction;
+use crate::waiters;
 
 /// The columns that rules decide over, in the order in which [`rows`] reads them.
 macro_rules! lock_columns {
@@ -119,9 +120,18 @@ pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Resul
     if !ahead.is_empty() && ids.iter().eq(ahead.iter().map(|row| &row.id)) {
         return Ok(ahead);
     }
-    let rows = txn
-        .read(LOCK, vec![Param::list(ids.iter().copied())])
-        .await?;
+    let ids = vec![Param::list(ids.iter().copied())];
+    let rows = if txn.awaited.is_empty() {
+        txn.read(LOCK, ids).await?
+    } else {
+        // Who opens waiters asks next how many there are.
+        let types = waiters::types_params(&txn.awaited);
+        let (rows, totals) = txn
+            .read_both((LOCK, ids), (waiters::WAITER_TOTALS, types))
+            .await?;
+        txn.totals_ahead = Some(waiters::read_totals(&totals)?);
+        rows
+    };
     self::rows(&rows)
 }
 

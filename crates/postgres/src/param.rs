@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::error::Error;
 
 use abide_core::model::{
-    BarrierNumber, CommandId, ContractId, Epoch, InstanceId, Priority, Sequence, Timestamp,
-    WorkerId,
+    BarrierNumber, CommandId, ContractId, Epoch, EventSequence, InstanceId, Priority, Sequence,
+    Timestamp, WorkerId,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
@@ -157,6 +157,8 @@ cell!(InstanceId, INT8, INT8_ARRAY, |value, to| to
 cell!(WorkerId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(CommandId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(ContractId, INT8, INT8_ARRAY, |value, to| to
+    .put_i64(value.0));
+cell!(EventSequence, INT8, INT8_ARRAY, |value, to| to
     .put_i64(value.0));
 cell!(Sequence, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(Epoch, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));

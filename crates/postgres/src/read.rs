@@ -192,7 +192,7 @@ pub(crate) async fn list(
 }
 
 /// A page of what was found, which is one more than fits when there is a next page.
-fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> C) -> Page<T, C> {
+pub(crate) fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> C) -> Page<T, C> {
     let more = items.len() > limit;
     items.truncate(limit);
     let next = items.last().map(cursor).filter(|_| more);

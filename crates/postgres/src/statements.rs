@@ -1,6 +1,9 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
-use crate::{claim, commands, find, insert, load, notify, partition, read, sweep, workers, write};
+use crate::{
+    claim, commands, events, find, insert, load, notify, partition, read, sweep, waiters, workers,
+    write,
+};
 
 /// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.
 pub(crate) const HOT: &[&str] = &[
@@ -27,6 +30,11 @@ pub(crate) const HOT: &[&str] = &[
     commands::PENDING_ALL,
     commands::AWAITED,
     commands::PENDING_FROM_KIND,
+    events::STORE_EVENTS,
+    waiters::WAITER_PATHS,
+    waiters::WAITERS,
+    waiters::OPEN_WAITERS,
+    waiters::CLOSE_WAITERS,
 ];
 
 /// All statements by name.
@@ -102,4 +110,15 @@ pub const ALL: &[(&str, &str)] = &[
     ("forget_records", commands::FORGET_RECORDS),
     ("commands", read::COMMANDS),
     ("records", read::RECORDS),
+    ("store_events", events::STORE_EVENTS),
+    ("known_events", events::KNOWN_EVENTS),
+    ("events_since", events::EVENTS_SINCE),
+    ("forget_events", events::FORGET_EVENTS),
+    ("events", events::EVENTS),
+    ("waiter_paths", waiters::WAITER_PATHS),
+    ("waiters", waiters::WAITERS),
+    ("open_waiters", waiters::OPEN_WAITERS),
+    ("close_waiters", waiters::CLOSE_WAITERS),
+    ("waiter_totals", waiters::WAITER_TOTALS),
+    ("list_waiters", waiters::LIST_WAITERS),
 ];

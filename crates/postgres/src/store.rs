@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
-    Limits, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, EventSequence, HistoryRow, Instance,
+    InstanceId, Json, Limits, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, Filter, Listener, Op,
-    OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target, run,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
+    Filter, Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
+    WaiterFilter, WaiterPage, run,
 };
 use futures_util::future::BoxFuture;
 use tokio_postgres::Transaction as HostTransaction;
@@ -24,7 +25,7 @@ use crate::param::Param;
 use crate::pool::{Loan, Pool};
 use crate::step::{Home, StepTransaction};
 use crate::txn::Transaction;
-use crate::{Listen, Options, claim, clock, migrate, read, within, workers};
+use crate::{Listen, Options, claim, clock, events, migrate, read, waiters, within, workers};
 
 /// After a start of so many at once, statistics of the table are gathered anew.
 const ANALYZE_AFTER: usize = 10_000;
@@ -304,6 +305,24 @@ impl Store for Postgres {
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
         Box::pin(async move { read::inbox(&self.pool, id).await })
+    }
+
+    fn events<'a>(
+        &'a self,
+        filter: &'a EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<EventPage>> {
+        Box::pin(async move { events::list(&self.pool, filter, before, limit).await })
+    }
+
+    fn waiters<'a>(
+        &'a self,
+        filter: &'a WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<WaiterPage>> {
+        Box::pin(async move { waiters::list(&self.pool, filter, after, limit).await })
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {

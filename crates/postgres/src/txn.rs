@@ -5,13 +5,13 @@
 //! takes two round trips, whatever it writes. Every answer is looked at: COMMIT itself answers that all is well also
 //! when a statement before it failed and the server has rolled back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{CommandId, Key, Lane, Name, Start};
-use abide_kernel::{Error, Op, Result};
+use abide_core::model::{CommandId, InstanceId, Key, Lane, Name, Start};
+use abide_kernel::{Error, Found, Op, Result};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row, Statement};
 
@@ -19,6 +19,7 @@ use crate::claim;
 use crate::error::{Fate, classify};
 use crate::param::Param;
 use crate::pool::Prepared;
+use crate::waiters::{self, Probe};
 
 /// Opens a transaction. Compiling a statement to machine code costs a hundred times what any of ours takes to run, and
 /// the server would do it wherever it believes that there is much to read. Who has waited for a lock must see what its
@@ -89,6 +90,18 @@ pub(crate) struct Transaction<'c> {
     pub(crate) locked_ahead: Vec<abide_core::model::Row>,
     /// Numbers for records that nobody has used yet, rising.
     pub(crate) numbers: VecDeque<CommandId>,
+    /// The types of which events will be published, and those for which waiters will be opened: whoever asks for
+    /// numbers, or locks rows, takes along what is asked next.
+    pub(crate) published: BTreeSet<Name>,
+    pub(crate) awaited: BTreeSet<Name>,
+    /// Under which paths waiters of the first types stand, until any are opened or closed.
+    pub(crate) paths_ahead: Option<Vec<(Name, String)>>,
+    /// What stands at some places of the index, until any are opened or closed.
+    pub(crate) waiters_ahead: Option<(BTreeSet<Probe>, Vec<Row>)>,
+    /// The keys and partitions of those who were found waiting, which never change.
+    pub(crate) found_ahead: HashMap<InstanceId, Found>,
+    /// How many waiters of the other types there are, until any are opened or closed.
+    pub(crate) totals_ahead: Option<BTreeMap<Name, usize>>,
     /// What was held for some keys when rows with these were inserted, until the next record is written.
     pub(crate) held_ahead: Option<(BTreeSet<Key>, Vec<Row>)>,
 }
@@ -129,6 +142,12 @@ impl<'c> Transaction<'c> {
             delivers: ops.iter().any(|op| matches!(op, Op::Deliver(_))),
             locked_ahead: Vec::new(),
             numbers: VecDeque::new(),
+            published: waiters::published(ops),
+            awaited: waiters::awaited(ops),
+            paths_ahead: None,
+            waiters_ahead: None,
+            found_ahead: HashMap::new(),
+            totals_ahead: None,
             held_ahead: None,
         }
     }

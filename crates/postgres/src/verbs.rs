@@ -2,16 +2,19 @@
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority, Row, Sequence,
-    Started, Target, Timestamp, Worker, WorkerId,
+    Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority,
+    Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, Expiring, Found, NewWorker, Partition, Result, Touched, Txn,
+    Changes, ClaimRequest, Cursor, Expiring, Found, NewEvent, NewWorker, Partition, Result,
+    Touched, Txn,
 };
 
 use crate::txn::Transaction;
-use crate::{claim, commands, find, insert, load, partition, sweep, workers, write};
+use crate::{
+    claim, commands, events, find, insert, load, partition, sweep, waiters, workers, write,
+};
 
 impl Txn for Transaction<'_> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
@@ -172,6 +175,48 @@ impl Txn for Transaction<'_> {
 
     async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
         commands::updates(self, of).await
+    }
+
+    async fn store_events(
+        &mut self,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> Result<Vec<(EventSequence, bool)>> {
+        events::store_events(self, events, now).await
+    }
+
+    async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
+        waiters::waiter_paths(self, types).await
+    }
+
+    async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
+        waiters::waiters(self, probes).await
+    }
+
+    async fn open_waiters(&mut self, waiters: &[Waiter]) -> Result<()> {
+        waiters::open_waiters(self, waiters)
+    }
+
+    async fn close_waiters(&mut self, instances: &[InstanceId]) -> Result<()> {
+        waiters::close_waiters(self, instances)
+    }
+
+    async fn waiter_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, usize)>> {
+        waiters::waiter_totals(self, types).await
+    }
+
+    async fn events_since(
+        &mut self,
+        event_type: &Name,
+        since: Timestamp,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        events::events_since(self, event_type, since, before, limit).await
+    }
+
+    async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        events::forget_events(self, before, limit).await
     }
 
     async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {

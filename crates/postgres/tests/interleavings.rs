@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use abide_kernel::model::{
     Cause, Claimed, Delivery, InstanceId, Outcome, Status, Timestamp, Verdict,
 };
-use abide_kernel::{Answer, ManualClock, Op, Store, Target};
+use abide_kernel::{Answer, ManualClock, Op, Store, Target, WaiterFilter};
 use abide_postgres::tokio_postgres::{self, Client, NoTls};
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
@@ -414,6 +414,84 @@ async fn in_every_order_of_deliver_and_deadline_one_of_them_wakes() {
     }
     met("deliver and deadline", &trails);
     assert!(by_signal > 0 && by_deadline > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_every_order_of_publish_and_park_the_event_is_before_the_waiter_or_in_it() {
+    // rule 14.6: who looks back as far as the wait began misses nothing.
+    let room = Room::new().await;
+    let (mut script, mut trails) = (Some(Vec::new()), BTreeSet::new());
+    let (mut before, mut within) = (0, 0);
+    while let Some(choices) = script {
+        let worker = register(&room.store, "w").await;
+        let id = start_all(&room.store, vec![start("m")]).await[0].id();
+        let held = claim(&room.store, worker, &["m"], 1).await.remove(0);
+        let order = trails.len().to_string();
+        let mut parks = common::wait_for_event(held, &["paid"], &order);
+        if let abide_kernel::model::Outcome::Wait(wait) = &mut parks.outcome {
+            wait.events[0].lookback_ms = Some(60_000);
+        }
+        let publishes = Op::Publish(vec![common::event("paid", &order)]);
+        let (answers, chosen, trail) = room.meet([publishes, commits(vec![parks])], &choices).await;
+        let [told, _] = answers;
+        let matched = common::published(told)[0].matched;
+        within += matched;
+        before += 1 - matched;
+
+        let (claimed, handed) = woken(&room, id, &trail).await;
+        assert_eq!(handed, 1, "{trail}");
+        assert_eq!(claimed.cause, Cause::Event, "{trail}");
+        commit_all(&room.store, vec![common::done(claimed)]).await;
+        let all = WaiterFilter::default();
+        let left = room.store.waiters(&all, None, 9).await.unwrap();
+        assert_eq!(left.items, [], "{trail}");
+        assert!(trails.insert(trail), "every order is another");
+        script = following(chosen);
+    }
+    met("publish and park", &trails);
+    assert!(before > 0 && within > 0, "{before} before, {within} within");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_every_order_of_publish_and_deadline_one_of_them_wakes() {
+    // rule 14.5: from where the types are locked on; what comes before touches nothing that the other does.
+    const AHEAD: usize = 3;
+    let room = Room::new().await;
+    let (mut script, mut trails) = (Some(vec![false; AHEAD]), BTreeSet::new());
+    let (mut by_event, mut by_deadline) = (0, 0);
+    while let Some(choices) = script {
+        let worker = register(&room.store, "w").await;
+        let id = start_all(&room.store, vec![start("m")]).await[0].id();
+        let held = claim(&room.store, worker, &["m"], 1).await.remove(0);
+        let order = trails.len().to_string();
+        let parks = common::wait_for_event(held, &["paid"], &order);
+        commit_all(&room.store, vec![parks]).await;
+        room.clock.advance(Duration::from_secs(1));
+        let publishes = Op::Publish(vec![common::event("paid", &order)]);
+        let fires = Op::Fire { limit: 10 };
+        let (answers, chosen, trail) = room.meet([publishes, fires], &choices).await;
+        let [told, fired] = answers;
+        let matched = common::published(told)[0].matched as usize;
+        let Answer::Touched { count: fired, .. } = fired else {
+            panic!()
+        };
+        assert_eq!(matched + fired, 1, "{trail}");
+        by_event += matched;
+        by_deadline += fired;
+        let worker = register(&room.store, "next").await;
+        let claimed = claim(&room.store, worker, &["m"], 9).await.remove(0);
+        assert_eq!(claimed.claim.id(), id, "{trail}");
+        assert_eq!(claimed.awaited.len(), matched, "{trail}");
+        assert_eq!(claimed.timed_out, fired == 1, "{trail}");
+        commit_all(&room.store, vec![common::done(claimed)]).await;
+        let all = WaiterFilter::default();
+        let left = room.store.waiters(&all, None, 9).await.unwrap();
+        assert_eq!(left.items, [], "{trail}");
+        assert!(trails.insert(trail), "every order is another");
+        script = following(chosen).filter(|script| script.len() > AHEAD);
+    }
+    met("publish and deadline", &trails);
+    assert!(by_event > 0 && by_deadline > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,8 @@ use abide_kernel::model::{Key, Start};
 use abide_kernel::{Answer, Op, Store};
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
-    claim, commits, key, keyed, name, next, parked, register, request, signal, start, start_all,
+    claim, commits, event, key, keyed, name, next, parked, published, register, request, signal,
+    start, start_all, wait_for_event,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -191,4 +192,37 @@ async fn a_delivery_is_two_round_trips_whoever_it_is_for_and_however_many_there_
     held.hold_for = Some(Duration::from_secs(60));
     let (count, _) = trips_of(&store, &trips, vec![Op::Deliver(vec![held])]).await;
     assert_eq!(count, 2);
+}
+
+#[tokio::test]
+async fn an_event_is_four_round_trips_however_many_wait_for_it_and_three_when_nobody_does() {
+    // rule 14.1: where waiters stand and a number; stored, and who waits for it; locked; written.
+    let (store, trips) = delayed().await;
+    let worker = register(&store, "w").await;
+    let (count, answers) =
+        trips_of(&store, &trips, vec![Op::Publish(vec![event("paid", "1")])]).await;
+    assert_eq!(published(answers.into_iter().next().unwrap())[0].matched, 0);
+    assert_eq!(count, 3);
+
+    // A commit that opens waiters costs what one that waits for signals does.
+    start_all(&store, vec![start("m"); 3]).await;
+    let held = claim(&store, worker, &["m"], 3).await;
+    let parks = held
+        .into_iter()
+        .map(|one| wait_for_event(one, &["paid"], "1"));
+    let (count, _) = trips_of(&store, &trips, vec![commits(parks.collect())]).await;
+    start_all(&store, vec![start("m")]).await;
+    let held = claim(&store, worker, &["m"], 1).await.remove(0);
+    let parks = commits(vec![common::wait(held, &["other"], "woken")]);
+    let (as_signals, _) = trips_of(&store, &trips, vec![parks]).await;
+    assert_eq!(count, as_signals);
+
+    let events = vec![event("paid", "1"), event("paid", "2"), event("other", "1")];
+    let (count, answers) = trips_of(&store, &trips, vec![Op::Publish(events)]).await;
+    let told = published(answers.into_iter().next().unwrap());
+    assert_eq!(
+        (told[0].matched, told[1].matched, told[2].matched),
+        (3, 0, 0)
+    );
+    assert_eq!(count, 4);
 }

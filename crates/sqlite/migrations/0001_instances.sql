@@ -1,4 +1,5 @@
--- Instances, their histories, the signals and updates sent to them, what is declared of machines, and workers.
+-- Instances, their histories, the signals and updates sent to them, events and who waits for them, what is declared of
+-- machines, and workers.
 --
 -- Times are microseconds since 1970-01-01T00:00:00Z; statuses, causes and kinds are the codes of the model.
 
@@ -146,6 +147,51 @@ create index abide_signals_held_until on abide_signals (held_until) where held_u
 
 -- What nobody has, by when it came (rule 16.2).
 create index abide_signals_adrift on abide_signals (received_at) where instance_id is null and held_until is null;
+
+-- What was published. A sequence is never given twice.
+create table abide_events (
+    sequence integer primary key autoincrement,
+    published_at integer not null,
+    event_type text not null,
+    event_id text not null,
+    payload text not null
+) strict;
+
+-- An event is published once (rule 14.1).
+create unique index abide_events_known on abide_events (event_type, event_id);
+
+-- The events of a type, newest first.
+create index abide_events_of_type on abide_events (event_type);
+
+-- Those of late: what a wait looks back at reads nothing that is older (rule 14.6).
+create index abide_events_late on abide_events (event_type, published_at);
+
+-- All events by when they were published (rule 16.2).
+create index abide_events_published on abide_events (published_at);
+
+-- Who waits for events: a row for each place of the index at which a wait stands.
+create table abide_waiters (
+    instance_id integer not null,
+    place integer not null,              -- which of the events that the instance waits for
+    value text not null,                 -- what its index condition compares with
+    path text not null,                  -- where that looks; empty when it has none
+    event_type text not null,
+    since integer not null,
+    deadline integer,
+    wait_id text not null,
+    partition_key text,
+    conditions text not null,            -- as JSON
+    primary key (instance_id, place, value)
+) strict, without rowid;
+
+-- Whom an event is for: what does not match is never stepped over (rule 14.4).
+create index abide_waiters_found on abide_waiters (event_type, path, value);
+
+-- How many rows of each type there are in it; none when there are none (rule 14.7).
+create table abide_waiter_totals (
+    event_type text primary key,
+    total integer not null
+) strict, without rowid;
 
 -- The last numbers given out. They are written in the transaction that uses them, so that none is given twice, whoever
 -- else writes to the file, whatever is rolled back and whatever is deleted.

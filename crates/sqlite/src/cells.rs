@@ -56,6 +56,10 @@ pub(crate) fn maybe_name(row: &Row<'_>, at: usize) -> Result<Option<Name>> {
     Ok(row.get::<_, Option<Arc<str>>>(at)?.map(Name::stored))
 }
 
+pub(crate) fn wait(row: &Row<'_>, at: usize) -> Result<WaitId> {
+    Ok(WaitId::stored(row.get::<_, Arc<str>>(at)?))
+}
+
 pub(crate) fn maybe_wait(row: &Row<'_>, at: usize) -> Result<Option<WaitId>> {
     Ok(row.get::<_, Option<Arc<str>>>(at)?.map(WaitId::stored))
 }

@@ -2,15 +2,16 @@
 //! of SQLite's machine: a row that is stepped over shows, and how fast this computer is does not.
 
 use abide_core::model::{
-    Closing, CommandId, CommandStatus, InstanceId, Lane, Name, Sequence, Timestamp, WorkerId,
+    Closing, CommandId, CommandStatus, InstanceId, Json, Lane, Name, Sequence, Timestamp, WaitId,
+    Waiter, WorkerId,
 };
 use abide_core::rules::commit::Look;
-use abide_kernel::ClaimRequest;
+use abide_kernel::{ClaimRequest, NewEvent};
 use rusqlite::{Connection, StatementStatus, params};
 
 use crate::columns;
 use crate::plans_tests::all_by_their_index;
-use crate::sql::{claim, commands, inbox, load};
+use crate::sql::{claim, commands, events, inbox, load, waiters};
 
 const QUEUES: [&str; 4] = ["default", "mail", "night", "slow"];
 /// The last one is served by nobody.
@@ -221,6 +222,112 @@ fn five_thousand_signals_of_other_names_cost_a_look_for_one_nothing() {
     let many = cost_of_messages(&inboxes(5_000));
     assert!(few.iter().all(|steps| *steps > 0), "all are counted");
     assert_eq!(few, many);
+}
+
+/// So many waiters of one type under one path, each with a value of its own, one under another path, and as many events
+/// that were published long ago.
+fn waiting(count: u32) -> Connection {
+    let conn = filled(&Rows {
+        finished: 0,
+        scheduled: 0,
+        live: 0,
+    });
+    let fill = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_waiters (instance_id, place, value, path, event_type, since, wait_id, conditions)
+        select i, 0, 's' || i, 'order.id', 'paid', i, 'wait:' || i, '[]' from n";
+    conn.execute(fill, [count]).unwrap();
+    let total = "insert into abide_waiter_totals (event_type, total) values ('paid', ?1)";
+    conn.execute(total, [count]).unwrap();
+    let fill = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_events (published_at, event_type, event_id, payload)
+        select i, 'paid', 'e' || i, '{\"order\":1}' from n";
+    conn.execute(fill, [count]).unwrap();
+    waiters::open(&conn, &[waiter(0, "")]).unwrap();
+    for sql in [waiters::OPEN, waiters::COUNT] {
+        steps(&conn, sql);
+    }
+    conn
+}
+
+fn waiter(instance: i64, path: &str) -> Waiter {
+    Waiter {
+        instance: InstanceId(instance),
+        partition: None,
+        wait_id: WaitId::stored(format!("wait:{instance}")),
+        place: 0,
+        event_type: name("paid"),
+        path: path.into(),
+        value: match path {
+            "" => String::new(),
+            _ => format!("s{instance}"),
+        },
+        conditions: Vec::new(),
+        since: Timestamp::from_micros(NOW),
+        deadline: None,
+    }
+}
+
+/// What it costs to publish an event that one waiter waits for, to open and to close one, to see how many there are, to
+/// look back at what was published of late, and to forget what is old.
+fn cost_of_events(conn: &Connection) -> Vec<i32> {
+    let now = Timestamp::from_micros(NOW);
+    let event = NewEvent {
+        event_type: name("paid"),
+        event_id: name("new"),
+        payload: Json::null(),
+    };
+    let mut costs = Vec::new();
+    let stored = events::store(conn, &[event.clone(), event], now).unwrap();
+    assert_eq!([stored[0].1, stored[1].1], [true, false]);
+    costs.push(steps(conn, events::STORE));
+    costs.push(steps(conn, events::KNOWN));
+    let paths = waiters::paths(conn, &[name("other"), name("paid")]).unwrap();
+    let paths: Vec<&str> = paths.iter().map(|(_, path)| path.as_str()).collect();
+    assert_eq!(paths, ["", "order.id"]);
+    costs.push(steps(conn, waiters::FIRST_PATH));
+    costs.push(steps(conn, waiters::NEXT_PATH));
+    let probe = |path: &str, value: &str| (name("paid"), path.to_owned(), value.to_owned());
+    let probes = [probe("", ""), probe("order.id", "s500")];
+    let found = waiters::at(conn, &probes).unwrap();
+    let found: Vec<i64> = found.iter().map(|waiter| waiter.instance.0).collect();
+    assert_eq!(found, [0, 500]);
+    costs.push(steps(conn, waiters::AT));
+    waiters::close(conn, &[InstanceId(500)]).unwrap();
+    costs.push(steps(conn, waiters::CLOSE));
+    waiters::open(conn, &[waiter(500, "order.id")]).unwrap();
+    costs.push(steps(conn, waiters::OPEN));
+    costs.push(steps(conn, waiters::COUNT));
+    assert_eq!(waiters::totals(conn, &[name("paid")]).unwrap().len(), 1);
+    costs.push(steps(conn, waiters::TOTAL));
+    let late = events::since(conn, &name("paid"), now, None, 500).unwrap();
+    assert_eq!(late.len(), 1);
+    // It sorts what it finds, which is one.
+    let late = conn.prepare_cached(events::LATE).unwrap();
+    assert_eq!(late.reset_status(StatementStatus::FullscanStep), 0);
+    costs.push(late.reset_status(StatementStatus::VmStep));
+    drop(late);
+    costs.push(steps(conn, events::BY_SEQUENCE));
+    let old = events::forget(conn, Timestamp::from_micros(900), 5).unwrap();
+    assert_eq!(old, 5);
+    costs.push(steps(conn, events::OLD));
+    conn.execute("delete from abide_events where event_id = 'new'", [])
+        .unwrap();
+    costs
+}
+
+#[test]
+fn publishing_to_one_of_a_million_waiters_costs_what_it_costs_among_a_thousand() {
+    // rules 14.4 and 14.7
+    let few = cost_of_events(&waiting(1_000));
+    assert!(few.iter().all(|steps| *steps > 0), "all are counted");
+    let large = waiting(1_000_000);
+    assert_eq!(cost_of_events(&large), few, "without statistics");
+    large.execute_batch("analyze").unwrap();
+    assert_eq!(cost_of_events(&large), few, "with statistics");
+    let totals = waiters::totals(&large, &[name("paid")]).unwrap();
+    assert_eq!(totals, [(name("paid"), 1_000_001)]);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Every statement of the hot paths finds its rows by the index it was written for, whatever SQLite believes about the
 //! tables.
 
-use abide_core::model::{CommandId, InstanceId, Key};
-use abide_kernel::{CommandFilter, Filter};
+use abide_core::model::{CommandId, InstanceId, Key, Name};
+use abide_kernel::{CommandFilter, Filter, WaiterFilter};
 use rusqlite::Connection;
 
 use crate::sql::{
-    children, claim, commands, inbox, insert, load, machines, partitions, query, runs, sweep,
-    update, workers,
+    children, claim, commands, events, inbox, insert, load, machines, partitions, query, runs,
+    sweep, update, waiters, workers,
 };
 
 /// Each statement, with the index that its plan must name.
@@ -85,6 +85,36 @@ fn statements() -> Vec<(String, &'static str)> {
             inbox::FROM_KIND,
             "abide_signals_pending (pending_in=? AND kind>?)",
         ),
+        (
+            events::KNOWN,
+            "COVERING INDEX abide_events_known (event_type=? AND event_id=?)",
+        ),
+        (
+            events::OLD,
+            "COVERING INDEX abide_events_published (published_at<?)",
+        ),
+        (events::BY_SEQUENCE, BY_ID),
+        (events::DELETE, BY_ID),
+        (events::NEWEST, BY_ID),
+        (
+            events::NEWEST_OF_TYPE,
+            "abide_events_of_type (event_type=? AND rowid<?)",
+        ),
+        (
+            waiters::FIRST_PATH,
+            "COVERING INDEX abide_waiters_found (event_type=?)",
+        ),
+        (
+            waiters::NEXT_PATH,
+            "COVERING INDEX abide_waiters_found (event_type=? AND path>?)",
+        ),
+        (
+            waiters::AT,
+            "abide_waiters_found (event_type=? AND path=? AND value=?)",
+        ),
+        (waiters::CLOSE, "PRIMARY KEY (instance_id=?)"),
+        (waiters::DELETE_TOTAL, "PRIMARY KEY (event_type=?)"),
+        (waiters::TOTAL, "PRIMARY KEY (event_type=?)"),
         (machines::DECLARED, "PRIMARY KEY"),
         (machines::CONTRACT, BY_ID),
         (workers::KNOWN, BY_ID),
@@ -154,6 +184,16 @@ fn filled(rows: u32) -> Connection {
                iif(i % 20 = 0, i, null), 'name' || i % 3, 'k' || i / 5, iif(i % 2 = 0, 'd' || i, null), i, '[]'
         from n where ?1 > 0";
     conn.execute(signals, [rows]).unwrap();
+    let events = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_events (published_at, event_type, event_id, payload)
+        select i, 'type' || i % 3, 'e' || i, 'null' from n where ?1 > 0";
+    conn.execute(events, [rows]).unwrap();
+    let waiters = "
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into abide_waiters (instance_id, place, value, path, event_type, since, wait_id, conditions)
+        select i / 2, i % 2, 's' || i, 'path' || i % 2, 'type' || i % 3, i, 'w' || i, '[]' from n where ?1 > 0";
+    conn.execute(waiters, [rows]).unwrap();
     conn
 }
 
@@ -268,6 +308,43 @@ fn what_a_run_a_chain_or_a_key_has_is_listed_by_their_indexes() {
                         "{sql}\nis not served by {index}:\n{whole}"
                     );
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_published_of_late_is_read_alone_and_waits_are_listed_in_order() {
+    // rule 14.6: of what is older nothing is read; what is found is sorted by its place.
+    let filters = [
+        WaiterFilter::default(),
+        WaiterFilter {
+            event_type: Some(Name::new("type1").unwrap()),
+            ..WaiterFilter::default()
+        },
+        WaiterFilter {
+            instance: Some(InstanceId(7)),
+            ..WaiterFilter::default()
+        },
+    ];
+    for rows in [0, 3, 2_000] {
+        let conn = filled(rows);
+        for analyzed in [false, true] {
+            if analyzed {
+                conn.execute_batch("analyze").unwrap();
+            }
+            let late = plan(&conn, events::LATE).join("\n");
+            let index = "COVERING INDEX abide_events_late (event_type=? AND published_at>?";
+            assert!(late.contains(index), "{late}");
+            assert!(!late.contains("SCAN "), "{late}");
+            for filter in &filters {
+                let (sql, _) = waiters::listing(filter, Some((InstanceId(5), 1)), 10);
+                let steps = plan(&conn, &sql).join("\n");
+                let found = "SEARCH one USING PRIMARY KEY (";
+                assert!(steps.contains(found), "{sql}\n{steps}");
+                let first = "SEARCH other USING PRIMARY KEY (instance_id=? AND place=?)";
+                assert!(steps.contains(first), "{sql}\n{steps}");
+                assert!(!steps.contains("TEMP B-TREE"), "{sql}\n{steps}");
             }
         }
     }

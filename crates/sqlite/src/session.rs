@@ -5,21 +5,21 @@ use std::ops::Deref;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority, Row, Sequence,
-    Started, Target, Timestamp, Worker, WorkerId,
+    Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority,
+    Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, NewWorker, Partition, Result, Touched,
-    Txn,
+    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, NewEvent, NewWorker, Partition,
+    Result, Touched, Txn,
 };
 use rusqlite::Connection;
 
 use crate::cache::{Cache, Loaded};
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, inbox, insert, load, machines, partitions, runs, sweep, update,
-    workers,
+    children, claim, commands, events, inbox, insert, load, machines, partitions, runs, sweep,
+    update, waiters, workers,
 };
 
 /// A transaction that somebody else has begun and will commit.
@@ -260,6 +260,48 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
         inbox::updates(&self.conn, of).map_err(classed)
+    }
+
+    async fn store_events(
+        &mut self,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> Result<Vec<(EventSequence, bool)>> {
+        events::store(&self.conn, events, now).map_err(classed)
+    }
+
+    async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
+        waiters::paths(&self.conn, types).map_err(classed)
+    }
+
+    async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
+        waiters::at(&self.conn, probes).map_err(classed)
+    }
+
+    async fn open_waiters(&mut self, waiters: &[Waiter]) -> Result<()> {
+        waiters::open(&self.conn, waiters).map_err(classed)
+    }
+
+    async fn close_waiters(&mut self, instances: &[InstanceId]) -> Result<()> {
+        waiters::close(&self.conn, instances).map_err(classed)
+    }
+
+    async fn waiter_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, usize)>> {
+        waiters::totals(&self.conn, types).map_err(classed)
+    }
+
+    async fn events_since(
+        &mut self,
+        event_type: &Name,
+        since: Timestamp,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        events::since(&self.conn, event_type, since, before, limit).map_err(classed)
+    }
+
+    async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        events::forget(&self.conn, before, limit).map_err(classed)
     }
 
     async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {

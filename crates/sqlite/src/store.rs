@@ -8,12 +8,13 @@ use std::thread::{self, JoinHandle};
 
 use abide_core::model::Limits;
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, HistoryRow, Instance, InstanceId, Json,
-    Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, EventSequence, HistoryRow, Instance,
+    InstanceId, Json, Timestamp, Waiter, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, Filter, Listener, Op,
-    OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
+    WaiterFilter, WaiterPage,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -22,7 +23,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::open;
 use crate::options::Options;
 use crate::read::{Readers, spawn};
-use crate::sql::{children, commands, inbox, machines, query, workers};
+use crate::sql::{children, commands, events, inbox, machines, query, waiters, workers};
 use crate::step::StepTransaction;
 use crate::watch::Watch;
 use crate::within::run_within;
@@ -245,6 +246,39 @@ impl Store for Sqlite {
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
         Box::pin(self.readers.read(move |conn| inbox::whole(conn, id)))
+    }
+
+    fn events<'a>(
+        &'a self,
+        filter: &'a EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<EventPage>> {
+        let filter = filter.clone();
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = self
+                .readers
+                .read(move |conn| events::list(conn, &filter, before, one_more));
+            Ok(page(read.await?, limit, |event| event.sequence))
+        })
+    }
+
+    fn waiters<'a>(
+        &'a self,
+        filter: &'a WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<WaiterPage>> {
+        let filter = filter.clone();
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = self
+                .readers
+                .read(move |conn| waiters::list(conn, &filter, after, one_more));
+            let place = |waiter: &Waiter| (waiter.instance, waiter.place);
+            Ok(page(read.await?, limit, place))
+        })
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {

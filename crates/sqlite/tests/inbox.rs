@@ -66,6 +66,7 @@ fn ids(delivered: &[Delivered]) -> Vec<i64> {
 fn waits(names: &[&str]) -> Outcome {
     Outcome::Wait(Wait {
         signals: names.iter().map(|text| name(text)).collect(),
+        events: Vec::new(),
         timeout_ms: None,
         next: name("go"),
         state: Json::null(),

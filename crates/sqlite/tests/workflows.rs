@@ -58,6 +58,7 @@ async fn turn(store: &dyn Store, claim: Claim, then: Then) -> Committed {
             takes: Vec::new(),
             updates: Vec::new(),
             children: Vec::new(),
+            state: None,
             then,
         })),
         keep: true,
@@ -131,6 +132,7 @@ async fn what_is_blocked_is_released_lane_by_lane_and_page_by_page() {
     let claim = begun(&*store, worker, &one, plain()).await;
     let waits = Outcome::Wait(abide_core::model::Wait {
         signals: vec![name("paid")],
+        events: Vec::new(),
         timeout_ms: None,
         next: name("go"),
         state: Json::null(),

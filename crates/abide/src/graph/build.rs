@@ -9,7 +9,7 @@ use abide_core::model::{
 use serde::Serialize;
 
 use super::{BadGraph, Graph};
-use crate::message::{Event, Test};
+use crate::message::{Event, REFERENCE, Test};
 
 /// Puts a graph together, step by step; what follows a step is about that step. Made by [`Graph::builder`].
 #[must_use = "finish it with `.build()`"]
@@ -21,9 +21,6 @@ pub struct GraphBuilder {
 /// A reference to what a run begins with, or to what a step came to: made by [`input`] and [`output`].
 #[derive(Clone, Debug)]
 pub struct Reference(String);
-
-/// How a reference travels through a test.
-pub(crate) const REFERENCE: &str = "abide reference";
 
 impl Serialize for Reference {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -114,11 +111,13 @@ impl GraphBuilder {
         let mut conditions = Vec::new();
         for (left, Test { op, right }) in tests {
             match right {
-                Ok(right) => conditions.push(MatchSpec {
-                    left,
-                    op,
-                    right: right_of(right),
-                }),
+                Ok(right) => {
+                    let right = right_of(right);
+                    if matches!(&right, Right::Const(value) if is_referring(value)) {
+                        self.wrong(&name, format!("{left} {op}: {NO_REFERENCE}"));
+                    }
+                    conditions.push(MatchSpec { left, op, right });
+                }
                 Err(error) => self.wrong(&name, format!("{left} {op}: {error}")),
             }
         }
@@ -176,6 +175,9 @@ impl GraphBuilder {
             self.wrong(&step, format!("skip_if {field}: {error}"));
             Json::null()
         });
+        if is_referring(&value) {
+            self.wrong(&step, format!("skip_if {field}: {NO_REFERENCE}"));
+        }
         let op = test.op;
         self.last("skip_if", |last| {
             last.skip_if = Some(SkipIf {
@@ -243,6 +245,14 @@ fn right_of(right: Json) -> Right {
         Ok(referring) => Right::Reference(referring.reference),
         Err(_) => Right::Const(right),
     }
+}
+
+/// What is wrong where a reference stands that nobody would resolve.
+const NO_REFERENCE: &str = "a reference is compared with alone, and only in what an event must say";
+
+/// Whether there is a reference in a value.
+fn is_referring(value: &Json) -> bool {
+    value.as_str().contains(&format!("\"{REFERENCE}\""))
 }
 
 /// A duration in whole milliseconds, never less than it was.

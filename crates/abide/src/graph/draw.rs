@@ -13,7 +13,7 @@ impl Graph {
         let mut text = "flowchart TD\n".to_owned();
         let steps = &self.spec().steps;
         for (at, step) in steps.iter().enumerate() {
-            let label = label(step).replace('"', "#quot;");
+            let label = coded(&label(step));
             let (open, close) = match step.task.is_some() || step.graph.is_some() {
                 true => ("[", "]"),
                 false => ("{{", "}}"),
@@ -134,6 +134,24 @@ fn edges(steps: &[StepSpec]) -> Vec<(usize, usize)> {
         );
     }
     edges
+}
+
+/// A label as Mermaid takes it: what it would read as its own is written as a code.
+fn coded(label: &str) -> String {
+    let mut coded = String::with_capacity(label.len());
+    for char in label.chars() {
+        match char {
+            '"' => coded.push_str("#quot;"),
+            '#' => coded.push_str("#35;"),
+            '&' => coded.push_str("#amp;"),
+            '<' => coded.push_str("#lt;"),
+            '>' => coded.push_str("#gt;"),
+            '`' => coded.push_str("#96;"),
+            char if char.is_control() => coded.push('\u{fffd}'),
+            char => coded.push(char),
+        }
+    }
+    coded
 }
 
 fn escaped(text: &str) -> String {

@@ -71,13 +71,7 @@ impl Graph {
 
     /// Takes a graph as data, when nothing is wrong with it. Graphs that it names as steps are found among `known`.
     pub fn new(mut spec: GraphSpec, known: &[Self]) -> Result<Self, BadGraph> {
-        for step in &mut spec.steps {
-            if let Some(SubGraph::Named(name)) = &step.graph
-                && let Some(found) = known.iter().find(|graph| graph.name() == name)
-            {
-                step.graph = Some(SubGraph::Whole(Box::new(found.spec().clone())));
-            }
-        }
+        look_up(&mut spec, known);
         let problems = check(&spec);
         match problems.is_empty() {
             true => Ok(Self {
@@ -139,6 +133,21 @@ impl Graph {
             }
         }
         family
+    }
+}
+
+/// Puts graphs in the place of their names.
+fn look_up(spec: &mut GraphSpec, known: &[Graph]) {
+    for step in &mut spec.steps {
+        match &mut step.graph {
+            Some(SubGraph::Whole(inner)) => look_up(inner, known),
+            Some(SubGraph::Named(name)) => {
+                if let Some(found) = known.iter().find(|graph| graph.name() == name) {
+                    step.graph = Some(SubGraph::Whole(Box::new(found.spec().clone())));
+                }
+            }
+            None => {}
+        }
     }
 }
 

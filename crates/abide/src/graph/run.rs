@@ -42,20 +42,22 @@ struct StepShown {
 
 /// What a run begins with.
 pub(super) fn begin(graph: &GraphSpec, input: &Json) -> Result<Json, NotJson> {
+    Json::of(&Shown {
+        input: input.clone(),
+        graph: graph.clone(),
+        steps: pending(graph),
+    })
+}
+
+/// The steps of a run in which none has begun.
+fn pending(graph: &GraphSpec) -> BTreeMap<String, StepShown> {
     let pending = StepShown {
         status: StepStatus::Pending,
         output: None,
         error: None,
     };
-    let steps = graph
-        .steps
-        .iter()
-        .map(|step| (step.name.clone(), pending.clone()));
-    Json::of(&Shown {
-        input: input.clone(),
-        graph: graph.clone(),
-        steps: steps.collect(),
-    })
+    let names = graph.steps.iter().map(|step| step.name.clone());
+    names.map(|name| (name, pending.clone())).collect()
 }
 
 /// The code of all graphs: what a run does is in its state.
@@ -69,12 +71,14 @@ impl Program for GraphProgram {
         workflow: Workflow,
         state: &Json,
     ) -> Result<BoxFuture<'static, Result<Json, BoxError>>, Fault> {
-        let shown: Shown = state.to().map_err(|error| {
+        let mut shown: Shown = state.to().map_err(|error| {
             Fault::new(
                 FaultKind::Unreadable,
                 format!("the state is not that of a graph's run: {error}"),
             )
         })?;
+        // It shows how far earlier turns came; the code begins at the beginning, and the history leads it there.
+        shown.steps = pending(&shown.graph);
         let run = Run {
             wf: workflow,
             store: self.store.clone(),

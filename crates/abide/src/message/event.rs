@@ -5,6 +5,9 @@ use std::time::Duration;
 use abide_core::model::{Condition, EventWait, Json, Name, Operator, Path, Refusal};
 use serde::Serialize;
 
+/// How a reference to what a graph knows travels through a test.
+pub(crate) const REFERENCE: &str = "abide reference";
+
 /// An event to wait for: its type, and what it must say.
 ///
 /// ```
@@ -76,6 +79,15 @@ impl Event {
                     test.op
                 ));
             });
+            if right
+                .as_ref()
+                .is_ok_and(|right: &Json| right.as_str().contains(REFERENCE))
+            {
+                problems.push(format!(
+                    "{path} {}: references to inputs and outputs are for graphs; give the value itself",
+                    test.op
+                ));
+            }
             if let (Ok(left), Ok(right)) = (left, right) {
                 conditions.push(Condition {
                     left,

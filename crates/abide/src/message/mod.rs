@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub(crate) use event::REFERENCE;
 pub use event::{Event, Test, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of};
 use shape::Shape;
 pub use value::{arguments_of, read};

@@ -13,4 +13,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod building;
 mod running;
+mod steps;

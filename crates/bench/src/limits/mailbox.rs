@@ -1,6 +1,7 @@
 //! An inbox by hand: a signal is a row in one table and a wake in another, and nothing else is done.
 
 use std::path::Path;
+use std::time::Instant;
 
 use rusqlite::{Connection, params};
 use tokio_postgres::{Client, Statement};
@@ -103,6 +104,17 @@ impl Mailbox {
         }
         transaction.commit()?;
         Ok(Self::Sqlite { conn })
+    }
+
+    /// How many signals a second are delivered to so many, one to each.
+    pub async fn rate(site: &Site, parked: usize) -> Result<f64> {
+        let mut mailbox = Self::create(site, parked).await?;
+        let ids: Vec<i64> = (1..).take(parked).collect();
+        let begun = Instant::now();
+        for batch in ids.chunks(BATCH) {
+            mailbox.deliver(batch).await?;
+        }
+        Ok(parked as f64 / begun.elapsed().as_secs_f64())
     }
 
     /// Delivers one signal to each of these, in one transaction.

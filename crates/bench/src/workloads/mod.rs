@@ -10,12 +10,14 @@ mod w2;
 mod w2f;
 pub mod w3a;
 mod w3b;
+mod w4;
 
 use std::time::Duration;
 
 use abide::{Abide, Definition, Engine, EngineBuilder, Machine, Spec, spec};
 
 use crate::Result;
+use crate::args::Plan;
 use crate::machines::Order;
 use crate::site::Site;
 use crate::table::Measured;
@@ -42,6 +44,8 @@ pub enum Workload {
     W3b,
     W3bMany,
     W3bDone,
+    W4Size,
+    W4Batch,
     Memory,
     Idle,
     Due,
@@ -61,6 +65,8 @@ impl Workload {
         Self::W3b,
         Self::W3bMany,
         Self::W3bDone,
+        Self::W4Size,
+        Self::W4Batch,
         Self::Memory,
         Self::Due,
         Self::Replay,
@@ -79,6 +85,8 @@ impl Workload {
             Self::W3b => "W3b",
             Self::W3bMany => "W3b-1k",
             Self::W3bDone => "W3b-done",
+            Self::W4Size => "W4-size",
+            Self::W4Batch => "W4-batch",
             Self::Memory => "MEM",
             Self::Due => "DUE",
             Self::Idle => "IDLE",
@@ -109,6 +117,12 @@ impl Workload {
             Self::W3bDone => {
                 "20,000 parked instances signalled by 64 callers until all are done, against how fast signals are accepted"
             }
+            Self::W4Size => {
+                "median of an event that matches one of many waiters (--waiters), against one of 1,000"
+            }
+            Self::W4Batch => {
+                "events published 200 at a time, each for one of 20,000 waiters, against signals by hand, as in W3b"
+            }
             Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
             Self::Due => "how late a due time is met on an idle engine, the worst of 20",
             Self::Idle => "statements that an idle engine sends",
@@ -119,7 +133,8 @@ impl Workload {
         }
     }
 
-    pub async fn run(self, site: &Site, rounds: usize) -> Result<Measured> {
+    pub async fn run(self, site: &Site, plan: &Plan) -> Result<Measured> {
+        let rounds = plan.rounds;
         match self {
             Self::W1 => w1::run(site, rounds).await,
             Self::W2 => w2::run(site, rounds).await,
@@ -130,6 +145,8 @@ impl Workload {
             Self::W3b => w3b::run(site, rounds, 64, 0.4).await,
             Self::W3bMany => w3b::run(site, rounds, 1_000, 0.6).await,
             Self::W3bDone => w3b::resumed(site, rounds).await,
+            Self::W4Size => w4::size(site, rounds, plan.waiters).await,
+            Self::W4Batch => w4::batch(site, rounds).await,
             Self::Memory => memory::run(site).await,
             Self::Due => due::run(site).await,
             Self::Idle => idle::run(site).await,

@@ -8,7 +8,7 @@ use abide::{Abide, Engine, spec};
 
 use super::{CONCURRENCY, PATIENCE, engine};
 use crate::Result;
-use crate::limits::mailbox::{BATCH, Mailbox};
+use crate::limits::mailbox::Mailbox;
 use crate::machines::{GO, Order, Parked};
 use crate::rounds::middle;
 use crate::site::Site;
@@ -18,7 +18,7 @@ const PARKED: usize = 20_000;
 
 /// Signals accepted a second, by so many callers.
 pub async fn run(site: &Site, rounds: usize, callers: usize, floor: f64) -> Result<Measured> {
-    let limit = async || by_hand(site).await;
+    let limit = async || Mailbox::rate(site, PARKED).await;
     let ours = async || {
         let (abide, engine) = parked(site).await?;
         // Nobody resumes them meanwhile: what is measured is how fast they are taken in.
@@ -53,16 +53,6 @@ pub async fn resumed(site: &Site, rounds: usize) -> Result<Measured> {
     };
     let round = middle(rounds, accepted, done).await?;
     Ok(round.measured("instances/s", Floor::AtLeast(0.5)))
-}
-
-async fn by_hand(site: &Site) -> Result<f64> {
-    let mut mailbox = Mailbox::create(site, PARKED).await?;
-    let ids: Vec<i64> = (1..).take(PARKED).collect();
-    let begun = Instant::now();
-    for batch in ids.chunks(BATCH) {
-        mailbox.deliver(batch).await?;
-    }
-    Ok(PARKED as f64 / begun.elapsed().as_secs_f64())
 }
 
 /// Instances that wait for a signal, and the engine that has parked them.

@@ -30,6 +30,9 @@ fn check_at(graph: &GraphSpec, depth: usize) -> Vec<GraphProblem> {
     if let Err(refusal) = Name::new(machine_of(&graph.name)) {
         whole(format!("its name: {refusal}"));
     }
+    if graph.name.is_empty() {
+        whole("it has no name".into());
+    }
     if graph.steps.is_empty() {
         whole("it has no steps".into());
     }
@@ -71,6 +74,12 @@ fn check_at(graph: &GraphSpec, depth: usize) -> Vec<GraphProblem> {
                     "it comes after {after:?}, and there is no such step"
                 )));
             }
+        }
+        let mut again = step.after.iter().enumerate();
+        if let Some((_, after)) =
+            again.find(|(at, after)| step.after.iter().take(*at).any(|one| one == *after))
+        {
+            problems.push(of(format!("it comes after {after:?} twice")));
         }
         problems.extend(kinds(step).into_iter().map(of));
         let before = ancestors.get(step.name.as_str());
@@ -174,6 +183,16 @@ fn kinds(step: &StepSpec) -> Vec<String> {
             .map(|event| event.event.clone()),
         step.queue.clone(),
     ];
+    if step.task.as_ref().is_some_and(String::is_empty) {
+        problems.push("its task has no name: it would be task/".into());
+    }
+    let signal = step.wait_for_signal.as_ref();
+    if let Some(signal) =
+        signal.filter(|one| Name::stored(one.signal.as_str()).event_type().is_some())
+    {
+        let signal = &signal.signal;
+        problems.push(format!("{signal:?} is no signal: wait for the event"));
+    }
     for name in names.into_iter().flatten() {
         if let Err(refusal) = Name::new(&name) {
             problems.push(refusal.to_string());

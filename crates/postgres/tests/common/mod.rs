@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Arguments, Cause, Claim, Claimed, Commit, Committed, Contracted, Delivered, Delivery, Inbox,
-    InstanceId, Json, Key, Kind, Lane, Name, Outcome, Priority, Start, Started, Then, Timestamp,
-    Wait, WorkerId, WorkflowTurn,
+    Arguments, Cause, Claim, Claimed, Commit, Committed, Condition, Contracted, Delivered,
+    Delivery, EventWait, Inbox, InstanceId, Json, Key, Kind, Lane, Name, Operator, Outcome, Path,
+    Priority, Publish, Published, Start, Started, Then, Timestamp, Wait, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use abide_postgres::{Options, Postgres};
@@ -166,6 +166,7 @@ pub fn turn(then: Then) -> Outcome {
         takes: Vec::new(),
         updates: Vec::new(),
         children: Vec::new(),
+        state: None,
         then,
     }))
 }
@@ -219,8 +220,50 @@ pub fn wait_until(
 ) -> Commit {
     let outcome = Outcome::Wait(Wait {
         signals: signals.iter().map(|signal| name(signal)).collect(),
+        events: Vec::new(),
         timeout_ms,
         next: name(next),
+        state: json("{}"),
+    });
+    commit(claimed, outcome, false)
+}
+
+/// An event, of an order.
+pub fn event(of_type: &str, order: &str) -> Publish {
+    Publish {
+        event_type: name(of_type),
+        payload: json(&format!("{{\"order\":{order}}}")),
+        event_id: None,
+    }
+}
+
+pub async fn publish(store: &Postgres, all: Vec<Publish>) -> Vec<Published> {
+    published(one(store, Op::Publish(all)).await)
+}
+
+pub fn published(answer: Answer) -> Vec<Published> {
+    let Answer::Published(each) = answer else {
+        panic!()
+    };
+    each.into_iter().map(Result::unwrap).collect()
+}
+
+/// Waits for an event of one of these types, of an order.
+pub fn wait_for_event(claimed: Claimed, types: &[&str], order: &str) -> Commit {
+    let event = |of_type: &&str| EventWait {
+        event_type: name(of_type),
+        conditions: vec![Condition {
+            left: Path::new("order").unwrap(),
+            op: Operator::Eq,
+            right: json(order),
+        }],
+        lookback_ms: None,
+    };
+    let outcome = Outcome::Wait(Wait {
+        signals: Vec::new(),
+        events: types.iter().map(event).collect(),
+        timeout_ms: Some(1000),
+        next: name("woken"),
         state: json("{}"),
     });
     commit(claimed, outcome, false)

@@ -15,6 +15,7 @@ use crate::common::{
     claim, commit, commit_all, done, going_on, json, lane, name, next, one, register, start,
     start_all, turn,
 };
+use crate::events::events;
 use crate::messages::messages;
 
 /// Asks for everything, a batch at a time.
@@ -26,6 +27,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     partitions(store, worker, batch).await;
     timers(store, url, batch).await;
     messages(store, worker, batch).await;
+    events(store, worker, batch).await;
     blocking(store, worker, batch).await;
     giving_back(store, worker, batch).await;
     reading(store, batch).await;
@@ -74,6 +76,7 @@ async fn committing(store: &Postgres, worker: WorkerId, batch: usize) {
     let wait = || {
         Outcome::Wait(Wait {
             signals: vec![name("paid")],
+            events: Vec::new(),
             timeout_ms: Some(3_600_000),
             next: name("woken"),
             state: json("{}"),

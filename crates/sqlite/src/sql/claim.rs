@@ -162,13 +162,12 @@ fn candidate(
         last_error: found.get(12)?,
         finished_at: None,
     };
-    let waits_for = |kind| {
-        row.awaits
-            .as_ref()
-            .filter(move |awaits| awaits.kind == kind)
+    let waits_for = |kinds: &[WaitKind]| {
+        let awaits = row.awaits.as_ref();
+        awaits.filter(|awaits| kinds.contains(&awaits.kind))
     };
-    let joins = waits_for(WaitKind::Children).map(|_| row.family.barrier);
-    let awaits = waits_for(WaitKind::Signal).map(|awaits| awaits.names.clone());
+    let joins = waits_for(&[WaitKind::Children]).map(|_| row.family.barrier);
+    let awaits = waits_for(&[WaitKind::Signal, WaitKind::Event]).map(|awaits| awaits.names.clone());
     let parent = match parent {
         None => None,
         Some(id) => Some(ParentRef {

@@ -8,6 +8,7 @@
 pub(crate) mod children;
 pub(crate) mod claim;
 pub(crate) mod commands;
+pub(crate) mod events;
 pub(crate) mod inbox;
 pub(crate) mod insert;
 pub(crate) mod load;
@@ -17,6 +18,7 @@ pub(crate) mod query;
 pub(crate) mod runs;
 pub(crate) mod sweep;
 pub(crate) mod update;
+pub(crate) mod waiters;
 pub(crate) mod workers;
 
 use rusqlite::types::Value;
@@ -78,20 +80,35 @@ struct Conditions {
 impl Conditions {
     /// One more: each `?` in it stands for the value.
     fn add(&mut self, text: &str, value: impl Into<Value>) {
+        let value = self.value(value);
+        self.texts.push(text.replace('?', &value));
+    }
+
+    /// One more, as it is written.
+    fn state(&mut self, text: impl Into<String>) {
+        self.texts.push(text.into());
+    }
+
+    /// One more value; what stands for it.
+    fn value(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
-        self.texts
-            .push(text.replace('?', &format!("?{}", self.values.len())));
+        format!("?{}", self.values.len())
     }
 
     /// A statement that selects what meets them, newest first, and its values.
-    fn newest_first(mut self, select: &str, limit: usize) -> (String, Vec<Value>) {
+    fn newest_first(self, select: &str, limit: usize) -> (String, Vec<Value>) {
+        self.in_order(select, "id desc", limit)
+    }
+
+    /// A statement that selects what meets them, in that order, and its values.
+    fn in_order(mut self, select: &str, order: &str, limit: usize) -> (String, Vec<Value>) {
         let mut sql = select.to_owned();
         for (index, text) in self.texts.iter().enumerate() {
             sql.push_str(if index == 0 { " where " } else { " and " });
             sql.push_str(text);
         }
         self.values.push(limited(limit).into());
-        sql.push_str(&format!(" order by id desc limit ?{}", self.values.len()));
+        sql.push_str(&format!(" order by {order} limit ?{}", self.values.len()));
         (sql, self.values)
     }
 }

@@ -99,6 +99,22 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
 ];
 
+/// What must hold of each waiter.
+const WAITERS: &[(&str, &str)] = &[
+    (
+        "stands for an instance that waits for events of its type, and is in the same partition",
+        "exists (select 1 from abide_instances as i
+                 where i.id = instance_id and coalesce(i.aside ->> 'status', i.status) = 4
+                     and i.partition_key is abide_waiters.partition_key
+                     and 'event:' || event_type in (select value from json_each(i.awaits, '$.names')))",
+    ),
+    (
+        "is counted with the others of its type",
+        "(select total from abide_waiter_totals as t where t.event_type = abide_waiters.event_type) =
+         (select count(*) from abide_waiters as w where w.event_type = abide_waiters.event_type)",
+    ),
+];
+
 /// What is wrong with a file, each as a sentence.
 pub fn violations(conn: &Connection) -> Vec<String> {
     let mut found = Vec::new();
@@ -112,6 +128,30 @@ pub fn violations(conn: &Connection) -> Vec<String> {
             );
         }
     }
+    for (words, condition) in WAITERS {
+        let sql = format!("select instance_id from abide_waiters where ({condition}) is not true");
+        found.extend(
+            strings(conn, &sql)
+                .into_iter()
+                .map(|id| format!("a waiter of {id}: it is not so that it {words}")),
+        );
+    }
+    let totals = "select event_type from abide_waiter_totals
+                  where event_type not in (select event_type from abide_waiters)";
+    found.extend(
+        strings(conn, totals)
+            .into_iter()
+            .map(|of| format!("{of} has a total and no waiter")),
+    );
+    let without = "select id from abide_instances
+                   where coalesce(aside ->> 'status', status) = 4
+                       and exists (select 1 from json_each(awaits, '$.names') where value like 'event:%')
+                       and id not in (select instance_id from abide_waiters)";
+    found.extend(
+        strings(conn, without)
+            .into_iter()
+            .map(|id| format!("{id} waits for an event, and no waiter stands for it")),
+    );
     let lanes = "select queue || '/' || machine || '/' || version from abide_instances
                  group by queue, machine, version having count(distinct lane) > 1";
     found.extend(

@@ -1,0 +1,223 @@
+//! Describes a source, and starts it: connects, and finds or makes its durable consumer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide::{Abide, Name};
+use async_nats::ConnectOptions;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::ConsumerErrorKind;
+use async_nats::jetstream::{self, Context};
+
+use crate::Error;
+use crate::message::{Message, TypeOf, own_id};
+use crate::source::{Reader, Source};
+
+/// How many messages become events in one transaction, unless given.
+const BATCH: usize = 500;
+/// The most: they are all held in memory.
+const BATCH_MAX: usize = 10_000;
+/// How long the server waits for an acknowledgement before it hands a message out again, unless given.
+const ACK_WAIT: Duration = Duration::from_secs(30);
+/// The shortest such time: the server is told three times in it that a message is worked on.
+const ACK_WAIT_MIN: Duration = Duration::from_millis(100);
+
+/// A source to start: made by [`Source::of`].
+#[must_use = "nothing is read before it is started"]
+pub struct SourceBuilder {
+    abide: Abide,
+    url: String,
+    options: ConnectOptions,
+    stream: String,
+    durable: String,
+    subject: String,
+    type_of: Arc<TypeOf>,
+    batch: usize,
+    ack_wait: Duration,
+}
+
+impl SourceBuilder {
+    pub(crate) fn new(abide: Abide, url: &str) -> Self {
+        Self {
+            abide,
+            url: url.to_owned(),
+            options: ConnectOptions::new().name("abide"),
+            stream: String::new(),
+            durable: "abide".to_owned(),
+            subject: String::new(),
+            type_of: Arc::new(|message| message.subject().to_owned()),
+            batch: BATCH,
+            ack_wait: ACK_WAIT,
+        }
+    }
+
+    /// The stream to read, which must be there. Needed.
+    pub fn stream(mut self, name: impl Into<String>) -> Self {
+        self.stream = name.into();
+        self
+    }
+
+    /// The name of the durable consumer, in which the server remembers what was acknowledged; `abide` unless given. One
+    /// that is there is taken if it is fit, else it is made.
+    pub fn durable(mut self, name: impl Into<String>) -> Self {
+        self.durable = name.into();
+        self
+    }
+
+    /// Only messages of this subject, which may have wildcards; all of the stream unless given.
+    pub fn subject(mut self, filter: impl Into<String>) -> Self {
+        self.subject = filter.into();
+        self
+    }
+
+    /// Which type of event a message becomes; its subject unless given.
+    pub fn event_type(
+        mut self,
+        type_of: impl Fn(&Message<'_>) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.type_of = Arc::new(type_of);
+        self
+    }
+
+    /// How many messages become events in one transaction at most; 500 unless given. No more than twice as many are held.
+    pub fn batch(mut self, messages: usize) -> Self {
+        self.batch = messages;
+        self
+    }
+
+    /// How long the server waits for an acknowledgement before it hands a message out again, 30 s unless given: after a
+    /// crash, what was in hand comes that much later. It counts when the consumer is made.
+    pub fn ack_wait(mut self, time: Duration) -> Self {
+        self.ack_wait = time;
+        self
+    }
+
+    /// How to connect: passwords, tokens, certificates.
+    pub fn options(mut self, options: ConnectOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Connects, finds or makes the consumer, and begins to read, in a task.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when there is no such stream, or its consumer of that name is not fit: of another subject, or
+    /// one that is not acknowledged message by message. [`Error::Unavailable`] when the server does not answer.
+    pub async fn start(self) -> Result<Source, Error> {
+        self.check()?;
+        let client = self.options.connect(&self.url).await;
+        let client =
+            client.map_err(|error| Error::unavailable("cannot connect to NATS", &error))?;
+        let consumer = Consumer {
+            context: jetstream::new(client.clone()),
+            stream: self.stream,
+            config: pull::Config {
+                durable_name: Some(self.durable),
+                description: Some("turns messages into events of abide".to_owned()),
+                ack_policy: AckPolicy::Explicit,
+                ack_wait: self.ack_wait,
+                filter_subject: self.subject,
+                max_ack_pending: i64::try_from(self.batch.saturating_mul(4)).unwrap_or(i64::MAX),
+                ..pull::Config::default()
+            },
+        };
+        let opened = consumer.open().await?;
+        let reader = Reader {
+            abide: self.abide,
+            client,
+            consumer,
+            type_of: self.type_of,
+            batch: self.batch,
+        };
+        Ok(Source::begin(reader, opened))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.stream.is_empty() {
+            return Err(Error::refused(
+                "no stream to read: name one with `.stream(…)`",
+            ));
+        }
+        if self.durable.is_empty() {
+            return Err(Error::refused(
+                "the durable consumer has no name: without one the server would forget what was read",
+            ));
+        }
+        for name in [&self.stream, &self.durable] {
+            let unfit = |c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c);
+            if name.contains(unfit) {
+                return Err(Error::refused(format!(
+                    "{name:?} is no name of a stream or a consumer: it has none of `. * > / \\` and no spaces"
+                )));
+            }
+        }
+        if self.batch == 0 || self.batch > BATCH_MAX {
+            return Err(Error::refused(format!(
+                "a batch of {} messages: give `.batch(…)` 1 to {BATCH_MAX}",
+                self.batch
+            )));
+        }
+        if self.ack_wait < ACK_WAIT_MIN {
+            return Err(Error::refused(format!(
+                "`.ack_wait(…)` must be {ACK_WAIT_MIN:?} or more"
+            )));
+        }
+        // Every message that has no id of its own gets one with the stream's name in it.
+        let longest = own_id(&self.stream, u64::MAX, &i64::MAX.to_string());
+        Name::new(longest).map(drop).map_err(|refusal| {
+            Error::refused(format!(
+                "the stream's name is no part of an event id: {refusal}"
+            ))
+        })
+    }
+}
+
+/// The durable consumer, as it should be.
+pub(crate) struct Consumer {
+    context: Context,
+    stream: String,
+    config: pull::Config,
+}
+
+impl Consumer {
+    /// Finds it, or makes it, and looks whether it is fit.
+    pub async fn open(&self) -> Result<PullConsumer, Error> {
+        let stream = self.context.get_stream(&self.stream).await;
+        let stream = stream.map_err(|error| match error.kind() {
+            GetStreamErrorKind::Request => Error::unavailable("JetStream does not answer", &error),
+            kind => Error::refused(format!("cannot read the stream {:?}: {kind}", self.stream)),
+        })?;
+        let name = self.config.durable_name.as_deref().unwrap_or_default();
+        let consumer = stream.get_or_create_consumer(name, self.config.clone());
+        let consumer = consumer.await.map_err(|error| match error.kind() {
+            ConsumerErrorKind::TimedOut | ConsumerErrorKind::Request => {
+                Error::unavailable("JetStream does not answer", &error)
+            }
+            kind => Error::refused(format!("cannot use the consumer {name:?}: {kind}")),
+        })?;
+        let found = &consumer.cached_info().config;
+        let problem = if found.ack_policy != AckPolicy::Explicit {
+            "its messages are not acknowledged one by one"
+        } else if found.headers_only {
+            "it hands out no bodies"
+        } else if found.filter_subject != self.config.filter_subject {
+            "it is of another subject"
+        } else {
+            if found.max_deliver > 0 {
+                let most = found.max_deliver;
+                tracing::warn!(
+                    consumer = name,
+                    most,
+                    "messages handed out so often are lost"
+                );
+            }
+            return Ok(consumer);
+        };
+        Err(Error::refused(format!(
+            "the consumer {name:?} of {:?} is not fit: {problem}; give another name with `.durable(…)`",
+            self.stream
+        )))
+    }
+}

@@ -1,0 +1,348 @@
+//! A running source: reads messages, publishes them, and acknowledges what is committed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use abide::Abide;
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{AckKind, Message};
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::builder::{Consumer, SourceBuilder};
+use crate::message::{Letter, NewEvent, TypeOf};
+use crate::publish::{Closed, Verdict, publish};
+use crate::pull::{BYTES, Pull};
+
+/// How long the server's word on an acknowledgement is waited for.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long to wait before reading is tried again: at first, and at most.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// When a message that could not be written for a reason of its own is handed out again.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// A running source of events. Dropped, it ends at once, like a crash: nothing is lost.
+#[derive(Debug)]
+pub struct Source {
+    counts: Arc<Counts>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// What a source has done since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Messages that became events.
+    pub published: u64,
+    /// Messages that had become events before, and came to nothing.
+    pub duplicates: u64,
+    /// Messages that can never be events, and are not handed out again.
+    pub terminated: u64,
+    /// Messages that were given back, to be handed out again.
+    pub returned: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    published: AtomicU64,
+    duplicates: AtomicU64,
+    terminated: AtomicU64,
+    returned: AtomicU64,
+}
+
+impl Source {
+    /// A source that brings events to this abide, from the NATS server at a URL (`nats://host:4222`, `tls://…`; several
+    /// servers of a cluster with commas between).
+    pub fn of(abide: Abide, url: &str) -> SourceBuilder {
+        SourceBuilder::new(abide, url)
+    }
+
+    pub(crate) fn begin(reader: Reader, consumer: PullConsumer) -> Self {
+        let counts = Arc::<Counts>::default();
+        let stop = CancellationToken::new();
+        let task = reader.run(consumer, counts.clone(), stop.clone());
+        Self {
+            task: tokio::spawn(task),
+            counts,
+            stop,
+        }
+    }
+
+    /// What it has done since it was started.
+    pub fn stats(&self) -> Stats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Stats {
+            published: read(&self.counts.published),
+            duplicates: read(&self.counts.duplicates),
+            terminated: read(&self.counts.terminated),
+            returned: read(&self.counts.returned),
+        }
+    }
+
+    /// Whether it reads, or tries to. It ends by itself only when the [`Abide`] that it was given was closed.
+    pub fn is_running(&self) -> bool {
+        !self.task.is_finished()
+    }
+
+    /// Stops reading, lets the transaction under way end, acknowledges what it committed and gives the rest back, for
+    /// others to read at once. That takes about a second, or the patience of an [`Abide`] whose database is away.
+    pub async fn shutdown(mut self) {
+        self.stop.cancel();
+        // A task that panicked has said so already.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Why reading came to an end.
+enum End {
+    /// It was asked to stop, or abide was closed.
+    Stopped,
+    /// The connection or the consumer failed.
+    Failed(String),
+}
+
+/// The task behind a source.
+pub(crate) struct Reader {
+    pub abide: Abide,
+    pub client: async_nats::Client,
+    pub consumer: Consumer,
+    pub type_of: Arc<TypeOf>,
+    pub batch: usize,
+}
+
+impl Reader {
+    /// Reads until it is stopped, and begins anew whenever reading fails.
+    async fn run(self, first: PullConsumer, counts: Arc<Counts>, stop: CancellationToken) {
+        let [shortest, longest] = BACKOFF;
+        let mut backoff = shortest;
+        let mut opened = Some(Ok(first));
+        loop {
+            let consumer = match opened.take() {
+                Some(consumer) => Some(consumer),
+                None => stop.run_until_cancelled(self.consumer.open()).await,
+            };
+            let problem = match consumer {
+                None => return,
+                Some(Err(error)) => error.to_string(),
+                Some(Ok(consumer)) => {
+                    let before = counts.total();
+                    let end = self.read(consumer, &counts, &stop).await;
+                    if counts.total() > before {
+                        backoff = shortest;
+                    }
+                    match end {
+                        End::Stopped => return,
+                        End::Failed(problem) => problem,
+                    }
+                }
+            };
+            tracing::warn!(problem, "cannot read from NATS: trying again");
+            if stop
+                .run_until_cancelled(tokio::time::sleep(backoff))
+                .await
+                .is_none()
+            {
+                return;
+            }
+            backoff = (backoff * 2).min(longest);
+        }
+    }
+
+    async fn read(&self, consumer: PullConsumer, counts: &Counts, stop: &CancellationToken) -> End {
+        let ack_wait = consumer.cached_info().config.ack_wait;
+        let mut messages = match Pull::begin(&self.client, consumer, self.batch).await {
+            Ok(messages) => messages,
+            Err(problem) => return End::Failed(problem),
+        };
+        loop {
+            let first = match stop.run_until_cancelled(messages.next()).await {
+                None => {
+                    self.give_back(&messages.end().await, counts).await;
+                    return End::Stopped;
+                }
+                Some(Err(problem)) => return End::Failed(problem),
+                Some(Ok(message)) => message,
+            };
+            let (letters, mut problem) = self.gather(first, &mut messages).await;
+            // The next ones come while these are published.
+            if problem.is_none() && !stop.is_cancelled() {
+                problem = messages.ask().await.err();
+            }
+            let verdicts = match self.publish(&letters, ack_wait, stop).await {
+                Ok(verdicts) => verdicts,
+                Err(Closed) => {
+                    tracing::error!("abide was closed: no more messages become events");
+                    return End::Stopped;
+                }
+            };
+            if stop.is_cancelled() {
+                // Nothing more may come, or what is given back would come here again.
+                let rest = messages.end().await;
+                self.answer_all(&letters, &verdicts, counts, true).await;
+                self.give_back(&rest, counts).await;
+                return End::Stopped;
+            }
+            self.answer_all(&letters, &verdicts, counts, false).await;
+            if let Some(problem) = problem {
+                return End::Failed(problem);
+            }
+        }
+    }
+
+    /// The first message and those that are there already, and what is wrong if there can be no more. Nobody waits for a
+    /// clock.
+    async fn gather(&self, first: Message, messages: &mut Pull) -> (Vec<Letter>, Option<String>) {
+        let mut letters = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        let mut is_rested = false;
+        loop {
+            match next.take() {
+                Some(message) => {
+                    bytes += message.payload.len();
+                    letters.extend(Letter::of(&message, &*self.type_of));
+                    is_rested = false;
+                }
+                // The connection may be about to bring more.
+                None if !is_rested => {
+                    is_rested = true;
+                    tokio::task::yield_now().await;
+                }
+                None => return (letters, None),
+            }
+            if letters.len() >= self.batch || bytes >= BYTES {
+                return (letters, None);
+            }
+            match messages.ready() {
+                Ok(message) => next = message,
+                Err(problem) => return (letters, Some(problem)),
+            }
+        }
+    }
+
+    /// Publishes, and says what became of each message when that is committed.
+    async fn publish(
+        &self,
+        letters: &[Letter],
+        ack_wait: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Verdict>, Closed> {
+        let events: Vec<&NewEvent> = letters
+            .iter()
+            .filter_map(|letter| letter.event.as_ref().ok())
+            .collect();
+        let published = match events.is_empty() {
+            true => Vec::new(),
+            false => tokio::select! {
+                verdicts = publish(&self.abide, &events, stop) => verdicts?,
+                never = self.hold(letters, ack_wait) => match never {},
+            },
+        };
+        let mut published = published.into_iter();
+        let verdicts = letters.iter().map(|letter| match &letter.event {
+            Ok(_) => published
+                .next()
+                .unwrap_or_else(|| Verdict::Later("it was not answered for".to_owned())),
+            Err(problem) => Verdict::Hopeless(problem.clone()),
+        });
+        Ok(verdicts.collect())
+    }
+
+    /// Answers for each message, and counts it.
+    async fn answer_all(
+        &self,
+        letters: &[Letter],
+        verdicts: &[Verdict],
+        counts: &Counts,
+        is_stopping: bool,
+    ) {
+        let answers = letters.iter().zip(verdicts).map(|(letter, verdict)| {
+            let kind = counts.note(letter, verdict, is_stopping);
+            self.answer(letter, kind)
+        });
+        join_all(answers).await;
+    }
+
+    /// Tells the server, for as long as it is let, that these messages are worked on.
+    async fn hold(&self, letters: &[Letter], ack_wait: Duration) -> Infallible {
+        loop {
+            tokio::time::sleep(ack_wait / 3).await;
+            for letter in letters {
+                let progress = AckKind::Progress.into();
+                // Whoever is not told hands it out again, and that changes nothing.
+                let _ = self.client.publish(letter.reply.clone(), progress).await;
+            }
+        }
+    }
+
+    /// Answers for a message, and waits for the server's word that it knows. Without it the message is handed out again,
+    /// and is a duplicate then.
+    async fn answer(&self, letter: &Letter, kind: AckKind) {
+        let answer = self.client.request(letter.reply.clone(), kind.into());
+        let problem = match tokio::time::timeout(ANSWER, answer).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no word within {ANSWER:?}"),
+        };
+        tracing::debug!(
+            message = letter.place,
+            problem,
+            "it may be handed out again"
+        );
+    }
+
+    /// Gives back what has come and was not looked at.
+    async fn give_back(&self, messages: &[Message], counts: &Counts) {
+        let letters = messages
+            .iter()
+            .filter_map(|message| Letter::of(message, &*self.type_of));
+        let letters: Vec<Letter> = letters.collect();
+        let count = &counts.returned;
+        count.fetch_add(letters.len() as u64, Ordering::Relaxed);
+        let answers = letters
+            .iter()
+            .map(|letter| self.answer(letter, AckKind::Nak(None)));
+        join_all(answers).await;
+    }
+}
+
+impl Counts {
+    /// Counts what became of a message, and says what to answer.
+    fn note(&self, letter: &Letter, verdict: &Verdict, is_stopping: bool) -> AckKind {
+        let (count, kind) = match verdict {
+            Verdict::Published { duplicate: false } => (&self.published, AckKind::Ack),
+            Verdict::Published { duplicate: true } => (&self.duplicates, AckKind::Ack),
+            Verdict::Hopeless(problem) => {
+                tracing::error!(message = letter.place, problem, "it can never be an event");
+                (&self.terminated, AckKind::Term)
+            }
+            Verdict::Later(problem) => {
+                tracing::warn!(message = letter.place, problem, "it is given back");
+                (
+                    &self.returned,
+                    AckKind::Nak((!is_stopping).then_some(AGAIN)),
+                )
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        kind
+    }
+
+    fn total(&self) -> u64 {
+        let counts = [&self.published, &self.duplicates, &self.terminated];
+        counts
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+}

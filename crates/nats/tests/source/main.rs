@@ -1,0 +1,21 @@
+//! Messages of a real nats-server become events: none lost and none twice, whatever breaks on the way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+#[path = "../../../abide/tests/common/faulty.rs"]
+#[allow(dead_code)]
+mod faulty;
+mod lab;
+mod server;
+#[path = "../../../abide/tests/common/wait.rs"]
+#[allow(dead_code)]
+mod wait;
+
+mod bodies;
+mod breaking;
+mod reading;

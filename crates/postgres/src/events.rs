@@ -1,0 +1,237 @@
+//! Events that were published: stores, looks back at, lists and forgets them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide_core::model::{Event, EventSequence, Name, Timestamp};
+use abide_core::rules::event::Payload;
+use abide_kernel::{Error, EventFilter, EventPage, NewEvent, Result};
+use tokio_postgres::Row;
+
+use crate::cells::{Cells, each};
+use crate::param::{Param, parts};
+use crate::pool::Pool;
+use crate::read::{ask, page};
+use crate::txn::Transaction;
+use crate::waiters::{self, Probe};
+
+/// The columns of an event, in the order in which [`event`] reads them.
+macro_rules! event_columns {
+    () => {
+        "e.sequence, e.event_type, e.event_id, e.payload, e.published_at"
+    };
+}
+
+/// Stores events, and answers those that are new; no two of them have the same type and id.
+///
+/// Index: `events_known`. Who publishes the same event at the same time is waited for; all come here in the order of
+/// types and ids, whatever the order in which they are numbered.
+pub const STORE_EVENTS: &str = "\
+insert into abide.events (sequence, event_type, event_id, payload, published_at) \
+select n.sequence, n.event_type, n.event_id, n.payload, $1 from ( \
+    select nextval('abide.events_sequence_seq') as sequence, o.* from ( \
+        select * from unnest((select $2::text[]), (select $3::text[]), (select $4::text[])) \
+            with ordinality as e(event_type, event_id, payload, place) order by place \
+    ) o offset 0 \
+) n order by n.event_type, n.event_id \
+on conflict (event_type, event_id) do nothing \
+returning event_type, event_id, sequence";
+
+/// The places of events that there are.
+///
+/// Index: `events_known`.
+pub const KNOWN_EVENTS: &str = "\
+select e.event_type, e.event_id, e.sequence \
+from unnest((select $1::text[]), (select $2::text[])) as k(event_type, event_id) \
+cross join lateral ( \
+    select * from abide.events e \
+    where e.event_type = k.event_type and e.event_id = k.event_id limit 1 \
+) e";
+
+/// The events of a type that were published at or after a moment, newest first, below a place. An event that has a
+/// higher place may have been published earlier, where clocks do not agree, so that the order of places alone does not
+/// tell where to stop.
+///
+/// Indexes: `events_late`, from that moment on, of which it sorts the places, or `events_published` where nearly all are
+/// of that type; then `events_pkey`. The sum keeps the
+/// planner from reading all of a type in the order of places.
+pub const EVENTS_SINCE: &str = concat!(
+    "select ",
+    event_columns!(),
+    " from abide.events e where e.sequence = any(array( \
+        select l.sequence from abide.events l \
+        where l.event_type = $1 and l.published_at >= $2 and l.sequence < $3 \
+        order by l.sequence + 0 desc limit (select $4::bigint))) \
+    order by e.sequence desc"
+);
+
+/// Deletes old events.
+///
+/// Index: `events_published`, read from its beginning. Locks: the events, passing over those that another sweep has.
+pub const FORGET_EVENTS: &str = "\
+delete from abide.events \
+where sequence = any(array( \
+    select e.sequence from abide.events e where e.published_at < $1 \
+    order by e.published_at, e.sequence limit (select $2::bigint) for update skip locked)) \
+returning sequence";
+
+/// A page of events, newest first. Index: `events_pkey` read backwards, `events_of_type` for those of one type; a filter
+/// that is null falls away when it is planned.
+pub const EVENTS: &str = concat!(
+    "select ",
+    event_columns!(),
+    " from abide.events e where e.sequence < $1 and ($2::text is null or e.event_type = $2) \
+    order by e.sequence desc limit $3"
+);
+
+/// Stores events, in order; each with its place, and whether it is new.
+pub(crate) async fn store_events(
+    txn: &mut Transaction<'_>,
+    events: &[NewEvent],
+    now: Timestamp,
+) -> Result<Vec<(EventSequence, bool)>> {
+    // The first of those that are the same, by its place in the batch.
+    let mut firsts: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
+    for (at, event) in events.iter().enumerate() {
+        firsts
+            .entry((&event.event_type, &event.event_id))
+            .or_insert(at);
+    }
+    let is_first = |at: usize, event: &NewEvent| {
+        firsts.get(&(&event.event_type, &event.event_id)) == Some(&at)
+    };
+    let distinct: Vec<&NewEvent> = (0..)
+        .zip(events)
+        .filter(|(at, event)| is_first(*at, event))
+        .map(|(_, event)| event)
+        .collect();
+    let mut new: BTreeMap<(Name, Name), EventSequence> = BTreeMap::new();
+    for part in parts(&distinct, |one| one.payload.size()) {
+        let params = vec![
+            Param::one(now),
+            Param::list(part.iter().map(|one| one.event_type.as_str())),
+            Param::list(part.iter().map(|one| one.event_id.as_str())),
+            Param::list(part.iter().map(|one| one.payload.as_str())),
+        ];
+        // Once only: where one batch takes several statements, the others are looked up later.
+        let probes = probes_ahead(txn, part);
+        let rows = if probes.is_empty() {
+            txn.read(STORE_EVENTS, params).await?
+        } else {
+            let look = (waiters::WAITERS, waiters::waiters_params(&probes));
+            let (rows, found) = txn.read_both((STORE_EVENTS, params), look).await?;
+            txn.waiters_ahead = Some((probes, found));
+            rows
+        };
+        new.extend(each(&rows, place)?);
+    }
+    let mut known = BTreeMap::new();
+    if new.len() < distinct.len() {
+        let is_known =
+            |one: &&&NewEvent| !new.contains_key(&(one.event_type.clone(), one.event_id.clone()));
+        let there: Vec<&NewEvent> = distinct.iter().filter(is_known).copied().collect();
+        let params = vec![
+            Param::list(there.iter().map(|one| one.event_type.as_str())),
+            Param::list(there.iter().map(|one| one.event_id.as_str())),
+        ];
+        known.extend(each(&txn.read(KNOWN_EVENTS, params).await?, place)?);
+    }
+    let mut stored = Vec::with_capacity(events.len());
+    for (at, event) in events.iter().enumerate() {
+        let key = (event.event_type.clone(), event.event_id.clone());
+        match (new.get(&key), known.get(&key)) {
+            (Some(sequence), _) => stored.push((*sequence, is_first(at, event))),
+            (None, Some(sequence)) => stored.push((*sequence, false)),
+            (None, None) => {
+                return Err(Error::Conflict(
+                    "an event that was there was forgotten meanwhile".into(),
+                ));
+            }
+        }
+    }
+    Ok(stored)
+}
+
+fn place(cells: &mut Cells<'_>) -> Result<((Name, Name), EventSequence)> {
+    Ok(((cells.next()?, cells.next()?), cells.next()?))
+}
+
+/// Where waiters will be looked for when these events are new, as far as it is known where any stand.
+fn probes_ahead(txn: &Transaction<'_>, events: &[&NewEvent]) -> BTreeSet<Probe> {
+    let mut probes = BTreeSet::new();
+    let paths = txn.paths_ahead.iter().flatten();
+    let paths: Vec<&(Name, String)> = paths.collect();
+    if paths.is_empty() {
+        return probes;
+    }
+    for event in events {
+        let payload = Payload::of(&event.payload);
+        for (event_type, path) in &paths {
+            if *event_type == event.event_type
+                && let Some(value) = match path.is_empty() {
+                    true => Some(String::new()),
+                    false => payload.index_value(path),
+                }
+            {
+                probes.insert((event_type.clone(), path.clone(), value));
+            }
+        }
+    }
+    probes
+}
+
+/// The events of a type that were published at or after a moment, newest first, below a place.
+pub(crate) async fn events_since(
+    txn: &mut Transaction<'_>,
+    event_type: &Name,
+    since: Timestamp,
+    before: Option<EventSequence>,
+    limit: usize,
+) -> Result<Vec<Event>> {
+    let params = vec![
+        Param::one(event_type.as_str()),
+        Param::one(since),
+        Param::one(below(before)),
+        Param::one(limit),
+    ];
+    each(&txn.read(EVENTS_SINCE, params).await?, event)
+}
+
+/// Deletes old events; how many.
+pub(crate) async fn forget_events(
+    txn: &mut Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize> {
+    let params = vec![Param::one(before), Param::one(limit)];
+    Ok(txn.read(FORGET_EVENTS, params).await?.len())
+}
+
+/// A page of events.
+pub(crate) async fn list(
+    pool: &Pool,
+    filter: &EventFilter,
+    before: Option<EventSequence>,
+    limit: usize,
+) -> Result<EventPage> {
+    let params = vec![
+        Param::one(below(before)),
+        Param::one(filter.event_type.as_ref().map(Name::as_str)),
+        Param::one(limit.saturating_add(1)),
+    ];
+    let rows: Vec<Row> = ask(pool, EVENTS, params).await?;
+    Ok(page(each(&rows, event)?, limit, |last| last.sequence))
+}
+
+fn below(before: Option<EventSequence>) -> EventSequence {
+    before.unwrap_or(EventSequence(i64::MAX))
+}
+
+fn event(cells: &mut Cells<'_>) -> Result<Event> {
+    Ok(Event {
+        sequence: cells.next()?,
+        event_type: cells.next()?,
+        event_id: cells.next()?,
+        payload: cells.next()?,
+        published_at: cells.next()?,
+    })
+}

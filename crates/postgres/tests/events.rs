@@ -1,0 +1,245 @@
+//! Events and those who wait for them, where several write at once: nobody waits for anybody without need, and nothing
+//! is counted twice or not at all.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::model::{Name, Publish, Timestamp};
+use abide_kernel::{Clock, EventFilter, ManualClock, Op, Store, SweepRequest, WaiterFilter};
+use abide_pgtest::psql;
+use abide_postgres::{Listen, Options, Postgres};
+use common::{
+    claim, commit_all, event, name, one, open, publish, published, register, start, start_all,
+    wait_for_event,
+};
+
+/// Opens a waiter for each of these orders.
+async fn waiters(store: &Postgres, types: &[&str], orders: impl Iterator<Item = usize>) {
+    let worker = register(store, "opens").await;
+    let orders: Vec<usize> = orders.collect();
+    start_all(store, vec![start("m"); orders.len()]).await;
+    let held = claim(store, worker, &["m"], orders.len()).await;
+    let parks = held
+        .into_iter()
+        .zip(orders)
+        .map(|(one, order)| wait_for_event(one, types, &order.to_string()));
+    commit_all(store, parks.collect()).await;
+}
+
+fn totals(url: &str) -> String {
+    psql(
+        url,
+        "select event_type, sum(total), count(*) < 40 from abide.waiter_totals \
+         group by 1 having sum(total) <> 0 order by 1",
+    )
+    .trim()
+    .to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_and_nobody_deadlocks() {
+    // rules 14.1, 14.5 and 14.7
+    let url = abide_pgtest::server().fresh_database();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
+        1_700_000_000_000_000,
+    )));
+    let options = Options {
+        clock: Some(clock.clone()),
+        listen: Listen::Off,
+        pool_size: 16,
+        ..Options::default()
+    };
+    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    waiters(&store, &["a", "b"], 0..300).await;
+    assert_eq!(totals(&url), "a|300|t\nb|300|t");
+    // Half of them are due; events of both types come in both orders, for two thirds of them, while more are opened.
+    psql(
+        &url,
+        "update abide.instances set due_at = due_at - interval '1 minute' where id % 2 = 0",
+    );
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..8_usize {
+        let store = store.clone();
+        tasks.spawn(async move {
+            for order in (0..200).filter(|order| order % 4 == n / 2) {
+                let mut both = vec![
+                    event("a", &order.to_string()),
+                    event("b", &order.to_string()),
+                ];
+                if n % 2 == 1 {
+                    both.reverse();
+                }
+                let answers = store.run(Arc::new([Op::Publish(both)])).await;
+                published(answers.unwrap().remove(0));
+            }
+        });
+    }
+    for _ in 0..2 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            for _ in 0..40 {
+                let fired = store.run(Arc::new([Op::Fire { limit: 7 }])).await;
+                fired.unwrap();
+            }
+        });
+    }
+    let opens = store.clone();
+    tasks.spawn(async move {
+        for n in 0..10 {
+            waiters(&opens, &["b", "c"], 1000 + 5 * n..1005 + 5 * n).await;
+        }
+    });
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    // Whoever is left waits for an order that was not published, and was not due.
+    let all = WaiterFilter::default();
+    let left = store.waiters(&all, None, 10_000).await.unwrap().items;
+    let counted = psql(
+        &url,
+        "select event_type, count(*), true from abide.waiters group by 1 order by 1",
+    );
+    assert_eq!(totals(&url), counted.trim());
+    assert_eq!(
+        left.iter()
+            .filter(|one| one.event_type.as_str() == "c")
+            .count(),
+        50
+    );
+    let stale = psql(
+        &url,
+        "select count(*) from abide.waiters w join abide.instances i on i.id = w.instance_id \
+         where i.status <> 4",
+    );
+    assert_eq!(stale.trim(), "0");
+
+    // None is left, of anything, when all are told.
+    let orders: std::collections::BTreeSet<(Name, String)> = left
+        .iter()
+        .map(|one| (one.event_type.clone(), one.conditions[0].right.to_string()))
+        .collect();
+    let rest = orders.iter().map(|(of, order)| event(of.as_str(), order));
+    publish(&store, rest.collect()).await;
+    assert_eq!(totals(&url), "");
+    assert_eq!(psql(&url, "select count(*) from abide.waiters").trim(), "0");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_several_publish_at_once_is_one() {
+    // rule 14.1
+    let url = abide_pgtest::server().fresh_database();
+    let store = Arc::new(open(&url).await);
+    waiters(&store, &["a"], 0..20).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..6_usize {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let mut all: Vec<Publish> = (0..20)
+                .map(|order: usize| Publish {
+                    event_id: Some(name(&format!("e{order}"))),
+                    ..event("a", &order.to_string())
+                })
+                .collect();
+            if n % 2 == 1 {
+                all.reverse();
+            }
+            publish(&store, all).await
+        });
+    }
+    let (mut new, mut matched) = (0, 0);
+    let mut places = std::collections::BTreeSet::new();
+    while let Some(told) = tasks.join_next().await {
+        for one in told.unwrap() {
+            new += usize::from(!one.duplicate);
+            matched += one.matched;
+            places.insert((one.event_id, one.sequence));
+        }
+    }
+    assert_eq!((new, matched, places.len()), (20, 20, 20));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_keep_their_order_are_listed_and_forgotten() {
+    // rules 14.1 and 16.2
+    let url = abide_pgtest::server().fresh_database();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
+        1_700_000_000_000_000,
+    )));
+    let options = Options {
+        clock: Some(clock.clone()),
+        ..Options::default()
+    };
+    let store = Postgres::connect(&url, options).await.unwrap();
+    let named = |of_type: &str, id: &str| Publish {
+        event_id: Some(name(id)),
+        ..event(of_type, "1")
+    };
+    let all = vec![
+        named("z", "3"),
+        named("a", "2"),
+        named("z", "1"),
+        named("z", "3"),
+    ];
+    let told = publish(&store, all.clone()).await;
+    assert!(told[0].sequence < told[1].sequence && told[1].sequence < told[2].sequence);
+    assert_eq!(
+        (told[3].sequence, told[3].duplicate),
+        (told[0].sequence, true)
+    );
+    let again = publish(&store, all).await;
+    assert!(again.iter().all(|one| one.duplicate));
+    assert_eq!(again[2].sequence, told[2].sequence);
+    let of_type = EventFilter {
+        event_type: Some(name("z")),
+    };
+    let page = store.events(&of_type, None, 1).await.unwrap();
+    assert_eq!(
+        (page.items[0].event_id.as_str(), page.next),
+        ("1", Some(told[2].sequence))
+    );
+    let page = store.events(&of_type, page.next, 1).await.unwrap();
+    assert_eq!((page.items[0].event_id.as_str(), page.next), ("3", None));
+    let everything = EventFilter::default();
+    assert_eq!(
+        store
+            .events(&everything, None, 9)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        3
+    );
+    clock.advance(Duration::from_secs(1));
+    let sweep = |limit| {
+        Op::Sweep(SweepRequest {
+            before: clock.now(),
+            after: None,
+            limit,
+        })
+    };
+    one(&store, sweep(2)).await;
+    assert_eq!(
+        store
+            .events(&everything, None, 9)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+    one(&store, sweep(2)).await;
+    assert_eq!(store.events(&everything, None, 9).await.unwrap().items, []);
+    store.close().await;
+}

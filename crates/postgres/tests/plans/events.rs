@@ -1,0 +1,101 @@
+//! Asks a store for everything it can do with events, a batch at a time.
+
+use std::collections::BTreeMap;
+
+use abide_kernel::model::{Claimed, Commit, Outcome, Publish, WorkerId};
+use abide_kernel::{EventFilter, Store, WaiterFilter};
+use abide_postgres::{Postgres, statements};
+
+use crate::common::{
+    claim, commit_all, done, event, name, publish, register, start, start_all, wait_for_event,
+};
+use crate::log::{Plan, PlanLog};
+
+/// Waits for an order, and looks back for it.
+fn looks_back(claimed: Claimed, order: &str) -> Commit {
+    let mut commit = wait_for_event(claimed, &["paid"], order);
+    if let Outcome::Wait(wait) = &mut commit.outcome {
+        wait.events[0].lookback_ms = Some(60_000);
+        wait.timeout_ms = Some(3_600_000);
+    }
+    commit
+}
+
+/// Opens waiters, publishes what they wait for, twice, and looks at both.
+pub async fn events(store: &Postgres, worker: WorkerId, batch: usize) {
+    let now = store.clock().now().as_micros();
+    let orders: Vec<String> = (0..batch).map(|n| format!("\"{now}-{n}\"")).collect();
+    start_all(store, vec![start("eventful"); batch]).await;
+    let held = claim(store, worker, &["eventful"], batch).await;
+    let parks = held
+        .into_iter()
+        .zip(&orders)
+        .map(|(one, order)| looks_back(one, order));
+    commit_all(store, parks.collect()).await;
+
+    let all = orders.iter().map(|order| Publish {
+        event_id: Some(name(order.trim_matches('"'))),
+        ..event("paid", order)
+    });
+    let all: Vec<Publish> = all.collect();
+    let told = publish(store, all.clone()).await;
+    assert!(told.iter().all(|one| one.matched == 1 && !one.duplicate));
+    let told = publish(store, all).await;
+    assert!(told.iter().all(|one| one.matched == 0 && one.duplicate));
+
+    // One that looks back finds at once what there is.
+    let held = claim(store, worker, &["eventful"], batch).await;
+    assert_eq!(held.len(), batch);
+    let mut held = held.into_iter();
+    let last = held.next().unwrap();
+    commit_all(store, held.map(done).collect()).await;
+    commit_all(store, vec![looks_back(last, &orders[0])]).await;
+    let mut found = claim(store, worker, &["eventful"], batch).await;
+    assert_eq!(found.len(), 1);
+    // And what it was handed before, which a step that waits again has not taken.
+    assert_eq!(found[0].awaited.len(), 2);
+    commit_all(store, vec![done(found.remove(0))]).await;
+
+    let of_type = EventFilter {
+        event_type: Some(name("paid")),
+    };
+    let page = store.events(&of_type, None, batch).await.unwrap();
+    assert_eq!(page.items.len(), batch);
+    let all = WaiterFilter::default();
+    let page = store.waiters(&all, None, batch).await.unwrap();
+    let next = store.waiters(&all, page.next, batch).await.unwrap();
+    assert_eq!(next.items.len(), batch);
+}
+
+/// How many pages each statement touches, at most, when a waiter is opened, an event is published that it alone waits
+/// for, and it goes on.
+pub async fn pages(log: &PlanLog, store: &Postgres) -> BTreeMap<&'static str, u64> {
+    let worker = register(store, "w").await;
+    // What is used for the first time reads more than it needs afterwards.
+    events(store, worker, 1).await;
+    log.skip();
+    events(store, worker, 1).await;
+    let plans = log.read();
+    let names = [
+        "store_events",
+        "known_events",
+        "events_since",
+        "waiter_paths",
+        "waiters",
+        "open_waiters",
+        "close_waiters",
+        "waiter_totals",
+        "list_waiters",
+        "events",
+    ];
+    let most = names.map(|name| {
+        let sql = statements::ALL.iter().find(|(known, _)| *known == name);
+        let plans = plans.iter().filter(|plan| plan.sql == sql.unwrap().1);
+        let most = plans.map(Plan::pages).max();
+        (
+            name,
+            most.unwrap_or_else(|| panic!("{name} was not executed")),
+        )
+    });
+    most.into()
+}

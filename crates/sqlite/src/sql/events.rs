@@ -1,0 +1,160 @@
+//! Events that were published: stored, looked back at, listed and forgotten.
+
+use abide_core::model::{Event, EventSequence, Name, Timestamp};
+use abide_kernel::{EventFilter, NewEvent};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+use super::{Lazy, limited};
+use crate::cells;
+
+/// Enters all indexes of the table; `abide_events_known` says when there is one already.
+pub(crate) const STORE: &str = "
+    insert into abide_events (published_at, event_type, event_id, payload) values (?1, ?2, ?3, ?4)
+    on conflict (event_type, event_id) do nothing returning sequence";
+
+/// By `abide_events_known`, which has at most one entry for each.
+pub(crate) const KNOWN: &str =
+    "select sequence from abide_events where event_type = ?1 and event_id = ?2";
+
+/// Stores events, in order; each with its place, and whether it is new.
+pub(crate) fn store(
+    conn: &Connection,
+    events: &[NewEvent],
+    now: Timestamp,
+) -> Result<Vec<(EventSequence, bool)>> {
+    let mut store = conn.prepare_cached(STORE)?;
+    let mut known = Lazy::new(conn, KNOWN);
+    let mut stored = Vec::with_capacity(events.len());
+    for event in events {
+        let (event_type, event_id) = (event.event_type.as_str(), event.event_id.as_str());
+        let values = params![
+            now.as_micros(),
+            event_type,
+            event_id,
+            event.payload.as_str()
+        ];
+        let new = store.query_row(values, sequence).optional()?;
+        stored.push(match new {
+            Some(sequence) => (sequence, true),
+            None => {
+                let of = params![event_type, event_id];
+                (known.get()?.query_row(of, sequence)?, false)
+            }
+        });
+    }
+    Ok(stored)
+}
+
+fn sequence(row: &Row<'_>) -> Result<EventSequence> {
+    Ok(EventSequence(row.get(0)?))
+}
+
+/// All columns of an event, in the order in which [`read`] takes them.
+macro_rules! select {
+    ($where:literal) => {
+        concat!(
+            "select sequence, event_type, event_id, payload, published_at from abide_events",
+            $where
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> Result<Event> {
+    Ok(Event {
+        sequence: sequence(row)?,
+        event_type: cells::name(row, 1)?,
+        event_id: cells::name(row, 2)?,
+        payload: cells::json(row, 3)?,
+        published_at: cells::time(row, 4)?,
+    })
+}
+
+/// By `abide_events_late`, all from that moment on, which it sorts. An event that has a higher place may have been
+/// published earlier, where clocks do not agree, so that the order of places alone does not tell where to stop.
+pub(crate) const LATE: &str = "
+    select sequence from abide_events indexed by abide_events_late
+    where event_type = ?1 and published_at >= ?2 and sequence < ?3 order by sequence desc limit ?4";
+
+/// By primary key.
+pub(crate) const BY_SEQUENCE: &str = select!(" where sequence = ?1");
+
+/// The events of a type that were published at or after a moment, newest first, below a place.
+pub(crate) fn since(
+    conn: &Connection,
+    event_type: &Name,
+    since: Timestamp,
+    before: Option<EventSequence>,
+    limit: usize,
+) -> Result<Vec<Event>> {
+    let mut late = conn.prepare_cached(LATE)?;
+    let values = params![
+        event_type.as_str(),
+        since.as_micros(),
+        below(before),
+        limited(limit)
+    ];
+    let mut whole = conn.prepare_cached(BY_SEQUENCE)?;
+    let mut found = Vec::new();
+    for sequence in late.query_map(values, sequence)? {
+        found.push(whole.query_row([sequence?.0], read)?);
+    }
+    Ok(found)
+}
+
+fn below(before: Option<EventSequence>) -> i64 {
+    before.map_or(i64::MAX, |before| before.0)
+}
+
+/// By `abide_events_published`, from its beginning.
+pub(crate) const OLD: &str = "
+    select sequence from abide_events where published_at < ?1 order by published_at, sequence limit ?2";
+
+/// By primary key.
+pub(crate) const DELETE: &str = "delete from abide_events where sequence = ?1";
+
+/// Deletes events that were published before a moment; how many there were.
+pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
+    let old: Vec<i64> = {
+        let mut statement = conn.prepare_cached(OLD)?;
+        let values = params![before.as_micros(), limited(limit)];
+        let rows = statement.query_map(values, |row| row.get(0))?;
+        rows.collect::<Result<_>>()?
+    };
+    if !old.is_empty() {
+        let mut statement = conn.prepare_cached(DELETE)?;
+        for sequence in &old {
+            statement.execute([sequence])?;
+        }
+    }
+    Ok(old.len())
+}
+
+/// By primary key, from its end.
+pub(crate) const NEWEST: &str = select!(" where sequence < ?1 order by sequence desc limit ?2");
+
+/// By `abide_events_of_type`, from the type's end.
+pub(crate) const NEWEST_OF_TYPE: &str = select!(
+    " indexed by abide_events_of_type where event_type = ?3 and sequence < ?1
+    order by sequence desc limit ?2"
+);
+
+/// Events that meet every condition given, newest first, below `before`.
+pub(crate) fn list(
+    conn: &Connection,
+    filter: &EventFilter,
+    before: Option<EventSequence>,
+    limit: usize,
+) -> Result<Vec<Event>> {
+    let (below, limit) = (below(before), limited(limit));
+    match &filter.event_type {
+        Some(event_type) => {
+            let mut statement = conn.prepare_cached(NEWEST_OF_TYPE)?;
+            let values = params![below, limit, event_type.as_str()];
+            statement.query_map(values, read)?.collect()
+        }
+        None => {
+            let mut statement = conn.prepare_cached(NEWEST)?;
+            statement.query_map(params![below, limit], read)?.collect()
+        }
+    }
+}

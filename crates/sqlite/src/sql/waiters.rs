@@ -1,0 +1,200 @@
+//! Who waits for events: found by what the events say, opened, closed, counted and listed.
+
+use std::collections::BTreeMap;
+
+use abide_core::model::{InstanceId, Key, Name, Timestamp, Waiter};
+use abide_kernel::WaiterFilter;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
+
+use super::{Conditions, distinct, one};
+use crate::cells;
+
+/// By `abide_waiters_found`, its first entry of a type.
+pub(crate) const FIRST_PATH: &str =
+    "select path from abide_waiters where event_type = ?1 order by path limit 1";
+
+/// By `abide_waiters_found`, its first entry of a type behind those of a path.
+pub(crate) const NEXT_PATH: &str =
+    "select path from abide_waiters where event_type = ?1 and path > ?2 order by path limit 1";
+
+/// Under which paths waiters of these types stand: a look for each path, however many stand under it.
+pub(crate) fn paths(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, String)>> {
+    let mut first = conn.prepare_cached(FIRST_PATH)?;
+    let mut next = conn.prepare_cached(NEXT_PATH)?;
+    let mut paths = Vec::new();
+    for event_type in distinct(types) {
+        let of = event_type.as_str();
+        let mut path: Option<String> = first.query_row([of], |row| row.get(0)).optional()?;
+        while let Some(found) = path {
+            path = next
+                .query_row([of, found.as_str()], |row| row.get(0))
+                .optional()?;
+            paths.push((event_type.clone(), found));
+        }
+    }
+    Ok(paths)
+}
+
+/// All columns of a waiter, in the order in which [`read`] takes them.
+macro_rules! select {
+    ($where:literal) => {
+        concat!(
+            "select instance_id, place, value, path, event_type, since, deadline, wait_id, partition_key, conditions
+             from abide_waiters as one",
+            $where
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> Result<Waiter> {
+    Ok(Waiter {
+        instance: cells::id(row, 0)?,
+        place: row.get(1)?,
+        value: row.get(2)?,
+        path: row.get(3)?,
+        event_type: cells::name(row, 4)?,
+        since: cells::time(row, 5)?,
+        deadline: cells::maybe_time(row, 6)?,
+        wait_id: cells::wait(row, 7)?,
+        partition: cells::maybe_key(row, 8)?,
+        conditions: cells::list(row, 9)?,
+    })
+}
+
+/// By `abide_waiters_found`; each of them by primary key.
+pub(crate) const AT: &str = select!(" where event_type = ?1 and path = ?2 and value = ?3");
+
+/// The waiters at these places of the index: type, path and value.
+pub(crate) fn at(conn: &Connection, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
+    let mut statement = conn.prepare_cached(AT)?;
+    let mut found = Vec::new();
+    for (event_type, path, value) in distinct(probes) {
+        for waiter in statement.query_map([event_type.as_str(), path, value], read)? {
+            found.push(waiter?);
+        }
+    }
+    Ok(found)
+}
+
+/// Enters `abide_waiters_found`.
+pub(crate) const OPEN: &str = "
+    insert into abide_waiters (
+        instance_id, place, value, path, event_type, since, deadline, wait_id, partition_key, conditions)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+/// Inserts waiters, and counts them.
+pub(crate) fn open(conn: &Connection, waiters: &[Waiter]) -> Result<()> {
+    let mut statement = conn.prepare_cached(OPEN)?;
+    let mut counts: BTreeMap<Name, i64> = BTreeMap::new();
+    for waiter in waiters {
+        one(statement.execute(params![
+            waiter.instance.0,
+            waiter.place,
+            waiter.value,
+            waiter.path,
+            waiter.event_type.as_str(),
+            waiter.since.as_micros(),
+            waiter.deadline.map(Timestamp::as_micros),
+            waiter.wait_id.as_str(),
+            waiter.partition.as_ref().map(Key::as_str),
+            cells::written(&waiter.conditions)?,
+        ])?)?;
+        *counts.entry(waiter.event_type.clone()).or_default() += 1;
+    }
+    count(conn, counts)
+}
+
+/// By primary key.
+pub(crate) const CLOSE: &str =
+    "delete from abide_waiters where instance_id = ?1 returning event_type";
+
+/// Deletes the waiters of these instances, and counts them off.
+pub(crate) fn close(conn: &Connection, instances: &[InstanceId]) -> Result<()> {
+    let mut statement = conn.prepare_cached(CLOSE)?;
+    let mut counts: BTreeMap<Name, i64> = BTreeMap::new();
+    for id in instances {
+        for event_type in statement.query_map([id.0], |row| cells::name(row, 0))? {
+            *counts.entry(event_type?).or_default() -= 1;
+        }
+    }
+    count(conn, counts)
+}
+
+/// By primary key.
+pub(crate) const COUNT: &str = "
+    insert into abide_waiter_totals (event_type, total) values (?1, ?2)
+    on conflict (event_type) do update set total = total + excluded.total returning total";
+
+/// By primary key.
+pub(crate) const DELETE_TOTAL: &str = "delete from abide_waiter_totals where event_type = ?1";
+
+fn count(conn: &Connection, counts: BTreeMap<Name, i64>) -> Result<()> {
+    let mut statement = conn.prepare_cached(COUNT)?;
+    for (event_type, by) in counts {
+        let values = params![event_type.as_str(), by];
+        let total: i64 = statement.query_row(values, |row| row.get(0))?;
+        if total == 0 {
+            let mut delete = conn.prepare_cached(DELETE_TOTAL)?;
+            one(delete.execute([event_type.as_str()])?)?;
+        }
+    }
+    Ok(())
+}
+
+/// By primary key.
+pub(crate) const TOTAL: &str = "select total from abide_waiter_totals where event_type = ?1";
+
+/// How many waiters of these types there are; those of which there are none are left out.
+pub(crate) fn totals(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, usize)>> {
+    let mut statement = conn.prepare_cached(TOTAL)?;
+    let mut totals = Vec::with_capacity(types.len());
+    for event_type in types {
+        let total: Option<i64> = statement
+            .query_row([event_type.as_str()], |row| row.get(0))
+            .optional()?;
+        let total = total.and_then(|total| usize::try_from(total).ok());
+        totals.extend(total.map(|total| (event_type.clone(), total)));
+    }
+    Ok(totals)
+}
+
+/// Waits that meet every condition given, by instance and place, above `after`; each is told once.
+pub(crate) fn list(
+    conn: &Connection,
+    filter: &WaiterFilter,
+    after: Option<(InstanceId, u32)>,
+    limit: usize,
+) -> Result<Vec<Waiter>> {
+    let (sql, values) = listing(filter, after, limit);
+    let mut statement = conn.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), read)?;
+    rows.collect()
+}
+
+/// Of those at which one wait stands, the first place of the index; by primary key.
+const FIRST_VALUE: &str = "
+    value = (select min(value) from abide_waiters as other
+             where other.instance_id = one.instance_id and other.place = one.place)";
+
+/// The statement of a list, and its values. The table is read from there on until the page is full.
+pub(crate) fn listing(
+    filter: &WaiterFilter,
+    after: Option<(InstanceId, u32)>,
+    limit: usize,
+) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    conditions.state(FIRST_VALUE);
+    if let Some((instance, place)) = after {
+        let (instance, place) = (conditions.value(instance.0), conditions.value(place));
+        conditions.state(format!("(instance_id, place) > ({instance}, {place})"));
+    }
+    if let Some(instance) = filter.instance {
+        conditions.add("instance_id = ?", instance.0);
+    }
+    if let Some(event_type) = &filter.event_type {
+        // Written so that no index of types is taken, which has them in another order.
+        conditions.add("+event_type = ?", event_type.as_str().to_owned());
+    }
+    conditions.in_order(select!(""), "instance_id, place", limit)
+}
