@@ -98,6 +98,7 @@ fn commit(claim: Claim, outcome: Outcome) -> Op {
 fn wait_for_go() -> Outcome {
     Outcome::Wait(Wait {
         signals: vec![name("go")],
+        events: Vec::new(),
         timeout_ms: None,
         next: name("two"),
         state: abide::Json::null(),
