@@ -159,7 +159,8 @@ fn order_approval_is_approved_from_another_process() {
             .success()
             .then(|| String::from_utf8(output.stdout).unwrap())
     });
-    assert_eq!(approved.unwrap(), "signal_received, command 1\n");
+    // The number is not the first when somebody asked too early.
+    assert!(approved.unwrap().starts_with("signal_received, command "));
     let output = waits.wait_with_output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(

@@ -252,7 +252,7 @@ impl EngineBuilder {
         };
         shared.store.run(Arc::from([declare])).await?;
         lease::register(&shared, shared.settings.name.clone()).await?;
-        release_blocked(&shared).await?;
+        release_blocked(&shared).await;
         let (commands, inbox) = mpsc::unbounded_channel();
         let tasks = vec![
             tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
@@ -268,8 +268,24 @@ impl EngineBuilder {
     }
 }
 
-/// Lets workflows be tried again for which this worker may have the code that fits (rule 12.4).
-async fn release_blocked(shared: &Shared) -> Result<(), Error> {
+/// Lets workflows be tried again for which this worker may have the code that fits (rule 12.4). An engine starts without
+/// it, too, when the database would not have it now: it is then asked again.
+async fn release_blocked(shared: &Arc<Shared>) {
+    let Err(error) = release_once(shared).await else {
+        return;
+    };
+    tracing::warn!(%error, "workflows that are blocked are let go on later");
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        while shared.pause(shared.settings.poll).await.is_continue() {
+            if release_once(&shared).await.is_ok() {
+                return;
+            }
+        }
+    });
+}
+
+async fn release_once(shared: &Shared) -> Result<(), Error> {
     const AT_ONCE: usize = 500;
     let mut after = InstanceId(0);
     loop {
