@@ -100,9 +100,17 @@ async fn many_commits_are_told_in_few_words() {
     join_all((0..400).map(|n| start_all(&store, vec![in_queue(n)]).into_future())).await;
     // A closed store has had its last word.
     store.close().await;
+    let mut words: Vec<String> = Vec::new();
+    let heard = |words: &[String], queue: usize| {
+        let named = format!("\"q{queue}\"");
+        words.iter().any(|word| word.contains(&named))
+    };
+    // What was said may be on its way for as long as the server is busy.
+    while !(0..10).all(|queue| heard(&words, queue)) {
+        let word = tokio::time::timeout(Duration::from_secs(10), notices.recv()).await;
+        words.push(word.expect("word of every queue").unwrap());
+    }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    client.batch_execute("").await.unwrap();
-    let mut words = Vec::new();
     while let Ok(word) = notices.try_recv() {
         words.push(word);
     }
@@ -111,13 +119,6 @@ async fn many_commits_are_told_in_few_words() {
         "{} words for 400 commits",
         words.len()
     );
-    for queue in 0..10 {
-        let named = format!("\"q{queue}\"");
-        assert!(
-            words.iter().any(|word| word.contains(&named)),
-            "nobody heard of {named}"
-        );
-    }
 }
 
 #[tokio::test]
