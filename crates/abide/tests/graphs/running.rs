@@ -37,7 +37,8 @@ on_every_store! {
             !lab.event_waits(&Default::default(), None, 9).await.unwrap().items.is_empty()
         }).await;
         let payment = json!({"order_id": "ord_1", "amount": 99});
-        assert_eq!(lab.publish("payment.received", &payment).await.unwrap().matched, 1);
+        // Whether it finds the wait open, or the run awake because a task has ended, it is not lost (rule 14.6).
+        lab.publish("payment.received", &payment).await.unwrap();
         let result: Value = lab.came_to(&run).await;
         assert_eq!(result, json!({"fulfill": {"payment": payment, "stock": ["ord_1", 3]}}));
         let row = lab.now(run.id()).await;

@@ -41,7 +41,8 @@ pub struct Published {
     pub sequence: EventSequence,
     /// What it is known by.
     pub event_id: Name,
-    /// How many waiters it matched.
+    /// How many waiters stood there that it matched. A workflow that is awake just then, and waits on, takes it when it
+    /// parks again, and is not counted.
     pub matched: u32,
     /// Whether it had been published before, and nothing came of it now.
     pub duplicate: bool,
