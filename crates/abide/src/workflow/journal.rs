@@ -109,8 +109,8 @@ pub(super) struct Open {
     pub deadline: Option<Timestamp>,
     pub waits_for: WaitsFor,
     pub brought: Option<Brought>,
-    /// When it was begun, when the history has told.
-    pub begun_at: Option<Timestamp>,
+    /// When it was begun.
+    pub begun_at: Timestamp,
     waker: Option<Waker>,
 }
 
@@ -237,7 +237,12 @@ impl Journal {
             deadline: opened.deadline,
             waits_for,
             brought: None,
-            begun_at: pages.recorded.opened_at.get(&number).copied(),
+            begun_at: pages
+                .recorded
+                .opened_at
+                .get(&number)
+                .copied()
+                .unwrap_or_else(|| self.now()),
             waker: None,
         };
         pages.open.insert(number, open);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 use abide_core::model::{
     Blocked, Brood, Child, Command, Ending, Json, OperationKind, Park, Then, Timestamp, Unended,
@@ -303,13 +304,17 @@ impl<'t> Turn<'t> {
     }
 }
 
-/// The operations that wait for events, and since when nobody stands for them: since the run was woken, or, when they were
-/// begun under the same claim, since then.
+/// How long before a run was woken an event may say that it was published, and yet have been committed after: a transaction
+/// takes its time when it begins.
+const LATE: Duration = Duration::from_secs(60);
+
+/// The operations that wait for events, and since when nobody may have stood for them: since the run was woken, or since
+/// they were begun. What was published before that, and matches, would have ended them.
 pub(super) fn unattended(live: &Live, woken: Timestamp) -> Vec<(u32, Timestamp)> {
     let pages = live.journal.pages();
     let open = pages.open.iter();
     let events = open.filter(|(_, open)| matches!(open.waits_for, WaitsFor::Event(_)));
-    let since = |open: &Open| open.begun_at.map_or(woken, |begun| begun.max(woken));
+    let since = |open: &Open| open.begun_at.max(woken - LATE);
     events
         .map(|(number, open)| (*number, since(open)))
         .collect()
