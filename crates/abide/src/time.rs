@@ -30,3 +30,8 @@ pub const fn hours(n: u64) -> Duration {
 pub const fn days(n: u64) -> Duration {
     Duration::from_secs(n.saturating_mul(86_400))
 }
+
+/// A duration in whole milliseconds, never less than it was.
+pub(crate) fn as_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

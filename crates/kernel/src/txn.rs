@@ -356,6 +356,16 @@ pub struct NewEvent {
     pub payload: Json,
 }
 
+impl From<Event> for NewEvent {
+    fn from(event: Event) -> Self {
+        Self {
+            event_type: event.event_type,
+            event_id: event.event_id,
+            payload: event.payload,
+        }
+    }
+}
+
 /// Who stands where in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {

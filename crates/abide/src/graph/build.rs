@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{BadGraph, Graph};
 use crate::message::{Event, REFERENCE, Test};
+use crate::time::as_ms;
 
 /// Puts a graph together, step by step; what follows a step is about that step. Made by [`Graph::builder`].
 #[must_use = "finish it with `.build()`"]
@@ -253,9 +254,4 @@ const NO_REFERENCE: &str = "a reference is compared with alone, and only in what
 /// Whether there is a reference in a value.
 fn is_referring(value: &Json) -> bool {
     value.as_str().contains(&format!("\"{REFERENCE}\""))
-}
-
-/// A duration in whole milliseconds, never less than it was.
-fn as_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use abide_core::model::{
     StepStatus, SubGraph, Target,
 };
 use abide_core::rules::graph::{
-    Outputs, input_of, is_skipped, last_steps, machine_of, resolve, task_machine,
+    Outputs, input_of, is_skipped, last_steps, machine_of, next_step, resolve, task_machine,
 };
 use abide_kernel::{Op, Store};
 use futures_util::future::BoxFuture;
@@ -104,7 +104,7 @@ impl Run {
     async fn advance(mut self) -> Result<Json, BoxError> {
         let mut running: Vec<(String, Running)> = Vec::new();
         loop {
-            while let Some(step) = self.next_step() {
+            while let Some(step) = self.next() {
                 if is_skipped(&step, &self.outputs) {
                     self.outputs.insert(step.name.clone(), Json::null());
                     self.note(&step.name, StepStatus::Skipped, None, None);
@@ -146,19 +146,9 @@ impl Run {
         Ok(Json::of(&result)?)
     }
 
-    /// The first step that has not begun and whose turn it is.
-    fn next_step(&self) -> Option<StepSpec> {
+    fn next(&self) -> Option<StepSpec> {
         let status = |name: &str| self.shown.steps.get(name).map(|step| step.status);
-        let over =
-            |name: &String| matches!(status(name), Some(StepStatus::Done | StepStatus::Skipped));
-        let mut steps = self.shown.graph.steps.iter();
-        let next = steps.find(|step| {
-            !matches!(
-                status(&step.name),
-                Some(StepStatus::Running | StepStatus::Done | StepStatus::Skipped)
-            ) && step.after.iter().all(over)
-        });
-        next.cloned()
+        next_step(&self.shown.graph, status).cloned()
     }
 
     fn note(

@@ -1,6 +1,5 @@
 //! What can be started: a machine, a job or a workflow.
 
-use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -8,7 +7,7 @@ use abide_core::model::{Contract, ContractId, Declared, Json, Kind, Name, NotJso
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Machine, Step};
+use super::{Machine, Messages, Step};
 
 /// What can be started: a [`Machine`], a [`Job`](super::Job) or a [`Flow`](crate::Flow).
 pub trait Definition {
@@ -40,9 +39,28 @@ pub struct Agreement {
     pub contract: Contract,
 }
 
-/// What each machine's code says of its messages: made of its types once, not at every start.
-static AGREEMENTS: LazyLock<Mutex<HashMap<TypeId, Option<Arc<Agreement>>>>> =
+/// What each function says of its messages: made of types once, not at every start. Functions that say the same may be
+/// one, which is as well.
+static AGREEMENTS: LazyLock<Mutex<HashMap<usize, Option<Arc<Agreement>>>>> =
     LazyLock::new(Mutex::default);
+
+/// The contract that messages make, and its id; none when anything is taken.
+pub(crate) fn agreed(messages: fn() -> Messages) -> Result<Option<Arc<Agreement>>, Refusal> {
+    let of = messages as usize;
+    let known = || AGREEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(agreement) = known().get(&of) {
+        return Ok(agreement.clone());
+    }
+    // Outside the lock: this is the user's code.
+    let agreement = messages().contract()?.map(|contract| {
+        Arc::new(Agreement {
+            id: contract.id(),
+            contract,
+        })
+    });
+    known().insert(of, agreement.clone());
+    Ok(agreement)
+}
 
 impl<M: Machine> Definition for M {
     type Input = M::State;
@@ -62,19 +80,6 @@ impl<M: Machine> Definition for M {
     }
 
     fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
-        let of = TypeId::of::<M>();
-        let known = || AGREEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(agreement) = known().get(&of) {
-            return Ok(agreement.clone());
-        }
-        // Outside the lock: this is the user's code.
-        let agreement = M::messages().contract()?.map(|contract| {
-            Arc::new(Agreement {
-                id: contract.id(),
-                contract,
-            })
-        });
-        known().insert(of, agreement.clone());
-        Ok(agreement)
+        agreed(M::messages)
     }
 }

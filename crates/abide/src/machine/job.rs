@@ -14,10 +14,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::guard::{caught, guarded};
-use super::runner::{as_ms, fail_updates};
+use super::runner::fail_updates;
 use super::{Definition, Fault, FaultKind};
 use crate::BoxError;
 use crate::engine::{Ran, Runner, Settings, Task};
+use crate::time::as_ms;
 
 /// A job: a name, what it takes, and what it comes to. The code is given to the engine.
 ///

@@ -12,6 +12,7 @@ mod step;
 mod waiting;
 
 pub use context::{Context, Sleep, Spawn};
+pub(crate) use definition::agreed;
 pub use definition::{Agreement, Definition};
 pub use fault::{Fault, FaultKind};
 pub(crate) use guard::guarded;

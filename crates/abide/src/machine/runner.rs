@@ -1,7 +1,6 @@
 //! Runs a machine's steps for the engine.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use abide_core::model::{self, Contract, Declared, Json, Name, Refusal};
 use abide_kernel::{Clock, OwnTransaction, Store};
@@ -11,6 +10,7 @@ use super::guard::{caught, guarded};
 use super::outcome::Kind;
 use super::{Call, Context, Definition, Fault, FaultKind, Machine, Move, Reply, Step};
 use crate::engine::{Ran, Runner, Settings, Task};
+use crate::time::as_ms;
 
 /// The transaction that an outcome is to be committed in, if it asks for one.
 type Within = Option<Box<dyn OwnTransaction>>;
@@ -281,11 +281,6 @@ pub(super) fn fail_updates(task: &Task, why: &str) -> model::Outcome {
         state: None,
         then: None,
     }
-}
-
-/// A duration in whole milliseconds, never less than it was.
-pub(super) fn as_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn unknown_step<M: Machine>(task: &Task) -> Fault {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use abide_core::model::{Condition, EventWait, Json, Name, Operator, Path, Refusal};
 use serde::Serialize;
 
+use crate::time::as_ms;
+
 /// How a reference to what a graph knows travels through a test.
 pub(crate) const REFERENCE: &str = "abide reference";
 
@@ -116,10 +118,6 @@ impl Event {
             }),
         }
     }
-}
-
-fn as_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn test(op: Operator, right: &(impl Serialize + ?Sized)) -> Test {

@@ -1,9 +1,8 @@
 //! What a workflow is called, what it takes, and what it comes to.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 
 use abide_core::model::{Declared, Json, Kind, Name, Refusal};
 use futures_util::future::BoxFuture;
@@ -12,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::Workflow;
 use crate::BoxError;
-use crate::machine::{Agreement, Definition, Fault, FaultKind, Messages};
+use crate::machine::{Agreement, Definition, Fault, FaultKind, Messages, agreed};
 
 /// A workflow: a name, what it takes, and what it comes to. The code is given to the engine.
 ///
@@ -96,10 +95,6 @@ impl<I, O> Copy for Flow<I, O> {}
 /// The one step of a workflow.
 const STEP: &str = "run";
 
-/// What each function says of a workflow's messages: made once, not at every start.
-type Agreements = HashMap<usize, Option<Arc<Agreement>>>;
-static AGREEMENTS: LazyLock<Mutex<Agreements>> = LazyLock::new(Mutex::default);
-
 impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
     type Input = I;
     type Output = O;
@@ -117,23 +112,7 @@ impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
     }
 
     fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
-        let Some(messages) = self.messages else {
-            return Ok(None);
-        };
-        let of = messages as usize;
-        let known = || AGREEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(agreement) = known().get(&of) {
-            return Ok(agreement.clone());
-        }
-        // Outside the lock: this is the user's code.
-        let agreement = messages().contract()?.map(|contract| {
-            Arc::new(Agreement {
-                id: contract.id(),
-                contract,
-            })
-        });
-        known().insert(of, agreement.clone());
-        Ok(agreement)
+        self.messages.map_or(Ok(None), agreed)
     }
 }
 

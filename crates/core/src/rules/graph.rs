@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
     Condition, EventSpec, EventWait, GraphProblem, GraphSpec, Json, MatchSpec, Name, Parsed, Path,
-    Refusal, Right, StepSpec, SubGraph,
+    Refusal, Right, StepSpec, StepStatus, SubGraph,
 };
 
 use super::event::{self, Payload};
@@ -341,6 +341,18 @@ pub fn machine_of(graph: &str) -> String {
 /// The machine that a task is.
 pub fn task_machine(task: &str) -> String {
     format!("task/{task}")
+}
+
+/// The first step that has not begun and whose turn it is: all that it comes after are done or skipped (rule 15.3).
+pub fn next_step(
+    graph: &GraphSpec,
+    status: impl Fn(&str) -> Option<StepStatus>,
+) -> Option<&StepSpec> {
+    let over = |name: &String| matches!(status(name), Some(StepStatus::Done | StepStatus::Skipped));
+    graph.steps.iter().find(|step| {
+        let has_begun = status(&step.name).is_some_and(|status| status != StepStatus::Pending);
+        !has_begun && step.after.iter().all(over)
+    })
 }
 
 /// What steps have come to, by name; a skipped one has null.

@@ -312,41 +312,22 @@ async fn look_on<T: Txn>(
     turn: &mut Turn<'_, T>,
     opening: &Opening<'_>,
 ) -> Result<Option<(NewEvent, WaitId)>> {
-    let mut first: Option<(EventSequence, NewEvent, WaitId)> = None;
+    let mut first: Option<(Event, WaitId)> = None;
     for (place, wait_id, wait) in &opening.waits {
-        let unattended = opening.unattended.iter();
-        let Some((_, since)) = unattended.copied().find(|(of, _)| of == place) else {
+        let mut unattended = opening.unattended.iter();
+        let Some((_, since)) = unattended.find(|(of, _)| of == place) else {
             continue;
         };
-        let mut before = None;
-        loop {
-            let page = turn
-                .txn
-                .events_since(&wait.event_type, since, before, PAGE)
-                .await?;
-            let full = page.len() >= PAGE;
-            before = page.last().map(|event| event.sequence);
-            // Newest first: the last that matches is the first that came.
-            for event in page {
-                let earlier = first
-                    .as_ref()
-                    .is_none_or(|(known, ..)| event.sequence < *known);
-                if earlier && Payload::of(&event.payload).satisfies(&wait.conditions) {
-                    let sequence = event.sequence;
-                    let event = NewEvent {
-                        event_type: event.event_type,
-                        event_id: event.event_id,
-                        payload: event.payload,
-                    };
-                    first = Some((sequence, event, wait_id.clone()));
-                }
-            }
-            if !full {
-                break;
-            }
+        let found = kept(turn, wait, *since, Pick::First).await?;
+        let is_first = |event: &Event| {
+            let known = first.as_ref().map(|(known, _)| known.sequence);
+            known.is_none_or(|known| event.sequence < known)
+        };
+        if let Some(event) = found.filter(is_first) {
+            first = Some((event, wait_id.clone()));
         }
     }
-    Ok(first.map(|(_, event, wait_id)| (event, wait_id)))
+    Ok(first.map(|(event, wait_id)| (event.into(), wait_id)))
 }
 
 /// The newest event that one of the waits looks back for, and the wait's id.
@@ -354,45 +335,58 @@ async fn look_back<T: Txn>(
     turn: &mut Turn<'_, T>,
     opening: &Opening<'_>,
 ) -> Result<Option<(NewEvent, WaitId)>> {
-    let mut newest: Option<(EventSequence, NewEvent, WaitId)> = None;
+    let mut newest: Option<(Event, WaitId)> = None;
     for (_, wait_id, wait) in &opening.waits {
         let Some(lookback) = wait.lookback_ms else {
             continue;
         };
         let since = turn.now - Duration::from_millis(lookback);
-        let mut before = None;
-        'pages: loop {
-            let page = turn
-                .txn
-                .events_since(&wait.event_type, since, before, PAGE)
-                .await?;
-            let full = page.len() >= PAGE;
-            before = page.last().map(|event| event.sequence);
-            for event in page {
-                let Event {
-                    sequence,
-                    event_type,
-                    event_id,
-                    payload,
-                    ..
-                } = event;
-                if newest.as_ref().is_some_and(|(known, ..)| *known > sequence) {
-                    break 'pages;
-                }
-                if Payload::of(&payload).satisfies(&wait.conditions) {
-                    let event = NewEvent {
-                        event_type,
-                        event_id,
-                        payload,
-                    };
-                    newest = Some((sequence, event, wait_id.clone()));
-                    break 'pages;
-                }
-            }
-            if !full {
-                break;
-            }
+        let found = kept(turn, wait, since, Pick::Newest).await?;
+        let is_newest = |event: &Event| {
+            let known = newest.as_ref().map(|(known, _)| known.sequence);
+            known.is_none_or(|known| event.sequence > known)
+        };
+        if let Some(event) = found.filter(is_newest) {
+            newest = Some((event, wait_id.clone()));
         }
     }
-    Ok(newest.map(|(_, event, wait_id)| (event, wait_id)))
+    Ok(newest.map(|(event, wait_id)| (event.into(), wait_id)))
+}
+
+/// Which of the events that match is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pick {
+    First,
+    Newest,
+}
+
+/// The first, or the newest, of the events that are kept, were published since a moment, and match.
+async fn kept<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    wait: &EventWait,
+    since: Timestamp,
+    pick: Pick,
+) -> Result<Option<Event>> {
+    let mut found = None;
+    let mut before = None;
+    loop {
+        let page = turn
+            .txn
+            .events_since(&wait.event_type, since, before, PAGE)
+            .await?;
+        let full = page.len() >= PAGE;
+        before = page.last().map(|event| event.sequence);
+        for event in page {
+            if Payload::of(&event.payload).satisfies(&wait.conditions) {
+                // Newest first: the last that is found is the first that came.
+                found = Some(event);
+                if pick == Pick::Newest {
+                    return Ok(found);
+                }
+            }
+        }
+        if !full {
+            return Ok(found);
+        }
+    }
 }
