@@ -1,7 +1,7 @@
 //! Reads what has happened to an instance.
 
 use abide_core::model::{Accepts, Contract, Entry, Happening, HistoryRow, Instance, InstanceId};
-use abide_kernel::Store;
+use abide_kernel::{Page, Store};
 
 use crate::Error;
 
@@ -26,6 +26,44 @@ pub(crate) async fn read(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>
         if !full {
             return Ok(entries);
         }
+    }
+}
+
+/// Events after one of them, oldest first, so many at most, and where the next page begins.
+pub(crate) async fn page(
+    store: &dyn Store,
+    id: InstanceId,
+    mut after: u32,
+    limit: usize,
+) -> Result<Page<Entry, u32>, Error> {
+    let mut items = Vec::new();
+    let found = store.get(&id.into()).await?;
+    let Some(instance) = found.filter(|instance| instance.history) else {
+        return Ok(Page { items, next: None });
+    };
+    if after == 0 && limit > 0 {
+        items.push(started(store, &instance).await?);
+        after = 1;
+    }
+    loop {
+        // A row holds one event or more: so many rows hold enough, and one more tells whether there is more.
+        let asked = limit.saturating_sub(items.len()).saturating_add(1);
+        let rows = store.history(id, after, asked).await?;
+        let full = rows.len() >= asked;
+        for row in &rows {
+            let entries = unpacked(row)?;
+            items.extend(entries.into_iter().filter(|entry| entry.seq > after));
+        }
+        let last = items.last().map_or(after, |entry| entry.seq);
+        if items.len() > limit {
+            items.truncate(limit);
+            let next = items.last().map(|entry| entry.seq);
+            return Ok(Page { items, next });
+        }
+        if !full || last == after {
+            return Ok(Page { items, next: None });
+        }
+        after = last;
     }
 }
 

@@ -54,7 +54,9 @@ mod fold;
 mod graph;
 mod history;
 mod machine;
+mod measured;
 mod message;
+mod named;
 mod open;
 mod talk;
 pub mod testing;
@@ -62,9 +64,10 @@ mod time;
 mod workflow;
 
 pub use abide_core::model::Event as StoredEvent;
+pub use abide_kernel::Ending as RunEnding;
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
-    CommandStatus, Completed, Condition as EventCondition, Contract, Ending, Entry, EventSequence,
+    CommandStatus, Completed, Condition as EventCondition, Contract, Declared, Ending, Entry, EventSequence,
     GraphProblem, GraphSpec, Happening, Instance, InstanceId, Json, Key, Kind, Limits, Name,
     NotJson, Opened, OperationKind, Operator, Parameter, Path, Priority, Published, Refusal,
     Rejection, RetrySpec, Scope, Sequence, Signature, Start, Started, Status, StepSpec, StepStatus,
@@ -106,6 +109,8 @@ pub use workflow::{
 
 #[cfg(feature = "postgres")]
 pub use abide_postgres as postgres;
+#[cfg(feature = "remote")]
+pub use abide_remote as remote;
 #[cfg(feature = "sqlite")]
 pub use abide_sqlite as sqlite;
 

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Entry, Instance, InstanceId, Limits, Refusal, Start, Started, Worker};
-use abide_core::rules::graph::task_machine;
+use abide_core::model::{Declared, Entry, Instance, InstanceId, Kind, Limits, Refusal, Start, Started, Worker};
+use abide_core::rules::graph::{graph_of, task_machine};
 use abide_kernel::memory::Memory;
 use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::client::{Address, Client, Handle, Spec, Watch, exported};
-use crate::engine::{EngineBuilder, Settings};
+use crate::engine::{Engine, EngineBuilder, Runner, Settings};
 use crate::fold::Submit;
 use crate::graph::{Graph, GraphProgram};
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
+use crate::measured::Measured;
 use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
 
@@ -34,7 +35,7 @@ pub struct Abide {
 pub enum OpenError {
     /// The connection string is not one.
     #[error(
-        "{url:?} is no connection string: {problem}. Write memory: , sqlite:orders.db or postgres://user@host/database"
+        "{url:?} is no connection string: {problem}. Write memory: , sqlite:orders.db, postgres://user@host/database or https://host"
     )]
     BadUrl {
         /// The string, without what may be a password.
@@ -54,10 +55,21 @@ impl std::fmt::Debug for OpenError {
 }
 
 /// How to open a store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OpenOptions {
     limits: Limits,
     patience: Duration,
+    token: Option<String>,
+}
+
+impl std::fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("limits", &self.limits)
+            .field("patience", &self.patience)
+            .field("token", &self.token.as_ref().map(|_| "…"))
+            .finish()
+    }
 }
 
 impl Default for OpenOptions {
@@ -65,6 +77,7 @@ impl Default for OpenOptions {
         Self {
             limits: Limits::default(),
             patience: Duration::from_secs(10),
+            token: None,
         }
     }
 }
@@ -85,6 +98,13 @@ impl OpenOptions {
         self
     }
 
+    /// The token that a server asks for; what the environment variable `ABIDE_TOKEN` says unless given.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
     /// Opens it; see [`Abide::open`].
     pub async fn open(self, url: &str) -> Result<Abide, OpenError> {
         let bad = |problem: &str| OpenError::BadUrl {
@@ -102,7 +122,7 @@ impl OpenOptions {
             "memory" => return Err(bad("memory: takes nothing after it")),
             "sqlite" => open_sqlite(rest, url, self.limits.clone()).await?,
             "postgres" | "postgresql" => open_postgres(url, self.limits.clone()).await?,
-            "http" | "https" => return Err(bad("servers are not in this release")),
+            "http" | "https" => open_remote(url, self.token.clone()).await?,
             _ => return Err(bad("there is no such store")),
         };
         Ok(self.on(store))
@@ -110,6 +130,7 @@ impl OpenOptions {
 
     /// Works on a store that you have opened yourself, with options of its own; give the same limits to both.
     pub fn on(self, store: Arc<dyn Store>) -> Abide {
+        let store: Arc<dyn Store> = Arc::new(Measured(store));
         Abide {
             client: Client {
                 submit: Submit::begin(store.clone(), self.patience),
@@ -191,11 +212,33 @@ async fn open_postgres(url: &str, _limits: Limits) -> Result<Arc<dyn Store>, Ope
     })
 }
 
+#[cfg(feature = "remote")]
+async fn open_remote(url: &str, token: Option<String>) -> Result<Arc<dyn Store>, OpenError> {
+    let options = abide_remote::Options {
+        token,
+        ..abide_remote::Options::default()
+    };
+    let store = abide_remote::Remote::connect(url, options)
+        .await
+        .map_err(Error::from)?;
+    Ok(store)
+}
+
+#[cfg(not(feature = "remote"))]
+async fn open_remote(url: &str, _token: Option<String>) -> Result<Arc<dyn Store>, OpenError> {
+    let problem =
+        "this program was built without servers: add the feature `remote` of abide".to_owned();
+    Err(OpenError::BadUrl {
+        url: shown(url),
+        problem,
+    })
+}
+
 impl Abide {
     /// Opens a store and brings its tables up to date.
     ///
     /// `memory:` lives as long as the process; `sqlite:orders.db` is a file; `postgres://user@host/database` is shared
-    /// by as many processes as you like.
+    /// by as many processes as you like; `https://host` is a server, which keeps a store of its own (feature `remote`).
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         OpenOptions::default().open(url).await
     }
@@ -309,8 +352,52 @@ impl Abide {
         &self.client
     }
 
-    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+    /// The store itself, for what this has no word for.
+    pub fn store(&self) -> &Arc<dyn Store> {
         &self.client.store
+    }
+}
+
+impl Engine {
+    /// Advances the runs of these graphs as well, from now on: of machines as the store lists them
+    /// ([`Store::machines`]), those that are no graphs are left out. Whether any of them was new.
+    ///
+    /// ```
+    /// # use abide::{Abide, Graph};
+    /// # use serde_json::{Value, json};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let abide = Abide::open("memory:").await?;
+    /// let engine = abide
+    ///     .engine()
+    ///     .queue("default", 64)
+    ///     .task("double", |number: i64| async move { Ok(number * 2) })
+    ///     .start()
+    ///     .await?;
+    /// let graph = Graph::builder("later").task("double").build()?;
+    /// let run = abide.start(graph.clone(), json!(21)).await?;
+    /// engine.advance([abide::Definition::declared(&graph)?]).await?;
+    /// assert_eq!(run.result().await?, json!({"double": 42}));
+    /// # engine.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn advance(
+        &self,
+        machines: impl IntoIterator<Item = Declared>,
+    ) -> Result<bool, Error> {
+        let graphs = machines
+            .into_iter()
+            .filter(|one| one.kind == Kind::Workflow && graph_of(one.machine.as_str()).is_some());
+        let runners = graphs.map(|declared| {
+            let program = Arc::new(GraphProgram {
+                store: self.store().clone(),
+            });
+            let (store, limits) = (self.store().clone(), self.limits().clone());
+            let declared = Ok((declared, None));
+            Arc::new(WorkflowRunner::of(declared, program, store, limits)) as Arc<dyn Runner>
+        });
+        self.learn(runners.collect()).await
     }
 }
 

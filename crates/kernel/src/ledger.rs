@@ -6,7 +6,7 @@ use abide_core::model::{
     Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Status, Timestamp, Waiter,
 };
 
-use crate::{Advance, Changes, Effects, Error, Finish, Move, Result, Txn, Wake};
+use crate::{Advance, Changes, Effects, Error, Finish, Leased, Move, Result, Txn, Wake};
 
 /// The rows of one operation, by id.
 #[derive(Debug, Default)]
@@ -165,10 +165,25 @@ impl Account<'_> {
         if was == row && self.state.is_none() {
             return;
         }
+        if was.lease != row.lease {
+            let (id, lease) = (row.id, row.lease);
+            changes.leases.push(Leased { id, lease });
+            let lease = was.lease;
+            if *was
+                == (Row {
+                    lease,
+                    ..row.clone()
+                })
+                && self.state.is_none()
+            {
+                return;
+            }
+        }
         let executing = was.status == Status::Executing;
         let plain = |row: &Row| row.awaits.is_none() && !row.timed_out && row.last_error.is_none();
         // A child of an earlier barrier may end in the same commit, which changes the family.
         let untouched = was.family == row.family
+            && (was.lease == row.lease || row.status.is_terminal())
             && was.inbox == row.inbox
             && was.kind == row.kind
             && was.aside.is_none()

@@ -19,6 +19,7 @@ mod store;
 mod terms;
 mod txn;
 mod wake;
+pub mod wire;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -38,6 +39,7 @@ pub use query::{
 pub use run::{run, run_now};
 pub use store::Store;
 pub use txn::{
-    Advance, Changes, Expiring, Finish, Found, Move, NewEvent, Partition, Touched, Txn, Wake,
+    Advance, Changes, Expiring, Finish, Found, Lapsed, Leased, Move, NewEvent, Partition, Touched,
+    Txn, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

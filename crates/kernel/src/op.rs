@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use abide_core::model::{
-    Cancel, Claim, Claimed, Commit, Committed, Contract, Declared, Delivered, Delivery, Heartbeat,
-    InstanceId, Key, Lane, Name, Operated, Publish, Published, Refusal, Start, Started, Target,
-    Timestamp, Worker, WorkerId,
+    Cancel, Claim, Claimed, Commit, Committed, Contract, Declared, Delivered, Delivery,
+    DocumentKind, Heartbeat, InstanceId, Json, Key, Lane, Name, Operated, Publish, Published,
+    Refusal, Start, Started, Target, Timestamp, Worker, WorkerId,
 };
 
 /// A request to change something. A list of them is one transaction.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Start instances; each entry has its own answer.
     Start(Vec<Start>),
@@ -69,18 +72,29 @@ pub enum Op {
         /// At most that many at once.
         limit: usize,
     },
-    /// Make runnable what is due, at most that many at once.
+    /// Make runnable what is due, and take back claims whose own lease has run out, at most that many at once.
     Fire {
         /// At most that many.
         limit: usize,
     },
     /// Make a worker known and take back what an earlier process of its name held.
     Register(NewWorker),
-    /// Say that a worker lives.
+    /// Make a worker known that may be known already: the living one of its name goes on, and serves these queues and lanes
+    /// too. Nothing is taken back.
+    Enlist(NewWorker),
+    /// Say that workers live. No lease gets shorter.
     Renew {
-        /// The worker.
-        worker: WorkerId,
-        /// For how long it is to be believed.
+        /// The workers.
+        workers: Vec<WorkerId>,
+        /// For how long they are to be believed.
+        lease: Duration,
+    },
+    /// Say that these claims are still held, and that their workers live; each entry has its own answer. What is not named
+    /// runs out. No lease gets shorter, and none longer than its step's time limit.
+    Extend {
+        /// The claims.
+        claims: Vec<Claim>,
+        /// For how long they are to be believed.
         lease: Duration,
     },
     /// Take from dead workers what they held, at most that many at once.
@@ -95,12 +109,22 @@ pub enum Op {
         /// At most that many.
         limit: usize,
     },
+    /// Give back all that the living workers of a name hold and forget them, at most that many at once.
+    SignOffNamed {
+        /// The name.
+        name: Name,
+        /// At most that many.
+        limit: usize,
+    },
     /// Delete finished instances whose retention is over.
     Sweep(SweepRequest),
+    /// Write documents over those of the same kind and name, or delete those that come without a body.
+    Keep(#[serde(with = "kept")] Vec<(DocumentKind, Name, Option<Json>)>),
 }
 
 /// A request for work.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
     /// Who asks.
     pub worker: WorkerId,
@@ -110,10 +134,15 @@ pub struct ClaimRequest {
     pub lanes: Vec<Lane>,
     /// At most that many.
     pub limit: usize,
+    /// The lease that each claim gets of its own: for a worker that names the claims which it holds. Without it a claim is
+    /// believed in as long as its worker is.
+    #[serde(default)]
+    pub lease: Option<Duration>,
 }
 
 /// A worker that makes itself known.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NewWorker {
     /// Its name.
     pub name: Name,
@@ -126,7 +155,8 @@ pub struct NewWorker {
 }
 
 /// A request to delete finished instances, a bounded number at a time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SweepRequest {
     /// Those that finished before that moment.
     pub before: Timestamp,
@@ -137,7 +167,7 @@ pub struct SweepRequest {
 }
 
 /// A place in the order in which instances finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cursor {
     /// When the last one finished.
     pub finished_at: Timestamp,
@@ -146,7 +176,8 @@ pub struct Cursor {
 }
 
 /// What became of an [`Op`].
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Of each start, in order.
     Started(Vec<Result<Started, Refusal>>),
@@ -176,10 +207,15 @@ pub enum Answer {
         /// The last one that was looked at; `None` when there are no more.
         next: Option<InstanceId>,
     },
-    /// The worker was registered.
+    /// The worker was registered, or enlisted.
     Registered(Worker),
-    /// The worker lives on, or does not.
-    Heartbeat(Heartbeat),
+    /// The workers live on, but for those whose lease had run out, or whose name another process has taken.
+    Renewed {
+        /// These.
+        lost: Vec<WorkerId>,
+    },
+    /// Of each claim that was to be extended, in order.
+    Extended(Vec<Heartbeat>),
     /// So many rows were touched; whether there may be more.
     Touched {
         /// How many.
@@ -199,10 +235,33 @@ pub enum Answer {
 }
 
 /// Something that is wrong with an instance.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The instance.
     pub instance: InstanceId,
     /// What is wrong with it.
     pub problem: String,
+}
+
+/// Documents as they are sent: the body in a list, so that none and `null` are two things.
+mod kept {
+    use abide_core::model::{DocumentKind, Json, Name};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    type Kept = (DocumentKind, Name, Option<Json>);
+
+    pub fn serialize<S: Serializer>(documents: &[Kept], to: S) -> Result<S::Ok, S::Error> {
+        let sent: Vec<(DocumentKind, &Name, Option<(&Json,)>)> = documents
+            .iter()
+            .map(|(kind, name, body)| (*kind, name, body.as_ref().map(|body| (body,))))
+            .collect();
+        sent.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Kept>, D::Error> {
+        let sent = Vec::<(DocumentKind, Name, Option<(Json,)>)>::deserialize(from)?;
+        let document =
+            |(kind, name, body): (_, _, Option<(Json,)>)| (kind, name, body.map(|(body,)| body));
+        Ok(sent.into_iter().map(document).collect())
+    }
 }

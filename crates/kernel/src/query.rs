@@ -1,7 +1,7 @@
 //! The language of reads.
 
 use abide_core::model::{
-    CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Status,
+    CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,10 @@ pub struct Filter {
     pub parent: Option<InstanceId>,
     /// The runs of that chain, which is named by its first run.
     pub chain: Option<InstanceId>,
+    /// Those that wait for that kind of thing.
+    pub wait_kind: Option<WaitKind>,
+    /// Those that wait for the signal of that name, for an event of that type, or for the condition of that key.
+    pub waiting_for: Option<Name>,
 }
 
 /// Which records of signals and updates to list: all that meet every condition given.
@@ -66,7 +70,7 @@ pub type EventPage = Page<abide_core::model::Event, abide_core::model::EventSequ
 pub type WaiterPage = Page<abide_core::model::Waiter, (InstanceId, u32)>;
 
 /// One page of a list, newest first, and where the next one begins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T, C = InstanceId> {
     /// What is on this page.
     pub items: Vec<T>,
@@ -78,7 +82,8 @@ pub struct Page<T, C = InstanceId> {
 pub type CommandPage = Page<abide_core::model::Command, CommandId>;
 
 /// How an instance ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Ending {
     /// The instance.
     pub id: InstanceId,
@@ -90,13 +95,34 @@ pub struct Ending {
     pub last_error: Option<String>,
 }
 
-/// How many instances of a queue stand where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+impl Serialize for Ending {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ending {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut ending = Self::deserialize(from)?;
+        // What is done has come to something, and that may be `null`.
+        if ending.status == Status::Done && ending.result.is_none() {
+            ending.result = Some(Json::null());
+        }
+        Ok(ending)
+    }
+}
+
+/// How many instances of a queue stand where, and wait for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueDepth {
     /// The queue.
     pub queue: Name,
     /// Where they stand; none of them terminal.
     pub status: Status,
+    /// What kind of thing they wait for, when they wait.
+    pub wait_kind: Option<WaitKind>,
     /// How many.
     pub count: u64,
+    /// Since when the oldest of those is ready that a worker could have; of no others.
+    pub oldest: Option<Timestamp>,
 }

@@ -109,12 +109,18 @@ impl<T: Txn> Turn<'_, T> {
             } => ops::workers::give_back_except(self, *worker, known, *limit).await?,
             Op::Fire { limit } => ops::timers::fire(self, *limit).await?,
             Op::Register(worker) => Answer::Registered(ops::workers::register(self, worker).await?),
-            Op::Renew { worker, lease } => {
-                Answer::Heartbeat(ops::workers::renew(self, *worker, *lease).await?)
+            Op::Enlist(worker) => Answer::Registered(ops::workers::enlist(self, worker).await?),
+            Op::Renew { workers, lease } => ops::workers::renew(self, workers, *lease).await?,
+            Op::Extend { claims, lease } => {
+                Answer::Extended(ops::workers::extend(self, claims, *lease).await?)
             }
             Op::Reclaim { limit } => ops::workers::reclaim(self, *limit).await?,
             Op::SignOff { worker, limit } => ops::workers::sign_off(self, *worker, *limit).await?,
+            Op::SignOffNamed { name, limit } => {
+                ops::workers::sign_off_named(self, name, *limit).await?
+            }
             Op::Sweep(request) => ops::sweep::sweep(self, request).await?,
+            Op::Keep(documents) => ops::keep::keep(self, documents).await?,
         };
         ops::partition::settle(self).await?;
         Ok(answer)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, EventSequence, HistoryRow, Instance,
-    InstanceId, Json, Refusal, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Refusal, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
@@ -105,13 +105,19 @@ pub trait Store: Send + Sync + 'static {
     /// A contract.
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>>;
 
+    /// All that is declared, by machine and version.
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>>;
+
+    /// The documents of a kind, by name.
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>>;
+
     /// The earliest moment at which anything is due.
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
 
     /// The workers that are believed to live.
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>>;
 
-    /// How many instances stand where, queue by queue; finished ones are not counted.
+    /// How many instances stand where and wait for what, queue by queue; finished ones are not counted.
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>>;
 
     /// Finishes what was begun and lets go of files, threads and connections.

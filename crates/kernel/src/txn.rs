@@ -4,8 +4,9 @@ use std::future::Future;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority,
-    Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Lease, Name,
+    NewRow, ParentRef, Pending, Policy, Priority, Row, Sequence, Started, Target, Timestamp,
+    Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -47,7 +48,8 @@ pub trait Txn: Send {
 
     /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, by priority, due time
     /// and id, passing over those that another transaction has locked. They become executing under the worker, their
-    /// epoch one higher, and are marked as updated `now`. Answered in that order; without children.
+    /// epoch one higher, and are marked as updated `now`; with a lease that begins `now` when the request has one.
+    /// Answered in that order; without children.
     fn claim(
         &mut self,
         request: &ClaimRequest,
@@ -74,6 +76,19 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
+    /// The first executing rows whose own lease has run out, by when it did and by id; not locked.
+    fn lapsed(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Lapsed>>> + Send;
+
+    /// What the machines of these instances have declared of how their steps fail; those that have nothing are left out.
+    fn policies(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, Policy)>>> + Send;
+
     /// Serialises whoever changes who stands where in these partitions, which come sorted and distinct. Taken before
     /// any row is locked.
     fn lock_partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<()>> + Send;
@@ -96,19 +111,23 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<Worker>> + Send;
 
-    /// The workers of that name, living or not.
+    /// The workers of that name, living or not, by id. Nobody else comes by that name before the transaction ends.
     fn workers_named(&mut self, name: &Name) -> impl Future<Output = Result<Vec<Worker>>> + Send;
 
     /// The workers whose lease has run out, by when it did and by id.
     fn dead_workers(&mut self, now: Timestamp) -> impl Future<Output = Result<Vec<Worker>>> + Send;
 
-    /// Lets a worker's lease run until that moment if it has not run out; whether it had not.
+    /// Lets the leases of those of these workers, which come sorted and distinct, that have not run out run until that
+    /// moment at least; which these are, in any order.
     fn renew(
         &mut self,
-        worker: WorkerId,
+        workers: &[WorkerId],
         now: Timestamp,
         until: Timestamp,
-    ) -> impl Future<Output = Result<bool>> + Send;
+    ) -> impl Future<Output = Result<Vec<WorkerId>>> + Send;
+
+    /// Writes a worker's lease, queues and lanes over those that it had.
+    fn rewrite_worker(&mut self, worker: &Worker) -> impl Future<Output = Result<()>> + Send;
 
     /// Ends the leases of these workers.
     fn expire_workers(
@@ -140,6 +159,14 @@ pub trait Txn: Send {
     fn define(
         &mut self,
         contracts: &[(ContractId, Json)],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes documents over those of the same kind and name, or deletes those that have no body. They come sorted by
+    /// kind and name, each once.
+    fn keep(
+        &mut self,
+        documents: &[(DocumentKind, &Name, Option<&Json>)],
+        now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
     /// The contracts with these ids.
@@ -334,6 +361,17 @@ pub struct Touched {
     pub partition: Option<Key>,
 }
 
+/// A row whose own lease has run out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lapsed {
+    /// The instance, with its partition.
+    pub touched: Touched,
+    /// Its parent, which has to be told if it ends.
+    pub parent: Option<ParentRef>,
+    /// The name of the worker that held it.
+    pub worker: Name,
+}
+
 /// A run that was found by its id or key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -393,8 +431,19 @@ pub struct Changes<'a> {
     pub finishes: Vec<Finish<'a>>,
     /// Instances that a signal has come to.
     pub wakes: Vec<Wake<'a>>,
-    /// All others: every column that can change.
+    /// All others: every column that can change but those of the lease.
     pub moves: Vec<Move<'a>>,
+    /// Those whose lease differs, whatever else does. None that is not executing has one.
+    pub leases: Vec<Leased>,
+}
+
+/// An instance whose hold has another lease than before, or none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// The instance.
+    pub id: InstanceId,
+    /// The lease.
+    pub lease: Option<Lease>,
 }
 
 /// A step that went on under the same worker. Only `step`, `step_seq`, `attempt`, `epoch`, `settled`, `cause`,

@@ -4,27 +4,41 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use abide_core::model::{CommandId, InstanceId, Name, Timestamp};
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 /// What a commit has to tell those who wait.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Effects {
     /// The queues in which something became runnable.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub ready: BTreeSet<Name>,
     /// The instances that have ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<InstanceId>,
     /// The updates that have been answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub answered: Vec<CommandId>,
     /// Whether some have ended, or been answered, that are not named here, in another process.
+    #[serde(skip_serializing_if = "is_false")]
     pub ended_elsewhere: bool,
     /// The instances that were cancelled while a worker ran them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cancelled: Vec<InstanceId>,
     /// The workflows to which a message came, or whose child ended, while a worker ran them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mailed: Vec<InstanceId>,
     /// The earliest moment at which something that was parked or scheduled is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
     /// Whether anything at all may have changed, because word of it was lost.
+    #[serde(skip_serializing_if = "is_false")]
     pub anything: bool,
+}
+
+fn is_false(told: &bool) -> bool {
+    !told
 }
 
 impl Effects {

@@ -202,6 +202,7 @@ impl Subject {
             queue: name("default"),
             lanes: vec![lane()],
             limit: 9,
+            lease: None,
         };
         let Answer::Claimed(mut claimed) = self.run(Op::Claim(request)) else {
             panic!("an answer to a claim")

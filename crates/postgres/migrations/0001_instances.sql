@@ -1,4 +1,5 @@
--- Instances, their histories, their messages, events and who waits for them, what is declared of machines, and workers.
+-- Instances, their histories, their messages, events and who waits for them, what is declared of machines,
+-- documents, and workers.
 --
 -- Statuses, causes and kinds are the codes of the model. No triggers, and no foreign keys between tables that are
 -- written at every step: each would be paid for at every commit.
@@ -19,6 +20,8 @@ create table abide.instances (
     machine text collate "C" not null,
     due_at timestamptz,
     worker bigint,
+    -- When the worker's hold runs out, if that has a lease of its own.
+    lease_until timestamptz,
     finished_at timestamptz,
     parent_id bigint,
     -- The first run of its chain, when this is not it.
@@ -31,6 +34,8 @@ create table abide.instances (
     created_at timestamptz not null,
     updated_at timestamptz not null,
     wait_since timestamptz,
+    -- When a step that is held so has passed its time limit, if it has one.
+    limit_until timestamptz,
     contract_id bigint,
     -- The last message of its chain, the last that it consumed, and up to which its step is handed what it waited for;
     -- null when there was none.
@@ -91,6 +96,9 @@ create index instances_blocked on abide.instances (machine, version, id) where s
 
 -- What each worker holds.
 create index instances_held on abide.instances (worker, id) where status = 3;
+
+-- What is held under a lease of its own, by when that runs out (rules 5.3, 5.4).
+create index instances_leased on abide.instances (lease_until, id) where status = 3 and lease_until is not null;
 
 -- A key has one holder (rule 2.2).
 create unique index instances_key_taken on abide.instances (key)
@@ -256,7 +264,18 @@ create table abide.machines (
     queue text not null,
     history boolean not null,
     contract_id bigint,
+    -- How its steps fail, as JSON; null when nothing is declared of that.
+    policy text,
     primary key (machine, version)
+);
+
+-- Small documents that are kept beside the instances: graphs, tokens.
+create table abide.documents (
+    updated_at timestamptz not null,
+    kind smallint not null,
+    name text collate "C" not null,
+    body text not null,
+    primary key (kind, name)
 );
 
 -- Worker processes, the living and the lately dead. The lease is in no index: renewing it touches none.

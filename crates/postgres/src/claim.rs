@@ -31,7 +31,7 @@ macro_rules! claimed_columns {
 /// that sees it may prefer to fetch and sort the whole lane, when it believes that there is little in it.
 pub const CLAIM: &str = concat!(
     "update abide.instances i \
-    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2 \
+    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2, lease_until = $7 \
     where i.ctid = any(array( \
         select ctid from abide.instances \
         where status = 2 and not behind and queue = $3 and machine = $4 and version = $5 \
@@ -59,7 +59,7 @@ pub const CLAIM_LANES: &str = concat!(
         ) firsts group by machine, version \
     ) \
     update abide.instances i \
-    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2 \
+    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2, lease_until = $7 \
     where i.ctid = any(array( \
         select r.place from shares s cross join lateral ( \
             select i.ctid as place from abide.instances i \
@@ -115,7 +115,9 @@ pub(crate) async fn claim(
         queue,
         lanes,
         limit,
+        lease,
     } = request;
+    let lease = lease.map(|lease| now + lease);
     // A lane that is named twice must not have its share twice.
     let lanes: BTreeSet<&Lane> = lanes.iter().collect();
     let mut params = vec![
@@ -128,12 +130,12 @@ pub(crate) async fn claim(
         (None, _) => return Ok(Vec::new()),
         (Some(lane), None) => {
             params.extend([Param::one(lane.machine.as_str()), Param::one(lane.version)]);
-            params.push(Param::one(*limit));
+            params.extend([Param::one(*limit), Param::one(lease)]);
             txn.read_last(Last::Claim(0), CLAIM, params).await?
         }
         _ => {
             params.extend(lane_params(lanes));
-            params.push(Param::one(*limit));
+            params.extend([Param::one(*limit), Param::one(lease)]);
             txn.read_last(Last::Claim(0), CLAIM_LANES, params).await?
         }
     };

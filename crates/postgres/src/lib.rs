@@ -19,6 +19,7 @@ mod claim;
 mod clock;
 mod commands;
 mod connect;
+mod documents;
 mod error;
 mod events;
 mod find;
@@ -45,7 +46,7 @@ mod within;
 mod workers;
 mod write;
 
-pub use migrate::{Migration, migrations};
+pub use migrate::{Migration, migrations, plan, schema_version};
 pub use options::{Listen, Options, Prepare};
 pub use step::StepTransaction;
 pub use store::Postgres;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Name, NewRow, Row,
-    Run, Status, Timestamp, WaitKind, WorkerId,
+    Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Lease, Name,
+    NewRow, ParentRef, Policy, Row, Run, Status, Timestamp, WaitKind, WorkerId,
 };
-use abide_kernel::{Result, Touched};
+use abide_kernel::{Error, Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
 
 use crate::cells::{Cells, each};
@@ -19,7 +19,7 @@ use crate::waiters;
 macro_rules! lock_columns {
     () => {
         "id, kind, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
-        worker, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
+        worker, lease_until, limit_until, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
         updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
         barrier, children_pending, children_needed, history, history_seq, last_error, finished_at"
@@ -48,6 +48,34 @@ select id, partition_key from abide.instances \
 where status in (1, 4, 5) and due_at <= $1 \
 order by due_at, id limit (select $2::bigint)";
 
+/// The first rows whose own lease has run out, with the partitions of their parents and the names of their workers; not
+/// locked.
+///
+/// Indexes: `instances_leased`, read from its beginning, `instances_pkey` and `workers_pkey`.
+pub const LAPSED: &str = "\
+select l.id, l.partition_key, l.parent_id, p.partition_key, w.name \
+from ( \
+    select id, partition_key, parent_id, worker, lease_until from abide.instances \
+    where status = 3 and lease_until <= $1 \
+    order by lease_until, id limit (select $2::bigint) \
+) l \
+left join lateral ( \
+    select i.partition_key from abide.instances i where i.id = l.parent_id offset 0 \
+) p on true \
+left join lateral (select k.name from abide.workers k where k.id = l.worker offset 0) w on true \
+order by l.lease_until, l.id";
+
+/// What the machines of instances have declared of how their steps fail.
+///
+/// Indexes: `instances_pkey`, `machines_pkey`.
+pub const POLICIES: &str = "\
+select p.id, p.policy from unnest((select $1::bigint[])) as f(id) \
+cross join lateral ( \
+    select i.id, m.policy from abide.instances i \
+    join abide.machines m on m.machine = i.machine and m.version = i.version \
+    where i.id = f.id and m.policy is not null offset 0 \
+) p";
+
 /// What a worker holds, above an id, by id; not locked.
 ///
 /// Index: `instances_held`.
@@ -56,11 +84,16 @@ select id, partition_key from abide.instances \
 where status = 3 and worker = $1 and id > $2 \
 order by id limit (select $3::bigint)";
 
+/// All declarations, by machine and version. Index: `machines_pkey`, or the table, which is small.
+pub const MACHINES: &str = "\
+select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
+order by machine, version";
+
 /// The declarations of the machines named.
 ///
 /// Index: `machines_pkey`.
 pub const DECLARED: &str = "\
-select kind, machine, version, first_step, queue, history, contract_id from abide.machines \
+select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
 where machine = any((select $1::text[])::text[])";
 
 /// Contracts.
@@ -152,6 +185,44 @@ pub(crate) async fn due(
     each(&rows, touched)
 }
 
+/// What has a lease of its own that has run out.
+pub(crate) async fn lapsed(
+    txn: &mut Transaction<'_>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Lapsed>> {
+    let rows = txn
+        .read(LAPSED, vec![Param::one(now), Param::one(limit)])
+        .await?;
+    each(&rows, |cells| {
+        let touched = touched(cells)?;
+        let (parent, partition): (Option<InstanceId>, _) = (cells.next()?, cells.next()?);
+        let worker: Option<Name> = cells.next()?;
+        Ok(Lapsed {
+            touched,
+            parent: parent.map(|id| ParentRef { id, partition }),
+            worker: worker.unwrap_or_else(|| Name::stored("?")),
+        })
+    })
+}
+
+/// How the steps of the machines of instances fail.
+pub(crate) async fn policies(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+) -> Result<Vec<(InstanceId, Policy)>> {
+    let rows = txn
+        .read(POLICIES, vec![Param::list(ids.iter().copied())])
+        .await?;
+    each(&rows, |cells| Ok((cells.next()?, policy(&cells.next()?)?)))
+}
+
+fn policy(stored: &Json) -> Result<Policy> {
+    stored
+        .to()
+        .map_err(|error| Error::Broken(format!("the policy of a machine cannot be read: {error}")))
+}
+
 /// What a worker holds.
 pub(crate) async fn held(
     txn: &mut Transaction<'_>,
@@ -170,9 +241,13 @@ pub(crate) async fn declared(
     machines: &[Name],
 ) -> Result<Vec<Declared>> {
     let machines = Param::list(machines.iter().map(Name::as_str));
-    let rows = txn.read(DECLARED, vec![machines]).await?;
-    each(&rows, |cells| {
-        Ok(Declared {
+    read_declared(&txn.read(DECLARED, vec![machines]).await?)
+}
+
+/// The answer of [`DECLARED`] and of [`MACHINES`].
+pub(crate) fn read_declared(rows: &[Answered]) -> Result<Vec<Declared>> {
+    each(rows, |cells| {
+        let declared = Declared {
             kind: cells.next()?,
             machine: cells.next()?,
             version: cells.next()?,
@@ -180,7 +255,11 @@ pub(crate) async fn declared(
             queue: cells.next()?,
             history: cells.next()?,
             contract: cells.next()?,
-        })
+            retry: None,
+            step_timeout_ms: None,
+        };
+        let stored: Option<Json> = cells.next()?;
+        Ok(declared.with_policy(stored.as_ref().map(policy).transpose()?))
     })
 }
 
@@ -254,6 +333,7 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         partition_key: cells.next()?,
         behind: cells.next()?,
         worker: cells.next()?,
+        lease: lease(cells)?,
         epoch: cells.next()?,
         settled: cells.next()?,
         cause: cells.next()?,
@@ -275,6 +355,11 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         last_error: cells.next()?,
         finished_at: cells.next()?,
     })
+}
+
+fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
+    let (until, limit): (Option<Timestamp>, _) = (cells.next()?, cells.next()?);
+    Ok(until.map(|until| Lease { until, limit }))
 }
 
 fn awaits(cells: &mut Cells<'_>) -> Result<Option<Awaits>> {

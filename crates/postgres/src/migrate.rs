@@ -3,9 +3,12 @@
 use abide_kernel::{Error, Result};
 use tokio_postgres::Client;
 
+use crate::Options;
 use crate::cells::each;
+use crate::connect::Connector;
 use crate::error::{Fate, classify};
 use crate::param::Param;
+use crate::pool::Pool;
 use crate::read::query;
 
 /// One step of the schema's way.
@@ -47,6 +50,35 @@ create table if not exists abide.schema_version ( \
 const IS_FOUNDED: &str = "select to_regclass('abide.schema_version') is not null";
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from abide.schema_version";
 const NOTE: &str = "insert into abide.schema_version (version, name) values ($1, $2)";
+
+/// The statements that bring a schema of that version to the newest, as a script for another tool; empty when it has it.
+///
+/// ```
+/// assert!(abide_postgres::plan(0).contains("create schema if not exists abide"));
+/// assert!(abide_postgres::plan(i64::MAX).is_empty());
+/// ```
+pub fn plan(version: i64) -> String {
+    let steps = MIGRATIONS
+        .iter()
+        .filter(|one| i64::from(one.version) > version);
+    let script = steps.map(|step| {
+        let Migration { version, name, sql } = step;
+        format!(
+            "-- version {version}: {name}\nbegin;\n{LOCK};\n{FOUNDATION};\n{sql}\n\
+             insert into abide.schema_version (version, name) values ({version}, '{name}');\ncommit;\n"
+        )
+    });
+    script.collect()
+}
+
+/// The version of a database's schema, which is only looked at; 0 when it has none.
+///
+/// Errors: as those of [connecting](crate::Postgres::connect).
+pub async fn schema_version(url: &str, options: &Options) -> Result<i64> {
+    let pool = Pool::new(Connector::new(url, options)?, 1);
+    let client = pool.get().await?;
+    version(&client).await
+}
 
 /// Brings the schema to the newest version, or, when it may not, checks that it has it.
 ///

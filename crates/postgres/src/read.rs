@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use abide_core::model::{
-    Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow, Instance, InstanceId,
-    Json, Key, Name, Status, Timestamp,
+    Command, CommandId, CommandKind, CommandStatus, ContractId, Declared, HistoryRow, Instance,
+    InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{
     CommandFilter, CommandPage, Ending, Error, Filter, Page, QueueDepth, Result, Target,
@@ -59,6 +59,11 @@ pub const LIST: &str = concat!(
         and ($5::text is null or (key is not null and key >= $5 and starts_with(key, $5))) \
         and ($6::bigint is null or parent_id = $6) \
         and ($8::bigint is null or id = $8 or first_id = $8) \
+        and (($9::smallint is null and $10::text is null) \
+            or coalesce(aside_status, status) in (4, 5) \
+            or (coalesce(aside_status, status) = 1 and wait_kind = 4)) \
+        and ($9::smallint is null or wait_kind = $9) \
+        and ($10::text is null or awaits && array[$10, 'event:' || $10]) \
     order by id desc limit $7"
 );
 
@@ -102,26 +107,32 @@ pub const ENDINGS: &str = "\
 select id, status, case when status >= 6 then result end, case when status >= 6 then last_error end \
 from abide.instances where id = any((select $1::bigint[])::bigint[])";
 
-/// The earliest moment at which anything is due. Index: `instances_parked`, its first entry.
+/// The earliest moment at which anything is due, or a lease runs out. Indexes: `instances_parked` and `instances_leased`,
+/// the first entry of each.
 pub const NEXT_DUE: &str = "\
-select due_at from abide.instances where status in (1, 4, 5) and due_at is not null \
-order by due_at, id limit 1";
+select least( \
+    (select due_at from abide.instances where status in (1, 4, 5) and due_at is not null \
+        order by due_at, id limit 1), \
+    (select lease_until from abide.instances where status = 3 and lease_until is not null \
+        order by lease_until, id limit 1))";
 
 /// How many instances stand where. Indexes: `instances_claimable`, `instances_partition_queue`, `instances_held`,
 /// `instances_parked` and `instances_reserved`, which together carry all that has not ended, and nothing that has.
 pub const DEPTHS: &str = "\
-select queue, status, count(*) from ( \
-    select queue, status from abide.instances where status = 2 and not behind \
+select queue, status, waits, count(*), min(ready) from ( \
+    select queue, status, null::smallint as waits, due_at as ready \
+        from abide.instances where status = 2 and not behind \
     union all \
-    select queue, status from abide.instances \
+    select queue, status, null, due_at from abide.instances \
         where status = 2 and behind and partition_key is not null \
     union all \
-    select queue, status from abide.instances where status = 3 \
+    select queue, status, null, null from abide.instances where status = 3 \
     union all \
-    select queue, status from abide.instances where status in (1, 4, 5) \
+    select queue, status, case when status <> 1 or wait_kind = 4 then wait_kind end, null \
+        from abide.instances where status in (1, 4, 5) \
     union all \
-    select queue, status from abide.instances where status = 0 \
-) live group by queue, status order by queue, status";
+    select queue, status, null, null from abide.instances where status = 0 \
+) live group by queue, status, waits order by queue, status, waits";
 
 /// Runs a statement outside of any transaction of ours.
 pub(crate) async fn query(
@@ -186,6 +197,8 @@ pub(crate) async fn list(
         Param::one(filter.parent),
         Param::one(limit.saturating_add(1)),
         Param::one(filter.chain),
+        Param::one(filter.wait_kind.map(WaitKind::code)),
+        Param::one(filter.waiting_for.as_ref().map(Name::as_str)),
     ];
     let rows = ask(pool, LIST, params).await?;
     Ok(page(each(&rows, instance)?, limit, |last| last.id))
@@ -293,22 +306,30 @@ pub(crate) async fn endings(
     Ok((endings, missing))
 }
 
+/// All declarations, by machine and version.
+pub(crate) async fn machines(pool: &Pool) -> Result<Vec<Declared>> {
+    load::read_declared(&ask(pool, load::MACHINES, Vec::new()).await?)
+}
+
 /// The earliest moment at which anything is due.
 pub(crate) async fn next_due(pool: &Pool) -> Result<Option<Timestamp>> {
     let rows = ask(pool, NEXT_DUE, Vec::new()).await?;
-    Ok(each(&rows, |cells| cells.next())?.into_iter().next())
+    let next: Vec<Option<Timestamp>> = each(&rows, |cells| cells.next())?;
+    Ok(next.into_iter().flatten().next())
 }
 
 /// How many instances stand where.
 pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
     let rows = ask(pool, DEPTHS, Vec::new()).await?;
     each(&rows, |cells| {
-        let (queue, status) = (cells.next()?, cells.next()?);
+        let (queue, status, wait_kind) = (cells.next()?, cells.next()?, cells.next()?);
         let count = u64::try_from(cells.next::<i64>()?).unwrap_or_default();
         Ok(QueueDepth {
             queue,
             status,
+            wait_kind,
             count,
+            oldest: cells.next()?,
         })
     })
 }

@@ -1,8 +1,8 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, events, find, insert, load, notify, partition, read, sweep, waiters, workers,
-    write,
+    claim, commands, documents, events, find, insert, load, notify, partition, read, sweep,
+    waiters, workers, write,
 };
 
 /// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.
@@ -11,6 +11,7 @@ pub(crate) const HOT: &[&str] = &[
     insert::INSERT_KEYED,
     load::LOCK,
     load::DUE,
+    load::LAPSED,
     write::ADVANCE,
     write::FINISH,
     write::WAKE,
@@ -44,12 +45,15 @@ pub const ALL: &[(&str, &str)] = &[
     ("holders", insert::HOLDERS),
     ("lock", load::LOCK),
     ("due", load::DUE),
+    ("lapsed", load::LAPSED),
+    ("policies", load::POLICIES),
     ("held", load::HELD),
     ("declared", load::DECLARED),
     ("advance", write::ADVANCE),
     ("finish", write::FINISH),
     ("wake", write::WAKE),
     ("move", write::MOVE),
+    ("lease", write::LEASE),
     ("append", write::APPEND),
     ("declare", write::DECLARE),
     ("claim", claim::CLAIM),
@@ -68,6 +72,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("dead_workers", workers::DEAD_WORKERS),
     ("living_workers", workers::LIVING_WORKERS),
     ("renew", workers::RENEW),
+    ("rewrite_worker", workers::REWRITE_WORKER),
     ("expire_workers", workers::EXPIRE_WORKERS),
     ("delete_workers", workers::DELETE_WORKERS),
     ("expiring", sweep::EXPIRING),
@@ -121,4 +126,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("close_waiters", waiters::CLOSE_WAITERS),
     ("waiter_totals", waiters::WAITER_TOTALS),
     ("list_waiters", waiters::LIST_WAITERS),
+    ("machines", load::MACHINES),
+    ("keep", documents::KEEP),
+    ("forget", documents::FORGET),
+    ("documents", documents::DOCUMENTS),
 ];

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, EventSequence, HistoryRow, Instance,
-    InstanceId, Json, Limits, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Timestamp, Worker,
 };
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
@@ -25,7 +25,9 @@ use crate::param::Param;
 use crate::pool::{Loan, Pool};
 use crate::step::{Home, StepTransaction};
 use crate::txn::Transaction;
-use crate::{Listen, Options, claim, clock, events, migrate, read, waiters, within, workers};
+use crate::{
+    Listen, Options, claim, clock, documents, events, migrate, read, waiters, within, workers,
+};
 
 /// After a start of so many at once, statistics of the table are gathered anew.
 const ANALYZE_AFTER: usize = 10_000;
@@ -327,6 +329,14 @@ impl Store for Postgres {
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
         Box::pin(async move { read::contract(&self.pool, id).await })
+    }
+
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
+        Box::pin(async move { read::machines(&self.pool).await })
+    }
+
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        Box::pin(async move { documents::documents(&self.pool, kind).await })
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

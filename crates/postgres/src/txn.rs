@@ -311,6 +311,13 @@ fn last_of(ops: &[Op]) -> Option<Last> {
         start.key.is_none() && start.unique_key.is_none() && start.partition_key.is_none()
     };
     match ops {
+        // A leased claim is followed by what else its lease asks for.
+        _ if ops
+            .iter()
+            .any(|op| matches!(op, Op::Claim(request) if request.lease.is_some())) =>
+        {
+            None
+        }
         [.., Op::Claim(_)] => {
             let claims = ops.iter().filter(|op| matches!(op, Op::Claim(_))).count();
             claims.checked_sub(1).map(Last::Claim)

@@ -2,18 +2,19 @@
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority,
-    Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
+    Pending, Policy, Priority, Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, Expiring, Found, NewEvent, NewWorker, Partition, Result,
+    Changes, ClaimRequest, Cursor, Expiring, Found, Lapsed, NewEvent, NewWorker, Partition, Result,
     Touched, Txn,
 };
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, events, find, insert, load, partition, sweep, waiters, workers, write,
+    claim, commands, documents, events, find, insert, load, partition, sweep, waiters, workers,
+    write,
 };
 
 impl Txn for Transaction<'_> {
@@ -60,6 +61,14 @@ impl Txn for Transaction<'_> {
         load::due(self, now, limit).await
     }
 
+    async fn lapsed(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+        load::lapsed(self, now, limit).await
+    }
+
+    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+        load::policies(self, ids).await
+    }
+
     async fn lock_partitions(&mut self, keys: &[Key]) -> Result<()> {
         partition::lock_partitions(self, keys)
     }
@@ -84,8 +93,17 @@ impl Txn for Transaction<'_> {
         workers::dead_workers(self, now).await
     }
 
-    async fn renew(&mut self, worker: WorkerId, now: Timestamp, until: Timestamp) -> Result<bool> {
-        workers::renew(self, worker, now, until).await
+    async fn renew(
+        &mut self,
+        workers: &[WorkerId],
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<WorkerId>> {
+        workers::renew(self, workers, now, until).await
+    }
+
+    async fn rewrite_worker(&mut self, worker: &Worker) -> Result<()> {
+        workers::rewrite_worker(self, worker)
     }
 
     async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
@@ -120,6 +138,14 @@ impl Txn for Transaction<'_> {
 
     async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
         write::define(self, contracts)
+    }
+
+    async fn keep(
+        &mut self,
+        documents: &[(DocumentKind, &Name, Option<&Json>)],
+        now: Timestamp,
+    ) -> Result<()> {
+        documents::keep(self, documents, now)
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {

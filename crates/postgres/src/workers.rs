@@ -43,11 +43,23 @@ from abide.workers where lease_until > $1 order by id";
 pub const KNOWN_WORKERS: &str = "\
 select id from abide.workers where id = any((select $1::bigint[])::bigint[])";
 
-/// Lets a lease run on if it has not run out (rule 6.4).
+/// Lets leases run on that have not run out (rule 6.4).
+///
+/// Index: `workers_pkey`. Locks: those rows, by id, or two who renew the same ones could wait for each other.
+pub const RENEW: &str = "\
+with living as materialized ( \
+    select id from abide.workers \
+    where id = any((select $1::bigint[])::bigint[]) and lease_until > $2 order by id for no key update \
+) \
+update abide.workers w set lease_until = greatest(w.lease_until, $3) \
+where w.id = any(array(select id from living)) returning w.id";
+
+/// Writes a worker's lease, queues and lanes. Its name is locked.
 ///
 /// Index: `workers_pkey`. Locks: that row.
-pub const RENEW: &str = "\
-update abide.workers set lease_until = $3 where id = $1 and lease_until > $2 returning id";
+pub const REWRITE_WORKER: &str = "\
+update abide.workers set lease_until = $2, queues = $3, lane_machines = $4, lane_versions = $5 \
+where id = $1";
 
 /// Ends leases.
 ///
@@ -124,18 +136,30 @@ pub(crate) async fn known_workers(
     })
 }
 
-/// Renews a lease.
+/// Renews leases.
 pub(crate) async fn renew(
     txn: &mut Transaction<'_>,
-    worker: WorkerId,
+    workers: &[WorkerId],
     now: Timestamp,
     until: Timestamp,
-) -> Result<bool> {
-    let params = vec![Param::one(worker), Param::one(now), Param::one(until)];
-    Ok(!txn
-        .read_last(Last::Renewal, RENEW, params)
-        .await?
-        .is_empty())
+) -> Result<Vec<WorkerId>> {
+    let workers = Param::list(workers.iter().copied());
+    let params = vec![workers, Param::one(now), Param::one(until)];
+    let rows = txn.read_last(Last::Renewal, RENEW, params).await?;
+    each(&rows, |cells| cells.next())
+}
+
+/// Writes a worker's lease, queues and lanes.
+pub(crate) fn rewrite_worker(txn: &mut Transaction<'_>, worker: &Worker) -> Result<()> {
+    let Worker { queues, lanes, .. } = worker;
+    let params = vec![
+        Param::one(worker.id),
+        Param::one(worker.lease_until),
+        Param::list(queues.iter().map(Name::as_str)),
+        Param::list(lanes.iter().map(|lane| lane.machine.as_str())),
+        Param::list(lanes.iter().map(|lane| lane.version)),
+    ];
+    txn.write(REWRITE_WORKER, params)
 }
 
 /// Ends leases.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    ContractId, Declared, HistoryRow, InstanceId, Json, Name, Row, Timestamp, WaitId,
+    ContractId, Declared, HistoryRow, InstanceId, Json, Lease, Name, Row, Timestamp, WaitId,
 };
-use abide_kernel::{Advance, Changes, Finish, Move, Result, Wake};
+use abide_kernel::{Advance, Changes, Error, Finish, Move, Result, Wake};
 
 use crate::param::{Param, parts, some, without_nul};
 use crate::txn::Transaction;
@@ -35,7 +35,8 @@ where i.id = c.id";
 pub const FINISH: &str = "\
 update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
     history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
-    result = c.result, updated_at = $1, worker = null, due_at = null, wait_kind = null, \
+    result = c.result, updated_at = $1, worker = null, lease_until = null, limit_until = null, due_at = null, \
+    wait_kind = null, \
     awaits = null, wait_since = null, wait_id = null, behind = false \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]), \
     (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
@@ -74,7 +75,9 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     aside_due_at = c.aside_due_at, aside_cause = c.aside_cause, \
     message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
     signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
-    kind = c.kind, updated_at = $1 \
+    kind = c.kind, updated_at = $1, \
+    lease_until = case when c.status = 3 then i.lease_until end, \
+    limit_until = case when c.status = 3 then i.limit_until end \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
     (select $5::int[]), (select $6::int[]), (select $7::text[]), (select $8::smallint[]), \
     (select $9::timestamptz[]), (select $10::boolean[]), (select $11::bigint[]), \
@@ -93,6 +96,16 @@ from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]),
     updates_pending, handed, kind) \
 where i.id = c.id";
 
+/// The leases of rows that are held. Those of rows that are held no more go with what ended the hold.
+///
+/// Index: `instances_pkey`. The rows are locked already, or were claimed in this transaction.
+pub const LEASE: &str = "\
+update abide.instances i set lease_until = c.lease_until, limit_until = c.limit_until, \
+    updated_at = $1 \
+from unnest((select $2::bigint[]), (select $3::timestamptz[]), (select $4::timestamptz[])) \
+    as c(id, lease_until, limit_until) \
+where i.id = c.id";
+
 /// Appends to histories.
 ///
 /// Index: `history_pkey`, which also keeps two events from having one number.
@@ -105,15 +118,17 @@ select * from unnest($1::bigint[], $2::int[], $3::timestamptz[], $4::text[])";
 /// Index: `machines_pkey`. Locks: the rows, by machine and version.
 pub const DECLARE: &str = "\
 insert into abide.machines as m \
-    (machine, version, kind, first_step, queue, history, contract_id) \
+    (machine, version, kind, first_step, queue, history, contract_id, policy) \
 select * from unnest($1::text[], $2::int[], $3::smallint[], $4::text[], $5::text[], $6::boolean[], \
-    $7::bigint[]) as c(machine, version, kind, first_step, queue, history, contract_id) \
+    $7::bigint[], $8::text[]) \
+    as c(machine, version, kind, first_step, queue, history, contract_id, policy) \
 on conflict (machine, version) do update \
     set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, \
-        history = excluded.history, contract_id = excluded.contract_id \
-    where (m.kind, m.first_step, m.queue, m.history, m.contract_id) is distinct from \
+        history = excluded.history, contract_id = excluded.contract_id, \
+        policy = excluded.policy \
+    where (m.kind, m.first_step, m.queue, m.history, m.contract_id, m.policy) is distinct from \
         (excluded.kind, excluded.first_step, excluded.queue, excluded.history, \
-        excluded.contract_id)";
+        excluded.contract_id, excluded.policy)";
 
 /// Writes contracts; those that are there stay.
 ///
@@ -149,6 +164,12 @@ pub(crate) fn update(
     for part in parts(&changes.moves, |one| size(one.state) + size(one.result)) {
         txn.write(MOVE, moves(part, now))?;
     }
+    let held = changes.leases.iter();
+    let held: Vec<(InstanceId, Lease)> =
+        held.filter_map(|one| Some((one.id, one.lease?))).collect();
+    for part in parts(&held, |_| 0) {
+        txn.write(LEASE, leases(part, now))?;
+    }
     Ok(())
 }
 
@@ -172,6 +193,8 @@ pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Resul
         .iter()
         .map(|one| ((&one.machine, one.version), one))
         .collect();
+    let policies = sorted.values().map(|one| policy(one));
+    let policies = policies.collect::<Result<Vec<Option<Json>>>>()?;
     let params = vec![
         Param::list(sorted.values().map(|one| one.machine.as_str())),
         Param::list(sorted.values().map(|one| one.version)),
@@ -180,8 +203,19 @@ pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Resul
         Param::list(sorted.values().map(|one| one.queue.as_str())),
         Param::list(sorted.values().map(|one| one.history)),
         Param::list(sorted.values().map(|one| one.contract)),
+        Param::list(policies.iter().map(|one| one.as_ref().map(Json::as_str))),
     ];
     txn.write(DECLARE, params)
+}
+
+fn policy(declared: &Declared) -> Result<Option<Json>> {
+    let written = declared.policy().map(|policy| Json::of(&policy));
+    written.transpose().map_err(|error| {
+        Error::Broken(format!(
+            "the policy of {} cannot be written: {error}",
+            declared.machine
+        ))
+    })
 }
 
 /// Writes contracts, by id.
@@ -290,6 +324,15 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.inbox.updates)),
         Param::list(rows().map(|row| some(row.inbox.handed))),
         Param::list(rows().map(|row| row.kind.code())),
+    ]
+}
+
+fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
+    vec![
+        Param::one(now),
+        Param::list(list.iter().map(|(id, _)| *id)),
+        Param::list(list.iter().map(|(_, lease)| lease.until)),
+        Param::list(list.iter().map(|(_, lease)| lease.limit)),
     ]
 }
 

@@ -132,7 +132,8 @@ async fn a_heartbeat_is_one_round_trip() {
     let (store, trips) = delayed().await;
     let worker = register(&store, "w").await;
     let lease = Duration::from_secs(60);
-    let (count, _) = trips_of(&store, &trips, vec![Op::Renew { worker, lease }]).await;
+    let workers = vec![worker];
+    let (count, _) = trips_of(&store, &trips, vec![Op::Renew { workers, lease }]).await;
     assert_eq!(count, 1);
 }
 

@@ -1,5 +1,5 @@
 -- Instances, their histories, the signals and updates sent to them, events and who waits for them, what is declared of
--- machines, and workers.
+-- machines, documents, and workers.
 --
 -- Times are microseconds since 1970-01-01T00:00:00Z; statuses, causes and kinds are the codes of the model.
 
@@ -20,6 +20,8 @@ create table abide_instances (
     priority integer not null,
     due_at integer,                      -- of what has ended it means nothing
     worker integer,                      -- while it is executing
+    lease_until integer,                 -- when that hold runs out, if it has a lease of its own
+    limit_until integer,                 -- when its step has then passed its time limit, if it has one
     epoch integer not null,
     settled integer not null,
     step text not null,
@@ -69,6 +71,9 @@ create index abide_blocked on abide_instances (machine, version) where wake_at =
 
 -- What each worker holds.
 create index abide_held on abide_instances (worker) where worker is not null;
+
+-- What is held under a lease of its own, by when that runs out (rules 5.3, 5.4).
+create index abide_leased on abide_instances (lease_until) where lease_until is not null;
 
 -- What has ended, by when it did.
 create index abide_finished on abide_instances (finished_at) where finished_at is not null;
@@ -217,7 +222,17 @@ create table abide_machines (
     queue text not null,
     history integer not null,
     contract integer,
+    policy text,                         -- how its steps fail, as JSON; null when nothing is declared of that
     primary key (machine, version)
+) strict, without rowid;
+
+-- Small documents that are kept beside the instances: graphs, tokens.
+create table abide_documents (
+    kind integer not null,
+    name text not null,
+    updated_at integer not null,
+    body text not null,
+    primary key (kind, name)
 ) strict, without rowid;
 
 -- Worker processes, the living and the lately dead. An id is never given twice.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Aside, Awaits, BarrierNumber, Cause, ContractId, Family, Inbox, InstanceId, Json, Key, Name,
-    Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind, WorkerId,
+    Aside, Awaits, BarrierNumber, Cause, ContractId, Family, Inbox, InstanceId, Json, Key, Lease,
+    Name, Policy, Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind,
+    WorkerId,
 };
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Error, Result, Row};
@@ -38,6 +39,20 @@ pub(crate) fn time(row: &Row<'_>, at: usize) -> Result<Timestamp> {
 
 pub(crate) fn maybe_time(row: &Row<'_>, at: usize) -> Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(Timestamp::from_micros))
+}
+
+/// A hold's own lease: two columns, the second without meaning when the first is null.
+pub(crate) fn lease(row: &Row<'_>, at: usize) -> Result<Option<Lease>> {
+    let Some(until) = maybe_time(row, at)? else {
+        return Ok(None);
+    };
+    let limit = maybe_time(row, at + 1)?;
+    Ok(Some(Lease { until, limit }))
+}
+
+/// What is declared of how a machine's steps fail.
+pub(crate) fn policy(row: &Row<'_>, at: usize) -> Result<Option<Policy>> {
+    packed(row, at)
 }
 
 pub(crate) fn priority(row: &Row<'_>, at: usize) -> Result<Priority> {

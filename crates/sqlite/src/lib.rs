@@ -52,7 +52,7 @@ mod writer_tests;
 
 pub use options::{Options, Synchronous};
 pub use rusqlite;
-pub use schema::{Migration, migrations};
+pub use schema::{Migration, migrations, plan, schema_version};
 pub use step::StepTransaction;
 pub use store::Sqlite;
 pub use within::run_within;

@@ -106,6 +106,7 @@ fn cost_of_a_claim(conn: &Connection) -> i32 {
         queue: name("default"),
         lanes: served(),
         limit: BATCH,
+        lease: None,
     };
     let now = Timestamp::from_micros(NOW);
     let claimed = claim::claim(conn, &request, now, |_| ()).unwrap();

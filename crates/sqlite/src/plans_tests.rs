@@ -6,8 +6,8 @@ use abide_kernel::{CommandFilter, Filter, WaiterFilter};
 use rusqlite::Connection;
 
 use crate::sql::{
-    children, claim, commands, events, inbox, insert, load, machines, partitions, query, runs,
-    sweep, update, waiters, workers,
+    children, claim, commands, documents, events, inbox, insert, load, machines, partitions, query,
+    runs, sweep, update, waiters, workers,
 };
 
 /// Each statement, with the index that its plan must name.
@@ -30,6 +30,13 @@ fn statements() -> Vec<(String, &'static str)> {
         (update::FINISH_GUARDED, BY_ID),
         (update::MOVE, BY_ID),
         (update::MOVE_GUARDED, BY_ID),
+        (update::LEASE, BY_ID),
+        (
+            load::LAPSED,
+            "abide_leased (lease_until>? AND lease_until<?)",
+        ),
+        (machines::POLICY, "PRIMARY KEY (machine=? AND version=?)"),
+        (workers::REWRITE, BY_ID),
         (insert::OPEN, BY_ID),
         (insert::KEY_HOLDER, "abide_key_taken"),
         (insert::UNIQUE_KEY_HOLDER, "abide_unique_key_taken"),
@@ -116,6 +123,8 @@ fn statements() -> Vec<(String, &'static str)> {
         (waiters::DELETE_TOTAL, "PRIMARY KEY (event_type=?)"),
         (waiters::TOTAL, "PRIMARY KEY (event_type=?)"),
         (machines::DECLARED, "PRIMARY KEY"),
+        (documents::FORGET, "PRIMARY KEY (kind=? AND name=?)"),
+        (documents::OF_KIND, "PRIMARY KEY (kind=?)"),
         (machines::CONTRACT, BY_ID),
         (workers::KNOWN, BY_ID),
         (workers::NAMED, "abide_workers_by_name"),
@@ -358,6 +367,11 @@ fn depths_are_counted_without_looking_at_what_has_finished() {
             step.starts_with("SCAN abide_instances") || step.starts_with("SEARCH abide_instances");
         assert!(!reads || step.contains("INDEX abide_"), "{step}");
     }
+    let lapse = plan(&conn, query::NEXT_LAPSE).join("\n");
+    assert!(
+        lapse.contains("COVERING INDEX abide_leased") && !lapse.contains("TEMP"),
+        "{lapse}"
+    );
     let next = plan(&conn, query::NEXT_DUE).join("\n");
     assert!(
         next.contains("abide_parked") && !next.contains("TEMP"),

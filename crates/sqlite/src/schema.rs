@@ -22,6 +22,13 @@ const MIGRATIONS: &[Migration] = &[Migration {
     sql: include_str!("../migrations/0001_instances.sql"),
 }];
 
+/// What there must be before versions can be counted.
+const FOUNDATION: &str = "create table if not exists abide_schema (
+            version integer primary key,
+            name text not null,
+            applied_at integer not null
+         ) strict";
+
 /// The version that this release works with.
 pub(crate) const VERSION: u32 = 1;
 
@@ -33,6 +40,35 @@ pub(crate) const VERSION: u32 = 1;
 /// ```
 pub const fn migrations() -> &'static [Migration] {
     MIGRATIONS
+}
+
+/// The statements that bring tables of that version to the newest, as a script for another tool; empty when they have it.
+///
+/// ```
+/// assert!(abide_sqlite::plan(0).contains("create table abide_instances"));
+/// assert!(abide_sqlite::plan(u32::MAX).is_empty());
+/// ```
+pub fn plan(version: u32) -> String {
+    let steps = MIGRATIONS.iter().filter(|step| step.version > version);
+    let script = steps.map(|step| {
+        let Migration { version, name, sql } = step;
+        format!(
+            "-- version {version}: {name}\nbegin immediate;\n{FOUNDATION};\n{sql}\ninsert into abide_schema (version, name, applied_at) \
+             values ({version}, '{name}', cast(unixepoch('subsec') * 1000000 as integer));\ncommit;\n"
+        )
+    });
+    script.collect()
+}
+
+/// The version of the tables in a file, which is only looked at; 0 when it has none, or is not there.
+///
+/// Errors: as those of opening it; a version that this release does not know is [`Broken`](Error::Broken).
+pub fn schema_version(path: impl AsRef<std::path::Path>) -> Result<u32> {
+    let path = path.as_ref();
+    match path.exists() {
+        false => Ok(0),
+        true => version(&crate::open::reader(path, &crate::Options::default())?),
+    }
 }
 
 /// Brings the tables to the version that this release works with.
@@ -87,13 +123,7 @@ fn step(conn: &mut Connection) -> Result<()> {
 }
 
 fn apply(conn: &Connection, step: &Migration) -> rusqlite::Result<()> {
-    conn.execute_batch(
-        "create table if not exists abide_schema (
-            version integer primary key,
-            name text not null,
-            applied_at integer not null
-         ) strict",
-    )?;
+    conn.execute_batch(FOUNDATION)?;
     conn.execute_batch(step.sql)?;
     conn.execute(
         "insert into abide_schema (version, name, applied_at)

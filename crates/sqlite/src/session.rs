@@ -5,21 +5,21 @@ use std::ops::Deref;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Priority,
-    Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
+    Pending, Policy, Priority, Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, NewEvent, NewWorker, Partition,
-    Result, Touched, Txn,
+    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Lapsed, NewEvent, NewWorker,
+    Partition, Result, Touched, Txn,
 };
 use rusqlite::Connection;
 
 use crate::cache::{Cache, Loaded};
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, events, inbox, insert, load, machines, partitions, runs, sweep,
-    update, waiters, workers,
+    children, claim, commands, documents, events, inbox, insert, load, machines, partitions, runs,
+    sweep, update, waiters, workers,
 };
 
 /// A transaction that somebody else has begun and will commit.
@@ -74,6 +74,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
             finishes,
             wakes,
             moves,
+            leases,
         } = changes;
         // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
         let guarded = |row: &Row| row.partition_key.is_some() || self.keyed.contains(&row.id);
@@ -89,12 +90,18 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         if !moves.is_empty() {
             update::move_all(&self.conn, moves, now, guarded)?;
         }
+        if !leases.is_empty() {
+            update::lease(&self.conn, leases, now)?;
+        }
         for Advance { row, .. } in advances {
             let keyed = self.keyed.contains(&row.id);
             self.cache.keep(Loaded {
                 row: (*row).clone(),
                 keyed,
             });
+        }
+        for leased in leases {
+            self.cache.take(leased.id);
         }
         Ok(())
     }
@@ -145,6 +152,14 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         load::due(&self.conn, now, limit).map_err(classed)
     }
 
+    async fn lapsed(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+        load::lapsed(&self.conn, now, limit).map_err(classed)
+    }
+
+    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+        machines::policies(&self.conn, ids).map_err(classed)
+    }
+
     async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
         Ok(())
     }
@@ -169,8 +184,17 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         workers::dead(&self.conn, now).map_err(classed)
     }
 
-    async fn renew(&mut self, worker: WorkerId, now: Timestamp, until: Timestamp) -> Result<bool> {
-        workers::renew(&self.conn, worker, now, until).map_err(classed)
+    async fn renew(
+        &mut self,
+        workers: &[WorkerId],
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<WorkerId>> {
+        workers::renew(&self.conn, workers, now, until).map_err(classed)
+    }
+
+    async fn rewrite_worker(&mut self, worker: &Worker) -> Result<()> {
+        workers::rewrite(&self.conn, worker).map_err(classed)
     }
 
     async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
@@ -205,6 +229,14 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
         machines::define(&self.conn, contracts).map_err(classed)
+    }
+
+    async fn keep(
+        &mut self,
+        documents: &[(DocumentKind, &Name, Option<&Json>)],
+        now: Timestamp,
+    ) -> Result<()> {
+        documents::keep(&self.conn, documents, now).map_err(classed)
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {

@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use abide_core::model::Limits;
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, EventSequence, HistoryRow, Instance,
-    InstanceId, Json, Timestamp, Waiter, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Timestamp, Waiter, Worker,
 };
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::open;
 use crate::options::Options;
 use crate::read::{Readers, spawn};
-use crate::sql::{children, commands, events, inbox, machines, query, waiters, workers};
+use crate::sql::{children, commands, documents, events, inbox, machines, query, waiters, workers};
 use crate::step::StepTransaction;
 use crate::watch::Watch;
 use crate::within::run_within;
@@ -283,6 +283,17 @@ impl Store for Sqlite {
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
         Box::pin(self.readers.read(move |conn| machines::contract(conn, id)))
+    }
+
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
+        Box::pin(self.readers.read(machines::all))
+    }
+
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        Box::pin(
+            self.readers
+                .read(move |conn| documents::documents(conn, kind)),
+        )
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

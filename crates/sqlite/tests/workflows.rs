@@ -42,6 +42,7 @@ async fn begun(store: &dyn Store, worker: WorkerId, of: &Lane, more: Start) -> C
         queue: name("default"),
         lanes: vec![of.clone()],
         limit: 1,
+        lease: None,
     };
     match run(store, Op::Claim(request)).await {
         Answer::Claimed(mut claimed) => claimed.remove(0).claim,

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use abide_core::model::{Entry, Instance, InstanceId, Key, Status};
-use abide_kernel::Filter;
+use abide_kernel::{Ending, Filter};
 use serde::de::DeserializeOwned;
 
 use super::Client;
@@ -112,6 +112,20 @@ impl<O> Handle<O> {
         }
     }
 
+    /// Waits until the instance has ended, and answers how; one that continues as new is followed.
+    pub async fn ended(&self) -> Result<Ending, NotDone> {
+        let mut id = self.id;
+        loop {
+            let ending = self.client.endings.of(id).await.map_err(Error::from)?;
+            let ending = ending.ok_or(NotDone::Gone { id })?;
+            if ending.status != Status::Continued {
+                return Ok(ending);
+            }
+            // rule 2.4: the chain's last run is its end.
+            id = self.next_run(id).await?.ok_or(NotDone::Gone { id })?;
+        }
+    }
+
     /// All that has happened to it.
     pub async fn history(&self) -> Result<Vec<Entry>, Error> {
         crate::history::read(&*self.client.store, self.id).await
@@ -124,16 +138,8 @@ impl<O: DeserializeOwned> Handle<O> {
     /// Pushed when it ends in this process, noticed when it ends in another. Waiting costs the database nothing. A
     /// database that goes away meanwhile is waited for.
     pub async fn result(&self) -> Result<O, NotDone> {
-        let mut id = self.id;
-        let ending = loop {
-            let ending = self.client.endings.of(id).await.map_err(Error::from)?;
-            let ending = ending.ok_or(NotDone::Gone { id })?;
-            if ending.status != Status::Continued {
-                break ending;
-            }
-            // rule 2.4: the chain's last run is its end.
-            id = self.next_run(id).await?.ok_or(NotDone::Gone { id })?;
-        };
+        let ending = self.ended().await?;
+        let id = ending.id;
         match (ending.status, ending.result) {
             (Status::Done, Some(result)) => result.to().map_err(|error| {
                 NotDone::Error(Error::Mismatch {

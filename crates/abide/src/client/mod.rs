@@ -15,7 +15,7 @@ mod within;
 pub use address::Address;
 pub use handle::{Handle, NotDone};
 pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
-pub(crate) use operate::{doctor, look, repair};
+pub(crate) use operate::{doctor, look, look_page, repair};
 pub use publish::{Publication, event_of};
 pub use query::QueryError;
 pub(crate) use query::exported;

@@ -7,7 +7,7 @@ use abide_core::model::{
     Cancel, Children, Instance, InstanceId, Kind, Name, Operated, Refusal, Status, Target, Worker,
 };
 use abide_core::rules::liveness::{Around, Liveness, Waiting, liveness, waiting};
-use abide_kernel::{Answer, Finding, Op};
+use abide_kernel::{Answer, Filter, Finding, Op, Page};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
@@ -197,6 +197,12 @@ impl Restarting {
         self.step = Some(Name::new(step.name()));
         self
     }
+
+    /// Begins at the step of that name.
+    pub fn at_named(mut self, step: &str) -> Self {
+        self.step = Some(Name::new(step));
+        self
+    }
 }
 
 impl IntoFuture for Restarting {
@@ -276,21 +282,45 @@ pub(crate) async fn look(client: &Client, target: impl Address) -> Result<Option
     let Some(instance) = client.store.get(&target.target()?).await? else {
         return Ok(None);
     };
-    let served = match instance.status {
-        Status::Runnable => Some(serves(&client.store.workers().await?, &instance)),
-        _ => None,
+    let workers = match instance.status {
+        Status::Runnable => client.store.workers().await?,
+        _ => Vec::new(),
     };
+    Ok(Some(seen(client, instance, &workers)))
+}
+
+/// Looks at a page of instances.
+pub(crate) async fn look_page(
+    client: &Client,
+    filter: &Filter,
+    before: Option<InstanceId>,
+    limit: usize,
+) -> Result<Page<Look>, Error> {
+    let page = client.store.list(filter, before, limit).await?;
+    let runnable = |one: &Instance| one.status == Status::Runnable;
+    let workers = match page.items.iter().any(runnable) {
+        true => client.store.workers().await?,
+        false => Vec::new(),
+    };
+    let items = page.items.into_iter();
+    Ok(Page {
+        items: items.map(|one| seen(client, one, &workers)).collect(),
+        next: page.next,
+    })
+}
+
+fn seen(client: &Client, instance: Instance, workers: &[Worker]) -> Look {
     let around = Around {
-        served,
+        served: (instance.status == Status::Runnable).then(|| serves(workers, &instance)),
         ..Around::default()
     };
-    Ok(Some(Look {
+    Look {
         wait: waiting(&instance),
         continue_as_new_recommended: instance.kind == Kind::Workflow
             && instance.history_events as usize >= client.limits.history_events,
         liveness: liveness(&instance, around),
         instance,
-    }))
+    }
 }
 
 fn serves(workers: &[Worker], instance: &Instance) -> bool {

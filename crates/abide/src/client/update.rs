@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use abide_core::model::{Command, CommandId, CommandStatus, Delivery, Name, Refusal};
+use abide_core::model::{Arguments, Command, CommandId, CommandStatus, Delivery, Name, Refusal};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -33,14 +33,23 @@ impl<R> Request<R> {
     where
         A: Serialize + JsonSchema + 'static,
     {
+        let arguments = update.arguments(value).map_err(|error| Error::Mismatch {
+            what: "what the update is sent with",
+            problem: error.to_string(),
+        });
+        Self::named(to, update.name(), arguments, client)
+    }
+
+    pub(crate) fn named(
+        to: impl Address,
+        name: &str,
+        arguments: Result<Arguments, Error>,
+        client: Client,
+    ) -> Self {
         let delivery = || -> Result<Delivery, Error> {
-            let arguments = update.arguments(value).map_err(|error| Error::Mismatch {
-                what: "what the update is sent with",
-                problem: error.to_string(),
-            })?;
             Ok(Delivery {
-                arguments,
-                ..Delivery::update(to.target()?, Name::new(update.name())?)
+                arguments: arguments?,
+                ..Delivery::update(to.target()?, Name::new(name)?)
             })
         };
         Self {
@@ -133,6 +142,11 @@ impl<R> Asked<R> {
     /// What the sender was told; none when it was only asked for by its id.
     pub const fn receipt(&self) -> Option<&Receipt> {
         self.receipt.as_ref()
+    }
+
+    /// Waits until it is answered, and gives its record; none when it was deleted with its instance.
+    pub async fn closed(&self) -> Result<Option<Command>, Error> {
+        Ok(self.client.answers.of(self.id).await?)
     }
 
     /// Its record as it stands now; none when it was deleted with its instance.

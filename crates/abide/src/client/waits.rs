@@ -1,7 +1,7 @@
 //! Who waits for what.
 
 use abide_core::model::{
-    Condition, Instance, InstanceId, Key, Status, Timestamp, WaitId, WaitKind, Waiter,
+    Condition, Instance, InstanceId, Key, Name, Status, Timestamp, WaitId, WaitKind, Waiter,
 };
 use abide_kernel::{Filter, Page, WaiterFilter};
 use serde::{Deserialize, Serialize};
@@ -51,8 +51,6 @@ impl Abide {
     /// A page of what instances wait for: signals, events and conditions, since when and until when; newest instances
     /// first. `next` of one page is `before` of the following, and an instance's waits are all on one page.
     ///
-    /// It goes through all that wait until the page is full, so a name that few wait for takes as long as there are
-    /// others.
     pub async fn waits(
         &self,
         filter: &WaitsFilter,
@@ -68,9 +66,15 @@ impl Abide {
             }
             return Ok(Page { items, next: None });
         }
+        let name = filter.name.as_ref().map(Name::new);
+        let Ok(waiting_for) = name.transpose() else {
+            // Nothing can be of that name.
+            return Ok(Page { items, next: None });
+        };
         let waiting = Filter {
             status: Some(Status::AwaitingSignal),
             key_prefix: filter.key_prefix.clone(),
+            waiting_for,
             ..Filter::default()
         };
         loop {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide_core::model::{Declared, InstanceId, Lane, Limits, Name, Refusal, WorkerId};
@@ -25,8 +25,9 @@ pub(crate) struct Shared {
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
     pub mail: Submit<Mail>,
-    pub runners: HashMap<Lane, Arc<dyn Runner>>,
-    pub lanes: Vec<Lane>,
+    code: RwLock<Arc<Code>>,
+    /// The name that it is known under: another than its own when that was taken from it.
+    alias: RwLock<Name>,
     pub worker: AtomicI64,
     /// Until when this worker is believed to live, in microseconds; past that, it has no business claiming anything.
     pub believed_until: AtomicI64,
@@ -41,7 +42,88 @@ pub(crate) struct Shared {
     pub over: CancellationToken,
 }
 
+/// What an engine has code for, and the queues that it serves. Both may grow while it runs.
+#[derive(Clone, Default)]
+struct Code {
+    runners: HashMap<Lane, Arc<dyn Runner>>,
+    lanes: Vec<Lane>,
+    queues: Vec<Name>,
+}
+
+impl Code {
+    fn new(runners: HashMap<Lane, Arc<dyn Runner>>, queues: Vec<Name>) -> Self {
+        let mut lanes: Vec<Lane> = runners.keys().cloned().collect();
+        lanes.sort_unstable();
+        Self {
+            runners,
+            lanes,
+            queues,
+        }
+    }
+}
+
 impl Shared {
+    fn code(&self) -> Arc<Code> {
+        let code = self.code.read().unwrap_or_else(PoisonError::into_inner);
+        code.clone()
+    }
+
+    /// What this worker has code for.
+    pub fn lanes(&self) -> Vec<Lane> {
+        self.code().lanes.clone()
+    }
+
+    /// The code for a machine in a version.
+    pub fn runner(&self, lane: &Lane) -> Option<Arc<dyn Runner>> {
+        self.code().runners.get(lane).cloned()
+    }
+
+    /// Takes code that is not there already; for what it is.
+    fn learn(&self, runners: Vec<(Lane, Arc<dyn Runner>)>) -> Vec<Lane> {
+        let mut code = self.code.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = code.runners.clone();
+        let mut new = Vec::new();
+        for (lane, runner) in runners {
+            if !known.contains_key(&lane) {
+                new.push(lane.clone());
+                known.insert(lane, runner);
+            }
+        }
+        if !new.is_empty() {
+            *code = Arc::new(Code::new(known, code.queues.clone()));
+        }
+        new
+    }
+
+    /// The queues that this worker serves.
+    pub fn queues(&self) -> Vec<Name> {
+        self.code().queues.clone()
+    }
+
+    /// Takes one more queue; whether it is new.
+    fn serve(&self, queue: &Name) -> bool {
+        let mut code = self.code.write().unwrap_or_else(PoisonError::into_inner);
+        let new = !code.queues.contains(queue);
+        if new {
+            let mut queues = code.queues.clone();
+            queues.push(queue.clone());
+            *code = Arc::new(Code::new(code.runners.clone(), queues));
+        }
+        new
+    }
+
+    /// The name that this worker is known under.
+    pub fn alias(&self) -> Name {
+        let alias = self.alias.read().unwrap_or_else(PoisonError::into_inner);
+        alias.clone()
+    }
+
+    /// Notes as whom this worker was registered.
+    pub fn registered(&self, name: Name, worker: WorkerId) {
+        *self.alias.write().unwrap_or_else(PoisonError::into_inner) = name;
+        self.worker.store(worker.0, Ordering::Release);
+    }
+
     pub fn worker(&self) -> WorkerId {
         WorkerId(self.worker.load(Ordering::Acquire))
     }
@@ -53,10 +135,10 @@ impl Shared {
 
     /// What this worker could run instead of going on with what it holds.
     pub fn serves(&self) -> Vec<(Name, Vec<Lane>)> {
-        self.settings
-            .queues
-            .keys()
-            .map(|queue| (queue.clone(), self.lanes.clone()))
+        let code = self.code();
+        code.queues
+            .iter()
+            .map(|queue| (queue.clone(), code.lanes.clone()))
             .collect()
     }
 
@@ -225,17 +307,17 @@ impl EngineBuilder {
             declared.push(one);
         }
         serve_declared_queues(&mut self.settings, &declared);
-        let mut lanes: Vec<Lane> = runners.keys().cloned().collect();
-        lanes.sort_unstable();
 
         let clock = self.store.clock();
+        let name = self.settings.name.clone();
+        let queues = self.settings.queues.keys().cloned().collect();
         let shared = Arc::new(Shared {
             store: self.store,
             clock,
             settings: self.settings,
             mail: self.mail,
-            runners,
-            lanes,
+            code: RwLock::new(Arc::new(Code::new(runners, queues))),
+            alias: RwLock::new(name),
             worker: AtomicI64::new(0),
             believed_until: AtomicI64::new(0),
             believed_again: Notify::new(),
@@ -252,7 +334,7 @@ impl EngineBuilder {
         };
         shared.store.run(Arc::from([declare])).await?;
         lease::register(&shared, shared.settings.name.clone()).await?;
-        release_blocked(&shared).await;
+        release_blocked(&shared, shared.lanes()).await;
         let (commands, inbox) = mpsc::unbounded_channel();
         let tasks = vec![
             tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
@@ -262,6 +344,7 @@ impl EngineBuilder {
         ];
         Ok(Engine {
             shared,
+            limits: self.limits,
             commands,
             tasks,
         })
@@ -270,27 +353,30 @@ impl EngineBuilder {
 
 /// Lets workflows be tried again for which this worker may have the code that fits (rule 12.4). An engine starts without
 /// it, too, when the database would not have it now: it is then asked again.
-async fn release_blocked(shared: &Arc<Shared>) {
-    let Err(error) = release_once(shared).await else {
+async fn release_blocked(shared: &Arc<Shared>, lanes: Vec<Lane>) {
+    let Err(error) = release_once(shared, &lanes).await else {
         return;
     };
     tracing::warn!(%error, "workflows that are blocked are let go on later");
     let shared = shared.clone();
     tokio::spawn(async move {
         while shared.pause(shared.settings.poll).await.is_continue() {
-            if release_once(&shared).await.is_ok() {
+            if release_once(&shared, &lanes).await.is_ok() {
                 return;
             }
         }
     });
 }
 
-async fn release_once(shared: &Shared) -> Result<(), Error> {
+async fn release_once(shared: &Shared, lanes: &[Lane]) -> Result<(), Error> {
     const AT_ONCE: usize = 500;
+    if lanes.is_empty() {
+        return Ok(());
+    }
     let mut after = InstanceId(0);
     loop {
         let release = Op::ReleaseBlocked {
-            lanes: shared.lanes.clone(),
+            lanes: lanes.to_vec(),
             after,
             limit: AT_ONCE,
         };
@@ -316,6 +402,7 @@ fn serve_declared_queues(settings: &mut Settings, declared: &[Declared]) {
 /// A running engine. Dropping it lets go of what it holds as [`shutdown`](Self::shutdown) does, but waits for nothing.
 pub struct Engine {
     shared: Arc<Shared>,
+    limits: Limits,
     commands: mpsc::UnboundedSender<Command>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -337,7 +424,54 @@ impl Engine {
 
     /// The code for a machine in a version.
     pub(crate) fn runner(&self, lane: &Lane) -> Option<Arc<dyn Runner>> {
-        self.shared.runners.get(lane).cloned()
+        self.shared.runner(lane)
+    }
+
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes more code while it runs: machines that are declared already. What there is code for stays as it is; whether
+    /// anything was new.
+    pub(crate) async fn learn(&self, runners: Vec<Arc<dyn Runner>>) -> Result<bool, Error> {
+        let mut lanes = Vec::with_capacity(runners.len());
+        for runner in runners {
+            let (declared, _) = runner.declared()?;
+            let lane = Lane {
+                machine: declared.machine,
+                version: declared.version,
+            };
+            if self.shared.runner(&lane).is_none() {
+                lanes.push((lane, runner.for_engine(&self.shared.settings)));
+            }
+        }
+        if lanes.is_empty() {
+            return Ok(false);
+        }
+        // Others are told first: who cannot be reached has learnt nothing, and may be asked again.
+        let new: Vec<Lane> = lanes.iter().map(|(lane, _)| lane.clone()).collect();
+        lease::enlist(&self.shared, Vec::new(), new).await?;
+        let new = self.shared.learn(lanes);
+        release_blocked(&self.shared, new).await;
+        // An engine that has died looks for nothing.
+        let _ = self.commands.send(Command::Look);
+        Ok(true)
+    }
+
+    /// Serves one more queue from now on, with at most that many of its steps running at once. One that it serves already
+    /// stays as it is.
+    pub async fn serve(&self, queue: Name, concurrency: usize) -> Result<(), Error> {
+        if self.shared.queues().contains(&queue) {
+            return Ok(());
+        }
+        lease::enlist(&self.shared, vec![queue.clone()], Vec::new()).await?;
+        if self.shared.serve(&queue) {
+            // An engine that has died serves nothing.
+            let _ = self
+                .commands
+                .send(Command::Serve(queue, concurrency.max(1)));
+        }
+        Ok(())
     }
 
     /// What it has done so far.

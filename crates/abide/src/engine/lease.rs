@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use abide_core::model::{Heartbeat, Name, Timestamp, WorkerId};
+use abide_core::model::{Lane, Name, Timestamp, WorkerId};
 use abide_kernel::{Answer, Error, NewWorker, Op, Result};
 
 use super::builder::Shared;
@@ -39,7 +39,7 @@ async fn beat(shared: &Shared) -> Result<()> {
     let answers = shared
         .store
         .run(Arc::from([Op::Renew {
-            worker,
+            workers: vec![worker],
             lease: shared.settings.lease,
         }]))
         .await?;
@@ -47,7 +47,7 @@ async fn beat(shared: &Shared) -> Result<()> {
         // It may have signed off meanwhile, and is not to come back.
         return Ok(());
     }
-    if matches!(answers.first(), Some(Answer::Heartbeat(Heartbeat::Lost))) {
+    if matches!(answers.first(), Some(Answer::Renewed { lost }) if !lost.is_empty()) {
         tracing::error!(
             worker = %shared.settings.name,
             "the lease ran out, or another process took this worker's name: what it held runs elsewhere"
@@ -82,8 +82,8 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
     let worker = NewWorker {
         name,
         lease: shared.settings.lease,
-        queues: shared.settings.queues.keys().cloned().collect(),
-        lanes: shared.lanes.clone(),
+        queues: shared.queues(),
+        lanes: shared.lanes(),
     };
     let answers = shared.store.run(Arc::from([Op::Register(worker)])).await?;
     let Some(Answer::Registered(worker)) = answers.into_iter().next() else {
@@ -91,9 +91,21 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
             "a registration was answered with something else".into(),
         ));
     };
-    shared.worker.store(worker.id.0, Ordering::Release);
+    shared.registered(worker.name, worker.id);
     believe(shared, from);
     reclaim(shared).await
+}
+
+/// Makes known that this worker serves more, and has code for more.
+pub(super) async fn enlist(shared: &Shared, queues: Vec<Name>, lanes: Vec<Lane>) -> Result<()> {
+    let worker = NewWorker {
+        name: shared.alias(),
+        lease: shared.settings.lease,
+        queues,
+        lanes,
+    };
+    shared.store.run(Arc::from([Op::Enlist(worker)])).await?;
+    Ok(())
 }
 
 /// Takes from dead workers what they held.

@@ -11,6 +11,7 @@ mod lease;
 mod retention;
 mod runner;
 mod settings;
+mod span;
 mod stats;
 mod timers;
 

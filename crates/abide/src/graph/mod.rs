@@ -7,7 +7,8 @@ mod run;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Declared, GraphProblem, GraphSpec, Json, Kind, Name, NotJson, Refusal, SubGraph,
+    Contracted, Declared, GraphProblem, GraphSpec, Json, Kind, Name, NotJson, Refusal, Start,
+    SubGraph,
 };
 use abide_core::rules::graph::{check, machine_of};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use serde_json::Value;
 pub use build::{GraphBuilder, Reference, input, output};
 pub(crate) use run::GraphProgram;
 
+use crate::Error;
 use crate::machine::Definition;
 
 /// A graph of tasks and waits, checked and ready to be run: made by [`Graph::builder`], or read from JSON.
@@ -121,8 +123,26 @@ impl Graph {
         &self.spec
     }
 
+    /// What starts a run of it with that input.
+    pub fn start_of(&self, input: &Json) -> Result<Start, Error> {
+        let declared = self.declared()?;
+        let state = run::begin(&self.spec, input).map_err(|error| Error::Mismatch {
+            what: "the input",
+            problem: error.to_string(),
+        })?;
+        Ok(Start {
+            contract: Contracted::Free,
+            kind: Some(declared.kind),
+            version: Some(declared.version),
+            step: Some(declared.first_step),
+            queue: Some(declared.queue),
+            history: Some(declared.history),
+            ..Start::of(declared.machine, state)
+        })
+    }
+
     /// It, and the graphs that are steps of it, and of those.
-    pub(crate) fn family(&self) -> Vec<Self> {
+    pub fn family(&self) -> Vec<Self> {
         let mut family = vec![self.clone()];
         for step in &self.spec.steps {
             if let Some(SubGraph::Whole(inner)) = &step.graph {
@@ -164,6 +184,8 @@ impl Definition for Graph {
             queue: Name::new("default")?,
             history: true,
             contract: None,
+            retry: None,
+            step_timeout_ms: None,
         })
     }
 

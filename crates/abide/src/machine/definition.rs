@@ -76,6 +76,8 @@ impl<M: Machine> Definition for M {
             queue: Name::new(M::QUEUE)?,
             history: M::HISTORY,
             contract: self.agreement()?.map(|agreement| agreement.id),
+            retry: None,
+            step_timeout_ms: None,
         })
     }
 

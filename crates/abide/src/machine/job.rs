@@ -113,6 +113,8 @@ impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
             queue: Name::new(self.queue)?,
             history: self.history,
             contract: None,
+            retry: None,
+            step_timeout_ms: None,
         })
     }
 }

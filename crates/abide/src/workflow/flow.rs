@@ -108,6 +108,8 @@ impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
             queue: Name::new(self.queue)?,
             history: true,
             contract: self.agreement()?.map(|agreement| agreement.id),
+            retry: None,
+            step_timeout_ms: None,
         })
     }
 

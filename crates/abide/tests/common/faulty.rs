@@ -8,7 +8,7 @@ use abide::{
 };
 use abide::{EventFilter, EventPage, EventSequence, WaiterFilter, WaiterPage};
 use abide::{Timestamp, Worker};
-use abide_kernel::model::{ContractId, HistoryRow};
+use abide_kernel::model::{ContractId, Declared, Document, DocumentKind, HistoryRow};
 use abide_kernel::{Answer, Clock, Ending, Error, Listener, Op, Result, Store};
 use futures_util::future::BoxFuture;
 
@@ -158,6 +158,14 @@ impl Store for Faulty {
 
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
         self.store.workers()
+    }
+
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
+        self.store.machines()
+    }
+
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        self.store.documents(kind)
     }
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {

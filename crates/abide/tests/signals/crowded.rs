@@ -68,6 +68,7 @@ fn claim(worker: abide::WorkerId, queue: &str) -> Op {
         queue: name(queue),
         lanes: vec![lane()],
         limit: 1,
+        lease: None,
     })
 }
 

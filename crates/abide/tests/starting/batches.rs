@@ -35,7 +35,7 @@ on_every_store! {
         assert_eq!(answers[3], Ok(Started::Duplicate(id(0))));
         assert_eq!(answers[6], Ok(Started::Duplicate(id(5))));
         let refused = answers[4].as_ref().unwrap_err();
-        assert_eq!(*refused, Refusal::LimitExceeded { limit: "state_bytes", most: 100, met: 202 });
+        assert_eq!(*refused, Refusal::LimitExceeded { limit: "state_bytes".into(), most: 100, met: 202 });
         let mut new = [id(0), id(2), id(5), id(7)];
         new.sort_unstable();
         let all = lab.list(&Filter::default(), None, 100).await.unwrap().items;

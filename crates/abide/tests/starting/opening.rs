@@ -24,7 +24,8 @@ async fn what_is_no_connection_string_is_refused_with_examples() {
         ("orders.db", "it does not say which store"),
         ("mysql://x", "there is no such store"),
         ("memory:x", "memory: takes nothing after it"),
-        ("http://localhost:8080", "servers are not in this release"),
+        #[cfg(not(feature = "remote"))]
+        ("http://localhost:8080", "add the feature `remote`"),
     ] {
         let (error, _) = refused(url).await;
         let text = error.to_string();
@@ -33,7 +34,7 @@ async fn what_is_no_connection_string_is_refused_with_examples() {
             text.contains(says) && text.contains(&format!("{url:?}")),
             "{text}"
         );
-        let examples = ["memory:", "sqlite:orders.db", "postgres://"];
+        let examples = ["memory:", "sqlite:orders.db", "postgres://", "https://"];
         assert!(
             examples.iter().all(|example| text.contains(example)),
             "{text}"

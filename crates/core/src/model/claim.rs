@@ -1,5 +1,7 @@
 //! A worker's hold on an instance, and all that it needs to run the step.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -85,8 +87,50 @@ impl Claim {
     }
 }
 
+/// How long a hold is believed in that has a lease of its own: that of a worker which names what it holds (rule 6.4).
+/// Other holds are believed in as long as their worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// When it runs out; never after the limit.
+    pub until: Timestamp,
+    /// When the step has passed its time limit, if it has one (rule 5.4).
+    pub limit: Option<Timestamp>,
+}
+
+impl Lease {
+    /// A lease from now on, of a step that may take so long.
+    pub fn new(now: Timestamp, lease: Duration, limit: Option<Duration>) -> Self {
+        let limit = limit.map(|limit| now + limit);
+        Self {
+            until: limit.map_or(now + lease, |limit| limit.min(now + lease)),
+            limit,
+        }
+    }
+
+    /// Whether it has run out.
+    pub fn is_over(self, now: Timestamp) -> bool {
+        self.until <= now
+    }
+
+    /// Whether it has run out because the step took too long: it was believed in up to its limit. One that ran out before
+    /// that is of a worker that died, however late that is noticed.
+    pub fn is_past_limit(self, now: Timestamp) -> bool {
+        self.is_over(now) && self.limit.is_some_and(|limit| limit <= self.until)
+    }
+
+    /// The lease that a heartbeat makes of it: longer, never shorter, and never past the limit.
+    #[must_use]
+    pub fn extended(self, now: Timestamp, lease: Duration) -> Self {
+        let until = self.until.max(now + lease);
+        Self {
+            until: self.limit.map_or(until, |limit| limit.min(until)),
+            ..self
+        }
+    }
+}
+
 /// A claimed instance: the hold, and what its step runs on.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimed {
     /// The hold.
     pub claim: Claim,
@@ -181,6 +225,22 @@ impl Cause {
         self as i16
     }
 
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Next => "next",
+            Self::Retry => "retry",
+            Self::Signal => "signal",
+            Self::Event => "event",
+            Self::Timeout => "timeout",
+            Self::Children => "children",
+            Self::Update => "update",
+            Self::Reclaim => "reclaim",
+            Self::Replay => "replay",
+        }
+    }
+
     /// Reads the number back; what a newer release wrote reads as `start`.
     pub fn from_code(code: i16) -> Self {
         usize::try_from(code)
@@ -197,4 +257,31 @@ pub struct Lane {
     pub machine: Name,
     /// Its version.
     pub version: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_lease_never_gets_shorter_and_never_passes_its_limit(
+            lease in 0u64..100, limit in proptest::option::of(0u64..200), beats in proptest::collection::vec((0u64..50, 0u64..100), 0..9)
+        ) {
+            // rules 5.4 and 6.4
+            let (mut now, seconds) = (Timestamp::from_micros(5), Duration::from_secs);
+            let mut held = Lease::new(now, seconds(lease), limit.map(seconds));
+            for (pause, lease) in beats {
+                now = now + seconds(pause);
+                let next = held.extended(now, seconds(lease));
+                prop_assert!(next.until >= held.until && next.limit == held.limit);
+                prop_assert!(next.limit.is_none_or(|limit| next.until <= limit));
+                held = next;
+            }
+            let past = held.is_past_limit(held.until);
+            prop_assert_eq!(past, held.limit == Some(held.until));
+            prop_assert!(!held.is_over(held.until - Duration::from_micros(1)));
+        }
+    }
 }

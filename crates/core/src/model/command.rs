@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::json::null_is_a_result;
 use super::{
     Arguments, CommandId, InstanceId, Json, Key, Name, Sequence, Start, Status, Timestamp, WaitId,
 };
 
 /// Which instance is meant: by its id, or by its key, which stands for the newest run that has it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Target {
     /// By id.
     Id(InstanceId),
@@ -235,6 +237,16 @@ impl Serialize for Rejection {
     }
 }
 
+impl<'de> Deserialize<'de> for Rejection {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let reason = std::borrow::Cow::<str>::deserialize(from)?;
+        let found = Self::ALL.into_iter().find(|one| one.reason() == reason);
+        found.ok_or_else(|| {
+            serde::de::Error::custom(format_args!("{reason:?} is no reason to refuse a command"))
+        })
+    }
+}
+
 impl std::fmt::Display for Rejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -254,7 +266,8 @@ impl std::fmt::Display for Rejection {
 }
 
 /// A request to deliver one signal or update.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Delivery {
     /// Whom it is for. With a start, its key.
     pub target: Target,
@@ -299,10 +312,9 @@ impl Delivery {
 }
 
 /// What became of a delivery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
     /// The decision.
-    #[serde(skip)]
     pub verdict: Verdict,
     /// The record; there is none when there is no target.
     pub record: Option<Command>,
@@ -315,7 +327,8 @@ pub struct Delivered {
 }
 
 /// The decision over a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// There is nothing at that id or key.
     NoTarget,
@@ -351,7 +364,8 @@ impl Verdict {
 }
 
 /// The record of a signal or an update: inbox, command and life in one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Command {
     /// Its id.
     pub id: CommandId,
@@ -396,6 +410,8 @@ pub struct Command {
     /// What an update failed of.
     pub error: Option<String>,
 }
+
+null_is_a_result!(Command, |one| one.status == CommandStatus::Completed);
 
 impl Command {
     /// What its sender was told.
@@ -457,7 +473,8 @@ pub struct Answered {
 }
 
 /// A request to cancel an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cancel {
     /// Which.
     pub target: Target,
@@ -483,7 +500,8 @@ pub enum Children {
 }
 
 /// What became of a request to cancel, restart or repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Operated {
     /// There is nothing at that id or key.
     NoTarget,

@@ -35,7 +35,7 @@ pub struct Publish {
 }
 
 /// What became of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// Its place.
     pub sequence: EventSequence,
@@ -49,7 +49,7 @@ pub struct Published {
 }
 
 /// An event, as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Its place.
     pub sequence: EventSequence,
@@ -207,7 +207,7 @@ pub struct EventWait {
 }
 
 /// What stands for one wait for an event: found by its type, and by what one of its conditions compares with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     /// Who waits.
     pub instance: InstanceId,

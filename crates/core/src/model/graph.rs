@@ -85,6 +85,12 @@ pub struct RetrySpec {
 }
 
 impl RetrySpec {
+    /// Whether its delays grow, and not beyond all measure: by 1 to 1000.
+    pub fn has_fit_factor(&self) -> bool {
+        self.factor
+            .is_none_or(|factor| (100..=100_000).contains(&factor))
+    }
+
     /// How long to wait after that many attempts; none when they are spent.
     pub fn delay_ms(&self, attempts: u32) -> Option<u64> {
         if attempts >= self.max_attempts {
@@ -117,7 +123,8 @@ mod factor {
         let Some(factor) = Option::<f64>::deserialize(from)? else {
             return Ok(None);
         };
-        if !(1.0..=1_000.0).contains(&factor) {
+        // Rules say which are taken; here, what can be kept.
+        if !(0.0..=f64::from(u32::MAX) / 100.0).contains(&factor) {
             return Err(serde::de::Error::custom(format!(
                 "{factor} is no factor: give a number from 1 to 1000"
             )));

@@ -369,7 +369,7 @@ impl Happening {
 /// A commit tells of two events as a rule (`step_completed`, then what followed), and one row for both costs the
 /// databases half of two rows. `started` is not among them: it is told by the instance's own row, which is written in
 /// the same commit as what it tells of, and is always event 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRow {
     /// The instance.
     pub instance: InstanceId,

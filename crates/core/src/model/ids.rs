@@ -148,7 +148,7 @@ fn check_name(text: &str) -> Result<(), Refusal> {
     };
     Err(Refusal::BadName {
         text: shown(text),
-        problem,
+        problem: problem.into(),
     })
 }
 
@@ -159,7 +159,7 @@ fn check_key(text: &str) -> Result<(), Refusal> {
             "it is digits only, which would read as an id: give it a prefix, like order:42";
         return Err(Refusal::BadName {
             text: shown(text),
-            problem,
+            problem: problem.into(),
         });
     }
     Ok(())
@@ -176,8 +176,22 @@ fn shown(text: &str) -> String {
 
 /// A second business identity that addresses nothing: any bytes, 1 to 255 of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct UniqueKey(Vec<u8>);
+
+impl TryFrom<Vec<u8>> for UniqueKey {
+    type Error = Refusal;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, Refusal> {
+        Self::new(bytes)
+    }
+}
+
+impl From<UniqueKey> for Vec<u8> {
+    fn from(key: UniqueKey) -> Self {
+        key.0
+    }
+}
 
 impl UniqueKey {
     /// Takes bytes that must be 1 to 255 in number.
@@ -190,7 +204,7 @@ impl UniqueKey {
         };
         Err(Refusal::BadName {
             text: shown(&String::from_utf8_lossy(&bytes)),
-            problem,
+            problem: problem.into(),
         })
     }
 

@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::json::null_is_a_result;
 use super::{
     Aside, BarrierNumber, Cause, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
     Run, Scope, Status, Timestamp, UniqueKey, WaitId, WorkerId,
 };
 
 /// An instance as readers see it: the whole row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Instance {
     /// Its id.
     pub id: InstanceId,
@@ -97,6 +99,9 @@ pub struct Instance {
     pub finished_at: Option<Timestamp>,
 }
 
+null_is_a_result!(Instance, |one| one.status == Status::Done);
+null_is_a_result!(Child, |one| one.status == Status::Done);
+
 impl Instance {
     /// Whether its code did not fit its history, and nothing runs it before somebody says so (rule 12.4).
     pub fn is_blocked(&self) -> bool {
@@ -144,6 +149,13 @@ impl WaitKind {
         }
     }
 
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        (1..=5)
+            .filter_map(Self::from_code)
+            .find(|kind| kind.name() == name)
+    }
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -157,7 +169,8 @@ impl WaitKind {
 }
 
 /// A child as its parent sees it when it joins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Child {
     /// The child.
     pub id: InstanceId,

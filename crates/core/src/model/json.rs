@@ -40,6 +40,11 @@ impl Json {
         Ok(serde_json::from_str(self.0.get())?)
     }
 
+    /// The one text of what it says, however it was written: sorted keys, nothing between the tokens.
+    pub fn canonical(&self) -> String {
+        super::contract::canonical(self)
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         self.0.get()
@@ -61,6 +66,11 @@ impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(Self(Box::<RawValue>::deserialize(from)?.into()))
     }
+}
+
+/// Reads what may be left out and may be `null`, which are two things: `null` is a value.
+pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(from).map(Some)
 }
 
 impl From<serde_json::Value> for Json {
@@ -95,6 +105,29 @@ impl fmt::Display for Json {
         f.write_str(self.as_str())
     }
 }
+
+/// Reads and writes a type whose `result` is `null` both when there is none and when that is what it came to; which of
+/// the two is told by the condition given.
+macro_rules! null_is_a_result {
+    ($type:ident, |$one:ident| $has_one:expr) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                Self::serialize(self, to)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let mut $one = Self::deserialize(from)?;
+                if $one.result.is_none() && $has_one {
+                    $one.result = Some($crate::model::Json::null());
+                }
+                Ok($one)
+            }
+        }
+    };
+}
+pub(crate) use null_is_a_result;
 
 #[cfg(test)]
 mod tests {

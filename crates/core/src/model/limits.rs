@@ -102,7 +102,11 @@ fn at_most(limit: &'static str, most: usize, met: usize) -> Result<(), Refusal> 
     if met <= most {
         Ok(())
     } else {
-        Err(Refusal::LimitExceeded { limit, most, met })
+        Err(Refusal::LimitExceeded {
+            limit: limit.into(),
+            most,
+            met,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContractId, Name};
+use super::{ContractId, Name, RetrySpec};
 
 /// Which of the fronts runs an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -50,4 +50,46 @@ pub struct Declared {
     /// What signals and updates it takes; any signal, and no update, when there is none.
     #[serde(default)]
     pub contract: Option<ContractId>,
+    /// When a step that failed runs again; never when there is none.
+    #[serde(default)]
+    pub retry: Option<RetrySpec>,
+    /// How long a step may take that runs under a lease of its own.
+    #[serde(default)]
+    pub step_timeout_ms: Option<u64>,
+}
+
+impl Declared {
+    /// What is declared of how its steps fail; `None` when nothing is.
+    pub fn policy(&self) -> Option<Policy> {
+        let policy = Policy {
+            retry: self.retry.clone(),
+            step_timeout_ms: self.step_timeout_ms,
+        };
+        (policy != Policy::default()).then_some(policy)
+    }
+
+    /// The same, with that policy.
+    #[must_use]
+    pub fn with_policy(self, policy: Option<Policy>) -> Self {
+        let Policy {
+            retry,
+            step_timeout_ms,
+        } = policy.unwrap_or_default();
+        Self {
+            retry,
+            step_timeout_ms,
+            ..self
+        }
+    }
+}
+
+/// What a machine has declared of how its steps fail.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Policy {
+    /// When a step that failed runs again; never when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySpec>,
+    /// How long a step may take that runs under a lease of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_timeout_ms: Option<u64>,
 }

@@ -3,6 +3,7 @@
 mod claim;
 mod command;
 mod contract;
+mod document;
 mod event;
 mod graph;
 mod history;
@@ -20,13 +21,14 @@ mod status;
 mod time;
 mod worker;
 
-pub use claim::{Cause, Claim, Claimed, Lane, ParentRef};
+pub use claim::{Cause, Claim, Claimed, Lane, Lease, ParentRef};
 pub use command::{
     Answered, Cancel, Children, Closing, Command, CommandKind, CommandStatus, Delivered, Delivery,
     Operated, Pending, Rejection, Target, Verdict,
 };
 pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec};
 pub(crate) use contract::{Decimal, Parsed, Shape, canonical, is_whole};
+pub use document::{Document, DocumentKind};
 pub use event::{
     Condition, Event, EventSequence, EventWait, Operator, Path, Publish, Published, Waiter,
 };
@@ -42,7 +44,7 @@ pub use ids::{
 pub use instance::{Child, Instance, WaitKind};
 pub use json::{Json, NotJson};
 pub use limits::Limits;
-pub use machine::{Declared, Kind};
+pub use machine::{Declared, Kind, Policy};
 pub use operation::{
     Blocked, Brood, Completed, Ending, Opened, Operation, OperationKind, Park, Signature, Taken,
     Then, TriedAgain, Unended, WorkflowTurn,

@@ -166,7 +166,11 @@ pub struct Completed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<CommandId>,
     /// What an update was sent with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::json::given"
+    )]
     pub arguments: Option<Json>,
     /// How often a step was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,7 +268,11 @@ pub struct WorkflowTurn {
     #[serde(default)]
     pub children: Vec<Brood>,
     /// What readers are shown of it; as it was when left out.
-    #[serde(default)]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::json::given"
+    )]
     pub state: Option<Json>,
     /// What then.
     pub then: Then,

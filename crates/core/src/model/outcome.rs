@@ -56,6 +56,12 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
+    /// The step failed: the retry policy that its machine has declared decides whether it runs again, in the state that
+    /// it had, or the instance ends badly. Without a policy it ends.
+    Fail {
+        /// What went wrong.
+        error: String,
+    },
     /// Close this run and open the next of its chain, with all messages that are pending.
     ContinueAsNew {
         /// The step to begin at.
@@ -71,7 +77,11 @@ pub enum Outcome {
         /// The answers.
         updates: Vec<Answered>,
         /// The new state; the old one stays when left out.
-        #[serde(default)]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "super::json::given"
+        )]
         state: Option<Json>,
         /// What to do then.
         #[serde(default)]
@@ -134,6 +144,7 @@ impl Outcome {
             Self::Spawn { .. } => "spawn",
             Self::Done { .. } => "done",
             Self::Stop { .. } => "stop",
+            Self::Fail { .. } => "fail",
             Self::ContinueAsNew { .. } => "continue_as_new",
             Self::Answer { .. } => "answer",
             Self::Workflow(_) => "workflow",
@@ -150,17 +161,17 @@ impl Outcome {
         }
     }
 
-    /// Whether it ends the instance.
-    pub fn is_terminal(&self) -> bool {
+    /// Whether it ends the instance, or may: of a failure a policy decides.
+    pub fn may_end(&self) -> bool {
         match self {
-            Self::Done { .. } | Self::Stop { .. } => true,
+            Self::Done { .. } | Self::Stop { .. } | Self::Fail { .. } => true,
             Self::Workflow(turn) => matches!(
                 turn.then,
                 Then::Done { .. } | Then::Stop { .. } | Then::Cancelled { .. }
             ),
             Self::Answer {
                 then: Some(then), ..
-            } => then.is_terminal(),
+            } => then.may_end(),
             _ => false,
         }
     }
@@ -181,14 +192,15 @@ impl Outcome {
             },
             // Of the new run.
             Self::ContinueAsNew { .. } => None,
-            Self::Done { .. } | Self::Stop { .. } => None,
+            Self::Done { .. } | Self::Stop { .. } | Self::Fail { .. } => None,
             Self::Workflow(turn) => turn.state.as_ref(),
         }
     }
 }
 
 /// A request to commit what a step answered.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Commit {
     /// The hold on the instance, given up by this commit unless it is kept.
     pub claim: Claim,
@@ -203,7 +215,8 @@ pub struct Commit {
 }
 
 /// What became of a commit.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Committed {
     /// It is durable, and the instance now stands there.
     Moved(Status),

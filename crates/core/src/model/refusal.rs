@@ -1,9 +1,11 @@
 //! Why a request was refused: the caller's mistake, named, with what to do about it.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 /// Why a request was refused. Nothing of it was written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
@@ -13,13 +15,13 @@ pub enum Refusal {
         /// The text, or its beginning.
         text: String,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: Cow<'static, str>,
     },
     /// Something is larger than its limit.
     #[error("{met} is over the limit {limit} of {most}: make it smaller or raise that limit")]
     LimitExceeded {
         /// The limit's name in the configuration.
-        limit: &'static str,
+        limit: Cow<'static, str>,
         /// What it allows.
         most: usize,
         /// What was met.
@@ -41,7 +43,8 @@ pub enum Refusal {
     },
     /// A transaction of a store that is no database.
     #[error(
-        "this store is no database that a step could write its own rows in: use SQLite or PostgreSQL"
+        "this store is no database that a step could write its own rows in, and neither is a server: open SQLite or PostgreSQL \
+         itself"
     )]
     NoDatabase,
     /// A start that cannot be made so.
@@ -68,6 +71,20 @@ pub enum Refusal {
         /// All that is wrong with it.
         problems: Vec<String>,
     },
+    /// A machine whose declaration cannot be.
+    #[error("{machine} cannot be declared so: {}", problems.join("; "))]
+    BadDeclaration {
+        /// The machine.
+        machine: super::Name,
+        /// All that is wrong with it, and what would be right.
+        problems: Vec<String>,
+    },
+    /// Something that a server does not let this caller do, or does not take.
+    #[error("the server refuses: {problem}")]
+    Denied {
+        /// Why, and what to do about it.
+        problem: String,
+    },
     /// A scope under which claiming could meet a key that is taken.
     #[error(
         "a scope with executing in it needs runnable too: an instance that waits for a worker could otherwise lose its \
@@ -89,6 +106,8 @@ impl Refusal {
             Self::KeyTaken { .. } => "key_taken",
             Self::BadEvent { .. } => "bad_event",
             Self::BadContract { .. } => "bad_contract",
+            Self::BadDeclaration { .. } => "bad_declaration",
+            Self::Denied { .. } => "denied",
             Self::BadScope => "bad_scope",
         }
     }

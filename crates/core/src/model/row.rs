@@ -1,8 +1,8 @@
 //! The part of an instance that rules decide over: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Kind, Name, Priority, Sequence,
-    Status, Timestamp, WaitId, WaitKind, WorkerId,
+    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Kind, Lease, Name, Priority,
+    Sequence, Status, Timestamp, WaitId, WaitKind, WorkerId,
 };
 
 /// The part of an instance that rules decide over. States and results are not in it: no rule reads them.
@@ -32,6 +32,8 @@ pub struct Row {
     pub behind: bool,
     /// Who holds it.
     pub worker: Option<WorkerId>,
+    /// How long that hold is believed in, when it has a lease of its own.
+    pub lease: Option<Lease>,
     /// Counts whatever ended a hold on it.
     pub epoch: Epoch,
     /// The last epoch under which an outcome was committed: tells a commit that is sent again from a stale one.

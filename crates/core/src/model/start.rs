@@ -197,7 +197,7 @@ pub struct NewRow {
 }
 
 /// What became of a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Started {
     /// A new instance.

@@ -22,7 +22,7 @@ pub struct Worker {
 }
 
 /// What a worker learns when it says that it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Heartbeat {
     /// Its lease is renewed.

@@ -1,6 +1,8 @@
 //! Who holds an instance: the fence at the commit, and what happens when a hold ends without one.
 
-use crate::model::{Cause, Claim, Epoch, Happening, Name, Row, Status, Timestamp};
+use std::time::Duration;
+
+use crate::model::{Cause, Claim, Epoch, Happening, Heartbeat, Name, Row, Status, Timestamp};
 
 /// What a claim is worth when its outcome arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +17,15 @@ pub enum Standing {
 
 /// What a claim is worth now (rule 1.3). A commit whose answer got lost is settled here: the epoch it was made under is
 /// in the row.
+///
+/// The epoch decides, and not the time: when a lease, of the claim or of its worker, has run out and nobody has taken the
+/// claim back yet, the step has not begun anywhere else, and its outcome is as good as ever.
 pub fn standing(row: &Row, claim: &Claim) -> Standing {
+    let parent = claim.parent().map(|parent| parent.id);
+    if claim.partition() != row.partition_key.as_ref() || parent != row.parent {
+        // Nobody was granted that. What was locked for its sake is not what would have to be.
+        return Standing::Lost;
+    }
     if row.status == Status::Executing
         && row.epoch == claim.epoch()
         && row.worker == Some(claim.worker())
@@ -28,10 +38,21 @@ pub fn standing(row: &Row, claim: &Claim) -> Standing {
     }
 }
 
+/// Renews the lease of a hold (rule 6.4). It is lost when it does not stand, and when its lease has run out, taken back
+/// or not: a lease that has run out is not believed in again. One without a lease of its own is as good as its worker.
+pub fn extend(row: &mut Row, claim: &Claim, lease: Duration, now: Timestamp) -> Heartbeat {
+    if standing(row, claim) != Standing::Holds || row.lease.is_some_and(|held| held.is_over(now)) {
+        return Heartbeat::Lost;
+    }
+    row.lease = row.lease.map(|held| held.extended(now, lease));
+    Heartbeat::Renewed
+}
+
 /// Ends the hold on a row, whoever has it: its holder is stale from now on.
 pub(super) fn end_hold(row: &mut Row) {
     row.epoch = Epoch(row.epoch.0 + 1);
     row.worker = None;
+    row.lease = None;
 }
 
 /// Puts a row in its queue.

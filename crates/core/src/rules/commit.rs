@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
-use super::{event, inbox, workflow};
+use super::{event, inbox, retry, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandKind, CommandStatus, Commit, Epoch, Happening, Inbox,
-    Json, Limits, Name, Outcome, Pending, Priority, Refusal, Row, Sequence, Status, Timestamp,
-    Wait, WaitKind,
+    Json, Limits, Name, Outcome, Pending, Priority, Refusal, RetrySpec, Row, Sequence, Status,
+    Timestamp, Wait, WaitKind,
 };
 
 /// What the world looks like when an outcome is committed.
@@ -21,6 +21,8 @@ pub struct Facts<'a> {
     pub waiting: Option<Priority>,
     /// What is pending in the inbox, by sequence: as far as [`look`] asks for it.
     pub pending: &'a [Pending],
+    /// When a step that failed runs again, as its machine has declared.
+    pub retry: Option<&'a RetrySpec>,
 }
 
 /// What of an inbox must be known.
@@ -70,8 +72,10 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
         ..Look::default()
     };
     match outcome.last() {
-        Outcome::Done { .. } | Outcome::Stop { .. } => look.all = signals > 0 || updates > 0,
-        Outcome::Workflow(_) if outcome.is_terminal() => look.all = signals > 0 || updates > 0,
+        Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Fail { .. } => {
+            look.all = signals > 0 || updates > 0;
+        }
+        Outcome::Workflow(_) if outcome.may_end() => look.all = signals > 0 || updates > 0,
         Outcome::Workflow(turn) if signals > 0 => look.names = workflow::names(turn),
         Outcome::Wait(wait) if signals > 0 => look.names.extend(wait.names()),
         Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::ContinueAsNew { .. }
@@ -158,7 +162,10 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
             }
         }
         Outcome::Workflow(turn) => workflow::check(turn, limits),
-        Outcome::Next { .. } | Outcome::Retry { .. } | Outcome::Stop { .. } => Ok(()),
+        Outcome::Next { .. }
+        | Outcome::Retry { .. }
+        | Outcome::Stop { .. }
+        | Outcome::Fail { .. } => Ok(()),
     }
 }
 
@@ -210,6 +217,10 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
             workflow::apply(row, commit, turn, facts, &mut moved);
             return moved;
         }
+        Outcome::Fail { error } if row.aside.is_some() => {
+            fail_update(row, error, facts, &mut moved);
+            return moved;
+        }
         outcome => {
             if row.aside.is_some() {
                 // It was claimed for its updates, and handed no signal.
@@ -218,13 +229,55 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
             outcome
         }
     };
-    moved.told.push(ran(row, commit, outcome, facts.limits));
-    row.last_error = commit
-        .error
-        .as_deref()
-        .map(|error| facts.limits.cut_error(error));
-    perform(row, commit, outcome, facts, &mut moved);
+    let verdict = Verdict::of(row, commit, outcome, facts);
     moved
+        .told
+        .push(ran(row, commit, outcome, &verdict, facts.limits));
+    row.last_error = verdict.error.map(|error| facts.limits.cut_error(error));
+    perform(row, commit, outcome, &verdict, facts, &mut moved);
+    moved
+}
+
+/// What a step failed of, and what comes of that.
+struct Verdict<'c> {
+    /// The error that its error handler answered for, or that it was said to have failed of.
+    error: Option<&'c str>,
+    /// After what delay it runs again, when the policy of its machine says so.
+    retry: Option<u64>,
+}
+
+impl<'c> Verdict<'c> {
+    fn of(row: &Row, commit: &'c Commit, outcome: &'c Outcome, facts: Facts<'_>) -> Self {
+        match outcome {
+            Outcome::Fail { error } => Self {
+                error: Some(error),
+                retry: retry::next(facts.retry, row.attempt),
+            },
+            _ => Self {
+                error: commit.error.as_deref(),
+                retry: None,
+            },
+        }
+    }
+}
+
+/// What a failure comes to when nothing was run but updates: the first of them has failed, which changes nothing else (rule
+/// 9.2). Which of the others had come when it was claimed is not known; they are handed out again.
+fn fail_update(row: &mut Row, error: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
+    let first = facts
+        .pending
+        .iter()
+        .find(|one| one.kind != CommandKind::Signal);
+    let failed: Vec<Answered> = first
+        .map(|update| Answered {
+            update_id: update.id,
+            result: Json::null(),
+            error: Some(error.to_owned()),
+        })
+        .into_iter()
+        .collect();
+    moved.close(answer(row, &failed, facts));
+    moved.kept = resume(row, false, facts.now);
 }
 
 /// Does what an outcome says.
@@ -232,14 +285,15 @@ fn perform<'a>(
     row: &mut Row,
     commit: &Commit,
     outcome: &'a Outcome,
+    verdict: &Verdict<'_>,
     facts: Facts<'_>,
     moved: &mut Moved<'a>,
 ) {
     let Facts {
         now,
-        limits,
         waiting,
         pending,
+        ..
     } = facts;
     match outcome {
         Outcome::Next { step, delay_ms, .. } => {
@@ -249,6 +303,8 @@ fn perform<'a>(
             moved.kept = commit.keep
                 && *delay_ms == 0
                 && row.inbox.updates == 0
+                // rule 5.4: a time limit is that of one step.
+                && row.lease.is_none_or(|lease| lease.limit.is_none())
                 && waiting.is_none_or(|waiting| waiting >= row.priority);
             if moved.kept {
                 row.epoch = Epoch(row.epoch.0 + 1);
@@ -258,19 +314,11 @@ fn perform<'a>(
                 due_after(row, *delay_ms, Cause::Next, now);
             }
         }
-        Outcome::Retry { delay_ms, .. } => {
-            row.attempt = row.attempt.saturating_add(1);
-            row.aside = None;
-            end_hold(row);
-            due_after(row, *delay_ms, Cause::Retry, now);
-            if let Some(due_at) = row.due_at {
-                moved.told.push(Happening::Retried {
-                    step: row.step.clone(),
-                    attempt: row.attempt,
-                    due_at,
-                });
-            }
-        }
+        Outcome::Retry { delay_ms, .. } => again(row, *delay_ms, now, moved),
+        Outcome::Fail { error } => match verdict.retry {
+            Some(delay_ms) => again(row, delay_ms, now, moved),
+            None => stop(row, error, facts, moved),
+        },
         Outcome::Wait(wait) => {
             let names = wait.names();
             // rule 7.4: only what the parking step was not handed wakes it.
@@ -299,13 +347,7 @@ fn perform<'a>(
             end(row, Status::Done, now);
             moved.told.push(Happening::Done);
         }
-        Outcome::Stop { reason } => {
-            let error = limits.cut_error(reason);
-            close(row, pending, Status::Failed, moved);
-            end(row, Status::Failed, now);
-            row.last_error = Some(error.clone());
-            moved.told.push(Happening::Failed { error });
-        }
+        Outcome::Stop { reason } => stop(row, reason, facts, moved),
         Outcome::ContinueAsNew { .. } => {
             moved.close(inbox::consume(row, pending));
             end(row, Status::Continued, now);
@@ -317,6 +359,30 @@ fn perform<'a>(
     if row.inbox.updates > 0 {
         inbox::step_aside(row, now);
     }
+}
+
+/// The same step after a delay, one attempt on; what it was handed stays for it (rule 4.1).
+fn again(row: &mut Row, delay_ms: u64, now: Timestamp, moved: &mut Moved<'_>) {
+    row.attempt = row.attempt.saturating_add(1);
+    row.aside = None;
+    end_hold(row);
+    due_after(row, delay_ms, Cause::Retry, now);
+    if let Some(due_at) = row.due_at {
+        moved.told.push(Happening::Retried {
+            step: row.step.clone(),
+            attempt: row.attempt,
+            due_at,
+        });
+    }
+}
+
+/// Ends badly.
+fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
+    let error = facts.limits.cut_error(reason);
+    close(row, facts.pending, Status::Failed, moved);
+    end(row, Status::Failed, facts.now);
+    row.last_error = Some(error.clone());
+    moved.told.push(Happening::Failed { error });
 }
 
 /// Consumes what the step was handed, and closes the rest of the inbox.
@@ -412,7 +478,13 @@ fn resume(row: &mut Row, keep: bool, now: Timestamp) -> bool {
 }
 
 /// The event that tells how the step itself went.
-fn ran(row: &Row, commit: &Commit, outcome: &Outcome, limits: &Limits) -> Happening {
+fn ran(
+    row: &Row,
+    commit: &Commit,
+    outcome: &Outcome,
+    verdict: &Verdict<'_>,
+    limits: &Limits,
+) -> Happening {
     let (step, step_sequence, attempt) = (row.step.clone(), row.step_seq, row.attempt);
     let duration_us = u64::try_from(commit.took.as_micros()).unwrap_or(u64::MAX);
     let next = match outcome {
@@ -423,11 +495,17 @@ fn ran(row: &Row, commit: &Commit, outcome: &Outcome, limits: &Limits) -> Happen
         Outcome::Retry { .. }
         | Outcome::Done { .. }
         | Outcome::Stop { .. }
+        | Outcome::Fail { .. }
         | Outcome::Answer { .. }
         | Outcome::Workflow(_) => None,
     };
-    let outcome = outcome.name().to_owned();
-    match &commit.error {
+    // A failure is told as an error handler's answer would be.
+    let outcome = match (outcome, verdict.retry) {
+        (Outcome::Fail { .. }, Some(_)) => "retry".to_owned(),
+        (Outcome::Fail { .. }, None) => "stop".to_owned(),
+        (outcome, _) => outcome.name().to_owned(),
+    };
+    match verdict.error {
         Some(error) => {
             let error = limits.cut_error(error);
             Happening::StepFailed {

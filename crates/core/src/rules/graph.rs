@@ -173,6 +173,13 @@ fn kinds(step: &StepSpec) -> Vec<String> {
     {
         problems.push("retry.max_attempts counts the first attempt, so it is 1 at least".into());
     }
+    if step
+        .retry
+        .as_ref()
+        .is_some_and(|retry| !retry.has_fit_factor())
+    {
+        problems.push("retry.factor is a number from 1 to 1000".into());
+    }
     let names = [
         step.task.as_ref().map(|task| task_machine(task)),
         step.wait_for_signal
@@ -336,6 +343,11 @@ fn ancestors(graph: &GraphSpec) -> HashMap<&str, BTreeSet<&str>> {
 /// The machine that a run of a graph is.
 pub fn machine_of(graph: &str) -> String {
     format!("graph/{graph}")
+}
+
+/// The graph whose runs that machine is; none when it is no graph's.
+pub fn graph_of(machine: &str) -> Option<&str> {
+    machine.strip_prefix("graph/")
 }
 
 /// The machine that a task is.

@@ -4,6 +4,58 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::{Declared, Refusal, RetrySpec};
+
+/// The longest delay, and the longest time limit, that a machine may declare: ten years.
+pub const LONGEST_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
+
+/// After how many milliseconds a step runs again that has failed and was begun `attempt` times before; `None` when its
+/// machine has declared no policy, or the attempts are spent.
+pub fn next(policy: Option<&RetrySpec>, attempt: u32) -> Option<u64> {
+    let delay_ms = policy?.delay_ms(attempt.saturating_add(1))?;
+    Some(delay_ms.min(LONGEST_MS))
+}
+
+/// Refuses a machine whose policy could never be followed; all that is wrong with it at once.
+pub fn check(declared: &Declared) -> Result<(), Refusal> {
+    let version = declared.version;
+    if version == 0 || i32::try_from(version).is_err() {
+        return Err(Refusal::BadVersion { version });
+    }
+    let mut problems = Vec::new();
+    let mut most = |name: &str, ms: Option<u64>| {
+        if ms.is_some_and(|ms| ms > LONGEST_MS) {
+            problems.push(format!(
+                "{name} is {LONGEST_MS} at most, which is ten years"
+            ));
+        }
+    };
+    most("step_timeout_ms", declared.step_timeout_ms);
+    if let Some(retry) = &declared.retry {
+        most("retry.delay_ms", Some(retry.delay_ms));
+        most("retry.max_delay_ms", retry.max_delay_ms);
+        if retry.max_attempts == 0 {
+            problems.push(
+                "retry.max_attempts counts the first attempt, so it is 1 at least".to_owned(),
+            );
+        }
+        if !retry.has_fit_factor() {
+            problems.push("retry.factor is 1 to 1000: delays do not shrink".to_owned());
+        }
+    }
+    if declared.step_timeout_ms == Some(0) {
+        problems.push("step_timeout_ms is 1 at least; leave it out for no limit".to_owned());
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::BadDeclaration {
+            machine: declared.machine.clone(),
+            problems,
+        })
+    }
+}
+
 /// When a failed step runs again: delays that grow up to a cap, and an end to the attempts.
 ///
 /// The engine itself sets no cap and computes no delay (rule 5.1); a machine that names a policy has its errors handled

@@ -170,6 +170,8 @@ mod tests {
             queue: Name::stored("slow"),
             history: false,
             contract: None,
+            retry: None,
+            step_timeout_ms: None,
         }
     }
 

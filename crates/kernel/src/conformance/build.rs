@@ -258,6 +258,8 @@ pub(super) fn under(contract: &Contract) -> Declared {
         queue: name("default"),
         history: true,
         contract: Some(contract.id()),
+        retry: None,
+        step_timeout_ms: None,
     }
 }
 

@@ -65,6 +65,8 @@ pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
         queue: name("slow"),
         history: false,
         contract: None,
+        retry: None,
+        step_timeout_ms: None,
     };
     lab.declare(vec![declared]).await;
     lab.start(plain()).await;

@@ -199,6 +199,7 @@ pub async fn a_transaction_sees_what_it_has_done_itself(lab: Lab) {
         queue: name(queue),
         lanes: vec![lane("m", 1)],
         limit: 10,
+        lease: None,
     };
     let slow = Start {
         queue: Some(name("slow")),

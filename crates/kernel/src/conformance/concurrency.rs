@@ -34,6 +34,7 @@ async fn claim(lab: &Lab, worker: WorkerId, limit: usize) -> Vec<Claimed> {
         queue: name("default"),
         lanes: vec![lane("m", 1)],
         limit,
+        lease: None,
     };
     match persist(lab.store.as_ref(), vec![Op::Claim(request)])
         .await

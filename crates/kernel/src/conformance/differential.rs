@@ -182,7 +182,7 @@ impl Program {
         }
         let worker = *self.dice.pick(&self.workers);
         let limit = self.dice.between(1, 6);
-        match self.dice.below(146) {
+        match self.dice.below(158) {
             0..14 => self.start(),
             14..34 => self.claim(worker, limit),
             34..62 => self.commit(),
@@ -198,7 +198,7 @@ impl Program {
             75..82 => Op::Fire { limit },
             82..85 => self.register(),
             85..88 => Op::Renew {
-                worker,
+                workers: vec![worker, *self.dice.pick(&self.workers)],
                 lease: LEASE,
             },
             88..92 => Op::Reclaim { limit },
@@ -230,6 +230,15 @@ impl Program {
                 let count = self.dice.between(1, 3);
                 Op::Publish((0..count).map(|_| self.dice.some_publish()).collect())
             }
+            144..153 => self.extend(),
+            153..155 => match self.register() {
+                Op::Register(worker) => Op::Enlist(worker),
+                other => other,
+            },
+            155..156 => match self.register() {
+                Op::Register(NewWorker { name, .. }) => Op::SignOffNamed { name, limit },
+                other => other,
+            },
             _ => {
                 let (machine, _) = *self.dice.pick(&MACHINES);
                 Op::Reserve(vec![(name(machine), self.dice.some_key())])
@@ -277,7 +286,20 @@ impl Program {
             queue: name(QUEUES[self.dice.below(QUEUES.len())]),
             lanes,
             limit,
+            lease: self.dice.some_lease(),
         })
+    }
+
+    /// Names some of what is held, and now and then what is not any more.
+    fn extend(&mut self) -> Op {
+        let held = self.held.iter().map(|(claim, _)| claim);
+        let used = self.used.iter().rev().take(3).map(|(claim, _)| claim);
+        let dice = &mut self.dice;
+        let named = held.chain(used).filter(|_| dice.chance(60));
+        Op::Extend {
+            claims: named.map(again).collect(),
+            lease: Duration::from_secs(self.dice.between(1, 15) as u64),
+        }
     }
 
     fn commit(&mut self) -> Op {

@@ -196,7 +196,7 @@ pub async fn no_more_may_wait_for_a_type_than_the_limit(lab: Lab) {
         });
     }
     let full = Refusal::LimitExceeded {
-        limit: "waiters_per_type",
+        limit: "waiters_per_type".into(),
         most: WAITERS,
         met: WAITERS + 1,
     };

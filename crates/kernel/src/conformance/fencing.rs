@@ -204,7 +204,7 @@ pub async fn a_transaction_that_fails_leaves_nothing(lab: Lab) {
         },
         Op::Start(vec![keyed("a")]),
         Op::Renew {
-            worker,
+            workers: vec![worker],
             lease: LEASE * 10,
         },
         Op::Start(many(100_001)),

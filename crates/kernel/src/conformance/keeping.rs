@@ -127,6 +127,7 @@ pub async fn a_kept_claim_does_not_yield_to_what_its_transaction_has_claimed(lab
         queue: name("default"),
         lanes: vec![lane("m", 1)],
         limit: 1,
+        lease: None,
     });
     let commit = Op::Commit {
         commits: vec![keep(claimed.claim, next("b"))],

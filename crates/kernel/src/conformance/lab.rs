@@ -309,6 +309,7 @@ impl Lab {
             queue: name(queue),
             lanes,
             limit,
+            lease: None,
         };
         match self.run(Op::Claim(request)).await {
             Answer::Claimed(claimed) => claimed,

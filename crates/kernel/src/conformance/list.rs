@@ -145,6 +145,49 @@ macro_rules! for_each_conformance_test {
                 two_steps_of_a_partition_in_one_transaction_are_two_claims,
                 a_partition_may_have_any_name,
             }
+            remote_claims {
+                a_claim_whose_lease_runs_out_is_taken_back_once,
+                a_heartbeat_keeps_the_claims_that_it_names_and_no_others,
+                a_claim_that_has_run_out_is_not_extended,
+                what_nobody_has_taken_back_may_still_be_committed,
+                the_next_due_time_knows_of_leases,
+                a_lease_is_told_to_those_who_keep_time,
+                a_worker_is_believed_in_as_long_as_what_it_holds,
+                a_heartbeat_makes_no_lease_shorter,
+                the_end_of_a_hold_ends_its_lease,
+                a_hold_that_is_kept_keeps_its_lease,
+                what_comes_while_a_claim_is_held_leaves_its_lease,
+                a_cancelled_instance_is_lost_to_its_remote_worker,
+                a_partition_is_freed_with_the_lease,
+                taking_leases_back_is_bounded_and_goes_before_what_is_due,
+                the_death_of_an_engine_takes_nothing_from_a_remote_worker,
+                a_claim_that_nobody_was_granted_is_lost_and_harms_nothing,
+            }
+            failing {
+                a_step_that_fails_is_tried_again_as_its_machine_declares,
+                the_attempts_of_a_step_are_counted_anew,
+                a_step_that_fails_without_a_policy_ends_its_instance,
+                a_failure_goes_by_the_newest_declaration_of_its_version,
+                a_policy_is_kept_as_it_was_declared,
+                a_policy_that_cannot_be_followed_is_refused,
+                a_step_that_fails_is_handed_its_signals_again,
+                a_failure_may_follow_the_answers_to_updates,
+                a_failure_over_updates_alone_fails_the_first_of_them,
+                a_failure_that_is_sent_again_changes_nothing,
+                a_step_that_passes_its_time_limit_fails_though_it_is_still_named,
+                a_step_that_passes_its_time_limit_without_a_policy_ends_its_instance,
+                a_worker_that_dies_before_the_time_limit_has_not_passed_it,
+                what_a_dead_worker_held_to_its_time_limit_has_failed,
+                a_time_limit_is_that_of_one_step,
+                an_engine_keeps_its_own_time_limits,
+            }
+            enlisting {
+                a_worker_that_is_enlisted_twice_is_one,
+                a_worker_that_has_died_is_enlisted_as_another,
+                a_worker_that_is_enlisted_by_many_at_once_is_one,
+                many_workers_are_renewed_together,
+                a_worker_is_signed_off_by_its_name,
+            }
             timers {
                 the_next_due_time_is_the_earliest_of_all_kinds,
                 what_is_due_fires_at_its_moment_and_not_before,
@@ -173,6 +216,16 @@ macro_rules! for_each_conformance_test {
                 endings_tell_who_has_ended_and_who_is_not_there,
                 depths_count_what_has_not_ended_queue_by_queue,
                 a_closed_store_says_so,
+            }
+            documents {
+                a_document_is_kept_as_it_was_written_replaced_and_deleted,
+                documents_are_listed_by_name_and_those_of_another_kind_are_not,
+                the_last_word_on_a_document_counts,
+                a_document_over_the_limit_is_refused_with_all_that_came_with_it,
+                all_that_is_declared_is_listed_by_machine_and_version,
+                those_who_wait_are_found_by_the_kind_of_wait_and_by_what_for,
+                who_runs_for_nothing_but_updates_waits_all_the_same,
+                depths_tell_what_is_waited_for_and_since_when_the_oldest_is_ready,
             }
             history {
                 a_run_is_told_from_its_first_step_to_its_end,

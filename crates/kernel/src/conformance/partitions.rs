@@ -275,6 +275,7 @@ pub async fn two_steps_of_a_partition_in_one_transaction_are_two_claims(lab: Lab
         queue: name("default"),
         lanes: vec![lane("m", 1)],
         limit: 10,
+        lease: None,
     };
     let ops = vec![
         Op::Commit {

@@ -200,6 +200,7 @@ pub async fn a_list_can_be_filtered_by_each_thing_and_by_all(lab: Lab) {
                 key_prefix: Some("a".into()),
                 parent: Some(parent),
                 chain: Some(child(1)),
+                ..none()
             },
             vec![child(1)],
         ),

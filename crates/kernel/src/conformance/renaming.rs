@@ -8,7 +8,7 @@ use abide_core::model::{
     Answered, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
     Delivered, Delivery, Entry, Event, EventSequence, Happening, Instance, InstanceId, Name,
     Operated, Operation, Outcome, ParentRef, Published, Refusal, Run, Started, Target, Timestamp,
-    WaitId, Waiter, Worker, WorkerId,
+    WaitId, WaitKind, Waiter, Worker, WorkerId,
 };
 
 use super::invariants::history;
@@ -80,7 +80,14 @@ impl Renamed {
         let mut workers = self.store.workers().await?;
         workers.sort_by_key(|worker| worker.id);
         let mut depths = self.store.depths().await?;
-        depths.sort_by(|a, b| (&a.queue, a.status.code()).cmp(&(&b.queue, b.status.code())));
+        let place = |one: &QueueDepth| {
+            (
+                one.queue.clone(),
+                one.status,
+                one.wait_kind.map(WaitKind::code),
+            )
+        };
+        depths.sort_by_key(place);
         Ok(Rows {
             instances: page
                 .items
@@ -106,6 +113,7 @@ impl Renamed {
     fn op(&self, op: &Op) -> Op {
         match op {
             Op::Start(starts) => Op::Start(starts.clone()),
+            Op::Keep(documents) => Op::Keep(documents.clone()),
             Op::Reserve(reservations) => Op::Reserve(reservations.clone()),
             Op::Declare {
                 machines,
@@ -167,9 +175,18 @@ impl Renamed {
             },
             Op::Fire { limit } => Op::Fire { limit: *limit },
             Op::Register(worker) => Op::Register(worker.clone()),
-            Op::Renew { worker, lease } => Op::Renew {
-                worker: self.own_worker(*worker),
+            Op::Enlist(worker) => Op::Enlist(worker.clone()),
+            Op::Renew { workers, lease } => Op::Renew {
+                workers: workers.iter().map(|one| self.own_worker(*one)).collect(),
                 lease: *lease,
+            },
+            Op::Extend { claims, lease } => Op::Extend {
+                claims: claims.iter().map(|one| self.own_claim(one)).collect(),
+                lease: *lease,
+            },
+            Op::SignOffNamed { name, limit } => Op::SignOffNamed {
+                name: name.clone(),
+                limit: *limit,
             },
             Op::Reclaim { limit } => Op::Reclaim { limit: *limit },
             Op::SignOff { worker, limit } => Op::SignOff {
@@ -320,7 +337,12 @@ impl Renamed {
                     ..next
                 }),
             },
-            other @ (Answer::Heartbeat(_) | Answer::Touched { .. } | Answer::Done) => other,
+            Answer::Renewed { lost } => {
+                let mut lost: Vec<_> = lost.into_iter().map(|id| self.worker_id(id)).collect();
+                lost.sort_unstable();
+                Answer::Renewed { lost }
+            }
+            other @ (Answer::Extended(_) | Answer::Touched { .. } | Answer::Done) => other,
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use abide_core::model::{
     Answered, Arguments, Cancel, Children, Claim, CommandId, CommandKind, Commit, Condition,
     Contract, Declared, Delivery, EventWait, InstanceId, Join, Json, Key, Kind, Lane, Name,
-    Operator, Outcome, Path, Priority, Publish, Scope, Start, Status, Target, UniqueKey, Wait,
-    When,
+    Operator, Outcome, Path, Priority, Publish, RetrySpec, Scope, Start, Status, Target, UniqueKey,
+    Wait, When,
 };
 
 pub use super::build::name;
@@ -61,6 +61,12 @@ impl Dice {
             start.when = When::After(Duration::from_millis(self.below(40_000) as u64));
         }
         start
+    }
+
+    /// The lease of a claim that may have one of its own.
+    pub fn some_lease(&mut self) -> Option<Duration> {
+        let lease = self.chance(40);
+        lease.then(|| Duration::from_secs(self.between(1, 20) as u64))
     }
 
     pub fn some_key(&mut self) -> Key {
@@ -123,8 +129,11 @@ impl Dice {
                 version: self.chance(20).then_some(1),
             },
             77..93 => Outcome::Done { result: state },
-            _ => Outcome::Stop {
+            93..96 => Outcome::Stop {
                 reason: "no".to_owned(),
+            },
+            _ => Outcome::Fail {
+                error: "it did not work".to_owned(),
             },
         }
     }
@@ -243,6 +252,13 @@ impl Dice {
             queue: name(QUEUES[self.below(QUEUES.len())]),
             history: self.chance(90),
             contract: contract.as_ref().map(Contract::id),
+            retry: self.chance(60).then(|| RetrySpec {
+                max_attempts: self.between(1, 4) as u32,
+                delay_ms: *self.pick(&[0, 700]),
+                factor: *self.pick(&[None, Some(150)]),
+                max_delay_ms: *self.pick(&[None, Some(1000)]),
+            }),
+            step_timeout_ms: self.chance(40).then(|| 1000 * self.between(3, 20) as u64),
         };
         (declared, contract)
     }

@@ -17,6 +17,8 @@ fn declared(version: u32, first_step: &str) -> Declared {
         queue: name("slow"),
         history: false,
         contract: None,
+        retry: None,
+        step_timeout_ms: None,
     }
 }
 
@@ -208,7 +210,7 @@ pub async fn one_refused_entry_touches_no_other(lab: Lab) {
     assert_eq!(
         *big,
         Refusal::LimitExceeded {
-            limit: "state_bytes",
+            limit: "state_bytes".into(),
             most,
             met
         }
@@ -239,7 +241,10 @@ pub async fn a_batch_over_the_limit_is_refused_as_a_whole(lab: Lab) {
     let Err(Error::Refused(Refusal::LimitExceeded { limit, most, met })) = answer else {
         panic!("{answer:?}")
     };
-    assert_eq!((limit, most, met), ("batch_entries", 100_000, 100_001));
+    assert_eq!(
+        (limit, most, met),
+        ("batch_entries".into(), 100_000, 100_001)
+    );
     assert!(
         lab.store
             .list(&Filter::default(), None, 10)

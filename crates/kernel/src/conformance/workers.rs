@@ -9,12 +9,16 @@ use crate::{Answer, Op};
 async fn renew(lab: &Lab, worker: WorkerId) -> Heartbeat {
     match lab
         .run(Op::Renew {
-            worker,
+            workers: vec![worker],
             lease: LEASE,
         })
         .await
     {
-        Answer::Heartbeat(heartbeat) => heartbeat,
+        Answer::Renewed { lost } if lost.is_empty() => Heartbeat::Renewed,
+        Answer::Renewed { lost } => {
+            assert_eq!(lost, [worker]);
+            Heartbeat::Lost
+        }
         other => panic!("a heartbeat is not answered with {other:?}"),
     }
 }

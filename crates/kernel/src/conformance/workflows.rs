@@ -331,6 +331,8 @@ pub async fn a_workflow_always_keeps_its_history(lab: Lab) {
         queue: name("default"),
         history: false,
         contract: None,
+        retry: None,
+        step_timeout_ms: None,
     }])
     .await;
     for start in [quiet, plain()] {

@@ -19,6 +19,8 @@ pub(super) struct Index {
     pub claimable: BTreeMap<(Name, Lane), BTreeSet<Place>>,
     /// What is due later.
     pub due: BTreeSet<(Timestamp, InstanceId)>,
+    /// What is held under a lease of its own, by when that runs out.
+    pub leases: BTreeSet<(Timestamp, InstanceId)>,
     /// What workers hold.
     pub held: BTreeSet<(WorkerId, InstanceId)>,
     /// What has ended, in the order in which it did.
@@ -43,6 +45,7 @@ struct Entries<'r> {
     id: InstanceId,
     claimable: Option<(&'r Name, &'r Lane, Place)>,
     due: Option<Timestamp>,
+    lease: Option<Timestamp>,
     holder: Option<WorkerId>,
     finished: Option<Timestamp>,
     queued: Option<(&'r Key, Place)>,
@@ -65,6 +68,7 @@ impl<'r> Entries<'r> {
             id: row.id,
             claimable: (runnable && !row.behind).then_some((&row.queue, &record.lane, place)),
             due: row.due_at.filter(|_| sleeps),
+            lease: row.lease.filter(|_| executing).map(|lease| lease.until),
             holder: row.worker.filter(|_| executing),
             finished: row.finished_at,
             queued: row
@@ -144,6 +148,7 @@ impl Index {
             remove_from(&mut self.queued, key, &place);
         }
         old.due.map(|due| self.due.remove(&(due, id)));
+        old.lease.map(|until| self.leases.remove(&(until, id)));
         old.holder.map(|worker| self.held.remove(&(worker, id)));
         old.finished
             .map(|finished_at| self.finished.remove(&Cursor { finished_at, id }));
@@ -164,6 +169,7 @@ impl Index {
             self.queued.entry(key.clone()).or_default().insert(place);
         }
         self.due.extend(new.due.map(|due| (due, id)));
+        self.leases.extend(new.lease.map(|until| (until, id)));
         self.held.extend(new.holder.map(|worker| (worker, id)));
         self.finished
             .extend(new.finished.map(|finished_at| Cursor { finished_at, id }));

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Event, EventSequence, HistoryRow,
-    Instance, InstanceId, Json, Limits, Timestamp, Waiter, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind, Event,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Timestamp, Waiter, Worker,
 };
 use futures_util::future::BoxFuture;
 
@@ -232,6 +232,18 @@ impl Store for Memory {
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
         self.read(move |tables| tables.contracts().get(&id).cloned())
+    }
+
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
+        self.read(|tables| tables.declared().values().cloned().collect())
+    }
+
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        self.read(move |tables| {
+            let documents = tables.documents().values();
+            let of_kind = documents.filter(|one| one.kind == kind);
+            of_kind.cloned().collect()
+        })
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Name, Status, Timestamp, Worker,
+    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Name, Row, Status, Timestamp, WaitKind,
+    Worker,
 };
 
 use super::record::Record;
@@ -94,7 +95,9 @@ impl Tables {
 
     /// The earliest moment at which anything is due.
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.index().due.first().map(|(due_at, _)| *due_at)
+        let index = self.index();
+        let first = [index.due.first(), index.leases.first()];
+        first.into_iter().flatten().map(|(due_at, _)| *due_at).min()
     }
 
     /// The workers whose lease has not run out.
@@ -108,21 +111,49 @@ impl Tables {
 
     /// How many stand where that have not ended.
     pub fn depths(&self) -> Vec<QueueDepth> {
-        let mut counts: BTreeMap<(&Name, Status), u64> = BTreeMap::new();
+        type Place<'r> = (&'r Name, i16, Option<i16>);
+        let mut depths: BTreeMap<Place<'_>, QueueDepth> = BTreeMap::new();
         let live = self
             .records()
             .values()
             .filter(|record| !record.row.status.is_terminal());
         for Record { row, .. } in live.map(Arc::as_ref) {
-            *counts.entry((&row.queue, row.status)).or_default() += 1;
+            let wait_kind = waits_for(row).filter(|_| row.aside.is_none());
+            let place = (&row.queue, row.status.code(), wait_kind.map(WaitKind::code));
+            let depth = depths.entry(place).or_insert_with(|| QueueDepth {
+                queue: row.queue.clone(),
+                status: row.status,
+                wait_kind,
+                count: 0,
+                oldest: None,
+            });
+            depth.count += 1;
+            if row.status == Status::Runnable {
+                let oldest = depth.oldest.into_iter().chain(row.due_at).min();
+                depth.oldest = oldest;
+            }
         }
-        let depth = |((queue, status), count): ((&Name, Status), u64)| QueueDepth {
-            queue: queue.clone(),
-            status,
-            count,
-        };
-        counts.into_iter().map(depth).collect()
+        depths.into_values().collect()
     }
+}
+
+/// What kind of thing an instance waits for, when it does; also while it runs for nothing but updates.
+fn waits_for(row: &Row) -> Option<WaitKind> {
+    let kind = row.awaits.as_ref()?.kind;
+    let waits = match row.stands() {
+        Status::AwaitingSignal | Status::AwaitingChildren => true,
+        // A step that is tried again later still knows of the wait that it was woken from.
+        Status::Scheduled => kind == WaitKind::Timer,
+        _ => false,
+    };
+    waits.then_some(kind)
+}
+
+/// Whether an instance waits for a signal of that name, an event of that type or a condition of that key.
+fn awaits(row: &Row, name: &Name) -> bool {
+    let names = row.awaits.iter().flat_map(|awaits| &awaits.names);
+    let mut texts = names.map(|one| one.event_type().unwrap_or(one.as_str()));
+    waits_for(row).is_some() && texts.any(|text| text == name.as_str())
 }
 
 fn meets(record: &Record, filter: &Filter) -> bool {
@@ -133,6 +164,8 @@ fn meets(record: &Record, filter: &Filter) -> bool {
         key_prefix,
         parent,
         chain,
+        wait_kind,
+        waiting_for,
     } = filter;
     status.is_none_or(|status| record.row.status == status)
         && machine
@@ -142,6 +175,10 @@ fn meets(record: &Record, filter: &Filter) -> bool {
             .as_ref()
             .is_none_or(|queue| record.row.queue == *queue)
         && parent.is_none_or(|parent| record.row.parent == Some(parent))
+        && wait_kind.is_none_or(|kind| waits_for(&record.row) == Some(kind))
+        && waiting_for
+            .as_ref()
+            .is_none_or(|name| awaits(&record.row, name))
         && chain.is_none_or(|chain| record.row.chain() == chain)
         && key_prefix.as_ref().is_none_or(|prefix| {
             record

@@ -38,6 +38,7 @@ impl Record {
                 partition_key: new.partition_key.clone(),
                 behind: new.behind,
                 worker: None,
+                lease: None,
                 epoch: Epoch(0),
                 settled: Epoch(0),
                 cause: new.cause,

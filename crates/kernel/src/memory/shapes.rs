@@ -29,6 +29,7 @@ pub(super) fn finished(was: &Row, is: &Row) -> Row {
         last_error: is.last_error.clone(),
         finished_at: is.finished_at,
         worker: None,
+        lease: None,
         due_at: None,
         awaits: None,
         behind: false,

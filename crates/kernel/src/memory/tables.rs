@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Command, CommandId, ContractId, Declared, Event, EventSequence, HistoryRow, InstanceId, Json,
-    Lane, Waiter, Worker, WorkerId,
+    Command, CommandId, ContractId, Declared, Document, DocumentKind, Event, EventSequence,
+    HistoryRow, InstanceId, Json, Lane, Name, Waiter, Worker, WorkerId,
 };
 
 use super::commands::Commands;
@@ -23,6 +23,7 @@ pub(super) struct Tables {
     declared: BTreeMap<Lane, Declared>,
     commands: Commands,
     contracts: BTreeMap<ContractId, Json>,
+    documents: BTreeMap<(DocumentKind, Name), Document>,
     events: Events,
     index: Index,
     /// The last numbers given out. They never go back, also when a transaction does.
@@ -50,6 +51,7 @@ pub(super) enum Undo {
     Declared(Lane, Option<Declared>),
     Command(CommandId, Option<Arc<Command>>),
     Contract(ContractId, Option<Json>),
+    Document((DocumentKind, Name), Option<Document>),
     Event(EventSequence, Option<Event>),
     Waiter(Spot, Option<Box<Waiter>>),
 }
@@ -138,6 +140,15 @@ impl Tables {
         Undo::Contract(id, put(&mut self.contracts, &id, contract))
     }
 
+    pub fn documents(&self) -> &BTreeMap<(DocumentKind, Name), Document> {
+        &self.documents
+    }
+
+    pub fn put_document(&mut self, at: (DocumentKind, Name), document: Option<Document>) -> Undo {
+        let was = put(&mut self.documents, &at, document);
+        Undo::Document(at, was)
+    }
+
     pub fn events(&self) -> &Events {
         &self.events
     }
@@ -183,6 +194,9 @@ impl Tables {
                 }
                 Undo::Contract(id, was) => {
                     self.put_contract(id, was);
+                }
+                Undo::Document(at, was) => {
+                    self.put_document(at, was);
                 }
                 Undo::Event(at, was) => {
                     self.put_event(at, was);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
-    ContractId, Declared, Epoch, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane,
-    Name, NewRow, ParentRef, Pending, Priority, Row, Scope, Sequence, Started, Status, Target,
-    Timestamp, Waiter, Worker, WorkerId,
+    ContractId, Declared, Document, DocumentKind, Epoch, Event, EventSequence, HistoryRow,
+    InstanceId, Json, Key, Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority, Row,
+    Scope, Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -19,8 +19,8 @@ use super::record::Record;
 use super::shapes;
 use super::tables::{Noted, Tables, Undo};
 use crate::{
-    Changes, ClaimRequest, Cursor, Error, Expiring, Found, NewEvent, NewWorker, Partition, Result,
-    Touched, Txn,
+    Changes, ClaimRequest, Cursor, Error, Expiring, Found, Lapsed, NewEvent, NewWorker, Partition,
+    Result, Touched, Txn,
 };
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
@@ -127,6 +127,14 @@ impl<'t> MemoryTxn<'t> {
         ))
     }
 
+    fn parent_of(&self, row: &Row) -> Option<ParentRef> {
+        row.parent.map(|id| {
+            let parent = self.record(id);
+            let partition = parent.and_then(|parent| parent.row.partition_key.clone());
+            ParentRef { id, partition }
+        })
+    }
+
     fn touched(&self, id: InstanceId) -> Option<Touched> {
         Some(Touched {
             id,
@@ -212,6 +220,12 @@ impl Txn for MemoryTxn<'_> {
         for change in &changes.moves {
             self.write(change.row, change.state, change.result, now)?;
         }
+        for leased in &changes.leases {
+            let mut record = self.copy(leased.id)?;
+            record.row.lease = leased.lease;
+            record.updated_at = now;
+            self.put(record)?;
+        }
         Ok(())
     }
 
@@ -240,14 +254,10 @@ impl Txn for MemoryTxn<'_> {
             let mut record = self.copy(id)?;
             record.row.status = Status::Executing;
             record.row.worker = Some(request.worker);
+            record.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
             record.row.epoch = Epoch(record.row.epoch.0 + 1);
             record.updated_at = now;
-            let parent = record.row.parent.map(|id| {
-                let partition = self
-                    .record(id)
-                    .and_then(|parent| parent.row.partition_key.clone());
-                ParentRef { id, partition }
-            });
+            let parent = self.parent_of(&record.row);
             claimed.extend(record.to_claimed(parent));
             self.put(record)?;
         }
@@ -282,6 +292,29 @@ impl Txn for MemoryTxn<'_> {
             .take_while(|(due_at, _)| *due_at <= now)
             .take(limit);
         Ok(due.filter_map(|(_, id)| self.touched(*id)).collect())
+    }
+
+    async fn lapsed(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+        let leases = self.tables.index().leases.iter();
+        let over = leases.take_while(|(until, _)| *until <= now).take(limit);
+        let lapsed = |(_, id): &(Timestamp, InstanceId)| {
+            let row = &self.record(*id)?.row;
+            let worker = row.worker.and_then(|id| self.tables.workers().get(&id));
+            Some(Lapsed {
+                touched: self.touched(*id)?,
+                parent: self.parent_of(row),
+                worker: worker.map_or_else(|| Name::stored("?"), |worker| worker.name.clone()),
+            })
+        };
+        Ok(over.filter_map(lapsed).collect())
+    }
+
+    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+        let policy = |id: &InstanceId| {
+            let declared = self.tables.declared().get(&self.record(*id)?.lane)?;
+            Some((*id, declared.policy()?))
+        };
+        Ok(ids.iter().filter_map(policy).collect())
     }
 
     async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
@@ -344,21 +377,32 @@ impl Txn for MemoryTxn<'_> {
         Ok(dead)
     }
 
-    async fn renew(&mut self, worker: WorkerId, now: Timestamp, until: Timestamp) -> Result<bool> {
-        let living = self
-            .tables
-            .workers()
-            .get(&worker)
-            .filter(|worker| worker.lease_until > now);
-        let Some(renewed) = living.map(|worker| Worker {
-            lease_until: until,
-            ..worker.clone()
-        }) else {
-            return Ok(false);
-        };
-        let undo = self.tables.put_worker(worker, Some(renewed));
+    async fn renew(
+        &mut self,
+        workers: &[WorkerId],
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<WorkerId>> {
+        let mut renewed = Vec::with_capacity(workers.len());
+        for id in workers {
+            let worker = self.tables.workers().get(id);
+            let Some(worker) = worker.filter(|worker| worker.lease_until > now) else {
+                continue;
+            };
+            let worker = Worker {
+                lease_until: worker.lease_until.max(until),
+                ..worker.clone()
+            };
+            self.rewrite_worker(&worker).await?;
+            renewed.push(*id);
+        }
+        Ok(renewed)
+    }
+
+    async fn rewrite_worker(&mut self, worker: &Worker) -> Result<()> {
+        let undo = self.tables.put_worker(worker.id, Some(worker.clone()));
         self.log.push(undo);
-        Ok(true)
+        Ok(())
     }
 
     async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
@@ -448,6 +492,24 @@ impl Txn for MemoryTxn<'_> {
                 let undo = self.tables.put_contract(*id, Some(contract.clone()));
                 self.log.push(undo);
             }
+        }
+        Ok(())
+    }
+
+    async fn keep(
+        &mut self,
+        documents: &[(DocumentKind, &Name, Option<&Json>)],
+        now: Timestamp,
+    ) -> Result<()> {
+        for (kind, name, body) in documents {
+            let document = body.map(|body| Document {
+                kind: *kind,
+                name: (*name).clone(),
+                body: body.clone(),
+                updated_at: now,
+            });
+            let undo = self.tables.put_document((*kind, (*name).clone()), document);
+            self.log.push(undo);
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! Claims what is runnable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use abide_core::model::{Child, Claimed, Command, InstanceId, Sequence};
+use abide_core::model::{Child, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId};
 use abide_core::rules::inbox::go_first;
 
 use crate::run::Turn;
-use crate::{ClaimRequest, Result, Txn};
+use crate::{Changes, ClaimRequest, Leased, Result, Txn};
 
 /// Claims what is runnable, and hands over what each step runs on: the children of the barrier that it joins, the
 /// signals that it waited for, the updates that go first (rules 6.1, 7.4, 9.4, 10.2).
@@ -18,10 +19,52 @@ pub(crate) async fn claim<T: Txn>(
         return Ok(Vec::new());
     }
     let mut claimed = turn.txn.claim(request, turn.now).await?;
+    if let Some(lease) = request.lease
+        && !claimed.is_empty()
+    {
+        lease_out(turn, &claimed, request.worker, lease).await?;
+    }
     bring_children(turn, &mut claimed).await?;
     bring_signals(turn, &mut claimed).await?;
     bring_updates(turn, &mut claimed).await?;
     Ok(claimed)
+}
+
+/// Sets the time limits of what was claimed under leases, where its machines have declared any (rule 5.4), and sees to it
+/// that the worker is believed in at least as long as what it holds: who is dead holds nothing that has not run out.
+async fn lease_out<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    claimed: &[Claimed],
+    worker: WorkerId,
+    lease: Duration,
+) -> Result<()> {
+    let machines: BTreeSet<&Name> = claimed.iter().map(|one| &one.machine).collect();
+    let machines: Vec<Name> = machines.into_iter().cloned().collect();
+    let declared = turn.txn.declared(&machines).await?;
+    let mut limited = Vec::new();
+    for one in claimed {
+        let declared = declared
+            .iter()
+            .find(|it| it.machine == one.machine && it.version == one.version);
+        let limit = declared.and_then(|declared| declared.step_timeout_ms);
+        let held = Lease::new(turn.now, lease, limit.map(Duration::from_millis));
+        turn.effects.due_at(held.until);
+        if held.limit.is_some() {
+            limited.push(Leased {
+                id: one.claim.id(),
+                lease: Some(held),
+            });
+        }
+    }
+    if !limited.is_empty() {
+        let changes = Changes {
+            leases: limited,
+            ..Changes::default()
+        };
+        turn.txn.update(&changes, turn.now).await?;
+    }
+    super::workers::renew(turn, &[worker], lease).await?;
+    Ok(())
 }
 
 async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, EventWait,
-    InstanceId, Lane, Limits, Name, NewRow, Outcome, Pending, Priority, Refusal, Row, Start,
-    Started, Status, Then, WaitId,
+    InstanceId, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority, Refusal, Row,
+    Start, Started, Status, Then, WaitId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -30,7 +30,7 @@ pub(crate) async fn commit<T: Txn>(
     let own = commits.iter().map(|commit| commit.claim.id());
     let parents = commits
         .iter()
-        .filter(|commit| commit.outcome.is_terminal())
+        .filter(|commit| commit.outcome.may_end())
         .filter_map(|c| c.claim.parent());
     let mut ledger = Ledger::load(
         turn.txn,
@@ -42,6 +42,7 @@ pub(crate) async fn commit<T: Txn>(
 
     let pending = pending(turn, commits, &mut ledger).await?;
     let mut waiters = waiters_by_type(turn, commits).await?;
+    let policies = policies(turn, commits).await?;
 
     let mut answers = Vec::with_capacity(commits.len());
     let mut follows = Follows::default();
@@ -50,6 +51,7 @@ pub(crate) async fn commit<T: Txn>(
             waiting: &waiting,
             declared: &declared,
             pending: &pending,
+            policies: &policies,
         };
         answers.push(one(
             turn,
@@ -91,6 +93,7 @@ struct Around<'a> {
     waiting: &'a BTreeMap<Name, Priority>,
     declared: &'a [Declared],
     pending: &'a BTreeMap<InstanceId, Vec<Pending>>,
+    policies: &'a BTreeMap<InstanceId, Policy>,
 }
 
 /// What follows from the commits of a batch, beside their own rows.
@@ -127,6 +130,23 @@ async fn pending<T: Txn>(
     }
     let looks: Vec<_> = looks.into_iter().collect();
     pending_of(turn, &looks).await
+}
+
+/// What the machines of those that have failed declare of that; nothing is read when none has.
+async fn policies<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+) -> Result<BTreeMap<InstanceId, Policy>> {
+    let failed = commits
+        .iter()
+        .filter(|commit| matches!(commit.outcome.last(), Outcome::Fail { .. }));
+    let mut failed: Vec<InstanceId> = failed.map(|commit| commit.claim.id()).collect();
+    failed.sort_unstable();
+    failed.dedup();
+    if failed.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    Ok(turn.txn.policies(&failed).await?.into_iter().collect())
 }
 
 /// What is pending in these inboxes.
@@ -168,6 +188,9 @@ fn one<'a, T: Txn>(
     waiters: &mut BTreeMap<Name, usize>,
     follows: &mut Follows<'a>,
 ) -> Committed {
+    if !knows_parent(ledger, commit) {
+        return Committed::Stale;
+    }
     let Some(account) = ledger.get(commit.claim.id()) else {
         return Committed::Stale;
     };
@@ -209,6 +232,10 @@ fn one<'a, T: Txn>(
             .pending
             .get(&account.row.id)
             .map_or(&[], Vec::as_slice),
+        retry: around
+            .policies
+            .get(&account.row.id)
+            .and_then(|policy| policy.retry.as_ref()),
     };
     let moved = apply(&mut account.row, commit, facts);
     (account.state, account.result) = (moved.state, moved.result);
@@ -232,6 +259,17 @@ fn one<'a, T: Txn>(
         Committed::Kept(commit.claim.renewed(row.epoch), row.inbox)
     } else {
         Committed::Moved(row.status)
+    }
+}
+
+/// Whether a claim that may end its instance names the partition that the parent has, which was locked for it. One that
+/// does not was not granted by anybody.
+fn knows_parent(ledger: &mut Ledger<'_>, commit: &Commit) -> bool {
+    match commit.claim.parent() {
+        Some(parent) if commit.outcome.may_end() => ledger
+            .get(parent.id)
+            .is_none_or(|account| account.row.partition_key == parent.partition),
+        _ => true,
     }
 }
 

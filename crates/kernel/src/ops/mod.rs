@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod commit;
 pub(crate) mod deliver;
 pub(crate) mod examine;
+pub(crate) mod keep;
 pub(crate) mod operate;
 pub(crate) mod partition;
 pub(crate) mod publish;
@@ -47,6 +48,7 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
             .iter()
             .filter_map(|delivery| delivery.start.as_ref()?.partition_key.as_ref())
             .collect(),
+        // One that is extended stays where it stands in its partition.
         Op::GiveBack(claims) => claims.iter().filter_map(Claim::partition).collect(),
         _ => Vec::new(),
     }

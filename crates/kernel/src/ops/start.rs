@@ -114,6 +114,9 @@ pub(crate) async fn declare<T: Txn>(
     if !defined.is_empty() {
         turn.txn.define(&defined).await?;
     }
+    for machine in machines {
+        rules::retry::check(machine)?;
+    }
     if !machines.is_empty() {
         turn.txn.declare(machines).await?;
     }

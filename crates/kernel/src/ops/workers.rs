@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use abide_core::model::{Claim, Heartbeat, InstanceId, Worker, WorkerId};
-use abide_core::rules::claims::{Standing, give_back as put_back, reclaim as take_back, standing};
+use abide_core::model::{Claim, Heartbeat, InstanceId, Name, Worker, WorkerId};
+use abide_core::rules::claims::{
+    self, Standing, give_back as put_back, reclaim as take_back, standing,
+};
 
 use crate::ledger::Ledger;
 use crate::run::Turn;
@@ -17,30 +19,88 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// Registers a worker. What an earlier process of its name held is taken back at once: its lease is ended here, and
 /// [`reclaim`] finds it (rule 5.3).
 pub(crate) async fn register<T: Txn>(turn: &mut Turn<'_, T>, worker: &NewWorker) -> Result<Worker> {
-    let earlier = turn.txn.workers_named(&worker.name).await?;
-    let living: Vec<WorkerId> = earlier
-        .iter()
-        .filter(|w| w.lease_until > turn.now)
-        .map(|w| w.id)
-        .collect();
+    let living = living(turn, &worker.name).await?;
+    let living: Vec<WorkerId> = living.iter().map(|worker| worker.id).collect();
     if !living.is_empty() {
         turn.txn.expire_workers(&living, turn.now).await?;
     }
     turn.txn.insert_worker(worker, turn.now).await
 }
 
-/// Renews a worker's lease: one statement, however many steps it runs (rule 6.4).
+/// Enlists a worker that outlives the process which speaks for it: the living one of its name goes on under its number,
+/// and with it all that it holds.
+pub(crate) async fn enlist<T: Txn>(turn: &mut Turn<'_, T>, new: &NewWorker) -> Result<Worker> {
+    let Some(known) = living(turn, &new.name).await?.pop() else {
+        return turn.txn.insert_worker(new, turn.now).await;
+    };
+    let mut worker = known.clone();
+    worker.lease_until = worker.lease_until.max(turn.now + new.lease);
+    for queue in &new.queues {
+        if !worker.queues.contains(queue) {
+            worker.queues.push(queue.clone());
+        }
+    }
+    for lane in &new.lanes {
+        if !worker.lanes.contains(lane) {
+            worker.lanes.push(lane.clone());
+        }
+    }
+    if worker != known {
+        turn.txn.rewrite_worker(&worker).await?;
+    }
+    Ok(worker)
+}
+
+/// The workers of a name whose lease has not run out, by id.
+async fn living<T: Txn>(turn: &mut Turn<'_, T>, name: &Name) -> Result<Vec<Worker>> {
+    let mut workers = turn.txn.workers_named(name).await?;
+    workers.retain(|worker| worker.lease_until > turn.now);
+    Ok(workers)
+}
+
+/// Renews the leases of workers: one statement, however many there are and however many steps they run (rule 6.4).
 pub(crate) async fn renew<T: Txn>(
     turn: &mut Turn<'_, T>,
-    worker: WorkerId,
+    workers: &[WorkerId],
     lease: Duration,
-) -> Result<Heartbeat> {
-    let renewed = turn.txn.renew(worker, turn.now, turn.now + lease).await?;
-    Ok(if renewed {
-        Heartbeat::Renewed
-    } else {
-        Heartbeat::Lost
-    })
+) -> Result<Answer> {
+    let mut asked: Vec<WorkerId> = workers.to_vec();
+    asked.sort_unstable();
+    asked.dedup();
+    if asked.is_empty() {
+        return Ok(Answer::Renewed { lost: asked });
+    }
+    let until = turn.now + lease;
+    let renewed = turn.txn.renew(&asked, turn.now, until).await?;
+    let renewed: BTreeSet<WorkerId> = renewed.into_iter().collect();
+    asked.retain(|worker| !renewed.contains(worker));
+    Ok(Answer::Renewed { lost: asked })
+}
+
+/// Renews the leases of claims, and of the workers that hold them (rule 6.4): a worker is believed in at least as long as
+/// what it holds.
+pub(crate) async fn extend<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    claims: &[Claim],
+    lease: Duration,
+) -> Result<Vec<Heartbeat>> {
+    let mut ledger = Ledger::load(turn.txn, claims.iter().map(Claim::id).collect()).await?;
+    let mut beats = Vec::with_capacity(claims.len());
+    let mut workers = Vec::new();
+    for claim in claims {
+        let beat = ledger
+            .get(claim.id())
+            .map(|account| claims::extend(&mut account.row, claim, lease, turn.now));
+        if beat == Some(Heartbeat::Renewed) {
+            workers.push(claim.worker());
+        }
+        beats.push(beat.unwrap_or(Heartbeat::Lost));
+    }
+    ledger
+        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
+        .await?;
+    renew(turn, &workers, lease).await?;
+    Ok(beats)
 }
 
 /// Takes from dead workers what they held (rule 5.3), and forgets those that have been dead for long.
@@ -57,7 +117,10 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
             let Some(account) = ledger.get(touched.id) else {
                 continue;
             };
+            // One that was held to its time limit has failed, which [`fire`](super::timers::fire) sees to.
+            let past_limit = account.row.lease.is_some_and(|l| l.is_past_limit(turn.now));
             if account.row.worker == Some(worker.id)
+                && !past_limit
                 && let Some(told) = take_back(&mut account.row, &worker.name, turn.now)
             {
                 account.told.push(told);
@@ -141,6 +204,28 @@ pub(crate) async fn sign_off<T: Txn>(
         turn.txn.expire_workers(&[worker], turn.now).await?;
     }
     Ok(Answer::Touched { count, more })
+}
+
+/// Gives back all that the living workers of a name hold, and forgets those that hold nothing any more.
+pub(crate) async fn sign_off_named<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    name: &Name,
+    limit: usize,
+) -> Result<Answer> {
+    let mut total = 0;
+    for worker in living(turn, name).await? {
+        let left = limit.saturating_sub(total);
+        if let Answer::Touched { count, more } = sign_off(turn, worker.id, left).await? {
+            total += count;
+            if more {
+                return Ok(Answer::Touched { count: total, more });
+            }
+        }
+    }
+    Ok(Answer::Touched {
+        count: total,
+        more: false,
+    })
 }
 
 async fn put_all_back<T: Txn>(

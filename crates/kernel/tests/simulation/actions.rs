@@ -15,7 +15,7 @@ use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
 impl World {
     /// Does one thing.
     pub fn act(&mut self) {
-        match self.dice.below(145) {
+        match self.dice.below(151) {
             0..12 => self.start(),
             12..34 => self.claim(),
             34..60 => self.commit(),
@@ -37,6 +37,7 @@ impl World {
             125..126 => self.reserve(),
             126..129 => self.release(),
             129..143 => self.publish(),
+            143..149 => self.extend(),
             _ => self.fail(),
         }
     }
@@ -80,6 +81,7 @@ impl World {
             queue,
             lanes: lanes(),
             limit,
+            lease: self.dice.some_lease(),
         };
         if let Heard::Answers(answers) = self.send([Op::Claim(request)].into()) {
             self.take(at, answers);
@@ -138,13 +140,37 @@ impl World {
         let worker = self.workers[at].id;
         self.tell(format!("{worker} renews its lease"));
         let op = Op::Renew {
-            worker,
+            workers: vec![worker],
             lease: LEASE,
         };
         if let Heard::Answers(answers) = self.send([op].into())
-            && let [Answer::Heartbeat(Heartbeat::Lost)] = answers.as_slice()
+            && let [Answer::Renewed { lost }] = answers.as_slice()
+            && !lost.is_empty()
         {
             self.forget(at);
+        }
+    }
+
+    /// A worker names some of what it holds; of what it learns that it has lost, it forgets.
+    fn extend(&mut self) {
+        let Some(at) = self.some_worker() else { return };
+        let mut named: Vec<usize> = (0..self.workers[at].held.len()).collect();
+        named.retain(|_| self.dice.chance(70));
+        let held = &self.workers[at].held;
+        let claims = named.iter().map(|one| again(&held[*one].claim)).collect();
+        let worker = self.workers[at].id;
+        self.tell(format!("{worker} names {} of its claims", named.len()));
+        let lease = Duration::from_secs(self.dice.between(1, 20) as u64);
+        if let Heard::Answers(answers) = self.send([Op::Extend { claims, lease }].into())
+            && let [Answer::Extended(beats)] = answers.as_slice()
+        {
+            assert_eq!(beats.len(), named.len());
+            for (one, beat) in named.iter().zip(beats).rev() {
+                if *beat == Heartbeat::Lost {
+                    let lost = self.workers[at].held.swap_remove(*one);
+                    self.limbo.push(lost.claim);
+                }
+            }
         }
     }
 
@@ -259,6 +285,7 @@ impl World {
             queue: name("default"),
             lanes: lanes(),
             limit: 5,
+            lease: None,
         };
         let sweep = SweepRequest {
             before: self.clock.now(),
@@ -280,7 +307,7 @@ impl World {
             Op::Restart(vec![self.some_restart()]),
             Op::Claim(request),
             Op::Renew {
-                worker,
+                workers: vec![worker],
                 lease: LEASE * 2,
             },
             Op::SignOff { worker, limit: 2 },
@@ -311,6 +338,7 @@ impl World {
                 queue: name(queue),
                 lanes: lanes(),
                 limit: 1000,
+                lease: None,
             };
             let answers = self.run([Op::Claim(request)].into()).unwrap();
             let Some(Answer::Claimed(claimed)) = answers.into_iter().next() else {

@@ -71,6 +71,7 @@ impl World {
                 queue: name("default"),
                 lanes: lanes(),
                 limit: 2,
+                lease: self.dice.some_lease(),
             }));
         }
         let ops: Arc<[Op]> = ops.into();

@@ -147,6 +147,12 @@ impl World {
         }
     }
 
+    fn has_failed(&self, id: InstanceId) -> bool {
+        let all = self.instances();
+        all.iter()
+            .any(|one| one.id == id && one.status == Status::Failed)
+    }
+
     /// Checks that a commit which was acknowledged consumed exactly what its step was handed (rule 4.1).
     pub fn check_consumed(&self, held: &Held, outcome: &Outcome) {
         let id = held.claim.id();
@@ -157,7 +163,7 @@ impl World {
                 | Outcome::ContinueAsNew { .. }
                 | Outcome::Done { .. }
                 | Outcome::Stop { .. }
-        );
+        ) || (matches!(outcome, Outcome::Fail { .. }) && self.has_failed(id));
         let applied: BTreeSet<CommandId> = self
             .records()
             .iter()

@@ -95,6 +95,7 @@ pub fn request(worker: WorkerId, lanes: &[&str], limit: usize) -> ClaimRequest {
         queue: name("default"),
         lanes,
         limit,
+        lease: None,
     }
 }
 

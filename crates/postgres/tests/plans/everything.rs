@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    BarrierNumber, Blocked, Claimed, InstanceId, Join, Key, Outcome, Start, Then, Timestamp,
-    UniqueKey, Wait, When, WorkerId,
+    BarrierNumber, Blocked, Claimed, Declared, InstanceId, Join, Key, Kind, Outcome, RetrySpec,
+    Start, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
-use abide_kernel::{Answer, Filter, Op, Store, SweepRequest, Target};
+use abide_kernel::{Answer, ClaimRequest, Filter, NewWorker, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
 
 use crate::common::{
-    claim, commit, commit_all, done, going_on, json, lane, name, next, one, register, start,
-    start_all, turn,
+    claim, commit, commit_all, done, going_on, json, lane, name, next, one, register, request,
+    start, start_all, turn,
 };
 use crate::events::events;
 use crate::messages::messages;
@@ -26,6 +26,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     families(store, worker, batch).await;
     partitions(store, worker, batch).await;
     timers(store, url, batch).await;
+    remote(store, url, batch).await;
     messages(store, worker, batch).await;
     events(store, worker, batch).await;
     blocking(store, worker, batch).await;
@@ -132,6 +133,71 @@ async fn timers(store: &Postgres, url: &str, batch: usize) {
     psql(url, "select pg_sleep(0.01)");
     one(store, Op::Fire { limit: batch }).await;
     store.next_due().await.unwrap();
+}
+
+/// Claims under leases: they are limited, extended, fail, and run out.
+async fn remote(store: &Postgres, url: &str, batch: usize) {
+    let machine = Declared {
+        kind: Kind::Machine,
+        machine: name("remote"),
+        version: 1,
+        first_step: name("begin"),
+        queue: name("default"),
+        history: true,
+        contract: None,
+        retry: Some(RetrySpec {
+            max_attempts: 9,
+            delay_ms: 0,
+            factor: None,
+            max_delay_ms: None,
+        }),
+        step_timeout_ms: Some(3_600_000),
+    };
+    let declare = Op::Declare {
+        machines: vec![machine],
+        contracts: Vec::new(),
+    };
+    one(store, declare).await;
+    let worker = NewWorker {
+        name: name(&format!("remote{batch}")),
+        lease: Duration::from_secs(60),
+        queues: vec![name("default")],
+        lanes: vec![lane("remote")],
+    };
+    let Answer::Registered(worker) = one(store, Op::Enlist(worker)).await else {
+        panic!("it should be enlisted")
+    };
+    start_all(store, vec![start("remote"); batch]).await;
+    let lease = async |lease: Duration| {
+        let request = ClaimRequest {
+            lease: Some(lease),
+            ..request(worker.id, &["remote"], batch)
+        };
+        match one(store, Op::Claim(request)).await {
+            Answer::Claimed(claimed) if claimed.len() == batch => claimed,
+            other => panic!("{other:?}"),
+        }
+    };
+    let claimed = lease(Duration::from_secs(60)).await;
+    let claims = claimed
+        .iter()
+        .map(|one| one.claim.renewed(one.claim.epoch()));
+    let extend = Op::Extend {
+        claims: claims.collect(),
+        lease: Duration::from_secs(90),
+    };
+    one(store, extend).await;
+    let fail = || Outcome::Fail {
+        error: "no".to_owned(),
+    };
+    let failed = claimed.into_iter().map(|one| commit(one, fail(), false));
+    commit_all(store, failed.collect()).await;
+    lease(Duration::from_millis(1)).await;
+    psql(url, "select pg_sleep(0.01)");
+    let answer = one(store, Op::Fire { limit: batch }).await;
+    assert!(matches!(answer, Answer::Touched { count, .. } if count == batch));
+    let claimed = lease(Duration::from_secs(60)).await;
+    commit_all(store, claimed.into_iter().map(done).collect()).await;
 }
 
 /// Blocks workflows, and releases them.

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use abide_core::model::{
-    Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Name, ParentRef, Priority, Row,
-    Status, Timestamp, WaitKind, WorkerId,
+    Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Lease, Name, ParentRef, Priority,
+    Row, Status, Timestamp, WaitKind, WorkerId,
 };
-use abide_kernel::ClaimRequest;
+use abide_kernel::{ClaimRequest, Leased};
 use rusqlite::{CachedStatement, Connection, Result, params};
 
 use super::load::parent;
-use super::{Lazy, distinct, limited};
+use super::{Lazy, distinct, limited, update};
 use crate::cache::Loaded;
 use crate::cells::{self, Names};
 use crate::columns;
@@ -37,7 +37,7 @@ pub(crate) fn claim(
     let lanes = distinct(&request.lanes);
     let mut candidates = Vec::new();
     for lanes in lanes.chunks(LANES_AT_ONCE) {
-        find(conn, request, lanes, &mut candidates)?;
+        find(conn, request, lanes, now, &mut candidates)?;
     }
     if lanes.len() > LANES_AT_ONCE {
         candidates.sort_unstable_by_key(|one| {
@@ -50,6 +50,15 @@ pub(crate) fn claim(
         candidates.truncate(request.limit);
     }
     take(conn, &candidates, request.worker, now)?;
+    let leased = candidates.iter().map(|one| &one.loaded.row);
+    let leased: Vec<Leased> = leased
+        .filter(|row| row.lease.is_some())
+        .map(|row| Leased {
+            id: row.id,
+            lease: row.lease,
+        })
+        .collect();
+    update::lease(conn, &leased, now)?;
     let claimed = candidates.into_iter().map(|candidate| {
         keep(candidate.loaded);
         candidate.claimed
@@ -90,6 +99,7 @@ fn find(
     conn: &Connection,
     request: &ClaimRequest,
     lanes: &[&Lane],
+    now: Timestamp,
     found: &mut Vec<Candidate>,
 ) -> Result<()> {
     let mut statement = conn.prepare_cached(&find_in(lanes.len(), CANDIDATE))?;
@@ -101,7 +111,9 @@ fn find(
         let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(26)?)) else {
             continue;
         };
-        found.push(candidate(conn, row, request, lane, &mut steps)?);
+        let mut found_one = candidate(conn, row, request, lane, &mut steps)?;
+        found_one.loaded.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
+        found.push(found_one);
     }
     Ok(())
 }
@@ -142,6 +154,7 @@ fn candidate(
         due_at: Some(cells::time(found, 2)?),
         partition_key: cells::maybe_key(found, 13)?,
         worker: Some(request.worker),
+        lease: None,
         epoch: Epoch(found.get::<_, i64>(3)? + 1),
         settled: Epoch(found.get(4)?),
         step: steps.read(found, 5)?,

@@ -1,9 +1,9 @@
 //! Loads rows that an operation is to decide over.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Epoch, InstanceId, Kind, Lane, Row, Timestamp, WorkerId,
+    BarrierNumber, Cause, Epoch, InstanceId, Kind, Lane, Name, ParentRef, Row, Timestamp, WorkerId,
 };
-use abide_kernel::Touched;
+use abide_kernel::{Lapsed, Touched};
 use rusqlite::{Connection, Result, params};
 
 use super::{Lazy, distinct, limited};
@@ -15,7 +15,7 @@ use crate::columns::{BLOCKED, is_behind};
 pub(crate) const LOCK: &str = "
     select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
            history_seq, taken, last_error, finished_at, partition_key, standing, awaits, family, parent_id,
-           parent_barrier, run_number, first_id, contract, inbox, aside, kind
+           parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until
     from abide_instances where id = ?1";
 
 /// Loads rows, one at a time.
@@ -44,6 +44,7 @@ impl<'c> Loader<'c> {
         let partition_key = cells::maybe_key(row, 17)?;
         let history_seq = row.get(13)?;
         let (parent, parent_barrier) = parent(row, 21)?;
+        let worker = cells::maybe_worker(row, 5)?;
         Ok(Some(Loaded {
             keyed: cells::is_there(row, 14)?,
             row: Row {
@@ -59,7 +60,11 @@ impl<'c> Loader<'c> {
                     cells::maybe_time(row, 4)?
                 },
                 partition_key,
-                worker: cells::maybe_worker(row, 5)?,
+                worker,
+                lease: match worker {
+                    Some(_) => cells::lease(row, 29)?,
+                    None => None,
+                },
                 epoch: Epoch(row.get(6)?),
                 settled: Epoch(row.get(7)?),
                 step: self.steps.read(row, 8)?,
@@ -106,6 +111,31 @@ pub(crate) fn due(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec
     let mut statement = conn.prepare_cached(DUE)?;
     let now = now.as_micros().min(BLOCKED - 1);
     let rows = statement.query_map(params![now, limited(limit)], touched)?;
+    rows.collect()
+}
+
+/// By `abide_leased`, from its beginning; the parents and the workers by primary key.
+pub(crate) const LAPSED: &str = "
+    select i.id, i.partition_key, i.parent_id,
+           (select p.partition_key from abide_instances p where p.id = i.parent_id),
+           (select w.name from abide_workers w where w.id = i.worker)
+    from abide_instances i
+    where i.lease_until is not null and i.lease_until <= ?1
+    order by i.lease_until, i.id limit ?2";
+
+/// The first rows whose own lease has run out, by when it did.
+pub(crate) fn lapsed(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+    let mut statement = conn.prepare_cached(LAPSED)?;
+    let rows = statement.query_map(params![now.as_micros(), limited(limit)], |row| {
+        let parent = cells::maybe_id(row, 2)?;
+        let partition = cells::maybe_key(row, 3)?;
+        let worker: Option<String> = row.get(4)?;
+        Ok(Lapsed {
+            touched: touched(row)?,
+            parent: parent.map(|id| ParentRef { id, partition }),
+            worker: Name::stored(worker.unwrap_or_else(|| "?".to_owned())),
+        })
+    })?;
     rows.collect()
 }
 

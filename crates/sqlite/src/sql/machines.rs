@@ -1,13 +1,13 @@
 //! What is declared of machines, and the contracts that they name.
 
-use abide_core::model::{ContractId, Declared, Json, Kind, Name};
+use abide_core::model::{ContractId, Declared, InstanceId, Json, Kind, Name, Policy};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
 
 /// By primary key.
 pub(crate) const DECLARED: &str = "
-    select kind, machine, version, first_step, queue, history, contract from abide_machines where machine = ?1";
+    select kind, machine, version, first_step, queue, history, contract, policy from abide_machines where machine = ?1";
 
 /// The declarations of the machines named.
 pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Declared>> {
@@ -21,6 +21,17 @@ pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Decla
     Ok(found)
 }
 
+/// By primary key, whose order is theirs.
+pub(crate) const ALL: &str = "
+    select kind, machine, version, first_step, queue, history, contract, policy from abide_machines order by machine, version";
+
+/// All declarations, by machine and version.
+pub(crate) fn all(conn: &Connection) -> Result<Vec<Declared>> {
+    let mut statement = conn.prepare_cached(ALL)?;
+    let rows = statement.query_map([], read)?;
+    rows.collect()
+}
+
 fn read(row: &Row<'_>) -> Result<Declared> {
     Ok(Declared {
         kind: Kind::from_code(row.get(0)?),
@@ -30,18 +41,39 @@ fn read(row: &Row<'_>) -> Result<Declared> {
         queue: cells::name(row, 4)?,
         history: cells::flag(row, 5)?,
         contract: cells::maybe_contract(row, 6)?,
-    })
+        retry: None,
+        step_timeout_ms: None,
+    }
+    .with_policy(cells::policy(row, 7)?))
+}
+
+/// By the primary keys of both tables.
+pub(crate) const POLICY: &str = "
+    select m.policy from abide_instances i
+    join abide_machines m on m.machine = i.machine and m.version = i.version
+    where i.id = ?1";
+
+/// What the machines of these instances have declared of how their steps fail.
+pub(crate) fn policies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+    let mut statement = conn.prepare_cached(POLICY)?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        let policy = statement.query_row([id.0], |row| cells::policy(row, 0));
+        found.extend(policy.optional()?.flatten().map(|policy| (*id, policy)));
+    }
+    Ok(found)
 }
 
 /// By primary key. One that says what is there already writes nothing.
 const DECLARE: &str = "
-    insert into abide_machines (machine, version, kind, first_step, queue, history, contract)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    insert into abide_machines (machine, version, kind, first_step, queue, history, contract, policy)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     on conflict (machine, version) do update
     set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, history = excluded.history,
-        contract = excluded.contract
-    where (kind, first_step, queue, history, contract)
-       is not (excluded.kind, excluded.first_step, excluded.queue, excluded.history, excluded.contract)";
+        contract = excluded.contract, policy = excluded.policy
+    where (kind, first_step, queue, history, contract, policy)
+       is not (excluded.kind, excluded.first_step, excluded.queue, excluded.history, excluded.contract,
+               excluded.policy)";
 
 /// Writes declarations, over those of the same machine and version.
 pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
@@ -55,6 +87,9 @@ pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
             one.queue.as_str(),
             one.history,
             one.contract.map(|contract| contract.0),
+            one.policy()
+                .map(|policy| cells::written(&policy))
+                .transpose()?,
         ])?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Status, Timestamp,
+    BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{Ending, Filter, QueueDepth, Target};
 use rusqlite::types::Value;
@@ -59,6 +59,15 @@ const OF_CHAIN: &str = "
            union all select ?)
     and coalesce(first_id, id) = ?";
 
+/// Whether a row waits, also while it runs for nothing but updates. A step that is tried again later still knows of the
+/// wait that it was woken from.
+macro_rules! waits {
+    () => {
+        "(coalesce(aside ->> 'status', status) in (4, 5)
+          or (coalesce(aside ->> 'status', status) = 1 and awaits ->> 'kind' = 'timer'))"
+    };
+}
+
 /// The statement of a list, and its values.
 pub(crate) fn listing(
     filter: &Filter,
@@ -87,6 +96,18 @@ pub(crate) fn listing(
     }
     if let Some(chain) = filter.chain {
         conditions.add(OF_CHAIN, chain.0);
+    }
+    if let Some(kind) = filter.wait_kind {
+        conditions.add(
+            concat!(waits!(), " and awaits ->> 'kind' = ?"),
+            kind.name().to_owned(),
+        );
+    }
+    if let Some(name) = &filter.waiting_for {
+        conditions.add(
+            concat!(waits!(), " and exists (select 1 from json_each(awaits, '$.names') where value in (?, 'event:' || ?))"),
+            name.as_str().to_owned(),
+        );
     }
     conditions.newest_first(INSTANCE, limit)
 }
@@ -204,45 +225,65 @@ pub(crate) fn endings(
 pub(crate) const NEXT_DUE: &str = "
     select wake_at from abide_instances where wake_at is not null order by wake_at limit 1";
 
-/// The earliest moment at which anything is due.
+/// By `abide_leased`: its first entry.
+pub(crate) const NEXT_LAPSE: &str = "
+    select lease_until from abide_instances where lease_until is not null order by lease_until limit 1";
+
+/// The earliest moment at which anything is due, or a lease runs out.
 pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
-    let mut statement = conn.prepare_cached(NEXT_DUE)?;
-    let first: Option<i64> = statement.query_row([], |row| row.get(0)).optional()?;
-    Ok(first
-        .filter(|first| *first < BLOCKED)
+    let first = |sql: &str| -> Result<Option<i64>> {
+        let mut statement = conn.prepare_cached(sql)?;
+        statement.query_row([], |row| row.get(0)).optional()
+    };
+    let due = first(NEXT_DUE)?.filter(|first| *first < BLOCKED);
+    let lapse = first(NEXT_LAPSE)?;
+    Ok(due
+        .into_iter()
+        .chain(lapse)
+        .min()
         .map(Timestamp::from_micros))
 }
 
 /// Counts by the indexes that carry only live rows; what has finished is not read, however much it is. What can be
 /// claimed, which may be much, is counted in the index, and the queue looked up in one row of each lane.
 pub(crate) const DEPTHS: &str = "
-    select (select queue from abide_instances where ready_at is not null and lane = ready.lane limit 1), 2, number
-    from (select lane, count(*) as number from abide_instances indexed by abide_claimable
+    select (select queue from abide_instances where ready_at is not null and lane = ready.lane limit 1), 2, null, number,
+           oldest
+    from (select lane, count(*) as number, min(ready_at) as oldest from abide_instances indexed by abide_claimable
           where ready_at is not null group by lane) as ready
     union all
-    select queue, 2, count(*) from abide_instances indexed by abide_partition_queue
+    select queue, 2, null, count(*), min(due_at) from abide_instances indexed by abide_partition_queue
     where (standing = 1 or standing = 2) and standing = 1 group by queue
     union all
-    select queue, 3, count(*) from abide_instances indexed by abide_held where worker is not null group by queue
+    select queue, 3, null, count(*), null from abide_instances indexed by abide_held where worker is not null
+    group by queue
     union all
-    select queue, status, count(*) from abide_instances indexed by abide_parked
-    where wake_at is not null group by queue, status";
+    select queue, status, kind, count(*), null
+    from (select queue, status,
+                 iif(status in (4, 5) or (status = 1 and awaits ->> 'kind' = 'timer'), awaits ->> 'kind', null) as kind
+          from abide_instances indexed by abide_parked where wake_at is not null)
+    group by queue, status, kind";
 
 /// How many instances stand where, queue by queue; finished ones are not counted.
 pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {
     let mut statement = conn.prepare_cached(DEPTHS)?;
-    let mut counts: BTreeMap<(Name, Status), u64> = BTreeMap::new();
+    let mut depths: BTreeMap<(Name, Status, Option<String>), QueueDepth> = BTreeMap::new();
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let place = (cells::name(row, 0)?, cells::status(row, 1)?);
-        *counts.entry(place).or_default() += row.get::<_, i64>(2)?.unsigned_abs();
-    }
-    let depths = counts.into_iter();
-    Ok(depths
-        .map(|((queue, status), count)| QueueDepth {
+        let (queue, status) = (cells::name(row, 0)?, cells::status(row, 1)?);
+        let kind: Option<String> = row.get(2)?;
+        let wait_kind = kind.as_deref().and_then(WaitKind::named);
+        let place = (queue.clone(), status, kind);
+        let depth = depths.entry(place).or_insert_with(|| QueueDepth {
             queue,
             status,
-            count,
-        })
-        .collect())
+            wait_kind,
+            count: 0,
+            oldest: None,
+        });
+        depth.count += row.get::<_, i64>(3)?.unsigned_abs();
+        let oldest = cells::maybe_time(row, 4)?;
+        depth.oldest = depth.oldest.into_iter().chain(oldest).min();
+    }
+    Ok(depths.into_values().collect())
 }

@@ -1,7 +1,7 @@
 //! Writes rows that were loaded, and appends to their histories.
 
 use abide_core::model::{HistoryRow, Row, Timestamp};
-use abide_kernel::{Advance, Finish, Move, Wake};
+use abide_kernel::{Advance, Finish, Leased, Move, Wake};
 use rusqlite::{Connection, Result, ToSql, params};
 
 use super::Lazy;
@@ -208,6 +208,27 @@ pub(crate) fn move_all(
             let all_but_standing = values.split_last().map(|(_, others)| others);
             plain.get()?.execute(all_but_standing.unwrap_or_default())?;
         }
+    }
+    Ok(())
+}
+
+/// By primary key; enters `abide_leased`, or leaves it. A statement of its own, so that what has no lease never looks at
+/// that index.
+pub(crate) const LEASE: &str =
+    "update abide_instances set lease_until = ?2, limit_until = ?3, updated_at = ?4 where id = ?1";
+
+/// Writes the leases of rows that are held, or were.
+pub(crate) fn lease(conn: &Connection, leases: &[Leased], now: Timestamp) -> Result<()> {
+    let mut statement = Lazy::new(conn, LEASE);
+    for Leased { id, lease } in leases {
+        let until = lease.map(|lease| lease.until.as_micros());
+        let limit = lease.and_then(|lease| lease.limit);
+        statement.get()?.execute(params![
+            id.0,
+            until,
+            limit.map(Timestamp::as_micros),
+            now.as_micros(),
+        ])?;
     }
     Ok(())
 }

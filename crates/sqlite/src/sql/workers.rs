@@ -92,19 +92,40 @@ fn read(row: &Row<'_>) -> Result<Worker> {
 }
 
 /// By primary key.
-pub(crate) const RENEW: &str =
-    "update abide_workers set lease_until = ?3 where id = ?1 and lease_until > ?2";
+pub(crate) const RENEW: &str = "
+    update abide_workers set lease_until = max(lease_until, ?3) where id = ?1 and lease_until > ?2";
 
-/// Lets a worker's lease run until that moment if it has not run out; whether it had not.
+/// Lets the leases of those of these workers that have not run out run until that moment at least; which these are.
 pub(crate) fn renew(
     conn: &Connection,
-    worker: WorkerId,
+    workers: &[WorkerId],
     now: Timestamp,
     until: Timestamp,
-) -> Result<bool> {
+) -> Result<Vec<WorkerId>> {
     let mut statement = conn.prepare_cached(RENEW)?;
-    let renewed = statement.execute(params![worker.0, now.as_micros(), until.as_micros()])?;
-    Ok(renewed > 0)
+    let mut renewed = Vec::with_capacity(workers.len());
+    for worker in workers {
+        let values = params![worker.0, now.as_micros(), until.as_micros()];
+        if statement.execute(values)? > 0 {
+            renewed.push(*worker);
+        }
+    }
+    Ok(renewed)
+}
+
+/// By primary key.
+pub(crate) const REWRITE: &str =
+    "update abide_workers set lease_until = ?2, queues = ?3, lanes = ?4 where id = ?1";
+
+/// Writes a worker's lease, queues and lanes.
+pub(crate) fn rewrite(conn: &Connection, worker: &Worker) -> Result<()> {
+    conn.prepare_cached(REWRITE)?.execute(params![
+        worker.id.0,
+        worker.lease_until.as_micros(),
+        cells::written(&worker.queues)?,
+        cells::written(&worker.lanes)?,
+    ])?;
+    Ok(())
 }
 
 /// By primary key.

@@ -44,6 +44,10 @@ const ROWS: &[(&str, &str)] = &[
         "(worker is not null) = (status = 3)",
     ),
     (
+        "has a lease only while it executes, and a time limit only with a lease that ends by then",
+        "(lease_until is null or status = 3) and (limit_until is null or lease_until <= limit_until)",
+    ),
+    (
         "has finished exactly when it has ended",
         "(finished_at is not null) = (status >= 6)",
     ),

@@ -95,6 +95,7 @@ pub fn claim(worker: WorkerId, limit: usize) -> Op {
         queue: name("default"),
         lanes: vec![lane()],
         limit,
+        lease: None,
     })
 }
 

@@ -5,6 +5,7 @@ use futures_util::future::FutureExt;
 use super::super::batch::{Batch, Finished, land_within};
 use super::Dispatcher;
 use crate::fold::{Mail, Request};
+use crate::measured;
 
 impl Dispatcher {
     /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills
@@ -49,6 +50,7 @@ impl Dispatcher {
 
     /// Takes what has run: to be committed with others, or in a transaction of its own.
     pub(super) fn take(&mut self, finished: Finished) {
+        measured::step(&finished.task.lane.machine, &finished.task.step, finished.took);
         if finished.ran.within.is_none() {
             self.pending.push_back(finished);
             return;

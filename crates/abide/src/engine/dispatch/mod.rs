@@ -16,10 +16,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::batch::{Ask, Batch, Finished, Landed, Sent, search};
 use super::builder::Shared;
 use super::settings::Crash;
+use super::span::attempt;
 use super::stats::add;
 use super::{Follow, Ran, Task};
 use crate::fold::{Mail, Request};
@@ -28,6 +30,10 @@ use crate::fold::{Mail, Request};
 pub(super) enum Command {
     /// Look for work now, and answer when there is none left and nothing runs.
     WhenIdle(oneshot::Sender<()>),
+    /// Look for work now.
+    Look,
+    /// Serve one more queue, with that many places.
+    Serve(Name, usize),
 }
 
 /// How many outcomes, or free places, are worth a second transaction beside one that is under way.
@@ -56,6 +62,18 @@ struct Queue {
 }
 
 impl Queue {
+    fn new(name: Name, places: usize) -> Self {
+        Self {
+            name,
+            places,
+            taken: 0,
+            hungry: true,
+            plenty: false,
+            wakes: 0,
+            refused: VecDeque::new(),
+        }
+    }
+
     /// The next refused outcome whose error handler has a place to run in.
     fn next_refused(&mut self) -> Option<(String, Sent)> {
         let running = self.taken.saturating_sub(self.refused.len());
@@ -115,15 +133,8 @@ impl Dispatcher {
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let (finish, finished) = mpsc::unbounded_channel();
-        let queues = shared.settings.queues.iter().map(|(name, places)| Queue {
-            name: name.clone(),
-            places: *places,
-            taken: 0,
-            hungry: true,
-            plenty: false,
-            wakes: 0,
-            refused: VecDeque::new(),
-        });
+        let queues = shared.settings.queues.iter();
+        let queues = queues.map(|(name, places)| Queue::new(name.clone(), *places));
         Self {
             news,
             commands,
@@ -228,6 +239,8 @@ impl Dispatcher {
                 self.hear(&Effects::anything());
                 self.idlers.push(reply);
             }
+            Command::Look => self.hear(&Effects::anything()),
+            Command::Serve(name, places) => self.queues.push(Queue::new(name, places)),
         }
     }
 
@@ -301,7 +314,12 @@ impl Dispatcher {
                 .extend(self.pending.drain(..most.min(self.pending.len())));
         }
         let may_claim = !self.unsure && !self.searching && self.shared.is_believed();
-        if self.shared.stop.is_cancelled() || !may_claim {
+        let lanes = self.shared.lanes();
+        if lanes.is_empty() {
+            // There is nothing that it could run.
+            self.queues.iter_mut().for_each(|queue| queue.hungry = false);
+        }
+        if self.shared.stop.is_cancelled() || !may_claim || lanes.is_empty() {
             return batch;
         }
         for queue in &mut self.queues {
@@ -322,8 +340,9 @@ impl Dispatcher {
                 let request = ClaimRequest {
                     worker: self.shared.worker(),
                     queue: queue.name.clone(),
-                    lanes: self.shared.lanes.clone(),
+                    lanes: lanes.clone(),
                     limit,
+                    lease: None,
                 };
                 batch.claims.push(Ask {
                     request,
@@ -391,7 +410,7 @@ impl Dispatcher {
     }
 
     fn settle_one(&mut self, committed: Committed, sent: Sent) {
-        if let Some(runner) = self.shared.runners.get(&sent.task.lane) {
+        if let Some(runner) = self.shared.runner(&sent.task.lane) {
             let landed = matches!(committed, Committed::Kept(..) | Committed::Moved(_));
             runner.settled(&sent.task, landed);
         }
@@ -433,7 +452,7 @@ impl Dispatcher {
 
     /// Has a step run, in a task of its own.
     fn start(&self, claim: Claim, task: Arc<Task>) {
-        let Some(runner) = self.shared.runners.get(&task.lane).cloned() else {
+        let Some(runner) = self.shared.runner(&task.lane) else {
             // Only what there is code for is claimed.
             tracing::error!(instance = %task.id, machine = %task.lane.machine, "claimed without code for it");
             return;
@@ -456,7 +475,7 @@ impl Dispatcher {
             stopped,
             ..
         } = sent;
-        let runner = self.shared.runners.get(&task.lane).cloned();
+        let runner = self.shared.runner(&task.lane);
         let code = match (error, stopped, runner) {
             (None, _, Some(runner)) => runner.refused(task.clone(), why),
             // A stop breaks no rule, so the database itself will not have it: not before something is done about that.
@@ -487,7 +506,9 @@ impl Dispatcher {
 
     fn spawn(&self, claim: Claim, task: Arc<Task>, code: BoxFuture<'static, Ran>) {
         let (finish, kill) = (self.finish.clone(), self.shared.kill.clone());
-        self.steps.spawn(async move {
+        let span = attempt(&task, &self.shared.settings.name);
+        let within = span.clone();
+        let run = async move {
             let began = Instant::now();
             let ran = tokio::select! {
                 biased;
@@ -504,6 +525,10 @@ impl Dispatcher {
                     within: None,
                 }
             });
+            within.record("outcome", ran.outcome.name());
+            if let Some(error) = &ran.error {
+                within.record("error", error.as_str());
+            }
             // The dispatcher is gone only when the worker was killed.
             let _ = finish.send(Finished {
                 claim,
@@ -511,7 +536,8 @@ impl Dispatcher {
                 ran,
                 took: began.elapsed(),
             });
-        });
+        };
+        self.steps.spawn(run.instrument(span));
     }
 
     fn let_go(&mut self, task: &Task) {

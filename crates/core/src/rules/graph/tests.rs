@@ -72,6 +72,11 @@ fn each_problem_is_told_with_its_step() {
         ),
         (json!([{"name": "a", "task": "t", "queue": ""}]), "a", ""),
         (
+            json!([{"name": "a", "task": "t", "retry": {"max_attempts": 2, "delay_ms": 1, "factor": 0.5}}]),
+            "a",
+            "factor is a number from 1",
+        ),
+        (
             json!([{"name": "a", "task": "t", "retry": {"max_attempts": 0, "delay_ms": 1}}]),
             "a",
             "1 at least",
@@ -268,7 +273,7 @@ fn what_is_not_known_is_named() {
             "dealy",
         ),
         (
-            step(json!({"task": "t", "retry": {"max_attempts": 1, "delay_ms": 1, "factor": 0.5}})),
+            step(json!({"task": "t", "retry": {"max_attempts": 1, "delay_ms": 1, "factor": -0.5}})),
             "no factor",
         ),
         (step(json!({"sleep": {"duration": 1}})), "duration"),

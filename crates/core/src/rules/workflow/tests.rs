@@ -34,6 +34,7 @@ fn running() -> Row {
         partition_key: None,
         behind: false,
         worker: Some(WorkerId(3)),
+        lease: None,
         epoch: Epoch(5),
         settled: Epoch(4),
         cause: Cause::Start,
@@ -93,6 +94,7 @@ fn commit(
         limits: &limits,
         waiting: None,
         pending,
+        retry: None,
     };
     let mut moved = Moved::default();
     apply(row, &commit, turn, facts, &mut moved);
@@ -409,6 +411,7 @@ fn steps_that_run_keep_the_claim_whatever_waits() {
             limits: &limits,
             waiting: waiting.map(Priority),
             pending: &[],
+            retry: None,
         };
         let mut moved = Moved::default();
         apply(&mut row, &commit, &turn, facts, &mut moved);

@@ -1,0 +1,69 @@
+//! What one must be allowed to do to be answered.
+
+use std::collections::BTreeSet;
+
+use abide_core::model::{CommandKind, DocumentKind};
+
+use super::Request;
+use crate::Op;
+
+/// Something that one must be allowed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Right {
+    /// To look at things.
+    Read,
+    /// To send signals and updates, and to publish events.
+    Send,
+    /// To claim instances and to commit what their steps answer.
+    Work,
+    /// Everything else: to start, to cancel, to delete.
+    Operate,
+}
+
+impl Request {
+    /// All that one must be allowed to do to be answered.
+    pub fn needs(&self) -> BTreeSet<Right> {
+        match self {
+            Self::Run(ops) => ops.iter().flat_map(needs).collect(),
+            // They are hashes, but nobody's business.
+            Self::Documents(DocumentKind::Token) => [Right::Operate].into(),
+            _ => [Right::Read].into(),
+        }
+    }
+}
+
+fn needs(op: &Op) -> BTreeSet<Right> {
+    match op {
+        Op::Deliver(deliveries) => deliveries
+            .iter()
+            .map(|delivery| match (&delivery.start, delivery.kind) {
+                (None, CommandKind::Signal | CommandKind::Update) => Right::Send,
+                (Some(_), _) | (None, CommandKind::Cancel) => Right::Operate,
+            })
+            .chain([Right::Send])
+            .collect(),
+        Op::Publish(_) => [Right::Send].into(),
+        Op::Claim(_)
+        | Op::Commit { .. }
+        | Op::Extend { .. }
+        | Op::Register(_)
+        | Op::Enlist(_)
+        | Op::Renew { .. }
+        | Op::GiveBack(_)
+        | Op::GiveBackExcept { .. }
+        | Op::SignOff { .. }
+        | Op::SignOffNamed { .. }
+        | Op::Fire { .. }
+        | Op::Reclaim { .. }
+        | Op::ReleaseBlocked { .. }
+        | Op::Declare { .. } => [Right::Work].into(),
+        Op::Start(_)
+        | Op::Reserve(_)
+        | Op::Cancel(_)
+        | Op::Restart(_)
+        | Op::Repair(_)
+        | Op::Examine { .. }
+        | Op::Sweep(_)
+        | Op::Keep(_) => [Right::Operate].into(),
+    }
+}

@@ -1,0 +1,306 @@
+//! What is sent is what is read, also where JSON makes two things look alike.
+
+use std::time::Duration;
+
+use abide_core::model::{
+    Answered, Arguments, Child, CommandKind, Commit, Committed, Delivered, Delivery, DocumentKind,
+    Inbox, Key, Name, Operated, Outcome, Refusal, Rejection, Start, Started, Status, Then,
+    UniqueKey, Verdict, When, WorkflowTurn,
+};
+
+use super::*;
+use crate::memory::Memory;
+use crate::{ClaimRequest, Effects, Error, NewWorker};
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// What is read of what was written, and written again.
+fn twice<T: Serialize + serde::de::DeserializeOwned>(value: &T) -> (T, String, String) {
+    let text = serde_json::to_string(value).unwrap();
+    let read: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let again = serde_json::to_string(&read).unwrap();
+    (read, text, again)
+}
+
+fn same<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(value: T) {
+    let (read, text, _) = twice(&value);
+    assert_eq!(read, value, "{text}");
+}
+
+fn raw(text: &str) -> Json {
+    Json::parse(text.into()).unwrap()
+}
+
+#[test]
+fn json_is_kept_letter_by_letter() {
+    for text in [
+        "null",
+        "{\"b\": 1,  \"a\":\"\\u0000é\"}",
+        "1e400",
+        "[1.0, 1]",
+    ] {
+        same(raw(text));
+        let state = Some(raw(text));
+        let outcome = Outcome::Answer {
+            updates: vec![Answered {
+                update_id: CommandId(1),
+                result: raw(text),
+                error: None,
+            }],
+            state: state.clone(),
+            then: Some(Box::new(Outcome::Done { result: raw(text) })),
+        };
+        same(outcome);
+        same(WorkflowTurn {
+            operations: Vec::new(),
+            takes: Vec::new(),
+            updates: Vec::new(),
+            children: Vec::new(),
+            state,
+            then: Then::GoOn { running: true },
+        });
+    }
+}
+
+#[test]
+fn a_result_that_is_null_is_not_none() {
+    for (status, result) in [
+        (Status::Done, Some(Json::null())),
+        (Status::Done, Some(raw("1"))),
+        (Status::Failed, None),
+        (Status::Executing, None),
+    ] {
+        same(Ending {
+            id: InstanceId(1),
+            status,
+            result: result.clone(),
+            last_error: None,
+        });
+        same(Child {
+            id: InstanceId(1),
+            key: None,
+            machine: name("m"),
+            status,
+            state: Json::null(),
+            result,
+            last_error: None,
+        });
+    }
+    let keep = Op::Keep(vec![
+        (DocumentKind::Graph, name("null"), Some(Json::null())),
+        (DocumentKind::Token, name("none"), None),
+    ]);
+    let (read, ..) = twice(&keep);
+    let Op::Keep(documents) = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(documents[0].2, Some(Json::null()));
+    assert_eq!(documents[1].2, None);
+}
+
+#[test]
+fn times_keys_and_decisions_come_back_as_they_were() {
+    for micros in [i64::MIN, -1, 0, 1, 1_700_000_000_123_456, i64::MAX] {
+        same(Timestamp::from_micros(micros));
+    }
+    same(UniqueKey::new(vec![0, 255, 34]).unwrap());
+    for bad in ["[]", &format!("{:?}", [1u8; 256])] {
+        assert!(serde_json::from_str::<UniqueKey>(bad).is_err(), "{bad}");
+    }
+    for rejection in Rejection::ALL {
+        same(Verdict::Rejected(rejection));
+    }
+    for verdict in [
+        Verdict::NoTarget,
+        Verdict::Held,
+        Verdict::Received,
+        Verdict::Accepted,
+    ] {
+        same(Delivered {
+            verdict,
+            record: None,
+            duplicate: true,
+            started: false,
+            current: Some(InstanceId(2)),
+        });
+    }
+    let (id, children) = (InstanceId(7), 3);
+    for operated in [
+        Operated::NoTarget,
+        Operated::Cancelled { id, children },
+        Operated::Restarted { id, run_number: 2 },
+        Operated::RepairNotNeeded,
+        Operated::NotActive(Status::Done),
+        Operated::KeyTaken(id),
+    ] {
+        same(operated);
+    }
+    same(Committed::Moved(Status::AwaitingSignal));
+    same(Committed::Stale);
+    same(Committed::Refused(Refusal::LimitExceeded {
+        limit: "state_bytes".into(),
+        most: 1,
+        met: 2,
+    }));
+    same(Committed::Kept(claim(), Inbox::default()));
+    same(Ok::<_, Refusal>(Started::Duplicate(id)));
+    same(Err::<Started, _>(Name::new("").unwrap_err()));
+    same(Effects::default());
+    same(Effects {
+        ended: vec![id],
+        due: Some(Timestamp::MAX),
+        ..Effects::anything()
+    });
+    assert_eq!(serde_json::to_string(&Effects::default()).unwrap(), "{}");
+}
+
+fn claim() -> abide_core::model::Claim {
+    abide_core::model::Claim::granted(
+        InstanceId(1),
+        abide_core::model::Epoch(2),
+        abide_core::model::WorkerId(3),
+        Some(Key::new("p").unwrap()),
+        None,
+    )
+}
+
+#[test]
+fn operations_are_read_as_they_were_written() {
+    let start = Start {
+        key: Some(Key::new("order:42").unwrap()),
+        unique_key: Some(UniqueKey::new(vec![9]).unwrap()),
+        when: When::After(Duration::from_micros(1_500)),
+        ..Start::of(name("m"), raw("{ }"))
+    };
+    let worker = NewWorker {
+        name: name("w"),
+        lease: Duration::from_millis(30_001),
+        queues: vec![name("q")],
+        lanes: Vec::new(),
+    };
+    let delivery = Delivery {
+        kind: CommandKind::Update,
+        arguments: Arguments::default(),
+        hold_for: Some(Duration::MAX),
+        start: Some(Box::new(start.clone())),
+        ..Delivery::signal(InstanceId(1), name("s"))
+    };
+    let commit = Commit {
+        claim: claim(),
+        outcome: Outcome::Done {
+            result: Json::null(),
+        },
+        keep: true,
+        took: Duration::from_nanos(1),
+        error: Some("no".into()),
+    };
+    let ops = [
+        Op::Start(vec![start]),
+        Op::Deliver(vec![delivery]),
+        Op::Register(worker),
+        Op::GiveBack(vec![claim()]),
+        Op::Commit {
+            commits: vec![commit],
+            serves: vec![(name("q"), Vec::new())],
+        },
+        Op::Fire { limit: 7 },
+    ];
+    for op in ops {
+        let (read, text, again) = twice(&op);
+        assert_eq!(text, again);
+        assert_eq!(format!("{read:?}"), format!("{op:?}"));
+    }
+}
+
+#[test]
+fn what_is_no_request_is_told_with_what_was_expected() {
+    for (text, says) in [
+        ("", "EOF"),
+        ("{\"get\":", "EOF"),
+        (
+            "{\"gett\":1}",
+            "unknown variant `gett`, expected one of `run`, `get`",
+        ),
+        ("{\"run\":[{\"stop\":1}]}", "unknown variant `stop`"),
+        ("{\"inbox\":\"x\"}", "expected i64"),
+        (
+            "{\"list\":{\"filter\":{},\"before\":null,\"limit\":1,\"odd\":1}}",
+            "unknown field `odd`",
+        ),
+        ("{\"get\":{\"key\":\"42\"}}", "digits only"),
+        (
+            "{\"run\":[{\"start\":[{\"machine\":\"\"}]}]}",
+            "it is empty",
+        ),
+    ] {
+        let error = parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn errors_keep_their_class() {
+    let store = Memory::default();
+    let many = vec![Start::of(name("m"), Json::null()); 100_001];
+    let reply = answer(&store, Request::Run([Op::Start(many)].into())).await;
+    let (Reply::Failed(failure), ..) = twice(&reply) else {
+        panic!("it was taken");
+    };
+    let error = Error::from(failure);
+    assert!(
+        matches!(&error, Error::Refused(Refusal::LimitExceeded { limit, .. }) if limit == "batch_entries"),
+        "{error:?}"
+    );
+    for error in [
+        Error::Conflict("c".into()),
+        Error::Unavailable("u".into()),
+        Error::Unknown("k".into()),
+        Error::Broken("b".into()),
+    ] {
+        let said = format!("{error:?}");
+        let (failure, ..) = twice(&Failure::from(error));
+        assert_eq!(format!("{:?}", Error::from(failure)), said);
+    }
+}
+
+#[test]
+fn a_request_needs_all_that_its_operations_need() {
+    let claim = Op::Claim(ClaimRequest {
+        lease: None,
+        worker: abide_core::model::WorkerId(1),
+        queue: name("q"),
+        lanes: Vec::new(),
+        limit: 1,
+    });
+    let signal = || Delivery::signal(InstanceId(1), name("s"));
+    let with_start = Delivery {
+        start: Some(Box::new(Start::of(name("m"), Json::null()))),
+        ..signal()
+    };
+    let cancel = Delivery {
+        kind: CommandKind::Cancel,
+        ..signal()
+    };
+    let run = |ops: Vec<Op>| Request::Run(ops.into()).needs();
+    assert_eq!(run(vec![claim]), [Right::Work].into());
+    assert_eq!(run(vec![Op::Deliver(vec![signal()])]), [Right::Send].into());
+    assert_eq!(
+        run(vec![Op::Deliver(vec![signal()]), Op::Fire { limit: 1 }]),
+        [Right::Send, Right::Work].into()
+    );
+    for strong in [with_start, cancel] {
+        assert!(run(vec![Op::Deliver(vec![signal(), strong])]).contains(&Right::Operate));
+    }
+    assert!(run(vec![Op::Keep(Vec::new())]).contains(&Right::Operate));
+    assert_eq!(Request::Depths.needs(), [Right::Read].into());
+    assert_eq!(
+        Request::Documents(DocumentKind::Graph).needs(),
+        [Right::Read].into()
+    );
+    assert_eq!(
+        Request::Documents(DocumentKind::Token).needs(),
+        [Right::Operate].into()
+    );
+}

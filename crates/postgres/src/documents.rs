@@ -1,0 +1,76 @@
+//! Small documents, by kind and name.
+
+use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
+use abide_kernel::Result;
+
+use crate::cells::each;
+use crate::param::Param;
+use crate::pool::Pool;
+use crate::read::ask;
+use crate::txn::Transaction;
+
+/// Writes documents over those of the same kind and name.
+///
+/// Index: `documents_pkey`. Locks: the rows, by kind and name.
+pub const KEEP: &str = "\
+insert into abide.documents (kind, name, body, updated_at) \
+select kind, name, body, $4 from unnest($1::smallint[], $2::text[], $3::text[]) as c(kind, name, body) \
+on conflict (kind, name) do update set body = excluded.body, updated_at = excluded.updated_at";
+
+/// Deletes documents. Index: `documents_pkey`.
+pub const FORGET: &str = "\
+delete from abide.documents d using unnest($1::smallint[], $2::text[]) as c(kind, name) \
+where d.kind = c.kind and d.name = c.name";
+
+/// The documents of a kind, by name. Index: `documents_pkey`.
+pub const DOCUMENTS: &str = "\
+select name, body, updated_at from abide.documents where kind = $1 order by name";
+
+/// Writes documents, or deletes those that have no body.
+pub(crate) fn keep(
+    txn: &mut Transaction<'_>,
+    documents: &[(DocumentKind, &Name, Option<&Json>)],
+    now: Timestamp,
+) -> Result<()> {
+    let (mut kinds, mut names, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gone_kinds, mut gone) = (Vec::new(), Vec::new());
+    for (kind, name, body) in documents {
+        match body {
+            Some(body) => {
+                kinds.push(kind.code());
+                names.push(name.as_str());
+                bodies.push(body.as_str());
+            }
+            None => {
+                gone_kinds.push(kind.code());
+                gone.push(name.as_str());
+            }
+        }
+    }
+    if !kinds.is_empty() {
+        let params = vec![
+            Param::list(kinds),
+            Param::list(names),
+            Param::list(bodies),
+            Param::one(now),
+        ];
+        txn.write(KEEP, params)?;
+    }
+    if !gone.is_empty() {
+        txn.write(FORGET, vec![Param::list(gone_kinds), Param::list(gone)])?;
+    }
+    Ok(())
+}
+
+/// The documents of a kind, by name.
+pub(crate) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<Document>> {
+    let rows = ask(pool, DOCUMENTS, vec![Param::one(kind.code())]).await?;
+    each(&rows, |cells| {
+        Ok(Document {
+            kind,
+            name: cells.next()?,
+            body: cells.next()?,
+            updated_at: cells.next()?,
+        })
+    })
+}

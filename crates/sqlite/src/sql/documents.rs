@@ -1,0 +1,54 @@
+//! Small documents, by kind and name.
+
+use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
+use rusqlite::{Connection, Result, params};
+
+use crate::cells;
+
+/// By primary key.
+pub(crate) const KEEP: &str = "
+    insert into abide_documents (kind, name, updated_at, body) values (?1, ?2, ?3, ?4)
+    on conflict (kind, name) do update set updated_at = excluded.updated_at, body = excluded.body";
+
+/// By primary key.
+pub(crate) const FORGET: &str = "delete from abide_documents where kind = ?1 and name = ?2";
+
+/// Writes documents, or deletes those that have no body.
+pub(crate) fn keep(
+    conn: &Connection,
+    documents: &[(DocumentKind, &Name, Option<&Json>)],
+    now: Timestamp,
+) -> Result<()> {
+    let mut keep = conn.prepare_cached(KEEP)?;
+    let mut forget = conn.prepare_cached(FORGET)?;
+    for (kind, name, body) in documents {
+        match body {
+            Some(body) => keep.execute(params![
+                kind.code(),
+                name.as_str(),
+                now.as_micros(),
+                body.as_str()
+            ])?,
+            None => forget.execute(params![kind.code(), name.as_str()])?,
+        };
+    }
+    Ok(())
+}
+
+/// By primary key, whose order is theirs.
+pub(crate) const OF_KIND: &str =
+    "select name, body, updated_at from abide_documents where kind = ?1 order by name";
+
+/// The documents of a kind, by name.
+pub(crate) fn documents(conn: &Connection, kind: DocumentKind) -> Result<Vec<Document>> {
+    let mut statement = conn.prepare_cached(OF_KIND)?;
+    let rows = statement.query_map([kind.code()], |row| {
+        Ok(Document {
+            kind,
+            name: cells::name(row, 0)?,
+            body: cells::json(row, 1)?,
+            updated_at: cells::time(row, 2)?,
+        })
+    })?;
+    rows.collect()
+}
