@@ -73,8 +73,15 @@ const CRATES: &[Crate] = &[
         avoids: &["rusqlite"],
     },
     Crate {
+        name: "abide-remote",
+        uses: &["abide-core", "abide-kernel"],
+        tests_use: &["abide", "abide-sqlite"],
+        avoids: SQL,
+    },
+    Crate {
         name: "abide",
         uses: &[
+            "abide-remote",
             "abide-core",
             "abide-kernel",
             "abide-macros",

@@ -1,0 +1,97 @@
+//! Where a server is.
+
+use abide_kernel::{Error, Result, wire};
+use hyper::Uri;
+
+/// Where a server is, and where on it to ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    /// As errors show it.
+    pub shown: String,
+    /// Where requests are sent to.
+    pub ask: Uri,
+    /// Where news come from.
+    pub news: Uri,
+}
+
+impl Address {
+    /// Reads a URL. One that has a password in it, or settings, is refused without being shown: what is in a URL ends in
+    /// logs.
+    pub fn new(url: &str) -> Result<Self> {
+        let unusable = |problem: &str| {
+            Error::Broken(format!(
+                "the address of the server cannot be used: {problem}; write https://host or https://host:port/path"
+            ))
+        };
+        if url.contains('@') {
+            return Err(unusable(
+                "it has a user or a password in it, and what is in an address ends in logs: put the token into ABIDE_TOKEN, \
+                 or give it in the options",
+            ));
+        }
+        if url.contains(['?', '#']) {
+            return Err(unusable(
+                "it has a ? or a # in it, and nothing may follow its path",
+            ));
+        }
+        let base = url.trim_end_matches('/');
+        let at = |path: &str| format!("{base}{path}").parse::<Uri>();
+        let (Ok(ask), Ok(news)) = (at(wire::PATH), at(wire::NEWS)) else {
+            return Err(unusable(&format!("{url:?} is no URL")));
+        };
+        if !matches!(ask.scheme_str(), Some("http" | "https")) {
+            return Err(unusable(&format!(
+                "{url:?} begins with neither http:// nor https://"
+            )));
+        }
+        if ask.host().is_none_or(str::is_empty) {
+            return Err(unusable(&format!("{url:?} names no host")));
+        }
+        Ok(Self {
+            shown: base.to_owned(),
+            ask,
+            news,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_a_port_and_a_path() {
+        for (url, ask) in [
+            ("http://localhost", "http://localhost/rpc/v1"),
+            ("https://a.example:8443/", "https://a.example:8443/rpc/v1"),
+            ("https://[::1]:80/a/b/", "https://[::1]:80/a/b/rpc/v1"),
+        ] {
+            assert_eq!(Address::new(url).unwrap().ask.to_string(), ask);
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_refused_and_no_secret_is_shown() {
+        for url in [
+            "",
+            "localhost",
+            "ftp://host",
+            "http://",
+            "http:///x",
+            "http://a b",
+        ] {
+            let error = Address::new(url).unwrap_err().to_string();
+            assert!(error.contains("https://host"), "{url}: {error}");
+        }
+        for url in [
+            "http://me:secret@host",
+            "http://host?token=secret",
+            "http://host#secret",
+        ] {
+            let error = Address::new(url).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let error = Address::new("http://me:secret@host").unwrap_err();
+        assert!(error.to_string().contains("ABIDE_TOKEN"), "{error}");
+    }
+}

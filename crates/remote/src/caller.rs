@@ -1,0 +1,276 @@
+//! One request and its answer, and what it means when something comes between.
+
+use std::time::Duration;
+
+use abide_core::model::Refusal;
+use abide_kernel::wire::{Reply, Request};
+use abide_kernel::{Error, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Response, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::address::Address;
+use crate::options::{Options, TOKEN};
+use crate::tls;
+
+/// How long a connection is kept that nobody uses: less than servers and what stands before them keep it, or a request
+/// could be sent on one that is being closed.
+const IDLE: Duration = Duration::from_secs(20);
+/// The largest answer that is read.
+const ANSWER_BYTES: usize = 1 << 30;
+/// How much of an answer that is none an error shows.
+const SHOWN: usize = 200;
+
+/// Asks a server.
+pub(crate) struct Caller {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    address: Address,
+    token: Option<HeaderValue>,
+    timeout: Duration,
+}
+
+/// What it means when a request was sent and its answer is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// Nothing: it only reads.
+    Harmless,
+    /// It may have been written.
+    Unknown,
+}
+
+impl Lost {
+    fn error(self, why: String) -> Error {
+        match self {
+            Self::Harmless => Error::Unavailable(why),
+            Self::Unknown => Error::Unknown(why),
+        }
+    }
+}
+
+impl Caller {
+    pub fn new(address: Address, options: &Options) -> Result<Self> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(options.connect_timeout));
+        tcp.set_keepalive(Some(Duration::from_secs(60)));
+        let config = match address.ask.scheme_str() {
+            Some("https") => tls::trusting(options.authorities.as_deref())?,
+            _ => tls::trusting_nobody()?,
+        };
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config);
+        let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Self {
+            client,
+            address,
+            token: token(options)?,
+            timeout: options.timeout,
+        })
+    }
+
+    /// As errors and logs show the server.
+    pub fn server(&self) -> &str {
+        &self.address.shown
+    }
+
+    /// Asks, and waits for the answer; an answer that is an error is one here, too.
+    pub async fn ask(&self, request: &Request) -> Result<Reply> {
+        let lost = match request {
+            Request::Run(_) => Lost::Unknown,
+            _ => Lost::Harmless,
+        };
+        let body = serde_json::to_vec(request)
+            .map_err(|error| Error::Broken(format!("a request cannot be written: {error}")))?;
+        let asked = async {
+            let response = self
+                .send(Method::POST, &self.address.ask, body, lost)
+                .await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES)
+                .collect()
+                .await;
+            let body = body.map_err(|error| lost.error(self.broke(&*error)))?;
+            read(status, &body.to_bytes())
+                .map_err(|what| Error::Broken(format!("{} {what}{EXPECTED}", self.address.ask)))
+        };
+        let answer = tokio::time::timeout(self.timeout, asked).await;
+        match answer.unwrap_or_else(|_| Err(lost.error(self.late())))? {
+            Reply::Failed(failure) => Err(failure.into()),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Asks for the news, which go on coming.
+    pub async fn news(&self) -> Result<Incoming> {
+        let asked = self.send(Method::GET, &self.address.news, Vec::new(), Lost::Harmless);
+        let response = tokio::time::timeout(self.timeout, asked).await;
+        let response = response.unwrap_or_else(|_| Err(Error::Unavailable(self.late())))?;
+        let kind = response.headers().get(CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("text/event-stream") {
+            let news = &self.address.news;
+            let what =
+                format!("{news} answers with {kind:?} where text/event-stream is due{EXPECTED}");
+            return Err(Error::Broken(what));
+        }
+        Ok(response.into_body())
+    }
+
+    /// Sends a request; what comes back has begun well.
+    async fn send(
+        &self,
+        method: Method,
+        uri: &Uri,
+        body: Vec<u8>,
+        lost: Lost,
+    ) -> Result<Response<Incoming>> {
+        let accepts = match method {
+            Method::GET => "text/event-stream",
+            _ => "application/json",
+        };
+        let mut request = hyper::Request::builder()
+            .method(method)
+            .uri(uri.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, accepts);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        let request = request
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Error::Broken(format!("a request cannot be made: {error}")))?;
+        let sent = self.client.request(request).await;
+        let response = sent.map_err(|error| match error.is_connect() {
+            true => Error::Unavailable(self.broke(&error)),
+            false => lost.error(self.broke(&error)),
+        })?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(self.refused(status, response, lost).await),
+        }
+    }
+
+    /// What an answer means that is not 200.
+    async fn refused(&self, status: StatusCode, response: Response<Incoming>, lost: Lost) -> Error {
+        let server = self.server();
+        let after = response.headers().get(RETRY_AFTER).cloned();
+        let body = Limited::new(response.into_body(), 1 << 16).collect().await;
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let said = detail(&body);
+        let denied = |problem: String| Error::Refused(Refusal::Denied { problem });
+        match status.as_u16() {
+            401 => denied(match self.token {
+                Some(_) => format!(
+                    "{server} does not know the token (401: {said}): put one that it knows into {TOKEN}, or into the options"
+                ),
+                None => format!(
+                    "{server} asks for a token (401: {said}): put it into {TOKEN}, or into the options"
+                ),
+            }),
+            403 => denied(format!(
+                "the token has not the role for that on {server} (403: {said}): put one with the role that it takes \
+                 (read, send, work or operate) into {TOKEN}"
+            )),
+            413 => denied(format!(
+                "the request is too large for {server} (413: {said}): send less at once, or raise that limit of the server"
+            )),
+            429 | 503 => {
+                let after = after.as_ref().and_then(|after| after.to_str().ok());
+                let after = after
+                    .map(|after| format!(", again in {after} s"))
+                    .unwrap_or_default();
+                Error::Unavailable(format!("{server} is busy ({status}: {said}{after})"))
+            }
+            // It began, or something between here and there gave up.
+            408 | 500 | 502 | 504 => lost.error(format!("{server} answers {status}: {said}")),
+            _ => Error::Broken(format!(
+                "{} answers {status}: {said}{EXPECTED}",
+                self.address.ask
+            )),
+        }
+    }
+
+    fn late(&self) -> String {
+        format!(
+            "{} has not answered within {:?}",
+            self.server(),
+            self.timeout
+        )
+    }
+
+    fn broke(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        let mut text = format!("{}: {error}", self.server());
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let said = error.to_string();
+            if !text.ends_with(&said) {
+                text.push_str(": ");
+                text.push_str(&said);
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// What an answer should have been.
+const EXPECTED: &str = "; what was expected is an answer of an abide server of this release: look whether the address is \
+                        that of one";
+
+/// Reads an answer; what it is instead when it is none.
+fn read(status: StatusCode, body: &[u8]) -> std::result::Result<Reply, String> {
+    serde_json::from_slice(body).map_err(|error| {
+        format!(
+            "answers {status} with what is no answer ({error}): {}",
+            start(body)
+        )
+    })
+}
+
+/// What a server says to a refusal: the detail of a problem, or the beginning of whatever it is.
+fn detail(body: &[u8]) -> String {
+    let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let detail = problem.as_ref().and_then(|problem| {
+        let said = problem.get("detail").or_else(|| problem.get("title"));
+        said?.as_str()
+    });
+    detail.map_or_else(|| start(body), str::to_owned)
+}
+
+fn start(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let mut short: String = text.trim().chars().take(SHOWN).collect();
+    if short.len() < text.trim().len() {
+        short.push('…');
+    }
+    match short.is_empty() {
+        true => "nothing".into(),
+        false => short,
+    }
+}
+
+/// The header that a token is sent in.
+fn token(options: &Options) -> Result<Option<HeaderValue>> {
+    let token = options.token.clone().or_else(|| std::env::var(TOKEN).ok());
+    let Some(token) = token.filter(|token| !token.trim().is_empty()) else {
+        return Ok(None);
+    };
+    let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+    let mut value = value.map_err(|_| {
+        Error::Broken(format!(
+            "the token has characters that cannot be sent: look at {TOKEN}, or at the options"
+        ))
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}

@@ -1,0 +1,25 @@
+//! A store that a server keeps, over HTTP: what [`abide_kernel::wire`] says, sent and received.
+//!
+//! ```no_run
+//! # async fn open() -> Result<(), abide_kernel::Error> {
+//! use abide_kernel::Store;
+//! use abide_remote::{Options, Remote};
+//!
+//! // The token is taken from ABIDE_TOKEN unless the options have one.
+//! let store = Remote::connect("https://abide.example.org", Options::default()).await?;
+//! println!("{:?}", store.next_due().await?);
+//! store.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod address;
+mod caller;
+mod clock;
+mod news;
+mod options;
+mod store;
+mod tls;
+
+pub use options::{Options, TOKEN};
+pub use store::Remote;

@@ -1,0 +1,258 @@
+//! The store: each call a request.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Timestamp, Worker,
+};
+use abide_kernel::wire::{Reply, Request};
+use abide_kernel::{
+    Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
+    Filter, Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter,
+    WaiterPage,
+};
+use futures_util::future::BoxFuture;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::address::Address;
+use crate::caller::Caller;
+use crate::options::Options;
+use crate::{clock, news};
+
+/// How many requests go side by side with profit: enough that one waits for the network while another is written.
+const WRITERS: usize = 4;
+/// How long closing waits for what was begun.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// A store that a server keeps.
+pub struct Remote {
+    caller: Arc<Caller>,
+    clock: Arc<dyn Clock>,
+    bus: Bus,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    #[expect(dead_code, reason = "held: tasks end when the store is dropped")]
+    stop_when_dropped: DropGuard,
+}
+
+impl Remote {
+    /// Connects to a server: asks it for the time, and begins to listen.
+    ///
+    /// Errors: an address that cannot be used, and a server that is none of ours, are [`Broken`](Error::Broken); one that
+    /// cannot be reached is [`Unavailable`](Error::Unavailable); a token that it does not take is
+    /// [`Refused`](Error::Refused).
+    pub async fn connect(url: &str, options: Options) -> Result<Arc<Self>> {
+        let caller = Arc::new(Caller::new(Address::new(url)?, &options)?);
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let stop_when_dropped = stop.clone().drop_guard();
+        let clock: Arc<dyn Clock> = match options.clock {
+            Some(clock) => clock,
+            None => {
+                let clock = Arc::new(SystemClock::default());
+                clock::follow(&clock, &caller).await?;
+                let following = clock::keep_following(clock.clone(), caller.clone(), stop.clone());
+                tasks.spawn(following);
+                clock
+            }
+        };
+        let bus = Bus::new();
+        let stream = caller.news().await?;
+        tasks.spawn(news::listen(
+            stream,
+            caller.clone(),
+            bus.clone(),
+            stop.clone(),
+        ));
+        Ok(Arc::new(Self {
+            caller,
+            clock,
+            bus,
+            tasks,
+            stop,
+            stop_when_dropped,
+        }))
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply> {
+        if self.stop.is_cancelled() {
+            return Err(Error::Closed);
+        }
+        // Closing waits for what was begun.
+        let _begun = self.tasks.token();
+        let answer = self.caller.ask(&request).await;
+        if let Err(Error::Unknown(_)) = answer {
+            self.bus.tell(Effects::anything());
+        }
+        answer
+    }
+}
+
+/// That a server has answered something else than what was asked for.
+pub(crate) fn unexpected() -> Error {
+    Error::Broken(
+        "the server has answered something else than what it was asked: it is of another release"
+            .into(),
+    )
+}
+
+/// Asks, and takes the one kind of answer that fits.
+macro_rules! asking {
+    ($self:ident, $request:expr, $pattern:pat => $found:expr) => {
+        Box::pin(async move {
+            match $self.ask($request).await? {
+                $pattern => Ok($found),
+                _ => Err(unexpected()),
+            }
+        })
+    };
+}
+
+impl Store for Remote {
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        Box::pin(async move {
+            let asked = ops.len();
+            match self.ask(Request::Run(ops)).await? {
+                Reply::Answers(answers) if answers.len() == asked => Ok(answers),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn listen(&self) -> Listener {
+        self.bus.listen()
+    }
+
+    fn writers(&self) -> usize {
+        WRITERS
+    }
+
+    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
+        asking!(self, Request::Get(target.clone()), Reply::Instance(found) => found.map(|found| *found))
+    }
+
+    fn list<'a>(
+        &'a self,
+        filter: &'a Filter,
+        before: Option<InstanceId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page<Instance>>> {
+        let filter = filter.clone();
+        asking!(self, Request::List { filter, before, limit }, Reply::Instances(page) => page)
+    }
+
+    fn history(
+        &self,
+        id: InstanceId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
+        asking!(self, Request::History { id, after, limit }, Reply::History(rows) => rows)
+    }
+
+    fn children(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+    ) -> BoxFuture<'_, Result<Vec<Child>>> {
+        asking!(self, Request::Children { parent, barrier }, Reply::Children(found) => found)
+    }
+
+    fn endings<'a>(
+        &'a self,
+        ids: &'a [InstanceId],
+    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+        asking!(self, Request::Endings(ids.to_vec()), Reply::Endings(ended, missing) => (ended, missing))
+    }
+
+    fn commands<'a>(
+        &'a self,
+        filter: &'a CommandFilter,
+        before: Option<CommandId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<CommandPage>> {
+        let filter = filter.clone();
+        asking!(self, Request::Commands { filter, before, limit }, Reply::Commands(page) => page)
+    }
+
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+        asking!(self, Request::Records(ids.to_vec()), Reply::Records(found) => found)
+    }
+
+    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
+        asking!(self, Request::Inbox(id), Reply::Records(found) => found)
+    }
+
+    fn events<'a>(
+        &'a self,
+        filter: &'a EventFilter,
+        before: Option<EventSequence>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<EventPage>> {
+        let filter = filter.clone();
+        asking!(self, Request::Events { filter, before, limit }, Reply::Events(page) => page)
+    }
+
+    fn waiters<'a>(
+        &'a self,
+        filter: &'a WaiterFilter,
+        after: Option<(InstanceId, u32)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<WaiterPage>> {
+        let filter = filter.clone();
+        asking!(self, Request::Waiters { filter, after, limit }, Reply::Waiters(page) => page)
+    }
+
+    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
+        asking!(self, Request::Contract(id), Reply::Contract(found) => found)
+    }
+
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
+        asking!(self, Request::Machines, Reply::Machines(found) => found)
+    }
+
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        asking!(self, Request::Documents(kind), Reply::Documents(found) => found)
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        asking!(self, Request::NextDue, Reply::Due(due) => due)
+    }
+
+    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
+        asking!(self, Request::Workers, Reply::Workers(found) => found)
+    }
+
+    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
+        asking!(self, Request::Depths, Reply::Depths(found) => found)
+    }
+
+    /// Lets go of the connections; the server's store stays as it is.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.stop.cancel();
+            self.tasks.close();
+            if tokio::time::timeout(CLOSING, self.tasks.wait())
+                .await
+                .is_err()
+            {
+                tracing::warn!("requests were not answered within {CLOSING:?}; left to themselves");
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("server", &self.caller.server())
+            .finish_non_exhaustive()
+    }
+}
