@@ -12,8 +12,8 @@ Measures abide side by side with the database's own limit, and prints the ratios
 usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N]
                    [--waiters N] [--json]
 
-  --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, W4-size,
-                    W4-batch, MEM, IDLE, DUE, REPLAY, REPLAY-db; all unless given
+  --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, HTTP,
+                    W4-size, W4-batch, MEM, IDLE, DUE, REPLAY, REPLAY-db; all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on
@@ -38,6 +38,8 @@ pub enum Ask {
     Listen(String),
     /// Be the other process that runs an engine.
     Worker(String),
+    /// Be the server.
+    Serve(String),
 }
 
 /// What to measure, and how.
@@ -55,6 +57,7 @@ pub struct Plan {
 pub const RESIDENT: &str = "--resident";
 pub const LISTEN: &str = "--listen";
 pub const WORKER: &str = "--worker";
+pub const SERVE: &str = "--serve";
 
 /// Reads the arguments; the error says what would be right.
 pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
@@ -82,6 +85,7 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
             RESIDENT => return Ok(Ask::Resident(value("a connection string")?)),
             LISTEN => return Ok(Ask::Listen(value("a connection string")?)),
             WORKER => return Ok(Ask::Worker(value("a connection string")?)),
+            SERVE => return Ok(Ask::Serve(value("a connection string")?)),
             "--json" => plan.json = true,
             "--only" => plan.workloads = workloads(&value("workloads, like W1,W2")?)?,
             "--store" => plan.stores = vec![store(&value("sqlite or postgres")?)?],

@@ -53,6 +53,7 @@ fn answer(ask: Ask) -> Result<()> {
         }
         Ask::Listen(url) => runtime.block_on(workloads::w3a::listen(&url))?,
         Ask::Worker(url) => runtime.block_on(workloads::w3a::worker(&url))?,
+        Ask::Serve(url) => runtime.block_on(workloads::http::serve(&url))?,
         Ask::Run(plan) => {
             let report = runtime.block_on(measure(&plan))?;
             if plan.json {

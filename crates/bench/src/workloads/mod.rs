@@ -1,6 +1,7 @@
 //! What is measured: each workload against its limit.
 
 mod due;
+pub mod http;
 mod idle;
 pub mod memory;
 mod replay;
@@ -44,6 +45,7 @@ pub enum Workload {
     W3b,
     W3bMany,
     W3bDone,
+    Http,
     W4Size,
     W4Batch,
     Memory,
@@ -65,6 +67,7 @@ impl Workload {
         Self::W3b,
         Self::W3bMany,
         Self::W3bDone,
+        Self::Http,
         Self::W4Size,
         Self::W4Batch,
         Self::Memory,
@@ -85,6 +88,7 @@ impl Workload {
             Self::W3b => "W3b",
             Self::W3bMany => "W3b-1k",
             Self::W3bDone => "W3b-done",
+            Self::Http => "HTTP",
             Self::W4Size => "W4-size",
             Self::W4Batch => "W4-batch",
             Self::Memory => "MEM",
@@ -117,6 +121,9 @@ impl Workload {
             Self::W3bDone => {
                 "20,000 parked instances signalled by 64 callers until all are done, against how fast signals are accepted"
             }
+            Self::Http => {
+                "20,000 parked instances signalled over 64 connections to a server, against 64 callers of the library"
+            }
             Self::W4Size => {
                 "median of an event that matches one of many waiters (--waiters), against one of 1,000"
             }
@@ -145,6 +152,7 @@ impl Workload {
             Self::W3b => w3b::run(site, rounds, 64, 0.4).await,
             Self::W3bMany => w3b::run(site, rounds, 1_000, 0.6).await,
             Self::W3bDone => w3b::resumed(site, rounds).await,
+            Self::Http => http::run(site, rounds).await,
             Self::W4Size => w4::size(site, rounds, plan.waiters).await,
             Self::W4Batch => w4::batch(site, rounds).await,
             Self::Memory => memory::run(site).await,

@@ -14,7 +14,7 @@ use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 
-const PARKED: usize = 20_000;
+pub(super) const PARKED: usize = 20_000;
 
 /// Signals accepted a second, by so many callers.
 pub async fn run(site: &Site, rounds: usize, callers: usize, floor: f64) -> Result<Measured> {
@@ -56,7 +56,7 @@ pub async fn resumed(site: &Site, rounds: usize) -> Result<Measured> {
 }
 
 /// Instances that wait for a signal, and the engine that has parked them.
-async fn parked(site: &Site) -> Result<(Abide, Engine)> {
+pub(super) async fn parked(site: &Site) -> Result<(Abide, Engine)> {
     let abide = Abide::open(&site.fresh().await?).await?;
     let orders: Vec<u64> = (0..PARKED as u64).collect();
     for batch in orders.chunks(CONCURRENCY) {
@@ -85,7 +85,7 @@ async fn committed(engine: &Engine, steps: u64) -> Result<()> {
 }
 
 /// Signals each of them once, each caller one after the other.
-async fn signal_all(abide: &Abide, callers: usize) -> Result<Duration> {
+pub(super) async fn signal_all(abide: &Abide, callers: usize) -> Result<Duration> {
     let next = Arc::new(AtomicUsize::new(0));
     let begun = Instant::now();
     let mut tasks = Vec::with_capacity(callers);

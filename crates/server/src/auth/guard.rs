@@ -1,0 +1,60 @@
+//! Lets a request through, or says what it lacks.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::{Access, Role};
+use crate::http::{App, Caller, Problem};
+
+/// Lets a request through whose token allows that role.
+pub async fn guard(State((app, needed)): State<(App, Role)>, mut request: Request, next: Next) -> Response {
+    match admitted(&app, request.headers()).await {
+        Ok((role, caller)) => match allowed(role, needed, request.method()) {
+            Ok(()) => {
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
+            Err(problem) => problem.into_response(),
+        },
+        Err(refused) => refused,
+    }
+}
+
+/// The role that a request comes with, and who sends it; else what to answer.
+pub async fn admitted(app: &App, headers: &HeaderMap) -> Result<(Role, Caller), Response> {
+    match app.tokens().access(bearer(headers)).await {
+        Ok(Access::Open) => Ok((Role::Operate, Caller(None))),
+        Ok(Access::As(name, role)) => Ok((role, Caller(Some(name)))),
+        Ok(Access::Missing) => Err(unauthorized("this server wants a token: send it as `authorization: Bearer …`; `abide token create` makes one")),
+        Ok(Access::Unknown) => Err(unauthorized("this token is not known here: it may have been revoked; `abide token create` makes one")),
+        Err(error) => Err(Problem::from(error).into_response()),
+    }
+}
+
+/// Refuses who may not do that.
+pub fn allowed(role: Role, needed: Role, method: &Method) -> Result<(), Problem> {
+    if role.may(needed, method) {
+        return Ok(());
+    }
+    let detail = format!(
+        "this token has the role {}, and this needs {}: use one made by `abide token create --role {}`",
+        role.name(),
+        needed.name(),
+        needed.name()
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("role", needed.name()))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn unauthorized(detail: &str) -> Response {
+    let mut response = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response();
+    let challenge = HeaderValue::from_static("Bearer realm=\"abide\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}

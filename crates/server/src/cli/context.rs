@@ -1,0 +1,152 @@
+//! What every command works with: the store, opened for looking or for writing, and where output goes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use abide::{Abide, Address, Error, Instance, Limits, Look, OpenError, Target, Timestamp};
+
+use super::failure::{Exit, Failure, Result};
+use super::out::Out;
+use crate::settings;
+
+/// What every command works with.
+#[derive(Debug)]
+pub struct Context {
+    /// The store's connection string.
+    pub store: String,
+    /// What is shown to a server that asks for it.
+    pub token: Option<String>,
+    /// How large things may get.
+    pub limits: Limits,
+    /// Where output goes.
+    pub out: Out,
+    /// What was opened, to be closed at the end.
+    opened: Mutex<Vec<Opened>>,
+}
+
+/// A store that is open.
+struct Opened(Abide);
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an open store")
+    }
+}
+
+impl Context {
+    /// What the commands of a process work with.
+    pub fn new(store: String, token: Option<String>, limits: Limits, out: Out) -> Self {
+        Self {
+            store,
+            token,
+            limits,
+            out,
+            opened: Mutex::default(),
+        }
+    }
+
+    /// Lets go of what was opened: files are left as whoever comes next likes to find them.
+    pub async fn close(&self) {
+        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        for Opened(abide) in opened {
+            abide.close().await;
+        }
+    }
+
+    fn keep(&self, abide: Abide) -> Abide {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.push(Opened(abide.clone()));
+        abide
+    }
+
+    /// Opens the store for a command that writes; a file that is not there is made.
+    pub async fn write(&self) -> Result<Abide> {
+        settings::prepare(&self.store).map_err(|error| {
+            let text = format!("the directory of the store cannot be made: {error}");
+            Failure::new(Exit::Unreachable, "unavailable", text).next("abide config")
+        })?;
+        Ok(self.keep(self.open().await?))
+    }
+
+    /// Opens the store for a command that looks: nothing is made or migrated by looking.
+    pub async fn look(&self) -> Result<Abide> {
+        if let Some(file) = self.file().filter(|file| !file.exists()) {
+            let text = format!(
+                "there is no store at {} yet: `abide serve` makes one, and so does the first `abide start`",
+                file.display()
+            );
+            return Err(Failure::new(Exit::Unreachable, "unavailable", text)
+                .next("abide config      (which store is used, and who says so)"));
+        }
+        if self.is_postgres() {
+            let options = abide::postgres::Options {
+                limits: self.limits.clone(),
+                migrate: false,
+                ..abide::postgres::Options::default()
+            };
+            let store = abide::postgres::Postgres::connect(&self.store, options)
+                .await
+                .map_err(|error| self.not_opened(Error::from(error)))?;
+            return Ok(self.keep(Abide::options().limits(self.limits.clone()).on(Arc::new(store))));
+        }
+        Ok(self.keep(self.open().await?))
+    }
+
+    async fn open(&self) -> Result<Abide, OpenError> {
+        let mut options = Abide::options().limits(self.limits.clone());
+        if let Some(token) = &self.token {
+            options = options.token(token);
+        }
+        options.open(&self.store).await
+    }
+
+    fn not_opened(&self, error: Error) -> Failure {
+        let unmigrated = matches!(&error, Error::Broken(text) if text.contains("must be at"));
+        let failure = Failure::from(OpenError::from(error));
+        match unmigrated {
+            true => failure.next("abide migrate --plan      (what would be done; without --plan it is)"),
+            false => failure,
+        }
+    }
+
+    /// The SQLite file; none when the store is no file.
+    pub fn file(&self) -> Option<PathBuf> {
+        let path = self.store.strip_prefix("sqlite:")?;
+        let path = path.strip_prefix("//").unwrap_or(path);
+        (!path.is_empty()).then(|| Path::new(path).to_owned())
+    }
+
+    /// Whether the store is a PostgreSQL database.
+    pub fn is_postgres(&self) -> bool {
+        self.store.starts_with("postgres://") || self.store.starts_with("postgresql://")
+    }
+
+    /// Whether the store is a server.
+    pub fn is_server(&self) -> bool {
+        self.store.starts_with("http://") || self.store.starts_with("https://")
+    }
+}
+
+/// The time, as the store's workers agree on it.
+pub fn now(abide: &Abide) -> Timestamp {
+    abide.store().clock().now()
+}
+
+/// An instance that must be there.
+pub async fn found(abide: &Abide, target: &str) -> Result<Instance> {
+    let there = abide.get(target_of(target)?).await?;
+    there.ok_or_else(|| Failure::nothing_at(target))
+}
+
+/// An instance with how it is, that must be there.
+pub async fn looked_at(abide: &Abide, target: &str) -> Result<Look> {
+    let there = abide.look(target_of(target)?).await?;
+    there.ok_or_else(|| Failure::nothing_at(target))
+}
+
+/// Reads an id, or a key; what can be neither is wrong usage.
+pub fn target_of(text: &str) -> Result<Target> {
+    text.target().map_err(|refusal| {
+        Failure::usage(refusal.to_string()).next("abide list      (ids and keys)")
+    })
+}

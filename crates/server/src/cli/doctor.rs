@@ -1,0 +1,53 @@
+//! `abide doctor`: looks at every instance for what must not be.
+
+use serde_json::json;
+
+use super::context::Context;
+use super::failure::{Exit, Result};
+use super::table::{Table, fixed, shrinking};
+use super::text::counted;
+
+/// Look at every instance for what must not be
+///
+/// Exits with 1 when it finds something. In a store that only abide has written to, it finds nothing. It takes short locks
+/// and may run while everything works.
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide doctor\n",
+    "  abide doctor --json | jq -r '.findings[].instance' | xargs -n1 abide repair"
+))]
+pub struct Args {}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let abide = context.look().await?;
+        let out = context.out;
+        out.progress("looking at every instance …");
+        let seen = abide.doctor().await;
+        out.progress_ends();
+        let seen = seen?;
+        let well = seen.findings.is_empty();
+        if out.json {
+            out.document(&json!({"examined": seen.examined, "findings": seen.findings}))?;
+        } else if !well {
+            let mut table = Table::new([fixed("instance"), shrinking("problem")]);
+            for finding in &seen.findings {
+                table.row([finding.instance.to_string(), finding.problem.clone()]);
+            }
+            table.print(&out)?;
+        }
+        let examined = counted(seen.examined as u64, "instance", "instances");
+        if well {
+            out.say(&format!("{examined} looked at: nothing is wrong"));
+            return Ok(Exit::Done);
+        }
+        let wrong = counted(seen.findings.len() as u64, "problem", "problems");
+        out.say(&format!("{examined} looked at: {wrong}"));
+        if let Some(first) = seen.findings.first() {
+            out.say(&format!("try: abide repair {}", first.instance));
+        }
+        Ok(Exit::Refused)
+    }
+}

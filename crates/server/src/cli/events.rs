@@ -1,0 +1,66 @@
+//! `abide events`: what was published.
+
+use abide::{EventFilter, Name};
+
+use super::context::{Context, now};
+use super::failure::{Exit, Result};
+use super::moments::relative;
+use super::paging::{Paging, remark};
+use super::table::{Table, fixed, shrinking};
+use crate::http::events::EventView;
+
+/// List the events that are kept, newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide events\n",
+    "  abide events --type payment.received --limit 5 --json"
+))]
+pub struct Args {
+    /// Those of that type
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let filter = EventFilter {
+            event_type: self.event_type.as_ref().map(Name::new).transpose()?,
+        };
+        let abide = context.look().await?;
+        let listed = self
+            .paging
+            .gather("events", async |before, limit| Ok(abide.events(&filter, before, limit).await?))
+            .await?;
+        let out = context.out;
+        if out.json {
+            out.document(&listed.map(EventView::from))?;
+            return Ok(Exit::Done);
+        }
+        if !listed.items.is_empty() {
+            let now = now(&abide);
+            let mut table = Table::new([
+                fixed("sequence").leaves(3),
+                shrinking("type"),
+                shrinking("event id").leaves(1),
+                shrinking("payload"),
+                fixed("published").leaves(2),
+            ]);
+            for event in &listed.items {
+                table.row([
+                    event.sequence.to_string(),
+                    event.event_type.to_string(),
+                    event.event_id.to_string(),
+                    event.payload.to_string(),
+                    relative(event.published_at, now),
+                ]);
+            }
+            table.print(&out)?;
+        }
+        remark(&out, &listed, "no event of that kind is kept");
+        Ok(Exit::Done)
+    }
+}

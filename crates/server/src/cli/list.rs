@@ -1,0 +1,158 @@
+//! `abide list`: instances, newest first.
+
+use abide::{Abide, Filter, Look, Name, Page, Status, WaitKind};
+
+use super::context::{Context, found, now};
+use super::failure::{Exit, Failure, Result};
+use super::moments::relative;
+use super::paging::{Listed, Paging, remark};
+use super::show::waiters;
+use super::table::{Table, fixed, shrinking};
+use crate::http::dto::InstanceView;
+
+/// List instances, newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide list --status failed\n",
+    "  abide list --machine checkout --waiting-for payment_confirmed --limit 200\n",
+    "  abide list --key-prefix order: --all --json | jq -r '.items[].key'"
+))]
+pub struct Args {
+    /// Those that stand there
+    #[arg(long, value_parser = ["reserved", "scheduled", "runnable", "executing", "awaiting_signal", "awaiting_children",
+        "done", "failed", "cancelled", "continued"])]
+    status: Option<String>,
+    /// Those of that machine
+    #[arg(long)]
+    machine: Option<String>,
+    /// Those in that queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Those whose key begins so
+    #[arg(long, value_name = "TEXT")]
+    key_prefix: Option<String>,
+    /// Those that wait for that kind of thing
+    #[arg(long, value_parser = ["signal", "event", "condition", "timer", "children"])]
+    wait_kind: Option<String>,
+    /// Those that wait for the signal of that name, or for events of that type
+    #[arg(long, value_name = "NAME")]
+    waiting_for: Option<String>,
+    /// Those that are so, such as waiting_for_worker or repair_needed
+    #[arg(long, value_parser = ["closed", "running", "ready", "scheduled", "waiting_for_signal", "waiting_for_event",
+        "waiting_for_condition", "waiting_for_children", "waiting_for_worker", "replay_blocked", "repair_needed"])]
+    liveness: Option<String>,
+    /// The children of that one
+    #[arg(long, value_name = "TARGET")]
+    parent: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let abide = context.look().await?;
+        let filter = self.filter(&abide).await?;
+        let wanted = self.liveness.as_deref();
+        let listed = self
+            .paging
+            .gather("instances", async |before, limit| {
+                let page = abide.look_page(&filter, before, limit).await?;
+                Ok(Page {
+                    items: page
+                        .items
+                        .into_iter()
+                        .filter(|look| wanted.is_none_or(|wanted| look.liveness.name() == wanted))
+                        .collect(),
+                    next: page.next,
+                })
+            })
+            .await?;
+        let out = context.out;
+        if out.json {
+            let mut items = Vec::new();
+            for look in listed.items {
+                let waiters = waiters(&abide, &look).await?;
+                items.push(InstanceView::new(look, waiters));
+            }
+            out.document(&Listed { items, next_cursor: listed.next_cursor })?;
+        } else {
+            print(context, &abide, &listed)?;
+            remark(&out, &listed, "no instance is like that");
+        }
+        Ok(Exit::Done)
+    }
+
+    async fn filter(&self, abide: &Abide) -> Result<Filter> {
+        let name = |text: &Option<String>| text.as_ref().map(Name::new).transpose();
+        let parent = match &self.parent {
+            Some(parent) => Some(found(abide, parent).await?.id),
+            None => None,
+        };
+        let status = self.status.as_ref().map(|status| status.parse::<Status>());
+        Ok(Filter {
+            status: status.transpose().map_err(|error| Failure::usage(error.to_string()))?,
+            machine: name(&self.machine)?,
+            queue: name(&self.queue)?,
+            key_prefix: self.key_prefix.clone(),
+            parent,
+            chain: None,
+            wait_kind: self.wait_kind.as_deref().and_then(WaitKind::named),
+            waiting_for: name(&self.waiting_for)?,
+        })
+    }
+}
+
+/// Prints instances as a table.
+pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<()> {
+    if listed.items.is_empty() {
+        return Ok(());
+    }
+    let now = now(abide);
+    let mut table = Table::new([
+        fixed("id"),
+        shrinking("key"),
+        shrinking("machine").leaves(3),
+        shrinking("step").leaves(2),
+        fixed("status"),
+        shrinking("waits for").leaves(4),
+        fixed("updated").leaves(5),
+    ]);
+    for look in &listed.items {
+        let one = &look.instance;
+        table.row([
+            one.id.to_string(),
+            one.key.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            format!("{} v{}", one.machine, one.version),
+            one.step.to_string(),
+            one.status.to_string(),
+            waits_for(look, now),
+            relative(one.updated_at, now),
+        ]);
+    }
+    table.print(&context.out)
+}
+
+fn waits_for(look: &Look, now: abide::Timestamp) -> String {
+    let Some(wait) = &look.wait else {
+        return match look.liveness.name() {
+            word @ ("waiting_for_worker" | "replay_blocked" | "repair_needed") => word.replace('_', " "),
+            _ => "-".to_owned(),
+        };
+    };
+    let names: Vec<&str> = wait
+        .names
+        .iter()
+        .map(|name| name.event_type().unwrap_or(name.as_str()))
+        .collect();
+    let what = match wait.kind {
+        WaitKind::Children => format!("{} children", look.instance.children_needed),
+        WaitKind::Timer => "time".to_owned(),
+        kind => format!("{} {}", kind.name(), names.join(", ")),
+    };
+    match wait.deadline {
+        Some(deadline) => format!("{what}, {}", relative(deadline, now)),
+        None => what,
+    }
+}

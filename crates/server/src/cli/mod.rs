@@ -1,0 +1,139 @@
+//! The command line: one file for each command.
+
+mod bench;
+mod commands;
+mod completions;
+mod config;
+mod context;
+mod doctor;
+mod events;
+mod export;
+mod failure;
+mod health;
+mod list;
+mod migrate;
+mod moments;
+mod operate;
+mod out;
+mod overview;
+mod paging;
+mod publish;
+mod result;
+mod serve;
+mod shapes;
+mod show;
+mod signal;
+mod signals;
+mod start;
+mod story;
+mod sweep;
+mod table;
+mod text;
+mod token;
+mod update;
+mod values;
+mod waits;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::settings::{Flags, Settings};
+use context::Context;
+use failure::{EXIT_CODES, Failure, Result};
+use out::Out;
+
+/// Durable execution: programs that wait, and go on after any crash.
+#[derive(Debug, Parser)]
+#[command(name = "abide", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Global {
+    /// The store: sqlite:FILE, postgres://USER@HOST/DATABASE, or a server, https://HOST [env: ABIDE_STORE]
+    #[arg(long, global = true, value_name = "URL")]
+    store: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// What a server is shown that asks for a token
+    #[arg(long, global = true, env = "ABIDE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// The file with settings [env: ABIDE_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Global {
+    /// The settings in force, with what a command's own flags say.
+    fn settings(&self, more: Vec<(String, String, &'static str)>) -> Result<Settings> {
+        let mut values = more;
+        if let Some(store) = &self.store {
+            values.push(("store".to_owned(), store.clone(), "--store"));
+        }
+        let flags = Flags { config: self.config.clone(), values };
+        Settings::load(&flags).map_err(|error| Failure::usage(error.to_string()).next("abide config"))
+    }
+
+    /// What commands work with.
+    fn context(&self) -> Result<Context> {
+        let settings = self.settings(Vec::new())?;
+        let out = Out::new(self.json);
+        Ok(Context::new(settings.store, self.token.clone(), settings.limits, out))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    #[command(flatten)]
+    Store(commands::Command),
+    Config(config::Args),
+    Token(token::Args),
+    Completions(completions::Completions),
+    Man(completions::Man),
+}
+
+/// Runs the command that the process was called with.
+pub fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("abide: the system gives no threads: {error}");
+            return failure::Exit::Unreachable.into();
+        }
+    };
+    let ended = runtime.block_on(async {
+        match command {
+            Command::Serve(args) => serve::run(args, &global).await,
+            Command::Config(args) => config::run(args, &global),
+            Command::Token(args) => token::run(args, &global.context()?).await,
+            Command::Store(command) => command.run(&global.context()?).await,
+            Command::Completions(args) => args.run(Cli::command(), &Out::new(global.json)),
+            Command::Man(args) => args.run(Cli::command(), &Out::new(global.json)),
+        }
+    });
+    // What still runs is nobody's any more.
+    runtime.shutdown_background();
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            let out = Out::new(global.json);
+            if let Some(document) = failure.document.as_ref().filter(|_| out.json) {
+                // Who does not read it any more is not told.
+                let _ = out.document(document);
+            }
+            out.tell(&failure.told());
+            failure.exit.into()
+        }
+    }
+}

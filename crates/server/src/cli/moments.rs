@@ -1,0 +1,111 @@
+//! Times as people say them: `2 h ago`, `in 58 min`; and lengths of time as they are given: `90s`, `1h30m`.
+
+use std::time::Duration;
+
+use abide::Timestamp;
+
+/// A length of time in its two largest units at most: `2 h`, `1 d 4 h`, `58 min`, `3 s`, `40 ms`.
+pub fn length(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let two = |large: u64, unit: &str, small: u64, name: &str| match small {
+        0 => format!("{large} {unit}"),
+        small => format!("{large} {unit} {small} {name}"),
+    };
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{seconds} s"),
+        60..600 => two(seconds / 60, "min", seconds % 60, "s"),
+        600..3_600 => format!("{} min", seconds / 60),
+        3_600..36_000 => two(seconds / 3_600, "h", seconds / 60 % 60, "min"),
+        36_000..86_400 => format!("{} h", seconds / 3_600),
+        86_400..864_000 => two(seconds / 86_400, "d", seconds / 3_600 % 24, "h"),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// `2 h ago`, `in 3 min`, `now`.
+pub fn relative(moment: Timestamp, now: Timestamp) -> String {
+    const NOW: Duration = Duration::from_secs(1);
+    let (past, ahead) = (now.since(moment), moment.since(now));
+    if past < NOW && ahead < NOW {
+        "now".to_owned()
+    } else if past >= NOW {
+        format!("{} ago", length(past))
+    } else {
+        format!("in {}", length(ahead))
+    }
+}
+
+/// Reads a length of time: `500ms`, `90s`, `1h30m`, `7d`, `2w`.
+pub fn parse_length(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no length of time: write 500ms, 90s, 15m, 1h30m, 7d or 2w");
+    let mut rest = text.trim();
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, after) = rest.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let end = after
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let unit_ms: u64 = match unit.trim() {
+            "ms" => 1,
+            "s" | "sec" => 1_000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 604_800_000,
+            _ => return Err(wrong()),
+        };
+        let part = number.checked_mul(unit_ms).ok_or_else(wrong)?;
+        total = total
+            .checked_add(Duration::from_millis(part))
+            .ok_or_else(wrong)?;
+        rest = after.trim_start();
+    }
+    match text.trim().is_empty() {
+        true => Err(wrong()),
+        false => Ok(total),
+    }
+}
+
+/// Reads a moment as RFC 3339 writes it.
+pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_said_in_two_units_at_most() {
+        let said = |seconds| length(Duration::from_secs(seconds));
+        assert_eq!(length(Duration::from_millis(40)), "40 ms");
+        assert_eq!([said(3), said(61), said(3_480)], ["3 s", "1 min 1 s", "58 min"]);
+        assert_eq!([said(7_200), said(5_400)], ["2 h", "1 h 30 min"]);
+        assert_eq!([said(100_800), said(8_640_000)], ["1 d 4 h", "100 d"]);
+    }
+
+    #[test]
+    fn moments_are_said_from_now() {
+        let now = Timestamp::from_micros(0);
+        assert_eq!(relative(now - Duration::from_secs(7_200), now), "2 h ago");
+        assert_eq!(relative(now + Duration::from_secs(180), now), "in 3 min");
+        assert_eq!(relative(now + Duration::from_millis(300), now), "now");
+    }
+
+    #[test]
+    fn lengths_are_read_and_what_is_none_is_refused_with_examples() {
+        assert_eq!(parse_length("1h30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(parse_length("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_length("0"), Ok(Duration::ZERO));
+        for wrong in ["", "1", "h", "1x", "-1s", "1h-", "99999999999999999999s"] {
+            assert!(parse_length(wrong).is_err_and(|told| told.contains("90s")), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! `abide serve`: the server.
+
+use super::Global;
+use super::failure::{Exit, Failure, Result};
+use crate::serve;
+
+/// Serve the HTTP face over a store
+///
+/// Opens the store, brings its tables up to date, and listens until it is told to stop by SIGTERM or ctrl-c.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  abide serve
+  abide serve --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide
+  abide serve --set retention=30 --set log_level=debug")]
+pub struct Args {
+    /// The address and port to listen on [env: ABIDE_LISTEN] [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    #[command(flatten)]
+    set: Set,
+}
+
+/// Any setting, by its name.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Set {
+    /// Any setting by its name; `abide config` lists them
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Set {
+    /// What was set.
+    pub fn values(&self) -> Result<Vec<(String, String, &'static str)>> {
+        let pair = |text: &String| {
+            let (key, value) = text
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--set {text:?} has no `=`: write --set KEY=VALUE")).next("abide config"))?;
+            Ok((key.trim().to_owned(), value.to_owned(), "--set"))
+        };
+        self.set.iter().map(pair).collect()
+    }
+}
+
+/// Serves until it is told to stop.
+pub async fn run(args: Args, global: &Global) -> Result {
+    let mut values = args.set.values()?;
+    if let Some(listen) = args.listen {
+        values.push(("listen".to_owned(), listen, "--listen"));
+    }
+    let settings = global.settings(values)?;
+    let traces = serve::observe(&settings).map_err(failed)?;
+    serve::run(settings, traces).await.map_err(failed)?;
+    Ok(Exit::Done)
+}
+
+fn failed(error: serve::ServeError) -> Failure {
+    let text = error.to_string();
+    match error {
+        serve::ServeError::Open(error) => error.into(),
+        serve::ServeError::Store(error) => error.into(),
+        serve::ServeError::Unguarded { .. } => {
+            Failure::new(Exit::Refused, "no_token", text).next("abide token create --role operate")
+        }
+        serve::ServeError::Address { .. } => Failure::usage(text).next("abide serve --listen 127.0.0.1:7070"),
+        serve::ServeError::Listen { .. } => {
+            Failure::new(Exit::Unreachable, "listen", text).next("abide serve --listen 127.0.0.1:0      (any free port)")
+        }
+        serve::ServeError::Directory(_) => Failure::new(Exit::Unreachable, "unavailable", text).next("abide config"),
+        serve::ServeError::Hooks(_) | serve::ServeError::Traces(_) => Failure::usage(text).next("abide config"),
+    }
+}

@@ -1,0 +1,277 @@
+//! `abide show`: what an instance waits for and whether that is healthy, then all that is known of it.
+
+use abide::{
+    Abide, CommandFilter, CommandKind, CommandPage, Entry, Filter, Look, Page, Status, Waiter, WaiterFilter, Worker,
+};
+
+use super::context::{Context, looked_at, now};
+use super::failure::{Exit, Result};
+use super::health::{Around, name_of, sentence};
+use super::moments::relative;
+use super::out::{Out, Tone};
+use super::paging::Listed;
+use super::result::newest;
+use super::shapes::Whole;
+use super::story::told;
+use super::table::{Table, fixed, number, shrinking};
+use super::text::{clean, clean_lines, counted, cut, pretty, wrapped};
+use super::list;
+use crate::http::dto::InstanceView;
+use crate::http::history::EntryView;
+
+/// Show an instance: what it waits for and whether that is healthy, then all that is known of it
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide show order:42\n",
+    "  abide show 17 --history 200\n",
+    "  abide show order:42 --json | jq .wait"
+))]
+pub struct Args {
+    /// An id, or a key
+    target: String,
+    /// How many events of its history to show, the newest
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    history: usize,
+}
+
+/// How many signals and children are shown.
+const SHOWN: usize = 20;
+/// How much of a state is shown on a terminal, in lines.
+const STATE_LINES: usize = 60;
+
+/// All that is shown of an instance.
+struct Seen {
+    look: Look,
+    around: Around,
+    history: Vec<Entry>,
+    commands: CommandPage,
+    children: Page<Look>,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let abide = context.look().await?;
+        let look = looked_at(&abide, &self.target).await?;
+        let around = around(&abide, &look).await?;
+        let id = look.instance.id;
+        let of_chain = CommandFilter { chain: Some(look.instance.chain()), ..CommandFilter::default() };
+        let of_parent = Filter { parent: Some(id), ..Filter::default() };
+        let seen = Seen {
+            around,
+            history: tail(&abide, &look, self.history).await?,
+            commands: abide.list_commands(&of_chain, None, SHOWN).await?,
+            children: abide.look_page(&of_parent, None, SHOWN).await?,
+            look,
+        };
+        match context.out.json {
+            true => context.out.document(&document(seen))?,
+            false => print(context, &abide, &seen)?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// What is known of the world around an instance.
+pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
+    let one = &look.instance;
+    let workers: Vec<Worker> = match one.status.is_terminal() {
+        true => Vec::new(),
+        false => abide.workers().await?,
+    };
+    let newer = match one.status {
+        Status::Continued => newest(abide, one).await?.map(|run| run.id).filter(|id| *id != one.id),
+        _ => None,
+    };
+    Ok(Around { workers, waiters: waiters(abide, look).await?, newer })
+}
+
+/// Who stands for an instance's waits for events.
+pub async fn waiters(abide: &Abide, look: &Look) -> Result<Vec<Waiter>> {
+    let waits = look.wait.as_ref().map(|wait| wait.names.iter().any(|name| name.event_type().is_some()));
+    if waits != Some(true) {
+        return Ok(Vec::new());
+    }
+    let filter = WaiterFilter { instance: Some(look.instance.id), ..WaiterFilter::default() };
+    Ok(abide.event_waits(&filter, None, 100).await?.items)
+}
+
+/// The newest events of an instance's history, oldest first.
+pub async fn tail(abide: &Abide, look: &Look, count: usize) -> Result<Vec<Entry>> {
+    let one = &look.instance;
+    if !one.history || count == 0 {
+        return Ok(Vec::new());
+    }
+    let mut after = one.history_events.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+    let mut entries = Vec::new();
+    loop {
+        let page = abide.history_page(one.id, after, 500).await?;
+        entries.extend(page.items);
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    // Rows hold the events of whole commits, so that there may be some more than asked for.
+    let surplus = entries.len().saturating_sub(count);
+    Ok(entries.split_off(surplus))
+}
+
+fn document(seen: Seen) -> Whole {
+    let (updates, signals): (Vec<_>, Vec<_>) =
+        seen.commands.items.into_iter().partition(|one| one.kind == CommandKind::Update);
+    let children = seen.children.items.into_iter();
+    Whole {
+        instance: InstanceView::new(seen.look, seen.around.waiters),
+        history: seen.history.iter().map(EntryView::from).collect(),
+        signals: signals.into_iter().map(Into::into).collect(),
+        updates: updates.into_iter().map(Into::into).collect(),
+        children: children.map(|look| InstanceView::new(look, Vec::new())).collect(),
+    }
+}
+
+fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
+    let out = context.out;
+    let now = now(abide);
+    let one = &seen.look.instance;
+    let (tone, text) = sentence(&seen.look, &seen.around, now);
+    headline(&out, &name_of(one), tone, &clean(&text))?;
+    identity(&out, seen, now)?;
+    let heading = |text: &str| out.raw(&format!("\n{}\n", out.paint(Tone::Strong, text)));
+    heading("state")?;
+    let (state, cut_off) = first_lines(&pretty(one.state.as_str()), out.terminal.then_some(STATE_LINES));
+    out.line(&indented(&state))?;
+    if cut_off > 0 {
+        out.say(&format!("  … {cut_off} more lines: --json, or | less"));
+    }
+    if let Some(result) = &one.result {
+        heading("result")?;
+        out.line(&indented(&pretty(result.as_str())))?;
+    }
+    if !seen.history.is_empty() {
+        let shown = seen.history.len();
+        heading(&match one.history_events as usize > shown {
+            true => format!("history (the last {shown} of {})", one.history_events),
+            false => "history".to_owned(),
+        })?;
+        story(&out, &seen.history)?;
+    }
+    if !seen.commands.items.is_empty() {
+        heading(&more("signals and updates", seen.commands.next.is_some()))?;
+        super::signals::print(&out, &seen.commands.items, now)?;
+    }
+    if !seen.children.items.is_empty() {
+        heading(&more("children", seen.children.next.is_some()))?;
+        let listed = Listed { items: seen.children.items.clone(), next_cursor: None };
+        list::print(context, abide, &listed)?;
+        if seen.children.next.is_some() {
+            out.say(&format!("all of them: abide list --parent {}", one.id));
+        }
+    }
+    Ok(())
+}
+
+/// What is most important: on a terminal broken between words.
+fn headline(out: &Out, name: &str, tone: Tone, text: &str) -> Result<()> {
+    let whole = format!("{name} {text}");
+    let lines = match out.width {
+        Some(width) => wrapped(&whole, width),
+        None => vec![whole],
+    };
+    for (place, line) in lines.iter().enumerate() {
+        let painted = match line.strip_prefix(name).filter(|_| place == 0) {
+            Some(rest) => format!("{}{}", out.paint(Tone::Strong, name), out.paint(tone, rest)),
+            None => out.paint(tone, line),
+        };
+        out.raw(&format!("{painted}\n"))?;
+    }
+    out.raw("\n")
+}
+
+fn more(what: &str, is_more: bool) -> String {
+    match is_more {
+        true => format!("{what} (the newest {SHOWN})"),
+        false => what.to_owned(),
+    }
+}
+
+/// Who it is, and where it stands.
+fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
+    let one = &seen.look.instance;
+    let exact = |moment: abide::Timestamp| format!("{moment} ({})", relative(moment, now));
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    lines.push(("id", one.id.to_string()));
+    lines.extend(one.key.as_ref().map(|key| ("key", key.to_string())));
+    lines.push(("machine", format!("{} version {}", one.machine, one.version)));
+    let attempt = match one.attempt {
+        0 => String::new(),
+        attempt => format!(", attempt {attempt}"),
+    };
+    lines.push(("step", format!("{} (number {}{attempt})", one.step, one.step_seq)));
+    lines.push(("status", format!("{} · {}", one.status, seen.look.liveness.name().replace('_', " "))));
+    lines.push(("queue", format!("{}, priority {}", one.queue, one.priority)));
+    lines.extend(one.partition_key.as_ref().map(|key| ("partition", key.to_string())));
+    if one.run.number > 1 {
+        lines.push(("run", format!("{} of the chain of instance {}", one.run.number, one.chain())));
+    }
+    lines.extend(one.parent.map(|parent| ("parent", parent.to_string())));
+    let worker = one.worker.map(|id| {
+        let known = seen.around.workers.iter().find(|worker| worker.id == id);
+        known.map_or_else(|| format!("number {id}"), |worker| worker.name.to_string())
+    });
+    lines.extend(worker.map(|worker| ("worker", worker)));
+    if let Some(wait) = &seen.look.wait {
+        lines.extend(wait.since.map(|since| ("waits since", exact(since))));
+        lines.extend(wait.deadline.map(|deadline| ("deadline", exact(deadline))));
+    } else if !one.status.is_terminal() {
+        let label = match one.status {
+            Status::Runnable | Status::Executing => "ready since",
+            _ => "due",
+        };
+        lines.extend(one.due_at.map(|due| (label, exact(due))));
+    }
+    if one.inbox.signals + one.inbox.updates > 0 {
+        let signals = counted(u64::from(one.inbox.signals), "signal", "signals");
+        let updates = counted(u64::from(one.inbox.updates), "update", "updates");
+        lines.push(("pending", format!("{signals}, {updates}")));
+    }
+    lines.push(("created", exact(one.created_at)));
+    lines.push(("updated", exact(one.updated_at)));
+    lines.extend(one.finished_at.map(|moment| ("finished", exact(moment))));
+    lines.extend(one.last_error.as_ref().map(|error| ("last error", cut(error, 2_000))));
+    if seen.look.continue_as_new_recommended {
+        lines.push(("history", format!("{} events: it does well to continue as new", one.history_events)));
+    }
+    for (name, value) in lines {
+        out.raw(&format!("  {} {}\n", out.paint(Tone::Quiet, &format!("{name:<11}")), clean(&value)))?;
+    }
+    Ok(())
+}
+
+/// Events of a history, a line each.
+pub fn story(out: &Out, entries: &[Entry]) -> Result<()> {
+    let mut table = Table::new([number("seq"), fixed("at").leaves(1), fixed("event"), shrinking("what")]);
+    for entry in entries {
+        table.row([
+            entry.seq.to_string(),
+            entry.at.to_string(),
+            entry.what.kind().to_owned(),
+            told(entry),
+        ]);
+    }
+    table.print(out)
+}
+
+fn indented(text: &str) -> String {
+    let lines = clean_lines(text).lines().map(|line| format!("  {line}")).collect::<Vec<_>>();
+    lines.join("\n")
+}
+
+/// The first lines of a text, and how many there are more.
+fn first_lines(text: &str, most: Option<usize>) -> (String, usize) {
+    let count = text.lines().count();
+    let most = most.unwrap_or(count);
+    let first: Vec<&str> = text.lines().take(most).collect();
+    (first.join("\n"), count.saturating_sub(most))
+}

@@ -1,0 +1,102 @@
+//! `abide signal`: sends a signal to an instance.
+
+use std::time::Duration;
+
+use abide::Receipt;
+use serde_json::{Map, Value, json};
+
+use super::context::{Context, target_of};
+use super::failure::{Exit, Result, not_sent};
+use super::moments::parse_length;
+use super::text::clean;
+use super::values::Given;
+
+/// Send a signal to an instance
+///
+/// It is durable when this answers, and never lost from then on. What it is sent with is checked against what the machine
+/// declares; what is wrong is told field by field.
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide signal order:42 payment_confirmed amount=100 by=card --dedup evt-7\n",
+    "  abide signal order:42 payment_confirmed '{\"amount\": 100}'\n",
+    "  abide signal order:42 payment_confirmed - < payment.json\n",
+    "  abide signal order:43 payment_confirmed amount=5 --hold-for 1h\n\n",
+    "Values:\n",
+    "  amount=100       a number, true, false, null, \"text\", [list] or {object}: JSON when it reads as JSON\n",
+    "  name=Ada         else a text\n",
+    "  code==007        a text, whatever it looks like\n",
+    "  tags:='[1, 2]'   JSON, or an error\n",
+    "  '{\"amount\": 1}'  the whole of it as JSON; @file reads it from a file, - from standard input"
+))]
+pub struct Args {
+    /// An id, or a key
+    target: String,
+    /// The signal's name
+    name: String,
+    /// What it is sent with: name=value pairs, or JSON
+    #[arg(value_name = "VALUE")]
+    values: Vec<String>,
+    /// What tells it from others: sent again with the same, it is the same signal
+    #[arg(long, value_name = "ID")]
+    dedup: Option<String>,
+    /// Keep it that long for whoever starts under the key, when nobody has it yet: 30s, 1h
+    #[arg(long, value_name = "TIME", value_parser = parse_length)]
+    hold_for: Option<Duration>,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let arguments = Given::read(&self.values)?.arguments();
+        let target = target_of(&self.target)?;
+        let abide = match self.hold_for {
+            // It may be the first thing that is ever kept there.
+            Some(_) => context.write().await?,
+            None => context.look().await?,
+        };
+        let mut letter = abide.signal_named(target, &self.name, arguments).source("cli");
+        if let Some(dedup) = &self.dedup {
+            letter = letter.dedup(dedup);
+        }
+        if let Some(time) = self.hold_for {
+            letter = letter.hold_for(time);
+        }
+        let receipt = letter.await.map_err(|error| not_sent(error, &self.target, &self.name, "command_id"))?;
+        if context.out.json {
+            context.out.document(&answer(&receipt))?;
+        } else {
+            context.out.line(&told(&receipt))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// The answer as a server gives it.
+fn answer(receipt: &Receipt) -> Value {
+    let record = &receipt.record;
+    let mut answer = Map::new();
+    answer.insert("outcome".into(), json!(record.outcome()));
+    answer.insert("command_id".into(), json!(record.id));
+    if let Some(sequence) = record.sequence {
+        answer.insert("message_sequence".into(), json!(sequence));
+    }
+    answer.insert("instance_id".into(), json!(record.instance));
+    answer.insert("key".into(), json!(record.key));
+    answer.insert("duplicate".into(), json!(receipt.duplicate));
+    Value::Object(answer)
+}
+
+fn told(receipt: &Receipt) -> String {
+    let record = &receipt.record;
+    let place = match (record.instance, record.sequence) {
+        (Some(instance), Some(sequence)) => format!("message {sequence} of instance {instance}"),
+        _ => format!(
+            "held for {} until {}",
+            record.key.as_ref().map(|key| clean(key.as_str()).into_owned()).unwrap_or_default(),
+            record.hold_until.map(|until| until.to_string()).unwrap_or_default()
+        ),
+    };
+    let again = if receipt.duplicate { ", which had come before" } else { "" };
+    format!("{}: {place}{again} (command {})", record.outcome(), record.id)
+}

@@ -1,0 +1,144 @@
+//! `abide start`: begins an instance.
+
+use std::time::Duration;
+
+use abide::{Abide, InstanceId, Json, Key, Liveness, Name, Priority, Started, Timestamp, UniqueKey, When};
+use serde::Serialize;
+
+use super::context::Context;
+use super::failure::{Exit, Failure, Result, duplicate, shell_quoted};
+use super::moments::{parse_length, parse_moment};
+use super::values::{Given, document};
+
+/// Start an instance, and print its id
+///
+/// The state comes from --state, or from name=value pairs. A machine that nobody has code for yet may be started too: it
+/// waits for a worker.
+#[derive(Debug, clap::Args)]
+// `--version` is the machine's here.
+#[command(disable_version_flag = true, after_help = concat!(
+    "Examples:\n",
+    "  abide start checkout --key order:42 item=kettle amount=100\n",
+    "  abide start checkout --state @order.json --delay 1h30m\n",
+    "  abide start webhook-handler --graph id=ord_1\n\n",
+    "Values:\n",
+    "  amount=100       a number, true, false, null, \"text\", [list] or {object}: JSON when it reads as JSON\n",
+    "  name=Ada         else a text\n",
+    "  code==007        a text, whatever it looks like\n",
+    "  tags:='[1, 2]'   JSON, or an error"
+))]
+pub struct Args {
+    /// The machine's name, or with --graph the graph's
+    machine: String,
+    /// Fields of the state, or of a graph's input: name=value, name:=json, name==text
+    #[arg(value_name = "NAME=VALUE")]
+    values: Vec<String>,
+    /// The whole state: JSON, @file, or - for standard input
+    #[arg(long, value_name = "JSON", conflicts_with = "values")]
+    state: Option<String>,
+    /// The business identity, unique while it lives
+    #[arg(long)]
+    key: Option<String>,
+    /// The machine's version; the newest unless given
+    #[arg(long, value_name = "N")]
+    version: Option<u32>,
+    /// The step to begin at; the machine's first unless given
+    #[arg(long)]
+    step: Option<String>,
+    /// The queue; the machine's unless given
+    #[arg(long)]
+    queue: Option<String>,
+    /// How urgent: lower goes first
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0)]
+    priority: i16,
+    /// Of one partition, one runs at a time
+    #[arg(long, value_name = "KEY")]
+    partition: Option<String>,
+    /// A second identity, unique in the same way, that addresses nothing
+    #[arg(long, value_name = "TEXT")]
+    unique_key: Option<String>,
+    /// Begin that much later: 30s, 15m, 1h30m, 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_length, conflicts_with = "at")]
+    delay: Option<Duration>,
+    /// Begin at that moment: 2026-11-15T08:00:00Z
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
+    at: Option<Timestamp>,
+    /// It is a graph that was put into the store
+    #[arg(long, conflicts_with_all = ["version", "step"])]
+    graph: bool,
+}
+
+/// What a start answers.
+#[derive(Debug, Serialize)]
+struct Answer {
+    id: InstanceId,
+    key: Option<Key>,
+    run_number: u32,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let given = match &self.state {
+            Some(state) => Some(document(state)?),
+            None => Given::read(&self.values)?.one()?,
+        };
+        let abide = context.write().await?;
+        let start = self.start(&abide, given.unwrap_or_default()).await?;
+        let key = start.key.clone();
+        let id = match abide.start_named(start).await? {
+            Started::New(id) => id,
+            Started::Duplicate(holder) => return Err(duplicate(holder)),
+        };
+        let out = context.out;
+        if out.json {
+            let answer = Answer { id, key, run_number: 1 };
+            out.document(&answer)?;
+            return Ok(Exit::Done);
+        }
+        out.line(&id.to_string())?;
+        let target = key.map_or_else(|| id.to_string(), |key| shell_quoted(key.as_str()));
+        out.say(&format!("started; to look on: abide watch {target}"));
+        let look = abide.look(id).await?;
+        if look.is_some_and(|look| look.liveness == Liveness::WaitingForWorker) {
+            out.say("no worker that lives has code for it yet: it waits for one");
+        }
+        Ok(Exit::Done)
+    }
+
+    async fn start(&self, abide: &Abide, state: Json) -> Result<abide::Start> {
+        let mut start = match self.graph {
+            true => graph(abide, &self.machine, &state).await?,
+            false => abide::Start::of(Name::new(&self.machine)?, state),
+        };
+        let name = |text: &Option<String>| text.as_ref().map(Name::new).transpose();
+        start.key = self.key.as_ref().map(Key::new).transpose()?;
+        if !self.graph {
+            start.version = self.version;
+            start.step = name(&self.step)?;
+        }
+        if let Some(queue) = name(&self.queue)? {
+            start.queue = Some(queue);
+        }
+        start.priority = Priority(self.priority);
+        start.partition_key = self.partition.as_ref().map(Key::new).transpose()?;
+        start.unique_key = self.unique_key.as_ref().map(|key| UniqueKey::new(key.as_bytes())).transpose()?;
+        start.when = match (self.delay, self.at) {
+            (Some(delay), _) => When::After(delay),
+            (None, Some(moment)) => When::At(moment),
+            (None, None) => When::Now,
+        };
+        Ok(start)
+    }
+}
+
+/// A run of a graph that was put into the store.
+async fn graph(abide: &Abide, name: &str, input: &Json) -> Result<abide::Start> {
+    let Some(graph) = abide.graph(name).await? else {
+        let text = format!("no graph {name:?} was put into this store");
+        return Err(Failure::new(Exit::Refused, "not_found", text).next("abide machines"));
+    };
+    let input = input.to().map_err(|error| Failure::usage(error.to_string()))?;
+    let spec = abide::spec(graph, input);
+    Ok(Result::<abide::Start, abide::Error>::from(spec)?)
+}

@@ -1,0 +1,221 @@
+//! Tables that fit the terminal.
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table as Comfy, Width};
+
+use super::failure::Result;
+use super::out::{Out, Tone};
+use super::text::clean;
+
+/// A column: its heading, and what becomes of it where there is little room.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    head: &'static str,
+    /// Whether it may be cut.
+    shrinks: bool,
+    /// Whether it is left out where there is no room, those with the highest number first; 0: never.
+    leaves: u8,
+    /// Whether it has numbers.
+    right: bool,
+}
+
+/// A column that is never cut, nor left out.
+pub const fn fixed(head: &'static str) -> Column {
+    Column {
+        head,
+        shrinks: false,
+        leaves: 0,
+        right: false,
+    }
+}
+
+/// A column that is cut where there is little room.
+pub const fn shrinking(head: &'static str) -> Column {
+    Column {
+        shrinks: true,
+        ..fixed(head)
+    }
+}
+
+/// A column of numbers.
+pub const fn number(head: &'static str) -> Column {
+    Column {
+        right: true,
+        ..fixed(head)
+    }
+}
+
+impl Column {
+    /// Left out where there is no room; those with the highest number first.
+    pub const fn leaves(self, turn: u8) -> Self {
+        Self {
+            leaves: turn,
+            ..self
+        }
+    }
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+/// What a column is cut to before others are left out.
+const LEAST: usize = 8;
+
+/// A table, row by row.
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty one.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Self {
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| clean(&cell).into_owned());
+        self.rows.push(cells.collect());
+    }
+
+    /// Prints it.
+    pub fn print(&self, out: &Out) -> Result<()> {
+        for (place, line) in self.lines(out.width).into_iter().enumerate() {
+            let line = match place {
+                0 => out.paint(Tone::Strong, &line),
+                _ => line,
+            };
+            out.raw(&format!("{line}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// Its lines: the headings, and one for each row.
+    pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let mut table = Comfy::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        table.set_truncation_indicator("…");
+        table.set_header(one_line(self.columns.iter().map(|column| column.head.to_uppercase())));
+        for row in &self.rows {
+            table.add_row(one_line(row));
+        }
+        let contents = table.column_max_content_widths();
+        let contents: Vec<usize> = contents.into_iter().map(usize::from).collect();
+        let widths = fitted(&self.columns, &contents, width);
+        for ((column, asked), own) in self.columns.iter().zip(&widths).zip(table.column_iter_mut()) {
+            own.set_padding((0, GAP as u16));
+            if column.right {
+                own.set_cell_alignment(CellAlignment::Right);
+            }
+            own.set_constraint(match asked {
+                None => ColumnConstraint::Hidden,
+                Some(asked) => {
+                    let asked = u16::try_from(asked + GAP).unwrap_or(u16::MAX);
+                    ColumnConstraint::Absolute(Width::Fixed(asked))
+                }
+            });
+        }
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::MAX);
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+}
+
+fn one_line(cells: impl IntoIterator<Item = impl ToString>) -> Row {
+    let mut row = Row::from(cells.into_iter().map(|cell| cell.to_string()));
+    row.max_height(1);
+    row
+}
+
+/// How wide each column is; `None` for one that is left out.
+fn fitted(columns: &[Column], contents: &[usize], width: Option<usize>) -> Vec<Option<usize>> {
+    let mut widths: Vec<Option<usize>> = contents.iter().copied().map(Some).collect();
+    let Some(width) = width else {
+        return widths;
+    };
+    let total = |widths: &[Option<usize>]| {
+        let there = widths.iter().flatten();
+        there.map(|one| one + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    loop {
+        // The widest that may be cut is, until it fits.
+        while total(&widths) > width {
+            let widest = widths
+                .iter_mut()
+                .zip(columns)
+                .filter(|(_, column)| column.shrinks)
+                .filter_map(|(width, column)| {
+                    let least = LEAST.max(column.head.len());
+                    width.as_mut().filter(|width| **width > least)
+                })
+                .max_by_key(|width| **width);
+            match widest {
+                Some(widest) => *widest -= 1,
+                None => break,
+            }
+        }
+        if total(&widths) <= width {
+            return widths;
+        }
+        // Nothing more to cut: one is left out, and the others may be as wide as they like again.
+        let left_out = widths
+            .iter()
+            .zip(columns)
+            .enumerate()
+            .filter(|(_, (width, column))| width.is_some() && column.leaves > 0)
+            .max_by_key(|(_, (_, column))| column.leaves)
+            .map(|(place, _)| place);
+        let Some(left_out) = left_out else {
+            return widths;
+        };
+        for (place, (width, content)) in widths.iter_mut().zip(contents).enumerate() {
+            *width = width.filter(|_| place != left_out).map(|_| *content);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new([
+            fixed("id"),
+            shrinking("key"),
+            shrinking("machine").leaves(1),
+            fixed("updated").leaves(2),
+        ]);
+        table.row(["1234567890123".into(), "order:42".into(), "checkout".into(), "2 h ago".into()]);
+        table.row(["7".into(), "grüße:日本語の鍵はとても長いです".into(), "a-machine-with-a-long-name".into(), "now".into()]);
+        table
+    }
+
+    #[test]
+    fn without_a_terminal_nothing_is_cut() {
+        let lines = table().lines(None);
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().any(|line| line.contains("日本語の鍵はとても長いです  a-machine-with-a-long-name")));
+    }
+
+    #[test]
+    fn in_a_narrow_terminal_keys_are_cut_and_ids_never() {
+        for width in [40, 30, 24] {
+            let lines = table().lines(Some(width));
+            assert_eq!(lines.len(), 3, "{lines:?}");
+            assert!(lines.iter().any(|line| line.contains("1234567890123")), "{lines:?}");
+            assert!(lines.iter().any(|line| line.contains('…')), "{lines:?}");
+            let widest = lines.iter().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(width), "{width}: {lines:?}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_shown_and_not_sent() {
+        let mut table = Table::new([fixed("key")]);
+        table.row(["a\u{1b}[31m\nb".into()]);
+        assert_eq!(table.lines(None), ["KEY", "a\\u{1b}[31m\\nb"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Texts of others, made fit to be shown: without control characters, and JSON with line breaks.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A text on one line, in which nothing can move the cursor, change colours or turn the direction of writing.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    cleaned(text, is_unsafe)
+}
+
+/// The same for a text of several lines.
+pub fn clean_lines(text: &str) -> Cow<'_, str> {
+    cleaned(text, |c| is_unsafe(c) && c != '\n')
+}
+
+fn cleaned(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_bad(c) {
+            true => clean.extend(c.escape_default()),
+            false => clean.push(c),
+        }
+    }
+    Cow::Owned(clean)
+}
+
+/// Whether a character does something to a terminal other than to be seen.
+fn is_unsafe(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// JSON over several lines, every number and every text as it was written.
+pub fn pretty(json: &str) -> String {
+    let mut pretty = String::with_capacity(json.len() * 2);
+    let mut depth = 0usize;
+    let mut chars = json.chars().peekable();
+    let newline = |pretty: &mut String, depth: usize| {
+        // Writing to a text cannot fail.
+        let _ = write!(pretty, "\n{:width$}", "", width = depth * 2);
+    };
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => {
+                pretty.push(c);
+                while let Some(c) = chars.next() {
+                    pretty.push(c);
+                    match c {
+                        '\\' => pretty.extend(chars.next()),
+                        '"' => break,
+                        _ => {}
+                    }
+                }
+            }
+            '{' | '[' => {
+                pretty.push(c);
+                while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
+                if let Some(end) = chars.next_if(|c| matches!(c, '}' | ']')) {
+                    pretty.push(end);
+                } else {
+                    depth += 1;
+                    newline(&mut pretty, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                newline(&mut pretty, depth);
+                pretty.push(c);
+            }
+            ',' => {
+                pretty.push(c);
+                newline(&mut pretty, depth);
+            }
+            ':' => pretty.push_str(": "),
+            c if c.is_ascii_whitespace() => {}
+            c => pretty.push(c),
+        }
+    }
+    pretty
+}
+
+/// As much of a text as so many columns show.
+pub fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut left = columns.saturating_sub(1);
+    let mut cut = String::new();
+    for c in text.chars() {
+        match left.checked_sub(c.width().unwrap_or(0)) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+        cut.push(c);
+    }
+    cut.push('…');
+    cut
+}
+
+/// A text in lines of so many columns, broken between words; a word that is longer has a line of its own.
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.width() + 1 + word.width() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// `1 worker`, `2 workers`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_reaches_the_terminal_raw() {
+        assert_eq!(clean("a\u{1b}[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
+        assert_eq!(clean("\u{9b}31m\u{202e}x"), "\\u{9b}31m\\u{202e}x");
+        assert_eq!(clean("grüße, 日本"), "grüße, 日本");
+        assert_eq!(clean_lines("a\n\tb"), "a\n\\tb");
+    }
+
+    #[test]
+    fn json_is_laid_out_and_its_values_are_kept_as_written() {
+        let text = r#"{"n":123456789012345678901234567890.10,"e":[],"o":{ },"l":[1,{"t":"a\",{b"}]}"#;
+        let expected = "{\n  \"n\": 123456789012345678901234567890.10,\n  \"e\": [],\n  \"o\": {},\n  \"l\": [\n    1,\n    {\n      \"t\": \"a\\\",{b\"\n    }\n  ]\n}";
+        assert_eq!(pretty(text), expected);
+        assert_eq!(pretty("null"), "null");
+    }
+
+    #[test]
+    fn a_text_is_cut_at_a_character() {
+        assert_eq!(cut("größer", 4), "grö…");
+        assert_eq!(cut("grö", 3), "grö");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words() {
+        assert_eq!(wrapped("waits for signal paid", 10), ["waits for", "signal", "paid"]);
+        assert_eq!(wrapped("日本 語", 5), ["日本", "語"]);
+    }
+}

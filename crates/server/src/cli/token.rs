@@ -1,0 +1,94 @@
+//! `abide token`: who may talk to a server.
+
+use serde_json::json;
+
+use super::context::Context;
+use super::failure::{Exit, Failure, Result};
+use super::table::{Table, fixed};
+use crate::auth::{self, Role};
+
+/// Make, list and revoke the tokens that a server asks for
+///
+/// As long as there is none, a server on loopback is open to all who reach it, and one elsewhere does not start.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  abide token create --role send --name checkout
+  abide token list
+  abide token revoke checkout")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a token and print it; it is not shown again
+    #[command(after_help = "Example:\n  abide token create --role work --name mailer")]
+    Create {
+        /// What it allows: read (look), send (signals, updates, events), work (claim, commit), operate (everything)
+        #[arg(long, value_enum)]
+        role: Role,
+        /// What it is known by [default: the role and a number]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List the tokens, without their secrets
+    #[command(after_help = "Example:\n  abide token list --json")]
+    List,
+    /// Revoke a token: servers let it in for five seconds more at most
+    #[command(after_help = "Example:\n  abide token revoke mailer")]
+    Revoke {
+        /// What it is known by
+        name: String,
+    },
+}
+
+/// Does it.
+pub async fn run(args: Args, context: &Context) -> Result {
+    let abide = context.write().await?;
+    let done = act(args.command, context, &**abide.store()).await;
+    abide.close().await;
+    done
+}
+
+async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> Result {
+    let out = &context.out;
+    match command {
+        Command::Create { role, name } => {
+            let made = auth::create(store, role, name.as_deref()).await?;
+            let known = &made.known;
+            if out.json {
+                out.document(&json!({"name": known.name, "role": known.role, "created_at": known.created_at, "token": made.token}))?;
+            } else {
+                out.raw(&format!("{}\n", made.token))?;
+                out.say(&format!("{} has the role {}; it is not shown again", known.name, known.role.name()));
+            }
+        }
+        Command::List => {
+            let tokens = auth::list(store).await?;
+            if out.json {
+                let shown = |known: &auth::Known| json!({"name": known.name, "role": known.role, "created_at": known.created_at});
+                out.document(&json!({"items": tokens.iter().map(shown).collect::<Vec<_>>()}))?;
+            } else {
+                let mut table = Table::new([fixed("name"), fixed("role"), fixed("created").leaves(1)]);
+                for known in &tokens {
+                    table.row([known.name.to_string(), known.role.name().to_owned(), known.created_at.to_string()]);
+                }
+                table.print(out)?;
+            }
+        }
+        Command::Revoke { name } => {
+            if !auth::revoke(store, &name).await? {
+                let text = format!("there is no token {name:?}");
+                return Err(Failure::new(Exit::Refused, "not_found", text).next("abide token list"));
+            }
+            if out.json {
+                out.document(&json!({"revoked": name}))?;
+            } else {
+                out.say(&format!("{name} is revoked; servers let it in for five seconds more at most"));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

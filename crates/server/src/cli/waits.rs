@@ -1,0 +1,93 @@
+//! `abide waits`: who waits for what.
+
+use abide::{WaitKind, WaitsFilter};
+
+use super::context::{Context, found, now};
+use super::failure::{Exit, Result};
+use super::health::conditions_said;
+use super::moments::relative;
+use super::paging::{Paging, remark};
+use super::table::{Table, fixed, shrinking};
+use crate::http::waits::OpenWaitView;
+
+/// List who waits for what: signals, events and conditions, since when and until when
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide waits --kind signal --name payment_confirmed\n",
+    "  abide waits --key-prefix order: --all"
+))]
+pub struct Args {
+    /// Those for that kind of thing
+    #[arg(long, value_parser = ["signal", "event", "condition"])]
+    kind: Option<String>,
+    /// Those for that signal, or for events of that type
+    #[arg(long)]
+    name: Option<String>,
+    /// Those of instances whose key begins so
+    #[arg(long, value_name = "TEXT")]
+    key_prefix: Option<String>,
+    /// Those of that one
+    #[arg(long, value_name = "TARGET")]
+    instance: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let abide = context.look().await?;
+        let instance = match &self.instance {
+            Some(target) => Some(found(&abide, target).await?.id),
+            None => None,
+        };
+        let filter = WaitsFilter {
+            kind: self.kind.as_deref().and_then(WaitKind::named),
+            name: self.name.clone(),
+            key_prefix: self.key_prefix.clone(),
+            instance,
+        };
+        let listed = self
+            .paging
+            .gather("waits", async |before, limit| Ok(abide.waits(&filter, before, limit).await?))
+            .await?;
+        let out = context.out;
+        if out.json {
+            out.document(&listed.map(OpenWaitView::from))?;
+            return Ok(Exit::Done);
+        }
+        if !listed.items.is_empty() {
+            let now = now(&abide);
+            let mut table = Table::new([
+                fixed("instance"),
+                shrinking("key").leaves(2),
+                fixed("kind").leaves(3),
+                shrinking("name"),
+                shrinking("where").leaves(4),
+                fixed("since").leaves(5),
+                fixed("deadline"),
+            ]);
+            for wait in &listed.items {
+                let said = |moment: Option<abide::Timestamp>| {
+                    moment.map_or_else(|| "-".to_owned(), |moment| relative(moment, now))
+                };
+                table.row([
+                    wait.instance.to_string(),
+                    wait.key.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                    wait.kind.name().to_owned(),
+                    wait.name.clone(),
+                    match wait.conditions.is_empty() {
+                        true => "-".to_owned(),
+                        false => conditions_said(&wait.conditions),
+                    },
+                    said(wait.since),
+                    said(wait.deadline),
+                ]);
+            }
+            table.print(&out)?;
+        }
+        remark(&out, &listed, "nobody waits for that");
+        Ok(Exit::Done)
+    }
+}

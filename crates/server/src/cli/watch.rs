@@ -1,0 +1,198 @@
+//! `abide watch`: an instance, live.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use abide::{Abide, Entry, InstanceId, Look, Status};
+
+use super::context::{Context, looked_at, now};
+use super::failure::{Exit, Failure, Result};
+use super::health::{Around, name_of, sentence};
+use super::out::{Out, Tone};
+use super::result::newest;
+use super::show::{around, tail, waiters};
+use super::story::told;
+use super::text::{clean, cut, wrapped};
+use crate::http::dto::InstanceView;
+
+/// Show an instance live, until it ends
+///
+/// On a terminal it redraws; in a pipe it prints a line for each event. Exits with 0 when the instance is done, with 1 when
+/// it failed or was cancelled. One that continues as new is followed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide watch order:42\n",
+    "  abide watch order:42 --json | jq -r .status\n",
+    "  abide start checkout --key order:42 && abide watch order:42"
+))]
+pub struct Args {
+    /// An id, or a key
+    target: String,
+    /// How many events of its history to begin with
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    history: usize,
+}
+
+/// How often to look when nobody tells of anything.
+const POLL: Duration = Duration::from_millis(500);
+/// How often to look at most.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let abide = context.look().await?;
+        let mut news = abide.store().listen();
+        let mut look = looked_at(&abide, &self.target).await?;
+        let mut watch = Watch::new(context.out, self.history);
+        loop {
+            watch.see(&abide, &look).await?;
+            let one = &look.instance;
+            match one.status {
+                Status::Continued => {
+                    let next = newest(&abide, one).await?.filter(|run| run.id != one.id);
+                    if let Some(next) = next {
+                        look = looked_at(&abide, &next.id.to_string()).await?;
+                        continue;
+                    }
+                    return Ok(Exit::Done);
+                }
+                Status::Done => return Ok(Exit::Done),
+                status if status.is_terminal() => return Ok(Exit::Refused),
+                _ => {}
+            }
+            tokio::time::sleep(PAUSE).await;
+            tokio::select! {
+                _ = news.next() => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+            let id = one.id;
+            let there = abide.look(id).await?;
+            look = there.ok_or_else(|| Failure::nothing_at(&id.to_string()))?;
+        }
+    }
+}
+
+/// What was shown so far.
+struct Watch {
+    out: Out,
+    /// How many events are shown to begin with, and on a terminal at most.
+    most: usize,
+    /// The run that is shown, and the last of its events that was.
+    run: Option<(InstanceId, u32)>,
+    /// What was shown of where it stands.
+    stand: String,
+    /// The events on the terminal.
+    events: VecDeque<Entry>,
+    /// How many lines are on the terminal.
+    drawn: usize,
+}
+
+impl Watch {
+    fn new(out: Out, most: usize) -> Self {
+        Self {
+            out,
+            most,
+            run: None,
+            stand: String::new(),
+            events: VecDeque::new(),
+            drawn: 0,
+        }
+    }
+
+    /// Shows what has changed.
+    async fn see(&mut self, abide: &Abide, look: &Look) -> Result<()> {
+        let one = &look.instance;
+        let begun = self.run.filter(|(id, _)| *id == one.id);
+        let fresh = match begun {
+            None => tail(abide, look, self.most).await?,
+            Some((_, last)) if one.history_events > last => since(abide, one.id, last).await?,
+            Some(_) => Vec::new(),
+        };
+        let last = fresh.last().map(|entry| entry.seq).or(begun.map(|(_, last)| last));
+        self.run = Some((one.id, last.unwrap_or_default()));
+        let stand = stand(look);
+        let moved = stand != self.stand;
+        self.stand = stand;
+        if self.out.json {
+            match moved || !fresh.is_empty() {
+                true => {
+                    let waiters = waiters(abide, look).await?;
+                    self.out.entry(&InstanceView::new(look.clone(), waiters))?;
+                }
+                false => {}
+            }
+            return Ok(());
+        }
+        if self.out.terminal {
+            self.events.extend(fresh);
+            let surplus = self.events.len().saturating_sub(self.most);
+            self.events.drain(..surplus);
+            let around = around(abide, look).await?;
+            return self.redraw(look, &around, now(abide));
+        }
+        for entry in &fresh {
+            self.out.line(&line(one.id, entry))?;
+        }
+        if moved {
+            let around = around(abide, look).await?;
+            let (_, text) = sentence(look, &around, now(abide));
+            self.out.line(&format!("{} {} {}", now(abide), one.id, clean(&text)))?;
+        }
+        Ok(())
+    }
+
+    /// Draws over what was drawn before.
+    fn redraw(&mut self, look: &Look, around: &Around, now: abide::Timestamp) -> Result<()> {
+        let width = self.out.width.unwrap_or(80);
+        let one = &look.instance;
+        let (tone, text) = sentence(look, around, now);
+        let mut lines: Vec<(Tone, String)> = vec![(Tone::Strong, name_of(one))];
+        lines.extend(wrapped(&clean(&text), width.saturating_sub(1)).into_iter().map(|line| (tone, line)));
+        let step = format!("{} · step {} · number {}", one.status, one.step, one.step_seq);
+        lines.push((Tone::Quiet, clean(&step).into_owned()));
+        lines.extend(self.events.iter().map(|entry| {
+            let line = format!("{:>5} {} {}", entry.seq, entry.what.kind(), told(entry));
+            (Tone::Quiet, line)
+        }));
+        let mut screen = String::new();
+        if self.drawn > 0 {
+            screen.push_str(&format!("\u{1b}[{}F", self.drawn));
+        }
+        screen.push_str("\u{1b}[J");
+        for (tone, line) in &lines {
+            screen.push_str(&self.out.paint(*tone, &cut(line, width.saturating_sub(1))));
+            screen.push('\n');
+        }
+        self.drawn = lines.len();
+        self.out.raw(&screen)
+    }
+}
+
+/// What tells one stand of an instance from another.
+fn stand(look: &Look) -> String {
+    let one = &look.instance;
+    format!(
+        "{} {} {} {} {:?} {} {}",
+        one.id, one.status, one.step_seq, one.attempt, one.wait_id, one.inbox.sequence, look.liveness.name()
+    )
+}
+
+/// The events of a run after one of them.
+async fn since(abide: &Abide, id: InstanceId, after: u32) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut from = after;
+    loop {
+        let page = abide.history_page(id, from, 500).await?;
+        entries.extend(page.items.into_iter().filter(|entry| entry.seq > after));
+        match page.next {
+            Some(next) => from = next,
+            None => return Ok(entries),
+        }
+    }
+}
+
+fn line(id: InstanceId, entry: &Entry) -> String {
+    format!("{} {id} {} {}", entry.at, entry.what.kind(), told(entry)).trim_end().to_owned()
+}

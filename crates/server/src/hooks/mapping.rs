@@ -1,0 +1,226 @@
+//! What a webhook becomes: the rule that is meant for it, and what that takes from the request.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use abide::{InstanceId, Json, Key, Name, Path, Refusal, Target};
+use axum::http::{HeaderMap, HeaderName};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::Scheme;
+
+/// What a webhook becomes, when it is one that all tests are true of.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub when: Vec<Test>,
+    pub what: What,
+    /// Where the payload is; the whole body unless given.
+    pub payload: Option<Path>,
+}
+
+/// Something that must be so.
+#[derive(Clone, Debug)]
+pub(super) enum Test {
+    Body { path: Path, equals: Value },
+    Header { name: HeaderName, equals: String },
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Signal { name: Text, target: Text, dedup: Option<Text>, hold_for: Option<Duration> },
+    Event { event: Text, id: Option<Text> },
+}
+
+/// A text that is given, or found in the request.
+#[derive(Clone, Debug)]
+pub(super) enum Text {
+    Constant(String),
+    Body { path: Path, prefix: String, id: bool },
+    Header { name: HeaderName, prefix: String, id: bool },
+}
+
+/// What a webhook becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A signal.
+    Signal {
+        /// Its name.
+        name: Name,
+        /// Whom it is for.
+        target: Target,
+        /// What tells it from others.
+        dedup: Option<Name>,
+        /// How long it is kept for a key that nobody holds.
+        hold_for: Option<Duration>,
+        /// What it says.
+        payload: Json,
+    },
+    /// An event.
+    Event {
+        /// Its type.
+        event_type: Name,
+        /// What tells it from others.
+        id: Option<Name>,
+        /// What it says.
+        payload: Json,
+    },
+}
+
+/// Why nothing can be made of a webhook that was meant to become something.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmapped {
+    /// The body is no JSON.
+    #[error("the body is no JSON: {0}")]
+    NotJson(serde_json::Error),
+    /// There is nothing where something was to be found.
+    #[error("there is no {what} at {place}: a text, a number or a truth value is expected there")]
+    Nowhere {
+        /// What was looked for.
+        what: &'static str,
+        /// Where.
+        place: String,
+    },
+    /// What was found there cannot be that.
+    #[error("what is at {place} cannot be the {what}: {refusal}")]
+    Unfit {
+        /// What was looked for.
+        what: &'static str,
+        /// Where.
+        place: String,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What becomes of a request: the first rule whose tests are all true says.
+pub(super) fn action(
+    rules: &[Rule],
+    scheme: &Scheme,
+    headers: &HeaderMap,
+    body: &str,
+) -> Result<Option<Action>, Unmapped> {
+    let body: &RawValue = serde_json::from_str(body).map_err(Unmapped::NotJson)?;
+    let request = Request { headers, body };
+    let Some(rule) = rules.iter().find(|rule| rule.when.iter().all(|test| request.is(test))) else {
+        return Ok(None);
+    };
+    let payload = request.payload(rule.payload.as_ref())?;
+    let given = |id: &Option<Text>, what: &'static str| match id {
+        Some(text) => request.name(text, what).map(Some),
+        None => Ok(request.own_id(scheme)),
+    };
+    Ok(Some(match &rule.what {
+        What::Signal { name, target, dedup, hold_for } => Action::Signal {
+            name: request.name(name, "signal")?,
+            target: request.target(target)?,
+            dedup: given(dedup, "dedup")?,
+            hold_for: *hold_for,
+            payload,
+        },
+        What::Event { event, id } => Action::Event {
+            event_type: request.name(event, "event")?,
+            id: given(id, "event_id")?,
+            payload,
+        },
+    }))
+}
+
+struct Request<'a> {
+    headers: &'a HeaderMap,
+    body: &'a RawValue,
+}
+
+impl Request<'_> {
+    fn is(&self, test: &Test) -> bool {
+        match test {
+            Test::Body { path, equals } => {
+                let found = dig(self.body, path).and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+                found.is_some_and(|found| found == *equals)
+            }
+            Test::Header { name, equals } => self.headers.get(name).is_some_and(|value| value == equals.as_str()),
+        }
+    }
+
+    /// What the sender itself tells its deliveries apart by.
+    fn own_id(&self, scheme: &Scheme) -> Option<Name> {
+        let header = |name: &str| Some(self.headers.get(name)?.to_str().ok()?.to_owned());
+        let field = |name: &str| scalar(dig(self.body, &Path::new(name).ok()?)?);
+        let id = match scheme {
+            Scheme::Standard => header("webhook-id"),
+            Scheme::Github => header("x-github-delivery"),
+            Scheme::Stripe => field("id"),
+            Scheme::Slack => field("event_id"),
+            Scheme::Hmac { .. } | Scheme::None => None,
+        };
+        Name::new(id?).ok()
+    }
+
+    fn payload(&self, path: Option<&Path>) -> Result<Json, Unmapped> {
+        let found = match path {
+            Some(path) => dig(self.body, path)
+                .ok_or_else(|| Unmapped::Nowhere { what: "payload", place: path.as_str().to_owned() })?,
+            None => self.body,
+        };
+        Json::of(found).map_err(|_| Unmapped::Nowhere { what: "payload", place: "the body".to_owned() })
+    }
+
+    fn name(&self, text: &Text, what: &'static str) -> Result<Name, Unmapped> {
+        let (found, place) = self.text(text, what)?;
+        Name::new(found).map_err(|refusal| Unmapped::Unfit { what, place, refusal })
+    }
+
+    /// A key; an id only where the rule says so, or a number that somebody else made up would name an instance.
+    fn target(&self, text: &Text) -> Result<Target, Unmapped> {
+        let what = "target";
+        let (found, place) = self.text(text, what)?;
+        if let Text::Body { id: true, .. } | Text::Header { id: true, .. } = text {
+            return match found.parse() {
+                Ok(id) => Ok(Target::Id(InstanceId(id))),
+                Err(_) => Err(Unmapped::Nowhere { what: "instance id", place }),
+            };
+        }
+        Key::new(found).map(Target::Key).map_err(|refusal| Unmapped::Unfit { what, place, refusal })
+    }
+
+    fn text(&self, text: &Text, what: &'static str) -> Result<(String, String), Unmapped> {
+        let (found, place, prefix) = match text {
+            Text::Constant(text) => return Ok((text.clone(), "the settings".to_owned())),
+            Text::Body { path, prefix, .. } => (dig(self.body, path).and_then(scalar), path.as_str().to_owned(), prefix),
+            Text::Header { name, prefix, .. } => {
+                let value = self.headers.get(name).and_then(|value| value.to_str().ok());
+                (value.map(str::to_owned), format!("the header {name}"), prefix)
+            }
+        };
+        match found {
+            Some(found) => Ok((format!("{prefix}{found}"), place)),
+            None => Err(Unmapped::Nowhere { what, place }),
+        }
+    }
+}
+
+/// What is at a path, as it was written.
+fn dig<'a>(raw: &'a RawValue, path: &Path) -> Option<&'a RawValue> {
+    path.parts().try_fold(raw, |raw, part| match raw.get().as_bytes().first()? {
+        b'{' => {
+            let mut fields: BTreeMap<Cow<'a, str>, &'a RawValue> = serde_json::from_str(raw.get()).ok()?;
+            fields.remove(part)
+        }
+        b'[' => {
+            let items: Vec<&'a RawValue> = serde_json::from_str(raw.get()).ok()?;
+            items.get(part.parse::<usize>().ok()?).copied()
+        }
+        _ => None,
+    })
+}
+
+/// A text, a number or a truth value as text.
+fn scalar(raw: &RawValue) -> Option<String> {
+    let text = raw.get();
+    match text.as_bytes().first()? {
+        b'"' => serde_json::from_str(text).ok(),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(text.to_owned()),
+    }
+}

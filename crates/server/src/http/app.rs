@@ -1,0 +1,128 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use abide::{Abide, Limits, Store};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Tokens;
+use crate::graphs::Put;
+use crate::hooks::Hook;
+use crate::metrics::Depths;
+use crate::settings::Settings;
+use crate::telemetry::Traces;
+use crate::workers::Workers;
+
+use super::feed::Feed;
+
+/// What all requests share. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
+
+struct Shared {
+    abide: Abide,
+    settings: Settings,
+    traces: Traces,
+    tokens: Tokens,
+    depths: Depths,
+    in_flight: Arc<Semaphore>,
+    long_polls: Arc<Semaphore>,
+    feed: Feed,
+    workers: Workers,
+    graphs: Put,
+    draining: CancellationToken,
+    born: Instant,
+}
+
+impl App {
+    /// An app over an open store.
+    pub fn new(abide: Abide, settings: Settings, traces: Traces) -> Self {
+        Self(Arc::new(Shared {
+            tokens: Tokens::new(abide.store().clone()),
+            depths: Depths::new(abide.store().clone()),
+            in_flight: Arc::new(Semaphore::new(settings.in_flight)),
+            long_polls: Arc::new(Semaphore::new(settings.long_polls)),
+            feed: Feed::new(),
+            workers: Workers::begin(abide.store()),
+            graphs: Put::default(),
+            draining: CancellationToken::new(),
+            born: Instant::now(),
+            settings,
+            traces,
+            abide,
+        }))
+    }
+
+    /// The client.
+    pub fn abide(&self) -> &Abide {
+        &self.0.abide
+    }
+
+    /// The store behind it, for what a client has no word for.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.0.abide.store()
+    }
+
+    /// How large things may get.
+    pub fn limits(&self) -> &Limits {
+        &self.0.settings.limits
+    }
+
+    /// What the server was told.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// Where traces go.
+    pub fn traces(&self) -> &Traces {
+        &self.0.traces
+    }
+
+    /// Cancelled when the server shuts down: whoever waits for something answers at once then, with what there is.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.0.draining
+    }
+
+    /// For how long this process has been serving.
+    pub fn uptime(&self) -> Duration {
+        self.0.born.elapsed()
+    }
+
+    /// What workers over HTTP are served by.
+    pub fn workers(&self) -> &Workers {
+        &self.0.workers
+    }
+
+    /// To be told when a graph was put, so that this server's engine advances it at once.
+    pub fn graphs(&self) -> &Put {
+        &self.0.graphs
+    }
+
+    /// The webhook source of that name.
+    pub fn hook(&self, source: &str) -> Option<&Hook> {
+        self.0.settings.hooks.iter().find(|hook| hook.source == source)
+    }
+
+    /// What changes on the whole server.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.0.feed
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    pub(crate) fn depths(&self) -> &Depths {
+        &self.0.depths
+    }
+
+    pub(crate) fn in_flight(&self) -> &Arc<Semaphore> {
+        &self.0.in_flight
+    }
+
+    pub(crate) fn long_polls(&self) -> &Arc<Semaphore> {
+        &self.0.long_polls
+    }
+}

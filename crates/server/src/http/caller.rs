@@ -1,0 +1,29 @@
+//! Who sends a request, for the record.
+
+use std::convert::Infallible;
+
+use abide::Name;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+/// Who sends a request: the name of its token, when the server asks for one. The guard puts it into the request.
+#[derive(Clone, Debug, Default)]
+pub struct Caller(pub Option<Name>);
+
+impl Caller {
+    /// What is written into the record of a signal or an update.
+    pub fn source(&self) -> String {
+        match &self.0 {
+            Some(token) => format!("http:{token}"),
+            None => "http".to_owned(),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}

@@ -1,0 +1,193 @@
+//! The records of signals and updates, as readers see them.
+
+use abide::{Command, CommandId, CommandStatus, InstanceId, Json, Key, Name, Sequence, Timestamp, ValidationErrors, WaitId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{AnyJson, CommandStatusWord, KeyText, NameText, Problems};
+
+/// The record of a signal, or of an event that was matched.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Signal)]
+pub struct SignalView {
+    /// Its id: `command_id` of the answer to its sender.
+    #[schema(value_type = i64)]
+    pub id: CommandId,
+    /// `signal`, or `event` when it is an event that was matched.
+    pub kind: &'static str,
+    /// Its name; of an event its type.
+    #[schema(value_type = NameText)]
+    pub name: Name,
+    /// Where it stands.
+    #[schema(value_type = CommandStatusWord)]
+    pub status: CommandStatus,
+    /// What its sender was told.
+    pub outcome: &'static str,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// The run that has it.
+    #[schema(value_type = Option<i64>)]
+    pub instance_id: Option<InstanceId>,
+    /// The key that it was sent to, or that its instance has.
+    #[schema(value_type = Option<KeyText>)]
+    pub key: Option<Key>,
+    /// Its place in the chain; a refused one has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    pub message_sequence: Option<Sequence>,
+    /// The step that consumed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_sequence: Option<u32>,
+    /// The wait that takes or took it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub wait_id: Option<WaitId>,
+    /// The arguments: an object by parameter under a contract, else a list; null when they were too large to keep.
+    #[schema(value_type = AnyJson)]
+    pub arguments: Json,
+    /// What was wrong with them.
+    #[schema(value_type = Problems)]
+    pub validation_errors: Json,
+    /// What it was deduplicated by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    pub dedup_key: Option<Name>,
+    /// Who sent it.
+    pub source: Option<String>,
+    /// When it came.
+    #[schema(value_type = String, format = DateTime)]
+    pub received_at: Timestamp,
+    /// How long it is held, when it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub held_until: Option<Timestamp>,
+    /// When it was consumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub applied_at: Option<Timestamp>,
+    /// When its life ended, however it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub closed_at: Option<Timestamp>,
+}
+
+impl From<Command> for SignalView {
+    fn from(record: Command) -> Self {
+        let outcome = record.outcome();
+        let (kind, name) = match record.name.event_type() {
+            Some(event_type) => ("event", Name::stored(event_type)),
+            None => ("signal", record.name),
+        };
+        Self {
+            id: record.id,
+            kind,
+            name,
+            status: record.status,
+            outcome,
+            reason: record.rejection.map(abide::Rejection::reason),
+            instance_id: record.instance,
+            key: record.key,
+            message_sequence: record.sequence,
+            step_sequence: record.step_sequence,
+            wait_id: record.wait_id,
+            arguments: record.arguments,
+            validation_errors: messages(record.validation_errors.as_ref()).unwrap_or_else(empty),
+            dedup_key: record.dedup_key,
+            source: record.source,
+            received_at: record.received_at,
+            held_until: record.hold_until,
+            applied_at: record.closed_at.filter(|_| record.status == CommandStatus::Applied),
+            closed_at: record.closed_at,
+        }
+    }
+}
+
+/// The record of an update.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Update)]
+pub struct UpdateView {
+    /// Its id.
+    #[schema(value_type = i64)]
+    pub update_id: CommandId,
+    /// Its name.
+    #[schema(value_type = NameText)]
+    pub name: Name,
+    /// Where it stands: `accepted`, `completed`, `failed` or `rejected`.
+    #[schema(value_type = CommandStatusWord)]
+    pub update_status: CommandStatus,
+    /// What its sender was told.
+    pub outcome: &'static str,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// What it was answered with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = AnyJson)]
+    pub result: Option<Json>,
+    /// What it failed of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The run that has it.
+    #[schema(value_type = Option<i64>)]
+    pub instance_id: Option<InstanceId>,
+    /// The key that it was sent to, or that its instance has.
+    #[schema(value_type = Option<KeyText>)]
+    pub key: Option<Key>,
+    /// Its place in the chain; a refused one has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    pub message_sequence: Option<Sequence>,
+    /// The arguments: an object by parameter under a contract, else a list; null when they were too large to keep.
+    #[schema(value_type = AnyJson)]
+    pub arguments: Json,
+    /// What was wrong with them.
+    #[schema(value_type = Problems)]
+    pub validation_errors: Json,
+    /// What it was deduplicated by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    pub request_id: Option<Name>,
+    /// Who sent it.
+    pub source: Option<String>,
+    /// When it came.
+    #[schema(value_type = String, format = DateTime)]
+    pub received_at: Timestamp,
+    /// When it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub closed_at: Option<Timestamp>,
+}
+
+impl From<Command> for UpdateView {
+    fn from(record: Command) -> Self {
+        Self {
+            update_id: record.id,
+            update_status: record.status,
+            outcome: record.outcome(),
+            reason: record.rejection.map(abide::Rejection::reason),
+            name: record.name,
+            result: record.result,
+            error: record.error,
+            instance_id: record.instance,
+            key: record.key,
+            message_sequence: record.sequence,
+            arguments: record.arguments,
+            validation_errors: messages(record.validation_errors.as_ref()).unwrap_or_else(empty),
+            request_id: record.dedup_key,
+            source: record.source,
+            received_at: record.received_at,
+            closed_at: record.closed_at,
+        }
+    }
+}
+
+/// What is wrong with arguments, as everybody is told: `{field: [message…]}`.
+pub fn messages(errors: Option<&Json>) -> Option<Json> {
+    let errors: ValidationErrors = errors?.to().ok()?;
+    Json::of(&errors.messages()).ok()
+}
+
+fn empty() -> Json {
+    Json::from(serde_json::json!({}))
+}

@@ -1,0 +1,16 @@
+//! What goes over the wire: requests and answers as types, and how `/openapi.json` shows them.
+
+mod command;
+mod instance;
+mod paging;
+mod scalars;
+mod start;
+
+pub use command::{SignalView, UpdateView, messages};
+pub use instance::{ConditionView, InstanceView, LivenessWord, views};
+pub use paging::{LIMIT_MAX, Listed, decode, encode, limited};
+pub use scalars::{
+    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Millis, NameText, OperatorWord, Problems,
+    StatusWord, TargetText, WaitKindWord, given, waited,
+};
+pub use start::{Graphs, StartRequest, Wanted};

@@ -1,0 +1,79 @@
+//! Pages of lists: how many, from where, and where the next one begins.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::http::Problem;
+
+/// The longest page.
+pub const LIMIT_MAX: usize = 1_000;
+const LIMIT: usize = 100;
+
+/// One page of a list.
+#[derive(Serialize, ToSchema)]
+pub struct Listed<T: ToSchema> {
+    /// What is on this page.
+    pub items: Vec<T>,
+    /// Give it as `cursor` to have the next page; null when there is no more.
+    pub next_cursor: Option<String>,
+}
+
+/// How many a page may have.
+pub fn limited(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit.unwrap_or(LIMIT) {
+        0 => Err(Problem::bad_request("limit is 0: ask for 1 at least")),
+        limit if limit > LIMIT_MAX => {
+            let detail = format!("limit is {limit}, and {LIMIT_MAX} is the most: follow next_cursor for more");
+            Err(Problem::bad_request(detail).with("limit", LIMIT_MAX))
+        }
+        limit => Ok(limit),
+    }
+}
+
+/// A place in a list of that kind, as text that means nothing to others.
+pub fn encode(kind: &str, place: &impl Serialize) -> Option<String> {
+    let place = serde_json::to_string(place).ok()?;
+    Some(URL_SAFE_NO_PAD.encode(format!("{kind}:{place}")))
+}
+
+/// Reads back a place in a list of that kind.
+pub fn decode<T: DeserializeOwned>(kind: &str, cursor: Option<&str>) -> Result<Option<T>, Problem> {
+    let Some(cursor) = cursor else {
+        return Ok(None);
+    };
+    let read = || -> Option<T> {
+        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        let (of, place) = text.split_once(':')?;
+        (of == kind).then(|| serde_json::from_str(place).ok())?
+    };
+    read().map(Some).ok_or_else(|| {
+        Problem::bad_request("this cursor is none of this list: give the next_cursor of its last page, or leave it out to begin anew")
+            .with("cursor", cursor)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_by_its_own_list_alone() {
+        let cursor = encode("instances", &7).unwrap();
+        assert_eq!(decode::<i64>("instances", Some(&cursor)).unwrap(), Some(7));
+        assert!(decode::<i64>("events", Some(&cursor)).is_err());
+        assert!(decode::<i64>("instances", Some("")).is_err());
+        assert!(decode::<i64>("instances", Some("ÿ")).is_err());
+        assert_eq!(decode::<i64>("instances", None).unwrap(), None);
+    }
+
+    #[test]
+    fn a_page_has_one_to_a_thousand() {
+        assert_eq!(limited(None).unwrap(), 100);
+        assert!(limited(Some(0)).is_err() && limited(Some(1_001)).is_err());
+        assert_eq!(limited(Some(1_000)).unwrap(), 1_000);
+    }
+}

@@ -1,0 +1,161 @@
+//! Names, keys, words and times, as `/openapi.json` shows them.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use abide::{CommandStatus, Json, Operator, Status, WaitKind};
+use serde::{Deserialize, Deserializer};
+use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::RefOr;
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::http::Problem;
+
+/// The longest time that a request can ask for: a hundred years.
+pub const MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
+/// The longest that a request may wait for something.
+pub const WAIT_MS_MAX: u64 = 60_000;
+
+/// A time in milliseconds, of a hundred years at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Millis(Duration);
+
+impl Millis {
+    /// The number of milliseconds.
+    pub fn ms(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(MS_MAX)
+    }
+
+    /// The time.
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Millis {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let ms = u64::deserialize(from)?;
+        if ms > MS_MAX {
+            return Err(serde::de::Error::custom(format_args!(
+                "{ms} is no time in milliseconds: {MS_MAX} are the most, a hundred years"
+            )));
+        }
+        Ok(Self(Duration::from_millis(ms)))
+    }
+}
+
+/// How long a request may wait, when it says so; refused when that is too long.
+pub fn waited(wait_ms: Option<u64>) -> Result<Duration, Problem> {
+    let ms = wait_ms.unwrap_or(0);
+    if ms > WAIT_MS_MAX {
+        let detail = format!("wait_ms is {ms}, and {WAIT_MS_MAX} is the most: ask again when the time is up");
+        return Err(Problem::bad_request(detail).with("limit", WAIT_MS_MAX));
+    }
+    Ok(Duration::from_millis(ms))
+}
+
+/// Reads what may be left out and may be `null`, which are two things: `null` is a value.
+pub fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(from).map(Some)
+}
+
+/// Gives a type that is only a schema its name and its schema.
+macro_rules! schema {
+    ($(#[$doc:meta])* $name:ident as $shown:literal, $build:expr) => {
+        $(#[$doc])*
+        pub struct $name;
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                RefOr::T(Schema::from($build))
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($shown)
+            }
+        }
+    };
+}
+
+/// A text without control characters, of so many characters; those that are not ASCII count more in the end.
+fn text(pattern: &str, description: &str) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some(pattern))
+        .description(Some(description))
+}
+
+fn words<'w>(words: impl IntoIterator<Item = &'w str>, description: &str) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(words))
+        .description(Some(description))
+}
+
+schema! {
+    /// The schema of a name.
+    NameText as "Name",
+    text(r"^[^\u0000-\u001f\u007f-\u009f]+$", "A name: 1 to 255 bytes without control characters.")
+}
+schema! {
+    /// The schema of a key.
+    KeyText as "Key",
+    text(
+        r"^(?![0-9]+$)[^\u0000-\u001f\u007f-\u009f]+$",
+        "A key: 1 to 255 bytes without control characters, and not digits only, so that it is never taken for an id.",
+    )
+}
+schema! {
+    /// The schema of what a path names.
+    TargetText as "Target",
+    text(r"^[^\u0000-\u001f\u007f-\u009f]+$", "An instance: an id when it is digits only, else a key, percent-encoded.")
+}
+schema! {
+    /// The schema of a status.
+    StatusWord as "Status",
+    words(Status::ALL.map(Status::name), "Where an instance stands.")
+}
+schema! {
+    /// The schema of what kind of thing is waited for.
+    WaitKindWord as "WaitKind",
+    words(
+        (1..=5).filter_map(WaitKind::from_code).map(WaitKind::name),
+        "What kind of thing an instance waits for; `signal` also together with events.",
+    )
+}
+schema! {
+    /// The schema of the status of a record.
+    CommandStatusWord as "MessageStatus",
+    words(CommandStatus::ALL.map(CommandStatus::name), "Where the record of a signal or an update stands.")
+}
+schema! {
+    /// The schema of an operator.
+    OperatorWord as "Operator",
+    words(Operator::ALL.map(Operator::name), "How a condition compares.")
+}
+schema! {
+    /// The schema of arguments: a list by place, or an object by name.
+    ArgumentsJson as "Arguments",
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Array, Type::Object]))
+        .description(Some("Arguments: a list, by their places, or an object, by their names."))
+}
+schema! {
+    /// The schema of any JSON.
+    AnyJson as "Json",
+    ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some("Any JSON value."))
+}
+schema! {
+    /// The schema of what is wrong with arguments.
+    Problems as "ValidationErrors",
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(Schema::from(
+            ArrayBuilder::new().items(ObjectBuilder::new().schema_type(Type::String)),
+        )))))
+        .description(Some("All that is wrong with the arguments, by the field it is wrong with: `{field: [message…]}`."))
+}

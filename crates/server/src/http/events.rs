@@ -1,0 +1,235 @@
+//! Publishing events, and listing those that are kept.
+
+use abide::{EventFilter, EventSequence, Json, Name, Published, Refusal, StoredEvent, Timestamp, event_of};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
+use super::{App, Body, Params, Problem};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// What publishes.
+pub fn send() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(publish)).routes(routes!(publish_all))
+}
+
+/// An event to publish.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublishRequest {
+    /// Its type.
+    #[serde(rename = "type")]
+    #[schema(value_type = NameText)]
+    event_type: Name,
+    /// What it says: any JSON; null unless given.
+    #[serde(default)]
+    #[schema(value_type = AnyJson)]
+    payload: Json,
+    /// Published again with the same, it is the same event of its type.
+    #[schema(value_type = Option<NameText>)]
+    event_id: Option<Name>,
+}
+
+/// What became of an event.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Published)]
+pub struct PublishedView {
+    /// What it is known by.
+    #[schema(value_type = NameText)]
+    event_id: Name,
+    /// How many waited for just that, and have it in their inbox now.
+    matched: u32,
+    /// Whether it had been published before, and nothing came of it now.
+    duplicate: bool,
+}
+
+impl From<Published> for PublishedView {
+    fn from(published: Published) -> Self {
+        Self { event_id: published.event_id, matched: published.matched, duplicate: published.duplicate }
+    }
+}
+
+/// Publish an event: everyone who waits for just that has it, and is woken, when this answers.
+#[utoipa::path(post, path = "/v1/events", operation_id = "publish", tag = "events", request_body = PublishRequest, responses(
+    (status = 200, description = "It was published, or had been before.", body = PublishedView),
+))]
+pub async fn publish(
+    State(app): State<App>,
+    Body(request): Body<PublishRequest>,
+) -> Result<axum::Json<PublishedView>, Problem> {
+    let mut publication = app.abide().publish(request.event_type.as_str(), &request.payload);
+    if let Some(id) = request.event_id {
+        publication = publication.event_id(id.as_str());
+    }
+    Ok(axum::Json(publication.await?.into()))
+}
+
+/// Events to publish.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublishBatch {
+    /// The events, each as it would be published alone.
+    #[schema(value_type = Vec<PublishRequest>)]
+    events: Vec<Box<RawValue>>,
+}
+
+/// What became of a batch of events.
+#[derive(Serialize, ToSchema)]
+pub struct PublishedBatch {
+    /// What became of each, in order.
+    results: Vec<PublishResult>,
+}
+
+/// What became of one: all of `event_id`, `matched` and `duplicate`, or `error`.
+#[derive(Serialize, Default, ToSchema)]
+pub struct PublishResult {
+    /// What it is known by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    event_id: Option<Name>,
+    /// How many waited for just that, and have it in their inbox now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matched: Option<u32>,
+    /// Whether it had been published before, and nothing came of it now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<bool>,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// A stable word for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+impl From<Result<Published, Refusal>> for PublishResult {
+    fn from(published: Result<Published, Refusal>) -> Self {
+        match published {
+            Ok(published) => Self {
+                event_id: Some(published.event_id),
+                matched: Some(published.matched),
+                duplicate: Some(published.duplicate),
+                ..Self::default()
+            },
+            Err(refusal) => {
+                Self { error: Some(refusal.to_string()), reason: Some(refusal.reason()), ..Self::default() }
+            }
+        }
+    }
+}
+
+/// Publish any number of events in one transaction, each answered for itself.
+#[utoipa::path(post, path = "/v1/events/batch", operation_id = "publish_batch", tag = "events", request_body = PublishBatch, responses(
+    (status = 200, description = "What became of each, in order.", body = PublishedBatch),
+))]
+pub async fn publish_all(
+    State(app): State<App>,
+    Body(request): Body<PublishBatch>,
+) -> Result<axum::Json<PublishedBatch>, Problem> {
+    app.limits().check_batch(request.events.len())?;
+    let mut results = Vec::with_capacity(request.events.len());
+    let (mut places, mut events) = (Vec::new(), Vec::new());
+    for entry in &request.events {
+        match serde_json::from_str::<PublishRequest>(entry.get()) {
+            Ok(request) => {
+                let event = event_of(request.event_type.as_str(), &request.payload);
+                places.push(results.len());
+                events.push(match request.event_id {
+                    Some(id) => event.event_id(id.as_str()),
+                    None => event,
+                });
+                results.push(PublishResult::default());
+            }
+            Err(error) => results.push(PublishResult {
+                error: Some(format!("the entry does not fit: {error}")),
+                reason: Some("unprocessable"),
+                ..PublishResult::default()
+            }),
+        }
+    }
+    let published = match events.is_empty() {
+        true => Vec::new(),
+        false => app.abide().publish_all(events).await?,
+    };
+    for (place, published) in places.into_iter().zip(published) {
+        if let Some(result) = results.get_mut(place) {
+            *result = published.into();
+        }
+    }
+    Ok(axum::Json(PublishedBatch { results }))
+}
+
+/// Which events to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EventsQuery {
+    /// Those of that type.
+    #[serde(rename = "type")]
+    #[param(value_type = Option<NameText>)]
+    event_type: Option<Name>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<usize>,
+    /// The next_cursor of the page before.
+    cursor: Option<String>,
+}
+
+/// An event as it is kept.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Event)]
+pub struct EventView {
+    /// Its place among all that were published.
+    #[schema(value_type = i64)]
+    sequence: EventSequence,
+    /// Its type.
+    #[serde(rename = "type")]
+    #[schema(value_type = NameText)]
+    event_type: Name,
+    /// What it is known by.
+    #[schema(value_type = NameText)]
+    event_id: Name,
+    /// What it says.
+    #[schema(value_type = AnyJson)]
+    payload: Json,
+    /// When it was published.
+    #[schema(value_type = String, format = DateTime)]
+    published_at: Timestamp,
+}
+
+impl From<StoredEvent> for EventView {
+    fn from(event: StoredEvent) -> Self {
+        Self {
+            sequence: event.sequence,
+            event_type: event.event_type,
+            event_id: event.event_id,
+            payload: event.payload,
+            published_at: event.published_at,
+        }
+    }
+}
+
+/// List the events that are kept, newest first.
+#[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(EventsQuery), responses(
+    (status = 200, description = "A page of events.", body = Listed<EventView>),
+))]
+pub async fn list(
+    State(app): State<App>,
+    Params(query): Params<EventsQuery>,
+) -> Result<axum::Json<Listed<EventView>>, Problem> {
+    let limit = limited(query.limit)?;
+    let before = decode("events", query.cursor.as_deref())?;
+    let filter = EventFilter { event_type: query.event_type };
+    let page = app.abide().events(&filter, before, limit).await?;
+    Ok(axum::Json(Listed {
+        items: page.items.into_iter().map(EventView::from).collect(),
+        next_cursor: page.next.and_then(|next| encode("events", &next)),
+    }))
+}

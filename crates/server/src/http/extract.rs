@@ -1,0 +1,126 @@
+//! Reads requests strictly: what is not understood is refused with an error that names it.
+
+use std::error::Error;
+
+use axum::body::{Bytes, HttpBody};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::body::Slow;
+use super::{App, Problem};
+use abide::{Address, Target};
+
+/// A body of JSON. An empty one reads as `{}`.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
+        let bytes = raw(request, app).await?;
+        if bytes.is_empty() {
+            return parse(b"{}").map(Self);
+        }
+        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        let essence = kind.split(';').next().unwrap_or("").trim();
+        if !(essence.eq_ignore_ascii_case("application/json") || essence.ends_with("+json")) {
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                format!("the body is said to be {kind:?}: send JSON, with content-type: application/json"),
+            ));
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// The body as it came.
+pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
+    let most = app.settings().body_bytes;
+    let body = request.into_body();
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large(most));
+    }
+    axum::body::to_bytes(body, most).await.map_err(|error| {
+        if is(&error, |cause| cause.is::<http_body_util::LengthLimitError>()) {
+            too_large(most)
+        } else if is(&error, |cause| cause.is::<Slow>()) {
+            Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "slow_body",
+                "the body did not arrive within `request_timeout_ms`: send it again, faster or in parts",
+            )
+            .with("limit", "request_timeout_ms")
+        } else {
+            Problem::bad_request("the body could not be read to its end: send it again")
+        }
+    })
+}
+
+fn too_large(most: usize) -> Problem {
+    let detail = format!(
+        "the body is over the limit `body_bytes`, which is {most}: make it smaller, or raise that limit of the server"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", "body_bytes")
+}
+
+/// Whether an error, or what caused it, is such a one.
+fn is(error: &(dyn Error + 'static), such: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
+    such(error) || error.source().is_some_and(|cause| is(cause, such))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_some_and(|first| *first != b'{') && serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+        // A list would be read as an object's fields in their order.
+        return Err(Problem::unprocessable("the body does not fit: send a JSON object, like {}"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => {
+            Problem::unprocessable(format!("the body does not fit: {error}"))
+        }
+        _ => Problem::bad_request(format!("the body is no JSON: {error}")),
+    })
+}
+
+/// The parameters of a query; one that is unknown, or given twice, is refused.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        axum::extract::Query::<T>::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Query(params)| Self(params))
+            .map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// What the path names: whole segments, percent-decoded.
+pub struct Place<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Path::<T>::from_request_parts(parts, state)
+            .await
+            .map(|Path(place)| Self(place))
+            .map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// An instance that a path names: an id when it is digits only, else a key.
+pub fn target(text: &str) -> Result<Target, Problem> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits && text.parse::<i64>().is_err() {
+        // It reads as an id, and no id is that large.
+        let detail = format!("there is nothing at {text:?}: no id is that large");
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target"));
+    }
+    Ok(text.target()?)
+}

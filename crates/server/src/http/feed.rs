@@ -1,0 +1,188 @@
+//! What changes on the whole server, for all who listen: one task hears the store, and a ring keeps the last of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use abide::Store;
+use abide_kernel::Effects;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// How many changes are kept for those who come back.
+const KEPT: usize = 4_096;
+
+/// One change.
+#[derive(Debug)]
+pub struct Change {
+    /// Its number.
+    pub number: u64,
+    /// What kind of change.
+    pub kind: &'static str,
+    /// What there is to tell of it.
+    pub data: Value,
+}
+
+/// What changes on the whole server. It begins to listen when somebody asks for it first.
+pub struct Feed {
+    ring: Arc<Ring>,
+    heard: Mutex<bool>,
+}
+
+struct Ring {
+    boot: String,
+    kept: Mutex<Kept>,
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Kept {
+    next: u64,
+    changes: VecDeque<Arc<Change>>,
+}
+
+/// Where one listener is.
+pub struct Listening {
+    ring: Arc<Ring>,
+    news: watch::Receiver<u64>,
+    /// The number of the last change that it has.
+    at: u64,
+    /// Whether it has missed something, and is to be told so.
+    reset: bool,
+}
+
+impl Feed {
+    /// A feed that nobody listens to yet.
+    pub fn new() -> Self {
+        // What tells its numbers from those of another process.
+        let boot = crate::auth::random::<8>().map_or(0, u64::from_le_bytes);
+        let boot = format!("{boot:016x}");
+        let ring = Ring { boot, kept: Mutex::default(), newest: watch::Sender::new(0) };
+        Self { ring: Arc::new(ring), heard: Mutex::new(false) }
+    }
+
+    /// Listens, from now on or from after the change of that id.
+    pub fn listen(&self, store: &Arc<dyn Store>, after: Option<&str>) -> Listening {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*heard {
+            *heard = true;
+            tokio::spawn(hear(Arc::downgrade(&self.ring), store.listen()));
+        }
+        drop(heard);
+        let news = self.ring.newest.subscribe();
+        let newest = *news.borrow();
+        let (at, reset) = match after {
+            None => (newest, false),
+            Some(id) => match self.ring.number(id).filter(|at| *at <= newest) {
+                Some(at) => (at, false),
+                // It is of another process, or of none.
+                None => (newest, true),
+            },
+        };
+        Listening { ring: self.ring.clone(), news, at, reset }
+    }
+}
+
+impl Ring {
+    /// The number in an id that this process has given.
+    fn number(&self, id: &str) -> Option<u64> {
+        id.strip_prefix(&self.boot)?.strip_prefix('-')?.parse().ok()
+    }
+
+    fn keep(&self, changes: Vec<(&'static str, Value)>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        for (kind, data) in changes {
+            kept.next += 1;
+            let number = kept.next;
+            if kept.changes.len() == KEPT {
+                kept.changes.pop_front();
+            }
+            kept.changes.push_back(Arc::new(Change { number, kind, data }));
+        }
+        self.newest.send_replace(kept.next);
+    }
+
+    /// The changes after a number; none when some of them are no longer kept.
+    fn after(&self, at: u64) -> Option<Vec<Arc<Change>>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = kept.changes.front().map_or(kept.next + 1, |first| first.number);
+        if at + 1 < oldest {
+            return None;
+        }
+        Some(kept.changes.iter().filter(|change| change.number > at).cloned().collect())
+    }
+}
+
+/// What a listener is told.
+pub enum Told {
+    /// What has changed, in order; never empty.
+    Changes(Vec<Arc<Change>>),
+    /// It has missed something: everything is to be looked at again.
+    Reset,
+}
+
+impl Listening {
+    /// The id of a change, or of the last that this listener has.
+    pub fn id(&self, number: Option<u64>) -> String {
+        format!("{}-{}", self.ring.boot, number.unwrap_or(self.at))
+    }
+
+    /// Waits for what comes next; `None` when the store is gone.
+    pub async fn next(&mut self) -> Option<Told> {
+        loop {
+            if std::mem::take(&mut self.reset) {
+                return Some(Told::Reset);
+            }
+            let newest = *self.news.borrow_and_update();
+            if newest > self.at {
+                match self.ring.after(self.at) {
+                    Some(changes) => {
+                        self.at = changes.last().map_or(newest, |last| last.number);
+                        return Some(Told::Changes(changes));
+                    }
+                    None => {
+                        // Slower than the server: what it missed is gone.
+                        self.at = newest;
+                        self.reset = true;
+                        continue;
+                    }
+                }
+            }
+            self.news.changed().await.ok()?;
+        }
+    }
+}
+
+/// Hears the store as long as there is a feed.
+async fn hear(ring: Weak<Ring>, mut news: abide_kernel::Listener) {
+    while let Some(effects) = news.next().await {
+        let Some(ring) = ring.upgrade() else {
+            return;
+        };
+        ring.keep(changes(&effects));
+    }
+}
+
+/// What a commit has to tell, one thing at a time.
+fn changes(effects: &Effects) -> Vec<(&'static str, Value)> {
+    let mut changes = Vec::new();
+    if effects.anything {
+        // Word was lost: whoever listens is to look at everything.
+        changes.push(("reset", Value::Null));
+    }
+    changes.extend(effects.ready.iter().map(|queue| ("ready", json!({ "queue": queue }))));
+    changes.extend(effects.ended.iter().map(|id| ("ended", json!({ "id": id }))));
+    changes.extend(effects.answered.iter().map(|id| ("answered", json!({ "update_id": id }))));
+    changes.extend(effects.cancelled.iter().map(|id| ("cancelled", json!({ "id": id }))));
+    changes.extend(effects.mailed.iter().map(|id| ("mailed", json!({ "id": id }))));
+    if let Some(due) = effects.due {
+        changes.push(("due", json!({ "due_at": due })));
+    }
+    if effects.ended_elsewhere {
+        // Another process has not said which.
+        changes.push(("ended", json!({ "id": null })));
+    }
+    changes
+}

@@ -1,0 +1,240 @@
+//! Keeping graphs, so that they can be started by their names.
+
+use abide::{Graph, GraphProblem, GraphSpec, Json, Name, StepSpec, Timestamp};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{AnyJson, NameText};
+use super::{App, Body, Place, Problem};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(get)).routes(routes!(list))
+}
+
+/// What operates.
+pub fn operate() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(put))
+}
+
+/// A graph.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GraphRequest {
+    /// Its steps. A step has a `name`, `after: [name…]`, optionally `skip_if: {step, field, op, value}`, and one of
+    /// `task: name` (with `timeout_ms?`, `retry?`, `queue?`), `wait_for_event: {event, match, timeout_ms, lookback_ms?}`,
+    /// `wait_for_signal: {signal, timeout_ms?}`, `sleep: {duration_ms}` and `graph: name`.
+    #[schema(value_type = Vec<StepRequest>)]
+    steps: Vec<Box<RawValue>>,
+}
+
+/// A step of a graph: it has one of `task`, `wait_for_event`, `wait_for_signal`, `sleep` and `graph`.
+#[derive(ToSchema)]
+#[schema(as = GraphStep)]
+#[expect(dead_code, reason = "this is the schema; `abide::StepSpec` is what is read")]
+pub struct StepRequest {
+    /// Its name, which no other step has: 1 to 255 bytes without dots.
+    #[schema(min_length = 1, max_length = 255, pattern = r"^[^.]+$")]
+    name: String,
+    /// The steps that it comes after.
+    after: Option<Vec<String>>,
+    /// When it is left out: `{step, field, op, value}`.
+    #[schema(value_type = Option<Object>)]
+    skip_if: Option<Json>,
+    /// A task, by the name under which its code is registered.
+    #[schema(value_type = Option<NameText>)]
+    task: Option<Name>,
+    /// How long one attempt at the task may take.
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    timeout_ms: Option<u64>,
+    /// When the task is tried again: `{max_attempts, delay_ms, factor?, max_delay_ms?}`.
+    #[schema(value_type = Option<super::machines::RetryRequest>)]
+    retry: Option<Json>,
+    /// The queue in which the task waits.
+    #[schema(value_type = Option<NameText>)]
+    queue: Option<Name>,
+    /// An event to wait for: `{event, match: {left, op, right} or a list of them, timeout_ms, lookback_ms?}`.
+    #[schema(value_type = Option<Object>)]
+    wait_for_event: Option<Json>,
+    /// A signal to wait for: `{signal, timeout_ms?}`.
+    #[schema(value_type = Option<Object>)]
+    wait_for_signal: Option<Json>,
+    /// Time to wait for: `{duration_ms}`.
+    #[schema(value_type = Option<Object>)]
+    sleep: Option<Json>,
+    /// Another graph: the name of one that was put before, or the graph itself.
+    #[schema(value_type = AnyJson, required = false)]
+    graph: Option<Json>,
+}
+
+/// A graph that is kept.
+#[derive(Serialize, ToSchema)]
+pub struct GraphPut {
+    /// Its name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// A hash of what it says, in which graphs that are steps of it have been put in the place of their names.
+    hash: String,
+}
+
+/// Keep a graph, in the place of an older one of its name. Runs that have begun keep the one they began with.
+///
+/// The server advances it; its tasks are claimed by workers, as machines `task/<name>`.
+#[utoipa::path(put, path = "/v1/graphs/{name}", operation_id = "put_graph", tag = "graphs",
+    params(("name" = NameText, Path, description = "The graph.")), request_body = GraphRequest, responses(
+    (status = 200, description = "It is kept.", body = GraphPut),
+    (status = 422, description = "All that is wrong with it, in `problems: [{step?, message}]`.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn put(
+    State(app): State<App>,
+    Place(name): Place<String>,
+    Body(request): Body<GraphRequest>,
+) -> Result<axum::Json<GraphPut>, Problem> {
+    let kept = Name::new(&name)?;
+    let mut problems = Vec::new();
+    let steps = request.steps.iter().enumerate().map(|(at, step)| read_step(at, step, &mut problems));
+    let spec = GraphSpec { steps: steps.collect(), name };
+    // A graph in itself would be a graph in which an older one of its name stands.
+    let itself = |step: &&StepSpec| step.graph.as_ref().is_some_and(|inner| inner.name() == spec.name);
+    for step in spec.steps.iter().filter(itself) {
+        problems.push(GraphProblem { step: Some(step.name.clone()), message: "a graph cannot be a step of itself".into() });
+    }
+    let known = match spec.steps.iter().any(|step| step.graph.is_some()) {
+        true => app.abide().graphs().await?,
+        false => Vec::new(),
+    };
+    let graph = match Graph::new(spec, &known) {
+        Ok(graph) if problems.is_empty() => graph,
+        Ok(_) => return Err(bad(problems)),
+        Err(more) => {
+            problems.extend(more.problems);
+            return Err(bad(problems));
+        }
+    };
+    app.abide().keep_graph(&graph).await?;
+    app.graphs().tell();
+    Ok(axum::Json(GraphPut { hash: hash(&graph), name: kept }))
+}
+
+/// A step as it is written; when it cannot be read that is noted, and what stands in its place has as much of it as others
+/// may refer to, so that all that is wrong can be told at once.
+fn read_step(at: usize, text: &RawValue, problems: &mut Vec<GraphProblem>) -> StepSpec {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Gist {
+        name: Option<serde_json::Value>,
+        after: Option<serde_json::Value>,
+    }
+    let error = match serde_json::from_str::<StepSpec>(text.get()) {
+        Ok(step) => return step,
+        Err(error) => error,
+    };
+    let gist: Gist = serde_json::from_str(text.get()).unwrap_or_default();
+    let name = gist.name.as_ref().and_then(|name| name.as_str());
+    let message = match name {
+        Some(_) => format!("it cannot be read: {error}"),
+        None => format!("step {} cannot be read: {error}", at + 1),
+    };
+    problems.push(GraphProblem { step: name.map(str::to_owned), message });
+    let name = name.map_or_else(|| format!("step {}", at + 1), str::to_owned);
+    let after = gist.after.and_then(|after| serde_json::from_value(after).ok());
+    StepSpec {
+        task: Some("unread".to_owned()),
+        after: after.unwrap_or_default(),
+        name,
+        skip_if: None,
+        timeout_ms: None,
+        retry: None,
+        queue: None,
+        wait_for_event: None,
+        wait_for_signal: None,
+        sleep: None,
+        graph: None,
+    }
+}
+
+fn bad(problems: Vec<GraphProblem>) -> Problem {
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let detail = format!("the graph cannot be kept: {}", told.join("; "));
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_graph", detail)
+        .with("reason", "bad_graph")
+        .with("problems", problems)
+}
+
+/// The SHA-256 of the graph's one text, in hexadecimal.
+fn hash(graph: &Graph) -> String {
+    let text = Json::of(graph.spec()).map(|json| json.canonical()).unwrap_or_default();
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A graph as it is kept.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Graph)]
+pub struct GraphView {
+    /// Its name.
+    name: String,
+    /// A hash of what it says.
+    hash: String,
+    /// Its steps; graphs that are steps of it stand in the place of their names.
+    #[schema(value_type = Vec<Object>)]
+    steps: Vec<StepSpec>,
+    /// It as a drawing in the language of Mermaid.
+    mermaid: String,
+}
+
+impl From<&Graph> for GraphView {
+    fn from(graph: &Graph) -> Self {
+        Self {
+            name: graph.name().to_owned(),
+            hash: hash(graph),
+            steps: graph.spec().steps.clone(),
+            mermaid: graph.to_mermaid(),
+        }
+    }
+}
+
+/// Look at a graph.
+#[utoipa::path(get, path = "/v1/graphs/{name}", operation_id = "get_graph", tag = "graphs",
+    params(("name" = NameText, Path, description = "The graph.")), responses(
+    (status = 200, description = "The graph.", body = GraphView),
+))]
+pub async fn get(State(app): State<App>, Place(name): Place<String>) -> Result<axum::Json<GraphView>, Problem> {
+    let graph = app.abide().graph(&name).await?;
+    let graph = graph.ok_or_else(|| Problem::not_found(format!("there is no graph {name:?}: put it here first")))?;
+    Ok(axum::Json(GraphView::from(&graph)))
+}
+
+/// A graph of a list.
+#[derive(Serialize, ToSchema)]
+pub struct GraphLine {
+    /// Its name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// When it was last put.
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Timestamp,
+}
+
+/// The graphs that are kept.
+#[derive(Serialize, ToSchema)]
+pub struct Graphs {
+    /// By name.
+    items: Vec<GraphLine>,
+}
+
+/// List the graphs that are kept.
+#[utoipa::path(get, path = "/v1/graphs", operation_id = "list_graphs", tag = "graphs", responses(
+    (status = 200, description = "The graphs.", body = Graphs),
+))]
+pub async fn list(State(app): State<App>) -> Result<axum::Json<Graphs>, Problem> {
+    let documents = app.store().documents(abide_kernel::model::DocumentKind::Graph).await?;
+    let items = documents.into_iter();
+    let items = items.map(|document| GraphLine { name: document.name, updated_at: document.updated_at }).collect();
+    Ok(axum::Json(Graphs { items }))
+}

@@ -1,0 +1,68 @@
+//! What has happened to an instance.
+
+use abide::{Entry, Happening, Json, Timestamp};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{AnyJson, Listed, TargetText, decode, encode, limited};
+use super::instances::{PageQuery, found};
+use super::{App, Params, Place, Problem};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(history))
+}
+
+/// One event of an instance's history.
+#[derive(Serialize, ToSchema)]
+#[schema(as = HistoryEvent)]
+pub struct EntryView {
+    /// Its place: 1, 2, 3 …
+    pub seq: u32,
+    /// What happened: `started`, `step_completed`, `wait_opened` …
+    pub kind: &'static str,
+    /// When it was committed.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// What there is to tell of it; null when there is nothing.
+    #[schema(value_type = AnyJson)]
+    pub data: Json,
+}
+
+impl From<&Entry> for EntryView {
+    fn from(entry: &Entry) -> Self {
+        Self { seq: entry.seq, kind: entry.what.kind(), at: entry.at, data: data(&entry.what) }
+    }
+}
+
+/// What an event tells, without its name.
+fn data(what: &Happening) -> Json {
+    #[derive(Deserialize)]
+    struct Told {
+        #[serde(default)]
+        data: Json,
+    }
+    let told = Json::of(what).and_then(|json| json.to::<Told>());
+    told.map(|told| told.data).unwrap_or_default()
+}
+
+/// List what has happened to an instance, oldest first. One whose machine keeps no history has none.
+#[utoipa::path(get, path = "/v1/instances/{target}/history", operation_id = "list_history", tag = "instances",
+    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
+    (status = 200, description = "A page of events.", body = Listed<EntryView>),
+))]
+pub async fn history(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<EntryView>>, Problem> {
+    let limit = limited(query.limit)?;
+    let after = decode("history", query.cursor.as_deref())?;
+    let id = found(&app, &text).await?.id;
+    let page = app.abide().history_page(id, after.unwrap_or(0), limit).await?;
+    let next_cursor = page.next.and_then(|next| encode("history", &next));
+    Ok(axum::Json(Listed { items: page.items.iter().map(EntryView::from).collect(), next_cursor }))
+}

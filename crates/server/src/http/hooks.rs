@@ -1,0 +1,115 @@
+//! Webhooks: proven by their signature, then a signal or an event, as the source's rules say.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use abide::{Arguments, Target};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::signals::told;
+use super::{App, Place, Problem, raw};
+use crate::hooks::{Action, Hook, Scheme, Unproven};
+
+/// What brings its own proof.
+pub fn open() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(hook))
+}
+
+/// Take a webhook
+///
+/// The signature is checked over the body as it came; what the source's rules make of it is then a signal or an event, and
+/// answered as such. A delivery that comes again is a duplicate.
+#[utoipa::path(post, path = "/v1/hooks/{source}", tag = "hooks", security(()),
+    params(("source" = String, Path, description = "the source, as the settings name it")),
+    request_body(content = Object, description = "what the source sends"),
+    responses(
+        (status = 200, description = "it was ignored (`ignored: true`), or published, or had come before", body = Object),
+        (status = 202, description = "it became a signal, or is held for one who starts", body = Object),
+        (status = 400, description = "there is nothing where the rules look", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "the signature is wrong, or old; nothing was recorded", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "there is no such source, target or signal", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "the signal was refused", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "it is too large", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "the signal's arguments are not what its contract says", body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn hook(State(app): State<App>, Place(source): Place<String>, request: Request) -> Result<Response, Problem> {
+    let hook = app.hook(&source).ok_or_else(|| {
+        Problem::not_found(format!("there is no source {source:?}: `abide config` shows the [[hooks]] of this server"))
+    })?;
+    let headers = request.headers().clone();
+    let body = raw(request, &app).await?;
+    hook.verify(&headers, &body, now_s()).map_err(|unproven| not_proven(hook, &unproven))?;
+    let text = std::str::from_utf8(&body).map_err(|_| Problem::bad_request("the body is no UTF-8 text"))?;
+    if let Some(challenge) = challenge(hook, text) {
+        return Ok(axum::Json(json!({ "challenge": challenge })).into_response());
+    }
+    let action = hook.action(&headers, text).map_err(|unmapped| Problem::bad_request(unmapped.to_string()))?;
+    match action {
+        None => Ok(axum::Json(json!({"ignored": true})).into_response()),
+        Some(action) => done(&app, hook, action).await,
+    }
+}
+
+fn now_s() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn not_proven(hook: &Hook, unproven: &Unproven) -> Problem {
+    tracing::warn!(source = hook.source, %unproven, "a webhook was not believed");
+    let detail = format!("this is not believed to come from {}: {unproven}", hook.source);
+    Problem::new(StatusCode::UNAUTHORIZED, "bad_signature", detail)
+}
+
+/// What Slack asks once, to see whether somebody is there.
+fn challenge(hook: &Hook, body: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Ask {
+        r#type: String,
+        challenge: String,
+    }
+    if hook.scheme != Scheme::Slack {
+        return None;
+    }
+    let ask: Ask = serde_json::from_str(body).ok()?;
+    (ask.r#type == "url_verification").then_some(ask.challenge)
+}
+
+/// Does what the webhook is to become.
+async fn done(app: &App, hook: &Hook, action: Action) -> Result<Response, Problem> {
+    match action {
+        Action::Signal { name, target, dedup, hold_for, payload } => {
+            let place = match &target {
+                Target::Id(id) => id.to_string(),
+                Target::Key(key) => key.to_string(),
+            };
+            let letter = app.abide().signal_named(target, name.as_str(), Arguments::Payload(payload));
+            let mut letter = letter.source(format!("hook:{}", hook.source));
+            if let Some(dedup) = dedup {
+                letter = letter.dedup(dedup.as_str());
+            }
+            if let Some(time) = hold_for {
+                letter = letter.hold_for(time);
+            }
+            Ok(told(letter.await, &place)?.into_response())
+        }
+        Action::Event { event_type, id, payload } => {
+            let event = app.abide().publish(event_type.as_str(), &payload);
+            let event = match id {
+                Some(id) => event.event_id(id.as_str()),
+                None => event,
+            };
+            let published = event.await?;
+            let answer = json!({
+                "event_id": published.event_id,
+                "matched": published.matched,
+                "duplicate": published.duplicate,
+            });
+            Ok(axum::Json(answer).into_response())
+        }
+    }
+}

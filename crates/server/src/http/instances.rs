@@ -1,0 +1,326 @@
+//! Looking at instances: one, many, its children, its runs, and what it came to.
+
+use abide::{Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, RunEnding, Status, WaitKind};
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{
+    AnyJson, InstanceView, KeyText, LIMIT_MAX, Listed, LivenessWord, NameText, StatusWord, TargetText, WaitKindWord, decode,
+    encode, limited, views, waited,
+};
+use super::{App, LongPoll, Params, Place, Problem, target};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(get))
+        .routes(routes!(get_batch))
+        .routes(routes!(children))
+        .routes(routes!(runs))
+        .routes(routes!(result))
+}
+
+/// The instance that a path names, or that there is none.
+pub async fn found(app: &App, text: &str) -> Result<Instance, Problem> {
+    let target = target(text)?;
+    app.abide().get(target).await?.ok_or_else(|| nobody(text))
+}
+
+/// That there is nothing at an id or key.
+pub fn nobody(text: &str) -> Problem {
+    let detail = format!("there is nothing at {text:?}: it was never started, or its retention is over");
+    Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
+}
+
+/// Which instances to list: all that meet every condition given.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct InstancesQuery {
+    /// Those with that status.
+    #[param(value_type = Option<StatusWord>)]
+    status: Option<Status>,
+    /// Those of that machine.
+    #[param(value_type = Option<NameText>)]
+    machine: Option<Name>,
+    /// Those in that queue.
+    #[param(value_type = Option<NameText>)]
+    queue: Option<Name>,
+    /// Those whose key begins so.
+    key_prefix: Option<String>,
+    /// Those that wait for that kind of thing.
+    #[param(value_type = Option<WaitKindWord>)]
+    wait_kind: Option<WaitKind>,
+    /// Those that wait for the signal of that name, for an event of that type, or for the condition of that key.
+    #[param(value_type = Option<NameText>)]
+    waiting_for: Option<Name>,
+    /// Those that are so well. As it is judged one by one, a page may have few, or none, and a next_cursor.
+    liveness: Option<LivenessWord>,
+    /// The children of that one: an id or a key.
+    #[param(value_type = Option<TargetText>)]
+    parent: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<usize>,
+    /// The next_cursor of the page before.
+    cursor: Option<String>,
+}
+
+const INSTANCES: &str = "instances";
+/// How many instances are judged for one page of those that are so well.
+const JUDGED: usize = 5_000;
+
+/// List instances, newest first.
+#[utoipa::path(get, path = "/v1/instances", operation_id = "list_instances", tag = "instances", params(InstancesQuery), responses(
+    (status = 200, description = "A page of instances.", body = Listed<InstanceView>),
+))]
+pub async fn list(
+    State(app): State<App>,
+    Params(query): Params<InstancesQuery>,
+) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
+    let limit = limited(query.limit)?;
+    let before = decode(INSTANCES, query.cursor.as_deref())?;
+    let parent = match &query.parent {
+        None => None,
+        Some(parent) => Some(found(&app, parent).await?.id),
+    };
+    let filter = Filter {
+        status: query.status.or(query.liveness.and_then(LivenessWord::status)),
+        machine: query.machine,
+        queue: query.queue,
+        key_prefix: query.key_prefix,
+        parent,
+        chain: None,
+        wait_kind: query.wait_kind,
+        waiting_for: query.waiting_for,
+    };
+    match query.liveness {
+        None => page(&app, &filter, before, limit).await,
+        Some(word) => judged(&app, &filter, before, limit, word).await,
+    }
+}
+
+async fn page(
+    app: &App,
+    filter: &Filter,
+    before: Option<InstanceId>,
+    limit: usize,
+) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
+    let page = app.abide().look_page(filter, before, limit).await?;
+    listed(app, page.items, page.next).await
+}
+
+async fn listed(
+    app: &App,
+    items: Vec<Look>,
+    next: Option<InstanceId>,
+) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
+    let next_cursor = next.and_then(|next| encode(INSTANCES, &next));
+    Ok(axum::Json(Listed { items: views(app, items).await?, next_cursor }))
+}
+
+/// A page of those that are so well: it ends when it is full, or when many were judged.
+async fn judged(
+    app: &App,
+    filter: &Filter,
+    mut before: Option<InstanceId>,
+    limit: usize,
+    word: LivenessWord,
+) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
+    let mut items = Vec::new();
+    let mut judged = 0;
+    loop {
+        let page = app.abide().look_page(filter, before, LIMIT_MAX).await?;
+        judged += page.items.len();
+        let next = page.next;
+        for look in page.items {
+            let id = look.instance.id;
+            if word.is(&look.liveness) {
+                items.push(look);
+            }
+            if items.len() == limit {
+                return listed(app, items, Some(id)).await;
+            }
+        }
+        if next.is_none() || judged >= JUDGED {
+            return listed(app, items, next).await;
+        }
+        before = next;
+    }
+}
+
+/// Look at an instance: where it stands, what it waits for, and whether that is healthy.
+#[utoipa::path(get, path = "/v1/instances/{target}", operation_id = "get_instance", tag = "instances",
+    params(("target" = TargetText, Path, description = "An id or a key.")), responses(
+    (status = 200, description = "The instance.", body = InstanceView),
+))]
+pub async fn get(State(app): State<App>, Place(text): Place<String>) -> Result<axum::Json<InstanceView>, Problem> {
+    one(&app, &text).await
+}
+
+/// Look at the instance whose key is `batch`, which the path of batches would hide.
+#[utoipa::path(get, path = "/v1/instances/batch", operation_id = "get_instance_batch", tag = "instances", responses(
+    (status = 200, description = "The instance.", body = InstanceView),
+    (status = 404, description = "No instance has that key.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn get_batch(State(app): State<App>) -> Result<axum::Json<InstanceView>, Problem> {
+    one(&app, "batch").await
+}
+
+async fn one(app: &App, text: &str) -> Result<axum::Json<InstanceView>, Problem> {
+    let look = app.abide().look(target(text)?).await?.ok_or_else(|| nobody(text))?;
+    let view = views(app, vec![look]).await?.into_iter().next();
+    view.map(axum::Json).ok_or_else(|| nobody(text))
+}
+
+/// Which page of a list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: Option<usize>,
+    /// The next_cursor of the page before.
+    pub cursor: Option<String>,
+}
+
+/// List the children of an instance, newest first.
+#[utoipa::path(get, path = "/v1/instances/{target}/children", operation_id = "list_children", tag = "instances",
+    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
+    (status = 200, description = "A page of instances.", body = Listed<InstanceView>),
+))]
+pub async fn children(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
+    let limit = limited(query.limit)?;
+    let before = decode(INSTANCES, query.cursor.as_deref())?;
+    let parent = Some(found(&app, &text).await?.id);
+    page(&app, &Filter { parent, ..Filter::default() }, before, limit).await
+}
+
+/// List the runs of an instance's chain, newest first.
+#[utoipa::path(get, path = "/v1/instances/{target}/runs", operation_id = "list_runs", tag = "instances",
+    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
+    (status = 200, description = "A page of instances.", body = Listed<InstanceView>),
+))]
+pub async fn runs(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
+    let limit = limited(query.limit)?;
+    let before = decode(INSTANCES, query.cursor.as_deref())?;
+    let chain = Some(found(&app, &text).await?.chain());
+    page(&app, &Filter { chain, ..Filter::default() }, before, limit).await
+}
+
+/// How long to wait.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WaitQuery {
+    /// How long to wait for it, in milliseconds; not at all unless given.
+    #[param(minimum = 0, maximum = 60000, default = 0)]
+    pub wait_ms: Option<u64>,
+}
+
+/// What an instance came to.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Result)]
+pub struct ResultView {
+    /// The run that it was seen in: of one that continued as new, the last.
+    #[schema(value_type = i64)]
+    id: InstanceId,
+    /// Its key.
+    #[schema(value_type = Option<KeyText>)]
+    key: Option<Key>,
+    /// Where it stands.
+    #[schema(value_type = StatusWord)]
+    status: Status,
+    /// What it came to, when it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = AnyJson)]
+    result: Option<Json>,
+    /// What it failed of, or why it was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+}
+
+/// Ask what an instance came to, and wait for it if need be; one that continues as new is followed.
+#[utoipa::path(get, path = "/v1/instances/{target}/result", operation_id = "get_result", tag = "instances",
+    params(("target" = TargetText, Path, description = "An id or a key."), WaitQuery), responses(
+    (status = 200, description = "It has ended: `status`, and `result` or `last_error`.", body = ResultView),
+    (status = 202, description = "It has not ended yet.", body = ResultView),
+))]
+pub async fn result(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Params(query): Params<WaitQuery>,
+    mut parts: Parts,
+) -> Result<(StatusCode, axum::Json<ResultView>), Problem> {
+    let wait = waited(query.wait_ms)?;
+    let instance = found(&app, &text).await?;
+    if instance.status.is_terminal() && instance.status != Status::Continued {
+        return Ok(ended(instance.key, of(instance.id, instance.status, instance.result, instance.last_error)));
+    }
+    let key = instance.key.clone();
+    let handle = app.abide().handle::<Json>(instance.id).await?.ok_or_else(|| nobody(&text))?;
+    let ending = match wait.is_zero() && instance.status != Status::Continued {
+        true => None,
+        false => {
+            let _place = LongPoll::from_request_parts(&mut parts, &app).await?;
+            // A chain is followed however little time there is: to see where it stands.
+            let wait = wait.max(std::time::Duration::from_millis(20));
+            tokio::select! {
+                ending = handle.ended() => Some(ending),
+                () = tokio::time::sleep(wait) => None,
+                () = app.draining().cancelled() => None,
+            }
+        }
+    };
+    match ending {
+        Some(Ok(ending)) => Ok(ended(key, ending)),
+        Some(Err(NotDone::Error(error))) => Err(error.into()),
+        Some(Err(_)) => Err(nobody(&text)),
+        None => {
+            let id = newest(&app, &instance).await?;
+            let now = app.abide().get(id).await?.ok_or_else(|| nobody(&text))?;
+            let view = view(key, of(now.id, now.status, None, None));
+            Ok((StatusCode::ACCEPTED, axum::Json(view)))
+        }
+    }
+}
+
+/// The newest run of an instance's chain.
+async fn newest(app: &App, instance: &Instance) -> Result<InstanceId, Problem> {
+    let filter = Filter { chain: Some(instance.chain()), ..Filter::default() };
+    let page = app.abide().list(&filter, None, 1).await?;
+    Ok(page.items.first().map_or(instance.id, |newest| newest.id))
+}
+
+fn of(id: InstanceId, status: Status, result: Option<Json>, last_error: Option<String>) -> RunEnding {
+    RunEnding { id, status, result, last_error }
+}
+
+fn ended(key: Option<Key>, ending: RunEnding) -> (StatusCode, axum::Json<ResultView>) {
+    (StatusCode::OK, axum::Json(view(key, ending)))
+}
+
+fn view(key: Option<Key>, ending: RunEnding) -> ResultView {
+    ResultView {
+        id: ending.id,
+        key,
+        status: ending.status,
+        result: ending.result,
+        last_error: ending.last_error,
+    }
+}

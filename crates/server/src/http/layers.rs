@@ -1,0 +1,240 @@
+//! What is done around every request: it gets an id, a place and a deadline; it is logged and counted; a panic is answered.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::body::Timed;
+use super::{App, Problem};
+use crate::metrics;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id that is taken from a client.
+const REQUEST_ID_BYTES: usize = 128;
+
+tokio::task_local! {
+    static ID: HeaderValue;
+}
+
+/// The id of the request that is worked on, for logs and problems.
+pub fn request_id() -> Option<String> {
+    ID.try_with(|id| id.to_str().unwrap_or_default().to_owned()).ok()
+}
+
+/// Gives a request an id, logs and counts it, and answers for a panic.
+pub(super) async fn observe(mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let id = match request.headers().get(&REQUEST_ID).filter(|id| is_fit(id)) {
+        Some(id) => id.clone(),
+        None => fresh_id(),
+    };
+    request.headers_mut().insert(REQUEST_ID, id.clone());
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let handled = ID.scope(id.clone(), AssertUnwindSafe(next.run(request)).catch_unwind());
+    let mut response = match handled.await {
+        Ok(response) => response,
+        Err(_) => {
+            let panicked = Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "panic",
+                "the server met a bug of its own; the log has it under this request_id",
+            );
+            ID.sync_scope(id.clone(), || panicked.into_response())
+        }
+    };
+    response.headers_mut().insert(REQUEST_ID, id.clone());
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    report(&method, route, response.status(), began.elapsed(), &id);
+    response
+}
+
+fn report(method: &Method, route: &str, status: StatusCode, took: Duration, id: &HeaderValue) {
+    metrics::request(method, route, status, took);
+    let (method, status) = (method.as_str(), status.as_u16());
+    let ms = took.as_secs_f64() * 1000.0;
+    let request_id = id.to_str().unwrap_or_default();
+    match status {
+        500..=599 => tracing::warn!(target: "abide::access", method, route, status, ms, request_id, "request"),
+        _ => tracing::info!(target: "abide::access", method, route, status, ms, request_id, "request"),
+    }
+}
+
+/// Whether an id that a client gives can be put in logs.
+fn is_fit(id: &HeaderValue) -> bool {
+    (1..=REQUEST_ID_BYTES).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+/// An id that no other request has: the start of this process and a number.
+fn fresh_id() -> HeaderValue {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static START: std::sync::LazyLock<u64> =
+        std::sync::LazyLock::new(|| crate::auth::random::<8>().map_or(0, u64::from_le_bytes));
+    let text = format!("{:016x}-{}", *START, NEXT.fetch_add(1, Ordering::Relaxed));
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none"))
+}
+
+/// A request's place among those that are worked on; a long poll gives it back and has another.
+#[derive(Clone, Default)]
+struct Ticket(Arc<std::sync::Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Ticket {
+    fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    fn is_given_back(&self) -> bool {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_none()
+    }
+}
+
+/// Gives a request a place and a deadline. When there is no place left it is answered at once, and nothing is begun.
+pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
+    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+        return next.run(request).await;
+    }
+    let Ok(place) = app.in_flight().clone().try_acquire_owned() else {
+        let detail = "the server works on as many requests as the setting `in_flight` allows: send it again in a second";
+        return Problem::unavailable(detail).with("limit", "in_flight").into_response();
+    };
+    let ticket = Ticket(Arc::new(std::sync::Mutex::new(Some(place))));
+    let until = tokio::time::Instant::now() + app.settings().request_timeout;
+    let expects = request.headers().contains_key(header::EXPECT);
+    let mut request = request.map(|body| Timed::new(body, until, expects));
+    request.extensions_mut().insert(ticket.clone());
+    let mut handled = std::pin::pin!(next.run(request));
+    match tokio::time::timeout_at(until + LAG, &mut handled).await {
+        Ok(response) => response,
+        // A long poll has a time of its own.
+        Err(_) if ticket.is_given_back() => handled.await,
+        Err(_) => Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "timeout",
+            "the request took longer than `request_timeout_ms`, and may have been done or not: repeat it if it has a key, or look",
+        )
+        .with("limit", "request_timeout_ms")
+        .into_response(),
+    }
+}
+
+/// A body that is late is told so by whoever reads it, before the request as a whole is given up.
+const LAG: Duration = Duration::from_millis(250);
+
+/// What a request holds that waits for something to happen: it is not counted among those that are worked on, and its
+/// time is its own. Take it as an argument of the handler, and keep it as long as the wait, or the stream, lasts. When the
+/// server [drains](App::draining), answer at once.
+pub struct LongPoll {
+    _place: OwnedSemaphorePermit,
+    peer: Option<Peer>,
+}
+
+impl LongPoll {
+    /// Waits until the client has closed its side of the connection, and may be gone.
+    pub async fn gone(&self) {
+        match &self.peer {
+            Some(peer) => (peer.0)().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The client at the other end of the connection that a request came over.
+#[derive(Clone)]
+pub struct Peer(Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
+
+impl Peer {
+    /// One of which that tells when it has closed its side.
+    pub fn new<F: Future<Output = ()> + Send + 'static>(gone: impl Fn() -> F + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move || gone().boxed()))
+    }
+}
+
+impl FromRequestParts<App> for LongPoll {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let place = app.long_polls().clone().try_acquire_owned().map_err(|_| {
+            let detail = "as many requests wait as the setting `long_polls` allows: send it again in a second";
+            Problem::unavailable(detail).with("limit", "long_polls")
+        })?;
+        if let Some(ticket) = parts.extensions.get::<Ticket>() {
+            drop(ticket.take());
+        }
+        metrics::long_poll(1.0);
+        Ok(Self { _place: place, peer: parts.extensions.get::<Peer>().cloned() })
+    }
+}
+
+impl Drop for LongPoll {
+    fn drop(&mut self) {
+        metrics::long_poll(-1.0);
+    }
+}
+
+/// There is no such path.
+pub(super) async fn nowhere(request: Request) -> Problem {
+    Problem::not_found(format!("there is nothing at {}: /openapi.json lists what there is", request.uri().path()))
+}
+
+/// There is such a path, but not for that method.
+pub(super) async fn wrong_method(request: Request) -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("{} cannot be asked of {}: the header `allow` says what can", request.method(), request.uri().path()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn asked(id: Option<&str>) -> (StatusCode, HeaderValue, serde_json::Value) {
+        async fn handler() -> StatusCode {
+            panic!("what nobody may see")
+        }
+        let router: Router = Router::new().route("/", get(handler)).layer(from_fn(observe));
+        let mut request = Request::new(Body::empty());
+        if let Some(id) = id {
+            request.headers_mut().insert(REQUEST_ID, HeaderValue::from_bytes(id.as_bytes()).unwrap());
+        }
+        let response = router.oneshot(request).await.unwrap();
+        let (status, id) = (response.status(), response.headers()[&REQUEST_ID].clone());
+        let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+        (status, id, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_answered_and_can_be_found_by_the_id_of_its_request() {
+        let (status, id, body) = asked(Some("mine-1")).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!((id.to_str().unwrap(), &body["request_id"]), ("mine-1", &serde_json::json!("mine-1")));
+        assert!(!body.to_string().contains("nobody"), "{body}");
+    }
+
+    #[tokio::test]
+    async fn an_id_that_is_not_fit_for_a_log_is_replaced() {
+        let long = "x".repeat(200);
+        for id in [None, Some(""), Some("two words"), Some("é"), Some(long.as_str())] {
+            let (_, given, body) = asked(id).await;
+            assert_ne!(Some(given.as_bytes()), id.map(str::as_bytes));
+            assert_eq!(body["request_id"], given.to_str().unwrap());
+        }
+        assert_ne!(asked(None).await.1, asked(None).await.1);
+    }
+}

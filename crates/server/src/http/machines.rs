@@ -1,0 +1,200 @@
+//! Declaring machines whose code runs elsewhere.
+
+use abide::{Accepts, Contract, Declared, Kind, Name, Parameter, RetrySpec, TypeSpec};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{AnyJson, Millis, NameText};
+use super::{App, Body, Place, Problem};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// What workers do.
+pub fn work() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(declare))
+}
+
+/// What a machine takes, and how its steps fail.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineRequest {
+    /// The signals it takes; any when there are none.
+    #[serde(default)]
+    #[schema(value_type = Vec<AcceptsRequest>)]
+    signals: Vec<Accepts>,
+    /// The updates it takes, and no others.
+    #[serde(default)]
+    #[schema(value_type = Vec<AcceptsRequest>)]
+    updates: Vec<Accepts>,
+    /// The step that an instance begins at; `start` unless given.
+    #[schema(value_type = Option<NameText>)]
+    first_step: Option<Name>,
+    /// The queue that an instance waits in; `default` unless given.
+    #[schema(value_type = Option<NameText>)]
+    queue: Option<Name>,
+    /// When a step that failed runs again; never unless given.
+    #[schema(value_type = Option<RetryRequest>)]
+    retry: Option<RetrySpec>,
+    /// How long a step may take.
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]
+    step_timeout_ms: Option<Millis>,
+    /// Whether its instances keep a history; yes unless given.
+    history: Option<bool>,
+}
+
+/// A signal or an update that a machine takes.
+#[derive(ToSchema)]
+#[schema(as = Accepts)]
+#[expect(dead_code, reason = "this is the schema; `abide::Accepts` is what is read")]
+pub struct AcceptsRequest {
+    /// Its name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// What it is sent with, in order; anything is taken when it is left out.
+    #[schema(value_type = Option<Vec<ParameterRequest>>)]
+    parameters: Option<Vec<Parameter>>,
+}
+
+/// A parameter of a signal or an update.
+#[derive(ToSchema)]
+#[schema(as = Parameter)]
+#[expect(dead_code, reason = "this is the schema; `abide::Parameter` is what is read")]
+pub struct ParameterRequest {
+    /// Its name.
+    #[schema(min_length = 1, max_length = 255)]
+    name: String,
+    /// What values it takes: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, a union of them like
+    /// `int|string`, or a fragment of JSON Schema; any when it is left out.
+    #[schema(value_type = AnyJson, required = false)]
+    r#type: Option<TypeSpec>,
+    /// Whether it also takes null, and may then be left out.
+    nullable: Option<bool>,
+    /// What it is when it is left out.
+    #[schema(value_type = AnyJson, required = false)]
+    default: Option<Value>,
+    /// Whether it takes all that is left; the last one may.
+    variadic: Option<bool>,
+}
+
+/// When a step that failed runs again.
+#[derive(ToSchema)]
+#[schema(as = Retry)]
+#[expect(dead_code, reason = "this is the schema; `abide::RetrySpec` is what is read")]
+pub struct RetryRequest {
+    /// How often it is tried, the first time counted.
+    #[schema(minimum = 1)]
+    max_attempts: u32,
+    /// How long to wait before the second attempt.
+    #[schema(value_type = i64, minimum = 0, maximum = 315_360_000_000_i64)]
+    delay_ms: u64,
+    /// By how much that grows each time; 1 unless given.
+    #[schema(minimum = 1, maximum = 1000)]
+    factor: Option<f64>,
+    /// The longest it grows to.
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 315_360_000_000_i64)]
+    max_delay_ms: Option<u64>,
+}
+
+/// A machine that is declared.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Machine)]
+pub struct MachineView {
+    /// Its name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// Its version.
+    version: u32,
+    /// `machine` or `workflow`.
+    #[schema(value_type = String)]
+    kind: Kind,
+    /// The step that an instance begins at.
+    #[schema(value_type = NameText)]
+    first_step: Name,
+    /// The queue that an instance waits in.
+    #[schema(value_type = NameText)]
+    queue: Name,
+    /// Whether its instances keep a history.
+    history: bool,
+    /// When a step that failed runs again.
+    #[schema(value_type = Option<RetryRequest>)]
+    retry: Option<RetrySpec>,
+    /// How long a step may take.
+    #[schema(value_type = Option<i64>)]
+    step_timeout_ms: Option<u64>,
+}
+
+impl From<Declared> for MachineView {
+    fn from(declared: Declared) -> Self {
+        Self {
+            name: declared.machine,
+            version: declared.version,
+            kind: declared.kind,
+            first_step: declared.first_step,
+            queue: declared.queue,
+            history: declared.history,
+            retry: declared.retry,
+            step_timeout_ms: declared.step_timeout_ms,
+        }
+    }
+}
+
+/// Declare a machine whose code runs elsewhere; again is allowed, and counts for later starts.
+#[utoipa::path(put, path = "/v1/machines/{name}/{version}", operation_id = "declare_machine", tag = "machines",
+    params(
+        ("name" = NameText, Path, description = "The machine."),
+        ("version" = u32, Path, description = "Its version.", minimum = 1, maximum = 2_147_483_647),
+    ),
+    request_body = MachineRequest, responses(
+    (status = 200, description = "It is declared.", body = MachineView),
+))]
+pub async fn declare(
+    State(app): State<App>,
+    Place((name, version)): Place<(String, u32)>,
+    Body(request): Body<MachineRequest>,
+) -> Result<axum::Json<MachineView>, Problem> {
+    let machine = Name::new(name)?;
+    if machine.as_str().starts_with("graph/") {
+        return Err(Problem::unprocessable("the machines of graphs are made by putting a graph to /v1/graphs/{name}"));
+    }
+    let contract = Contract { signals: request.signals, updates: request.updates };
+    let (id, contracts) = match contract.is_empty() {
+        true => (None, Vec::new()),
+        false => (Some(contract.id()), vec![contract]),
+    };
+    let declared = Declared {
+        kind: Kind::Machine,
+        machine,
+        version,
+        first_step: request.first_step.map_or_else(|| Name::new("start"), Ok)?,
+        queue: request.queue.map_or_else(|| Name::new("default"), Ok)?,
+        history: request.history.unwrap_or(true),
+        contract: id,
+        retry: request.retry,
+        step_timeout_ms: request.step_timeout_ms.map(|ms| ms.ms()),
+    };
+    app.abide().declare(vec![declared.clone()], contracts).await?;
+    Ok(axum::Json(declared.into()))
+}
+
+/// The machines that are declared.
+#[derive(Serialize, ToSchema)]
+pub struct Machines {
+    /// By name and version.
+    items: Vec<MachineView>,
+}
+
+/// List the machines that are declared.
+#[utoipa::path(get, path = "/v1/machines", operation_id = "list_machines", tag = "machines", responses(
+    (status = 200, description = "The machines.", body = Machines),
+))]
+pub async fn list(State(app): State<App>) -> Result<axum::Json<Machines>, Problem> {
+    let items = app.store().machines().await?;
+    Ok(axum::Json(Machines { items: items.into_iter().map(MachineView::from).collect() }))
+}

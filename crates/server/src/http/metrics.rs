@@ -1,0 +1,28 @@
+//! `/metrics`, for Prometheus.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{App, Problem};
+use crate::metrics;
+
+/// Looking.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(measured))
+}
+
+/// What was measured.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses(
+    (status = 200, description = "in the text format of Prometheus", body = String, content_type = "text/plain"),
+))]
+async fn measured(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
+    // When the store is away the rest is worth having, too.
+    if let Err(error) = app.depths().sample().await {
+        tracing::warn!(%error, "the depths of the queues could not be looked up");
+    }
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    Ok((kind, metrics::render()))
+}

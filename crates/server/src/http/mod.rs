@@ -1,0 +1,120 @@
+//! The HTTP face: JSON under `/v1`, one file for each resource.
+
+mod app;
+mod body;
+mod caller;
+pub(crate) mod dto;
+pub(crate) mod events;
+mod extract;
+mod feed;
+mod graphs;
+mod health;
+pub(crate) mod history;
+mod hooks;
+pub(crate) mod instances;
+mod layers;
+pub(crate) mod machines;
+mod metrics;
+mod openapi;
+pub(crate) mod operate;
+mod problem;
+mod rpc;
+pub(crate) mod signals;
+pub(crate) mod starts;
+pub(crate) mod stats;
+mod stream;
+mod updates;
+pub(crate) mod waits;
+mod workers;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::auth::{Role, guard};
+
+pub use app::App;
+pub use caller::Caller;
+pub use extract::{Body, Params, Place, raw, target};
+pub use layers::{LongPoll, Peer, request_id};
+pub use problem::Problem;
+
+/// Looking.
+fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(events::read())
+        .merge(graphs::read())
+        .merge(history::read())
+        .merge(instances::read())
+        .merge(machines::read())
+        .merge(metrics::read())
+        .merge(signals::read())
+        .merge(stats::read())
+        .merge(stream::read())
+        .merge(updates::read())
+        .merge(waits::read())
+}
+
+/// Signals, updates, events.
+fn send() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(events::send())
+        .merge(signals::send())
+        .merge(updates::send())
+}
+
+/// What workers do.
+fn work() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(machines::work())
+        .merge(workers::work())
+}
+
+/// Everything else.
+fn operate() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(graphs::operate())
+        .merge(operate::operate())
+        .merge(signals::operate())
+        .merge(starts::operate())
+}
+
+/// All routes that are described, each behind the guard of its role.
+pub fn routes(app: &App) -> OpenApiRouter<App> {
+    let guarded = |routes: OpenApiRouter<App>, role: Role| {
+        routes.route_layer(from_fn_with_state((app.clone(), role), guard))
+    };
+    OpenApiRouter::new()
+        .merge(health::open())
+        .merge(hooks::open())
+        .merge(guarded(read(), Role::Read))
+        .merge(guarded(send(), Role::Send))
+        .merge(guarded(work(), Role::Work))
+        .merge(guarded(operate(), Role::Operate))
+}
+
+/// The description of all routes, which `/openapi.json` serves.
+pub fn description() -> utoipa::openapi::OpenApi {
+    let routes = OpenApiRouter::new()
+        .merge(health::open())
+        .merge(hooks::open())
+        .merge(read())
+        .merge(send())
+        .merge(work())
+        .merge(operate());
+    openapi::finished(routes.into_openapi())
+}
+
+/// The whole service.
+pub fn service(app: &App) -> Router {
+    let (router, _) = routes(app).split_for_parts();
+    let reads = from_fn_with_state((app.clone(), Role::Read), guard);
+    router
+        .merge(openapi::serve(description()).route_layer(reads))
+        .merge(rpc::routes())
+        .method_not_allowed_fallback(layers::wrong_method)
+        .fallback(layers::nowhere)
+        .layer(from_fn_with_state(app.clone(), layers::admit))
+        .layer(from_fn(layers::observe))
+        .with_state(app.clone())
+}

@@ -1,0 +1,164 @@
+//! What an operator asks for: cancel, restart, repair.
+
+use abide::{InstanceId, Name, OperateError};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::caller::Caller;
+use super::dto::{NameText, TargetText};
+use super::instances::nobody;
+use super::starts::StartedView;
+use super::{App, Body, Place, Problem, target};
+
+/// What operates.
+pub fn operate() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(cancel)).routes(routes!(restart)).routes(routes!(repair))
+}
+
+/// Why to cancel, and what becomes of the children.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequest {
+    /// Why; it stands in the history.
+    reason: Option<String>,
+    /// What becomes of its children; `cascade` unless given.
+    #[serde(default)]
+    children: ChildrenWord,
+    /// End a workflow at once, without letting its code clean up.
+    #[serde(default)]
+    force: bool,
+}
+
+/// What becomes of the children of an instance that is cancelled.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Children)]
+pub enum ChildrenWord {
+    /// They are cancelled too, and theirs.
+    #[default]
+    Cascade,
+    /// They go on.
+    Leave,
+}
+
+/// What was done.
+#[derive(Serialize, ToSchema)]
+pub struct Operated {
+    /// The word for it.
+    outcome: &'static str,
+}
+
+/// What was cancelled.
+#[derive(Serialize, ToSchema)]
+pub struct CancelAnswer {
+    /// `cancelled`; `cancelling` of a workflow whose code cleans up first.
+    outcome: &'static str,
+    /// The instance.
+    #[schema(value_type = i64)]
+    id: InstanceId,
+    /// How many children were cancelled with it.
+    children: usize,
+}
+
+/// Cancel an instance. It wins over a step that runs, whose outcome will be dropped.
+#[utoipa::path(post, path = "/v1/instances/{target}/cancel", operation_id = "cancel", tag = "operate",
+    params(("target" = TargetText, Path, description = "An id or a key.")), request_body = CancelRequest, responses(
+    (status = 200, description = "It was cancelled.", body = CancelAnswer),
+    (status = 202, description = "A workflow's code was told, and cleans up before it ends.", body = CancelAnswer),
+))]
+pub async fn cancel(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    caller: Caller,
+    Body(request): Body<CancelRequest>,
+) -> Result<(StatusCode, axum::Json<CancelAnswer>), Problem> {
+    let reason = request.reason.unwrap_or_else(|| "no reason was given".to_owned());
+    let mut cancelling = app.abide().cancel(target(&text)?, reason).source(caller.source());
+    if request.children == ChildrenWord::Leave {
+        cancelling = cancelling.leave_children();
+    }
+    if request.force {
+        cancelling = cancelling.force();
+    }
+    let cancelled = cancelling.await.map_err(|error| refused(error, &text))?;
+    let (status, outcome) = match cancelled.ended {
+        true => (StatusCode::OK, "cancelled"),
+        false => (StatusCode::ACCEPTED, "cancelling"),
+    };
+    Ok((status, axum::Json(CancelAnswer { outcome, id: cancelled.id, children: cancelled.children })))
+}
+
+/// Where to begin.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestartRequest {
+    /// The step to begin at; the one where it ended unless given.
+    #[schema(value_type = Option<NameText>)]
+    step: Option<Name>,
+}
+
+/// Open a new run of an instance that failed or was cancelled, with its last state.
+#[utoipa::path(post, path = "/v1/instances/{target}/restart", operation_id = "restart", tag = "operate",
+    params(("target" = TargetText, Path, description = "An id or a key.")), request_body = RestartRequest, responses(
+    (status = 201, description = "The new run.", body = StartedView),
+))]
+pub async fn restart(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Body(request): Body<RestartRequest>,
+) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
+    let mut restarting = app.abide().restart(target(&text)?);
+    if let Some(step) = &request.step {
+        restarting = restarting.at_named(step.as_str());
+    }
+    let id = restarting.await.map_err(|error| refused(error, &text))?;
+    let run = app.abide().get(id).await?.ok_or_else(|| nobody(&text))?;
+    Ok((StatusCode::CREATED, axum::Json(StartedView { id, key: run.key, run_number: run.run.number })))
+}
+
+/// Nothing to say.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RepairRequest {}
+
+/// Put right what is wrong with an instance.
+#[utoipa::path(post, path = "/v1/instances/{target}/repair", operation_id = "repair", tag = "operate",
+    params(("target" = TargetText, Path, description = "An id or a key.")),
+    request_body = RepairRequest, responses(
+    (status = 200, description = "`repair_not_needed`, or `repair_dispatched` when something was put right.", body = Operated),
+))]
+pub async fn repair(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Body(RepairRequest {}): Body<RepairRequest>,
+) -> Result<axum::Json<Operated>, Problem> {
+    let dispatched = app.abide().repair(target(&text)?).await.map_err(|error| refused(error, &text))?;
+    let outcome = if dispatched { "repair_dispatched" } else { "repair_not_needed" };
+    Ok(axum::Json(Operated { outcome }))
+}
+
+/// Why it was not done.
+pub fn refused(error: OperateError, text: &str) -> Problem {
+    let outcome = error.outcome();
+    let detail = error.to_string();
+    let (reason, current, holder) = match error {
+        OperateError::NoTarget => return nobody(text),
+        OperateError::Error(error) => return error.into(),
+        OperateError::NotActive(_) => ("run_not_active", None, None),
+        OperateError::NotRestartable(_) => ("not_restartable", None, None),
+        OperateError::NotStarted => ("instance_not_started", None, None),
+        OperateError::NotCurrent { current } => ("run_not_current", Some(current), None),
+        OperateError::KeyTaken { holder } => ("key_taken", None, Some(holder)),
+        // The enum may grow: what is not known here has no better answer.
+        other => return Problem::unprocessable(other.to_string()),
+    };
+    Problem::new(StatusCode::CONFLICT, reason, detail)
+        .with_some("outcome", outcome)
+        .with("reason", reason)
+        .with_some("current_id", current)
+        .with_some("id", holder)
+}

@@ -1,0 +1,64 @@
+//! The store itself over HTTP, for `Abide::open("https://…")`: what `abide_kernel::wire` says. It is the library's own
+//! language, may change with every release, and is not in the OpenAPI document.
+
+use std::convert::Infallible;
+
+use abide_kernel::wire::{self, HEARTBEAT, Reply, Request as Asked, Right};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::stream;
+
+use super::{App, LongPoll, Problem, raw};
+use crate::auth::{Role, admitted, allowed};
+
+/// All of it; rights are asked for request by request.
+pub fn routes() -> Router<App> {
+    Router::new().route(wire::PATH, post(ask)).route(wire::NEWS, get(news))
+}
+
+async fn ask(State(app): State<App>, request: Request) -> Result<axum::Json<Reply>, Response> {
+    let (role, _) = admitted(&app, request.headers()).await?;
+    let body = raw(request, &app).await.map_err(Problem::into_response)?;
+    let asked = wire::parse(&body).map_err(|error| Problem::bad_request(error.to_string()).into_response())?;
+    permitted(role, &asked).map_err(Problem::into_response)?;
+    Ok(axum::Json(wire::answer(&**app.store(), asked).await))
+}
+
+/// Refuses who may not do all of it.
+fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
+    // The time is no secret, and who has sent something may look what became of it.
+    if matches!(asked, Asked::Now | Asked::Writers) || (role == Role::Send && matches!(asked, Asked::Records(_))) {
+        return Ok(());
+    }
+    for right in asked.needs() {
+        let needed = match right {
+            // Who works reads the states and histories of what it works on.
+            Right::Read if role == Role::Work => continue,
+            Right::Read => Role::Read,
+            Right::Send => Role::Send,
+            Right::Work => Role::Work,
+            Right::Operate => Role::Operate,
+        };
+        allowed(role, needed, &Method::POST)?;
+    }
+    Ok(())
+}
+
+/// What commits have to tell, as server-sent events. It says what was told from the moment on at which the answer began.
+async fn news(State(app): State<App>, headers: HeaderMap, place: LongPoll) -> Result<Response, Response> {
+    admitted(&app, &headers).await?;
+    let heard = (app.store().listen(), app.draining().clone(), place);
+    let told = stream::unfold(heard, |(mut listener, draining, place)| async move {
+        let effects = tokio::select! {
+            () = draining.cancelled() => None,
+            effects = listener.next() => effects,
+        }?;
+        let event = Event::default().json_data(&*effects).unwrap_or_default();
+        Some((Ok::<_, Infallible>(event), (listener, draining, place)))
+    });
+    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response())
+}

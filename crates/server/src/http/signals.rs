@@ -1,0 +1,324 @@
+//! Sending signals, and the records of those that were sent.
+
+use abide::{
+    Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Receipt, Rejection,
+    SendError, Sequence, Target,
+};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::caller::Caller;
+use super::dto::{
+    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, Millis, NameText, SignalView, StartRequest,
+    TargetText, Wanted, decode, encode, given, limited, messages,
+};
+use super::instances::{PageQuery, nobody};
+use super::{App, Body, Params, Place, Problem, target};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(of_instance)).routes(routes!(list))
+}
+
+/// What sends.
+pub fn send() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(signal))
+}
+
+/// What may start something.
+pub fn operate() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(signal_with_start))
+}
+
+/// What a signal is sent with.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalRequest {
+    /// One value; an object counts as arguments by name where parameters are declared. This or `arguments`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = AnyJson)]
+    payload: Option<Json>,
+    /// Arguments, by their places or by their names. This or `payload`.
+    #[schema(value_type = Option<ArgumentsJson>)]
+    arguments: Option<Json>,
+    /// Sent again with the same, it is the same signal.
+    #[schema(value_type = Option<NameText>)]
+    dedup_key: Option<Name>,
+    /// How long to keep it for a key that nobody holds.
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
+    hold_for_ms: Option<Millis>,
+}
+
+/// What became of a signal.
+#[derive(Serialize, ToSchema)]
+pub struct SignalAnswer {
+    /// `signal_received`, or `signal_held`.
+    outcome: &'static str,
+    /// Its record.
+    #[schema(value_type = i64)]
+    command_id: CommandId,
+    /// Its place in the chain of the instance; none while it is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    message_sequence: Option<Sequence>,
+    /// The run that has it; null while it is held.
+    #[schema(value_type = Option<i64>)]
+    instance_id: Option<InstanceId>,
+    /// The key that it was sent to, or that its instance has.
+    #[schema(value_type = Option<KeyText>)]
+    key: Option<Key>,
+    /// Whether it had been accepted before, and this is the record of then.
+    duplicate: bool,
+}
+
+/// Arguments as a request gives them: a payload or arguments.
+pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Arguments, Problem> {
+    match (payload, arguments) {
+        (Some(_), Some(_)) => Err(Problem::unprocessable("give a `payload` or `arguments`, not both")),
+        (Some(payload), None) => Ok(Arguments::Payload(payload)),
+        (None, Some(arguments)) => Arguments::from_json(&arguments)
+            .map_err(|error| Problem::unprocessable(format!("`arguments` are a list or an object: {error}"))),
+        (None, None) => Ok(Arguments::default()),
+    }
+}
+
+/// Send a signal. It is durable when this answers, and never lost from then on.
+#[utoipa::path(post, path = "/v1/instances/{target}/signals/{name}", operation_id = "send_signal", tag = "signals",
+    params(("target" = TargetText, Path, description = "An id or a key."), ("name" = NameText, Path, description = "The signal.")),
+    request_body = SignalRequest, responses(
+    (status = 200, description = "It had been accepted before: `duplicate` is true.", body = SignalAnswer),
+    (status = 202, description = "It is in the inbox, or held.", body = SignalAnswer),
+))]
+pub async fn signal(
+    State(app): State<App>,
+    Place((text, name)): Place<(String, String)>,
+    caller: Caller,
+    Body(request): Body<SignalRequest>,
+) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
+    let arguments = arguments(request.payload, request.arguments)?;
+    let mut letter = app.abide().signal_named(target(&text)?, &name, arguments).source(caller.source());
+    if let Some(key) = request.dedup_key {
+        letter = letter.dedup(key.as_str());
+    }
+    if let Some(time) = request.hold_for_ms {
+        letter = letter.hold_for(time.duration());
+    }
+    told(letter.await, &text)
+}
+
+/// What to start, and the signal to send it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalWithStart {
+    /// What to start when nobody lives under its key, which it must have.
+    start: StartRequest,
+    /// The signal's name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// One value; an object counts as arguments by name where parameters are declared. This or `arguments`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = AnyJson)]
+    payload: Option<Json>,
+    /// Arguments, by their places or by their names. This or `payload`.
+    #[schema(value_type = Option<ArgumentsJson>)]
+    arguments: Option<Json>,
+    /// Sent again with the same, it is the same signal.
+    #[schema(value_type = Option<NameText>)]
+    dedup_key: Option<Name>,
+}
+
+/// Send a signal to whoever lives under a key, or start that with the signal in its inbox, in one commit.
+///
+/// When the signal would be refused, nothing starts.
+#[utoipa::path(post, path = "/v1/signal-with-start", operation_id = "signal_with_start", tag = "signals",
+    request_body = SignalWithStart, responses(
+    (status = 200, description = "It had been accepted before: `duplicate` is true.", body = SignalAnswer),
+    (status = 201, description = "An instance was started, with the signal in its inbox.", body = SignalAnswer),
+    (status = 202, description = "It is in the inbox of the one that lives.", body = SignalAnswer),
+))]
+pub async fn signal_with_start(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<SignalWithStart>,
+) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
+    let arguments = arguments(request.payload, request.arguments)?;
+    let Some(key) = request.start.key().cloned() else {
+        return Err(Problem::unprocessable("`start` needs a `key`: it is what the signal is sent to"));
+    };
+    let Wanted::Start(start) = request.start.wanted(&app, &mut Default::default()).await? else {
+        return Err(Problem::unprocessable("what is reserved takes no signals: leave `reserve` out"));
+    };
+    let letter = app.abide().signal_with_start_named(*start, request.name.as_str(), arguments);
+    let mut letter = letter.source(caller.source());
+    if let Some(key) = request.dedup_key {
+        letter = letter.dedup(key.as_str());
+    }
+    told(letter.await, key.as_str())
+}
+
+/// What the sender of a signal is told: the table of rule 7.3.
+pub fn told(
+    sent: Result<Receipt, SendError>,
+    text: &str,
+) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
+    let receipt = sent.map_err(|error| refused(error, text, "command_id"))?;
+    let status = match (receipt.duplicate, receipt.started) {
+        (true, _) => StatusCode::OK,
+        (false, true) => StatusCode::CREATED,
+        (false, false) => StatusCode::ACCEPTED,
+    };
+    let record = receipt.record;
+    Ok((
+        status,
+        axum::Json(SignalAnswer {
+            outcome: record.outcome(),
+            command_id: record.id,
+            message_sequence: record.sequence,
+            instance_id: record.instance,
+            key: record.key,
+            duplicate: receipt.duplicate,
+        }),
+    ))
+}
+
+/// What the sender of a signal or an update is told that was refused: all of the ordinary answer, and why.
+pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
+    let detail = error.to_string();
+    let rejected = match error {
+        SendError::NoTarget => return nobody(text),
+        SendError::Rejected(rejected) => rejected,
+        SendError::Error(error) => return error.into(),
+        // The enum may grow: what is not known here has no better answer.
+        other => return Problem::unprocessable(other.to_string()),
+    };
+    let why = rejected.why;
+    let problem = Problem::new(status(why), why.reason(), detail)
+        .with("outcome", why.outcome())
+        .with("reason", why.reason())
+        .with("duplicate", false)
+        .with_some("current_id", rejected.current)
+        .with_some("limit", limit(why));
+    let Some(record) = rejected.record else {
+        return problem;
+    };
+    problem
+        .with(id, record.id)
+        .with("instance_id", record.instance)
+        .with("key", record.key)
+        .with_some("validation_errors", messages(record.validation_errors.as_ref()))
+}
+
+fn status(why: Rejection) -> StatusCode {
+    match why {
+        Rejection::ConflictingDuplicate
+        | Rejection::NotStarted
+        | Rejection::NotCurrent
+        | Rejection::NotActive
+        | Rejection::InboxFull => StatusCode::CONFLICT,
+        Rejection::UnknownSignal | Rejection::UnknownUpdate => StatusCode::NOT_FOUND,
+        Rejection::InvalidSignal | Rejection::InvalidUpdate => StatusCode::UNPROCESSABLE_ENTITY,
+        Rejection::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+    }
+}
+
+/// The limit that was met, by its name in the configuration.
+const fn limit(why: Rejection) -> Option<&'static str> {
+    match why {
+        Rejection::InboxFull => Some("inbox_pending"),
+        Rejection::PayloadTooLarge => Some("payload_bytes"),
+        _ => None,
+    }
+}
+
+const SIGNALS: &str = "signals";
+
+/// List the signals that were sent to an instance or an earlier run of it, refused ones too, newest first.
+#[utoipa::path(get, path = "/v1/instances/{target}/signals", operation_id = "list_instance_signals", tag = "signals",
+    params(("target" = TargetText, Path, description = "An id or a key; of a key that nobody has, what is held for it."), PageQuery),
+    responses((status = 200, description = "A page of signals.", body = Listed<SignalView>)))]
+pub async fn of_instance(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<SignalView>>, Problem> {
+    let filter = sent_to(&app, &text, CommandKind::Signal).await?;
+    let page = page(&app, &filter, &query, SIGNALS).await?;
+    Ok(axum::Json(page))
+}
+
+/// The records of a kind that were sent to an instance, or to a key that nobody has.
+pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<CommandFilter, Problem> {
+    let target = target(text)?;
+    let kind = Some(kind);
+    if let Some(instance) = app.abide().get(target.clone()).await? {
+        return Ok(CommandFilter { chain: Some(instance.chain()), kind, ..CommandFilter::default() });
+    }
+    let Target::Key(key) = target else {
+        return Err(nobody(text));
+    };
+    let filter = CommandFilter { key: Some(key), kind, ..CommandFilter::default() };
+    // Nobody is there, and nothing was sent either.
+    if app.abide().list_commands(&filter, None, 1).await?.items.is_empty() {
+        return Err(nobody(text));
+    }
+    Ok(filter)
+}
+
+/// A page of records.
+pub async fn page<T: From<abide::Command> + ToSchema>(
+    app: &App,
+    filter: &CommandFilter,
+    query: &PageQuery,
+    kind: &str,
+) -> Result<Listed<T>, Problem> {
+    let limit = limited(query.limit)?;
+    let before = decode(kind, query.cursor.as_deref())?;
+    let page = app.abide().list_commands(filter, before, limit).await?;
+    Ok(Listed {
+        items: page.items.into_iter().map(T::from).collect(),
+        next_cursor: page.next.and_then(|next| encode(kind, &next)),
+    })
+}
+
+/// Which signals to list: all that meet every condition given.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SignalsQuery {
+    /// Those with that status.
+    #[param(value_type = Option<CommandStatusWord>)]
+    status: Option<CommandStatus>,
+    /// Those of that name.
+    #[param(value_type = Option<NameText>)]
+    name: Option<Name>,
+    /// Those that were sent to that key.
+    #[param(value_type = Option<KeyText>)]
+    key: Option<Key>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<usize>,
+    /// The next_cursor of the page before.
+    cursor: Option<String>,
+}
+
+/// List the signals of all instances, newest first: held, refused and expired ones too.
+#[utoipa::path(get, path = "/v1/signals", operation_id = "list_signals", tag = "signals", params(SignalsQuery),
+    responses((status = 200, description = "A page of signals.", body = Listed<SignalView>)))]
+pub async fn list(
+    State(app): State<App>,
+    Params(query): Params<SignalsQuery>,
+) -> Result<axum::Json<Listed<SignalView>>, Problem> {
+    let filter = CommandFilter {
+        status: query.status,
+        name: query.name,
+        key: query.key,
+        kind: Some(CommandKind::Signal),
+        ..CommandFilter::default()
+    };
+    let query = PageQuery { limit: query.limit, cursor: query.cursor };
+    Ok(axum::Json(page(&app, &filter, &query, SIGNALS).await?))
+}

@@ -1,0 +1,185 @@
+//! Starting instances, one or many.
+
+use abide::{Key, Refusal, Started};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{KeyText, StartRequest, Wanted};
+use super::{App, Body, Problem};
+
+/// What starts instances.
+pub fn operate() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(start)).routes(routes!(start_all))
+}
+
+/// An instance that was started, or reserved.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Started)]
+pub struct StartedView {
+    /// Its id.
+    #[schema(value_type = i64)]
+    pub id: abide::InstanceId,
+    /// Its key.
+    #[schema(value_type = Option<KeyText>)]
+    pub key: Option<Key>,
+    /// Which run of its chain it is.
+    pub run_number: u32,
+}
+
+/// Start an instance of a machine or of a graph, or reserve its key.
+#[utoipa::path(post, path = "/v1/instances", operation_id = "start", tag = "instances", request_body = StartRequest, responses(
+    (status = 201, description = "It was started, or reserved.", body = StartedView),
+    (status = 409, description = "The key, or the unique key, is taken: `id` is the holder's.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn start(
+    State(app): State<App>,
+    Body(request): Body<StartRequest>,
+) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
+    let key = request.key().cloned();
+    let started = match request.wanted(&app, &mut Default::default()).await? {
+        Wanted::Start(start) => app.abide().start_named(*start).await?,
+        Wanted::Reserve(machine, key) => app.abide().reserve_named(machine, key).await?,
+    };
+    match started {
+        // A start begins a chain, and so does a reservation.
+        Started::New(id) => Ok((StatusCode::CREATED, axum::Json(StartedView { id, key, run_number: 1 }))),
+        Started::Duplicate(holder) => Err(duplicate(holder)),
+    }
+}
+
+/// That a key is taken.
+pub fn duplicate(holder: abide::InstanceId) -> Problem {
+    let detail = format!("the key, or the unique key, is taken by instance {holder}: wait for its end, or use another");
+    Problem::new(StatusCode::CONFLICT, "duplicate", detail).with("outcome", "duplicate").with("id", holder)
+}
+
+/// What to start.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// The instances, each as it would be started alone.
+    #[schema(value_type = Vec<StartRequest>)]
+    instances: Vec<Box<RawValue>>,
+}
+
+/// What became of a batch.
+#[derive(Serialize, ToSchema)]
+pub struct BatchAnswer {
+    /// What became of each, in order.
+    results: Vec<BatchResult>,
+}
+
+/// What became of one: `id`, `duplicate_of` or `error`.
+#[derive(Serialize, Default, ToSchema)]
+pub struct BatchResult {
+    /// The instance that was started, or reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    id: Option<abide::InstanceId>,
+    /// Who has its key, or its unique key; nothing was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    duplicate_of: Option<abide::InstanceId>,
+    /// Why it was refused; nothing was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// A stable word for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl From<Result<Started, Refusal>> for BatchResult {
+    fn from(started: Result<Started, Refusal>) -> Self {
+        match started {
+            Ok(Started::New(id)) => Self { id: Some(id), ..Self::default() },
+            Ok(Started::Duplicate(holder)) => Self { duplicate_of: Some(holder), ..Self::default() },
+            Err(refusal) => {
+                Self { error: Some(refusal.to_string()), reason: Some(refusal.reason().to_owned()), ..Self::default() }
+            }
+        }
+    }
+}
+
+impl From<Problem> for BatchResult {
+    fn from(problem: Problem) -> Self {
+        let reason = problem.more.get("reason").and_then(|reason| reason.as_str()).unwrap_or("unprocessable");
+        Self { reason: Some(reason.to_owned()), error: Some(problem.detail), ..Self::default() }
+    }
+}
+
+/// Start any number of instances, each answered for itself.
+///
+/// Those that can be started are, in one transaction; an entry that is refused, or cannot be read, touches no other.
+#[utoipa::path(post, path = "/v1/instances/batch", operation_id = "start_batch", tag = "instances", request_body = BatchRequest, responses(
+    (status = 200, description = "What became of each, in order.", body = BatchAnswer),
+))]
+pub async fn start_all(
+    State(app): State<App>,
+    Body(request): Body<BatchRequest>,
+) -> Result<axum::Json<BatchAnswer>, Problem> {
+    app.limits().check_batch(request.instances.len())?;
+    let mut results: Vec<BatchResult> = Vec::with_capacity(request.instances.len());
+    let mut graphs = Default::default();
+    // What is to be started next, and at which places of the answer.
+    let mut starts = Vec::new();
+    for entry in &request.instances {
+        let read = serde_json::from_str::<StartRequest>(entry.get());
+        let wanted = match read {
+            Ok(request) => match request.wanted(&app, &mut graphs).await {
+                Ok(wanted) => wanted,
+                // What is wrong with the store is wrong with all of it.
+                Err(problem) if problem.status >= 500 => return Err(problem),
+                Err(problem) => {
+                    results.push(problem.into());
+                    continue;
+                }
+            },
+            Err(error) => {
+                results.push(Problem::unprocessable(format!("the entry does not fit: {error}")).into());
+                continue;
+            }
+        };
+        match wanted {
+            Wanted::Start(start) => {
+                starts.push((results.len(), *start));
+                results.push(BatchResult::default());
+            }
+            Wanted::Reserve(machine, key) => {
+                // An entry may be about a key that one before it has taken.
+                flush(&app, &mut starts, &mut results).await?;
+                let reserved = match app.abide().reserve_named(machine, key).await {
+                    Ok(reserved) => Ok(reserved),
+                    Err(abide::Error::Refused(refusal)) => Err(refusal),
+                    Err(error) => return Err(error.into()),
+                };
+                results.push(reserved.into());
+            }
+        }
+    }
+    flush(&app, &mut starts, &mut results).await?;
+    Ok(axum::Json(BatchAnswer { results }))
+}
+
+/// Starts what was gathered, and notes what became of it.
+async fn flush(
+    app: &App,
+    starts: &mut Vec<(usize, abide::Start)>,
+    results: &mut [BatchResult],
+) -> Result<(), Problem> {
+    if starts.is_empty() {
+        return Ok(());
+    }
+    let (places, starts): (Vec<usize>, Vec<abide::Start>) = std::mem::take(starts).into_iter().unzip();
+    let started = app.abide().start_all(starts.into_iter().map(Ok)).await?;
+    for (place, started) in places.into_iter().zip(started) {
+        if let Some(result) = results.get_mut(place) {
+            *result = started.into();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! How much there is, where it stands, and who works on it.
+
+use std::collections::BTreeMap;
+
+use abide::{Name, QueueDepth, Status, Timestamp, Worker, WorkerId};
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::NameText;
+use super::{App, Problem};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(stats)).routes(routes!(queues)).routes(routes!(workers))
+}
+
+/// How much there is.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Stats)]
+pub struct StatsView {
+    /// The server's version.
+    version: &'static str,
+    /// For how long this server has been serving.
+    uptime_ms: u64,
+    /// How many instances stand where; finished ones are not counted.
+    statuses: BTreeMap<&'static str, u64>,
+    /// How many wait for what kind of thing.
+    waits: BTreeMap<&'static str, u64>,
+    /// How many queues have anything in them.
+    queues: usize,
+    /// How many workers live.
+    workers: usize,
+}
+
+/// Count what there is: instances by status and by what they wait for, queues, workers.
+#[utoipa::path(get, path = "/v1/stats", operation_id = "get_stats", tag = "stats", responses(
+    (status = 200, description = "How much there is.", body = StatsView),
+))]
+pub async fn stats(State(app): State<App>) -> Result<axum::Json<StatsView>, Problem> {
+    let depths = app.abide().depths().await?;
+    let (statuses, waits) = counts(&depths);
+    Ok(axum::Json(StatsView {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: u64::try_from(app.uptime().as_millis()).unwrap_or(u64::MAX),
+        statuses,
+        waits,
+        queues: by_queue(depths, Timestamp::default()).len(),
+        workers: app.abide().workers().await?.len(),
+    }))
+}
+
+/// How many instances, by a word.
+type Counts = BTreeMap<&'static str, u64>;
+
+/// How many instances stand where, and how many wait for what kind of thing.
+pub fn counts(depths: &[QueueDepth]) -> (Counts, Counts) {
+    let (mut statuses, mut waits) = (Counts::new(), Counts::new());
+    for depth in depths {
+        *statuses.entry(depth.status.name()).or_default() += depth.count;
+        // A step that runs, or will, may still know what it was woken from.
+        let parked = matches!(depth.status, Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren);
+        if let Some(kind) = depth.wait_kind.filter(|_| parked) {
+            *waits.entry(kind.name()).or_default() += depth.count;
+        }
+    }
+    (statuses, waits)
+}
+
+/// A queue.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Queue)]
+pub struct QueueView {
+    /// The queue.
+    #[schema(value_type = NameText)]
+    queue: Name,
+    /// How many of its instances stand where; finished ones are not counted.
+    statuses: BTreeMap<&'static str, u64>,
+    /// Since when the oldest is ready that a worker could have.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    oldest_ready_at: Option<Timestamp>,
+    /// For how long that is.
+    oldest_ready_age_ms: Option<u64>,
+}
+
+/// The queues.
+#[derive(Serialize, ToSchema)]
+pub struct Queues {
+    /// By name.
+    items: Vec<QueueView>,
+}
+
+/// List the queues: how much is in them, and for how long the oldest has been ready.
+#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "stats", responses(
+    (status = 200, description = "The queues.", body = Queues),
+))]
+pub async fn queues(State(app): State<App>) -> Result<axum::Json<Queues>, Problem> {
+    let depths = app.abide().depths().await?;
+    let now = app.store().clock().now();
+    Ok(axum::Json(Queues { items: by_queue(depths, now).into_values().collect() }))
+}
+
+/// The queues, by name.
+pub fn by_queue(depths: Vec<QueueDepth>, now: Timestamp) -> BTreeMap<Name, QueueView> {
+    let mut queues: BTreeMap<Name, QueueView> = BTreeMap::new();
+    for depth in depths {
+        let queue = queues.entry(depth.queue.clone()).or_insert_with(|| QueueView {
+            queue: depth.queue,
+            statuses: BTreeMap::new(),
+            oldest_ready_at: None,
+            oldest_ready_age_ms: None,
+        });
+        *queue.statuses.entry(depth.status.name()).or_default() += depth.count;
+        if let Some(oldest) = depth.oldest {
+            let oldest = queue.oldest_ready_at.map_or(oldest, |known| known.min(oldest));
+            queue.oldest_ready_at = Some(oldest);
+            queue.oldest_ready_age_ms = u64::try_from(now.since(oldest).as_millis()).ok();
+        }
+    }
+    queues
+}
+
+/// A worker that lives.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Worker)]
+pub struct WorkerView {
+    /// Its number.
+    #[schema(value_type = i64)]
+    id: WorkerId,
+    /// Its name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// The queues it serves.
+    #[schema(value_type = Vec<NameText>)]
+    queues: Vec<Name>,
+    /// What it has code for.
+    machines: Vec<LaneView>,
+    /// Until when it is believed to live.
+    #[schema(value_type = String, format = DateTime)]
+    lease_until: Timestamp,
+    /// When it made itself known.
+    #[schema(value_type = String, format = DateTime)]
+    started_at: Timestamp,
+}
+
+impl From<Worker> for WorkerView {
+    fn from(worker: Worker) -> Self {
+        let lanes = worker.lanes.into_iter();
+        Self {
+            id: worker.id,
+            name: worker.name,
+            queues: worker.queues,
+            machines: lanes.map(|lane| LaneView { name: lane.machine, version: lane.version }).collect(),
+            lease_until: worker.lease_until,
+            started_at: worker.started_at,
+        }
+    }
+}
+
+/// A machine in one version.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Lane)]
+pub struct LaneView {
+    /// The machine.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// Its version.
+    version: u32,
+}
+
+/// The workers.
+#[derive(Serialize, ToSchema)]
+pub struct Workers {
+    /// Those that are believed to live.
+    items: Vec<WorkerView>,
+}
+
+/// List the workers that are believed to live, with what they serve.
+#[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "stats", responses(
+    (status = 200, description = "The workers.", body = Workers),
+))]
+pub async fn workers(State(app): State<App>) -> Result<axum::Json<Workers>, Problem> {
+    let workers = app.abide().workers().await?.into_iter();
+    Ok(axum::Json(Workers { items: workers.map(WorkerView::from).collect() }))
+}

@@ -1,0 +1,239 @@
+//! Server-sent events: what happens to one instance, or what changes on the whole server.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use abide::{InstanceId, Status};
+use abide_kernel::Listener;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::TargetText;
+use super::feed::{Listening, Told};
+use super::history::EntryView;
+use super::instances::found;
+use super::{App, LongPoll, Params, Problem};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(stream))
+}
+
+/// What to stream.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StreamQuery {
+    /// The instance whose history to stream: an id or a key. Left out: what changes on the whole server.
+    #[param(value_type = Option<TargetText>)]
+    instance: Option<String>,
+    /// The kinds of events to send, with commas between them; all unless given.
+    #[param(pattern = r"^[a-z_]+(,[a-z_]+)*$")]
+    types: Option<String>,
+    /// The id of the last event that was received; the header `Last-Event-ID` goes before it.
+    last_event_id: Option<String>,
+}
+
+/// How often a comment is sent when there is nothing else.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Stream what happens, as server-sent events.
+///
+/// With `instance`: its history from the beginning, or from after `Last-Event-ID`, then what happens to it: `id` is the
+/// place in the history, `event` the kind, `data` the event as JSON. An `end` event follows when it has ended and all was
+/// sent. Without: what changes on the whole server, `ready {queue}`, `ended {id}`, `answered {update_id}`, `cancelled {id}`,
+/// `mailed {id}`, `due {due_at}`; and `reset` when something was missed, and everything is to be looked at again.
+#[utoipa::path(get, path = "/v1/stream", operation_id = "stream", tag = "stream",
+    params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received.")),
+    responses((status = 200, description = "Events, as they happen.", body = String, content_type = "text/event-stream")))]
+pub async fn stream(
+    State(app): State<App>,
+    Params(query): Params<StreamQuery>,
+    headers: HeaderMap,
+    place: LongPoll,
+) -> Result<axum::response::Response, Problem> {
+    let types = types(query.types.as_deref())?;
+    let last = match headers.get("last-event-id") {
+        None => query.last_event_id,
+        Some(id) => match id.to_str() {
+            Ok("") => None,
+            Ok(id) => Some(id.to_owned()),
+            Err(_) => return Err(Problem::bad_request("Last-Event-ID is no id that this server gave")),
+        },
+    };
+    let Some(text) = query.instance else {
+        let listening = app.feed().listen(app.store(), last.as_deref());
+        return Ok(sent(whole(app.clone(), listening, types, place)));
+    };
+    let after = match last.as_deref() {
+        None => 0,
+        Some(last) => last.parse().map_err(|_| {
+            Problem::bad_request(format!("Last-Event-ID is {last:?}: the ids of an instance's events are whole numbers"))
+        })?,
+    };
+    // Before the first look, or what happens after it could be missed.
+    let news = app.store().listen();
+    let id = found(&app, &text).await?.id;
+    Ok(sent(of_instance(Story { app, id, news, after, types, ready: VecDeque::new(), ended: false, looked: None, _place: place })))
+}
+
+fn sent<S: Stream<Item = Result<Event, Infallible>> + Send + 'static>(events: S) -> axum::response::Response {
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Sse::new(events).keep_alive(keep_alive).into_response()
+}
+
+/// The kinds that are asked for; all when there are none.
+struct Types(Option<BTreeSet<String>>);
+
+impl Types {
+    fn has(&self, kind: &str) -> bool {
+        self.0.as_ref().is_none_or(|types| types.contains(kind))
+    }
+}
+
+fn types(types: Option<&str>) -> Result<Types, Problem> {
+    let Some(types) = types else {
+        return Ok(Types(None));
+    };
+    let each: BTreeSet<String> = types.split(',').map(str::to_owned).collect();
+    let is_word = |kind: &String| !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if !each.iter().all(is_word) {
+        return Err(Problem::bad_request(format!(
+            "types is {types:?}: give kinds of events with commas between them, like signal_received,done"
+        )));
+    }
+    Ok(Types(Some(each)))
+}
+
+/// What changes on the whole server.
+fn whole(
+    app: App,
+    listening: Listening,
+    types: Types,
+    place: LongPoll,
+) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    let ready = VecDeque::new();
+    stream::unfold((app, listening, types, place, ready), |mut state| async move {
+        loop {
+            let (app, listening, types, _, ready) = &mut state;
+            if let Some(event) = ready.pop_front() {
+                return Some((Ok(event), state));
+            }
+            let told = tokio::select! {
+                told = listening.next() => told?,
+                () = app.draining().cancelled() => return None,
+            };
+            match told {
+                Told::Reset => ready.push_back(Event::default().event("reset").id(listening.id(None)).data("null")),
+                Told::Changes(changes) => {
+                    for change in changes {
+                        // What was missed is told whatever was asked for.
+                        if change.kind == "reset" || types.has(change.kind) {
+                            let id = listening.id(Some(change.number));
+                            ready.push_back(Event::default().event(change.kind).id(id).data(change.data.to_string()));
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// How many events of a history are read at once.
+const AT_ONCE: usize = 500;
+/// How often to look when nobody tells: the floor under the wake-ups.
+const FLOOR: Duration = Duration::from_secs(1);
+/// How long to gather word before looking again.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// What happens to one instance.
+struct Story {
+    app: App,
+    id: InstanceId,
+    news: Listener,
+    /// The place of the last event that was read.
+    after: u32,
+    types: Types,
+    ready: VecDeque<Event>,
+    ended: bool,
+    looked: Option<Instant>,
+    _place: LongPoll,
+}
+
+fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    stream::unfold(story, |mut story| async move {
+        loop {
+            if let Some(event) = story.ready.pop_front() {
+                return Some((Ok(event), story));
+            }
+            if story.ended || !story.wait().await {
+                return None;
+            }
+            if let Err(problem) = story.look().await {
+                // The client comes back, and goes on after the last event that it has.
+                tracing::warn!(problem = problem.detail, "a stream ends because the store cannot be read");
+                return None;
+            }
+        }
+    })
+}
+
+impl Story {
+    /// Waits until there may be something new; false when the server shuts down.
+    async fn wait(&mut self) -> bool {
+        let Some(looked) = self.looked else {
+            return !self.app.draining().is_cancelled();
+        };
+        let draining = self.app.draining().clone();
+        let heard = async {
+            if self.news.next().await.is_none() {
+                // The store is gone: the next look says so.
+                tokio::time::sleep_until(looked + FLOOR).await;
+            }
+            tokio::time::sleep_until(looked + GATHER).await;
+        };
+        tokio::select! {
+            () = heard => true,
+            () = tokio::time::sleep_until(looked + FLOOR) => true,
+            () = draining.cancelled() => false,
+        }
+    }
+
+    /// Reads what has happened since.
+    async fn look(&mut self) -> Result<(), Problem> {
+        self.looked = Some(Instant::now());
+        // Before its history: what ended has written all of that.
+        let instance = self.app.abide().get(self.id).await?;
+        let page = self.app.abide().history_page(self.id, self.after, AT_ONCE).await?;
+        for entry in &page.items {
+            self.after = entry.seq;
+            if self.types.has(entry.what.kind()) {
+                let view = EntryView::from(entry);
+                let data = serde_json::to_string(&view).unwrap_or_default();
+                self.ready.push_back(Event::default().event(view.kind).id(entry.seq.to_string()).data(data));
+            }
+        }
+        if page.next.is_some() {
+            // There is more already.
+            self.looked = None;
+            return Ok(());
+        }
+        let status = instance.map(|instance| instance.status);
+        if status.is_none_or(Status::is_terminal) {
+            self.ended = true;
+            let data = json!({ "id": self.id, "status": status.map(Status::name) });
+            self.ready.push_back(Event::default().event("end").data(data.to_string()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Sending updates, and asking for their answers.
+
+use std::time::Duration;
+
+use abide::{Asked, Command, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name};
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::caller::Caller;
+use super::dto::{AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, NameText, TargetText, UpdateView, waited};
+use super::instances::{PageQuery, WaitQuery};
+use super::signals::{arguments, page, refused, sent_to};
+use super::{App, Body, LongPoll, Params, Place, Problem, target};
+
+/// What looks.
+pub fn read() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(of_instance))
+}
+
+/// What sends, and asks for the answer.
+pub fn send() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(update)).routes(routes!(get))
+}
+
+/// How long an answer is waited for unless the request says otherwise.
+const PATIENCE_MS: u64 = 30_000;
+
+/// What an update is sent with.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateRequest {
+    /// Arguments, by their places or by their names.
+    #[schema(value_type = Option<ArgumentsJson>)]
+    arguments: Option<Json>,
+    /// Sent again with the same, it is the same update, with the same answer.
+    #[schema(value_type = Option<NameText>)]
+    request_id: Option<Name>,
+    /// What to wait for; `completed` unless given.
+    #[serde(default)]
+    wait_for: WaitFor,
+    /// How long to wait for the answer, in milliseconds; 30 s unless given.
+    #[schema(minimum = 0, maximum = 60000, default = 30000)]
+    wait_ms: Option<u64>,
+}
+
+/// What the sender of an update waits for.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitFor {
+    /// That it was accepted.
+    Accepted,
+    /// That it was answered.
+    #[default]
+    Completed,
+}
+
+/// What became of an update.
+#[derive(Serialize, ToSchema)]
+pub struct UpdateAnswer {
+    /// Its id, by which its answer can be asked for later.
+    #[schema(value_type = i64)]
+    update_id: CommandId,
+    /// `completed`, or `accepted` when it is not answered yet.
+    #[schema(value_type = CommandStatusWord)]
+    update_status: CommandStatus,
+    /// What it was answered with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = AnyJson)]
+    result: Option<Json>,
+    /// `update_accepted`.
+    outcome: &'static str,
+    /// Its place in the chain of the instance.
+    #[schema(value_type = Option<i64>)]
+    message_sequence: Option<abide::Sequence>,
+    /// The run that has it.
+    #[schema(value_type = Option<i64>)]
+    instance_id: Option<InstanceId>,
+    /// The key that it was sent to, or that its instance has.
+    #[schema(value_type = Option<KeyText>)]
+    key: Option<Key>,
+    /// Whether it had been accepted before.
+    duplicate: bool,
+}
+
+/// Send an update, and wait for its answer.
+///
+/// When the time is up it is answered all the same: ask for it by its id.
+#[utoipa::path(post, path = "/v1/instances/{target}/updates/{name}", operation_id = "send_update", tag = "updates",
+    params(("target" = TargetText, Path, description = "An id or a key."), ("name" = NameText, Path, description = "The update.")),
+    request_body = UpdateRequest, responses(
+    (status = 200, description = "It was completed.", body = UpdateAnswer),
+    (status = 202, description = "It was accepted, and is not answered yet.", body = UpdateAnswer),
+    (status = 422, description = "It failed (`error` says why), or is invalid.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn update(
+    State(app): State<App>,
+    Place((text, name)): Place<(String, String)>,
+    caller: Caller,
+    mut parts: Parts,
+    Body(request): Body<UpdateRequest>,
+) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
+    let wait = waited(Some(request.wait_ms.unwrap_or(PATIENCE_MS)))?;
+    let arguments = arguments(None, request.arguments)?;
+    let mut letter = app.abide().update_named(target(&text)?, &name, arguments).source(caller.source());
+    if let Some(id) = request.request_id {
+        letter = letter.request_id(id.as_str());
+    }
+    let asked = letter.accepted().await.map_err(|error| {
+        let problem = refused(error, &text, "update_id");
+        match problem.more.contains_key("update_id") {
+            true => problem.with("update_status", CommandStatus::Rejected),
+            false => problem,
+        }
+    })?;
+    let Some(receipt) = asked.receipt().cloned() else {
+        return Err(Problem::from(abide::Error::Closed));
+    };
+    let mut record = receipt.record;
+    if record.status.is_pending() && request.wait_for == WaitFor::Completed && !wait.is_zero() {
+        if let Some(closed) = answered(&app, &mut parts, &asked, wait).await? {
+            record = closed;
+        }
+    }
+    judged(record, receipt.duplicate)
+}
+
+/// The record of an update that was answered in time.
+async fn answered(
+    app: &App,
+    parts: &mut Parts,
+    asked: &Asked<Json>,
+    wait: Duration,
+) -> Result<Option<Command>, Problem> {
+    let _place = LongPoll::from_request_parts(parts, app).await?;
+    tokio::select! {
+        closed = asked.closed() => Ok(closed?),
+        () = tokio::time::sleep(wait) => Ok(None),
+        () = app.draining().cancelled() => Ok(None),
+    }
+}
+
+fn judged(record: Command, duplicate: bool) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
+    let status = match record.status {
+        CommandStatus::Completed => StatusCode::OK,
+        CommandStatus::Failed => {
+            let error = record.error.unwrap_or_default();
+            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "update_failed", format!("the update failed: {error}"));
+            return Err(problem
+                .with("update_id", record.id)
+                .with("update_status", record.status)
+                .with("error", error)
+                .with("outcome", "update_accepted")
+                .with("message_sequence", record.sequence)
+                .with("instance_id", record.instance)
+                .with("key", record.key)
+                .with("duplicate", duplicate));
+        }
+        _ => StatusCode::ACCEPTED,
+    };
+    let answer = UpdateAnswer {
+        outcome: record.outcome(),
+        update_id: record.id,
+        update_status: record.status,
+        result: record.result,
+        message_sequence: record.sequence,
+        instance_id: record.instance,
+        key: record.key,
+        duplicate,
+    };
+    Ok((status, axum::Json(answer)))
+}
+
+/// Ask for the record of an update, and wait until it is answered if need be.
+#[utoipa::path(get, path = "/v1/updates/{id}", operation_id = "get_update", tag = "updates",
+    params(("id" = i64, Path, description = "The `update_id`.", minimum = 0), WaitQuery), responses(
+    (status = 200, description = "The record, answered or not.", body = UpdateView),
+))]
+pub async fn get(
+    State(app): State<App>,
+    Place(id): Place<i64>,
+    Params(query): Params<WaitQuery>,
+    mut parts: Parts,
+) -> Result<axum::Json<UpdateView>, Problem> {
+    let wait = waited(query.wait_ms)?;
+    let asked: Asked<Json> = app.abide().asked(CommandId(id));
+    let found = asked.record().await?.filter(|record| record.kind == CommandKind::Update);
+    let mut record = found.ok_or_else(|| {
+        Problem::not_found(format!("there is no update {id}: it was never sent, or was deleted with its instance"))
+    })?;
+    if record.status.is_pending() && !wait.is_zero() {
+        if let Some(closed) = answered(&app, &mut parts, &asked, wait).await? {
+            record = closed;
+        }
+    }
+    Ok(axum::Json(record.into()))
+}
+
+/// List the updates that were sent to an instance or an earlier run of it, refused ones too, newest first.
+#[utoipa::path(get, path = "/v1/instances/{target}/updates", operation_id = "list_instance_updates", tag = "updates",
+    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery),
+    responses((status = 200, description = "A page of updates.", body = Listed<UpdateView>)))]
+pub async fn of_instance(
+    State(app): State<App>,
+    Place(text): Place<String>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<UpdateView>>, Problem> {
+    let filter = sent_to(&app, &text, CommandKind::Update).await?;
+    Ok(axum::Json(page(&app, &filter, &query, "updates").await?))
+}

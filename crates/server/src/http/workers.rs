@@ -1,0 +1,620 @@
+//! What workers over HTTP do: claim, commit, heartbeat, sign off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide::{CommandId, InstanceId, Json, Key, Name, Sequence, Status, Timestamp};
+use abide_kernel::model::{Cause, Child, Claimed, Command, CommandKind, Commit, Committed, Heartbeat, Lane};
+use abide_kernel::rules::contract::yields;
+use abide_kernel::rules::graph::graph_of;
+use abide_kernel::{Answer, Op, Store};
+use axum::extract::State;
+use futures_util::StreamExt;
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::dto::{AnyJson, Graphs, KeyText, NameText, StatusWord, waited};
+use super::{App, Body, LongPoll, Place, Problem};
+use crate::metrics;
+use crate::telemetry::Attempt;
+use crate::workers::outcome::{self, OutcomeRequest};
+use crate::workers::{About, Handed, Hold, Poll};
+
+/// The shortest lease of a claim.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+/// The longest.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The most claims of one answer.
+const CLAIMS_MAX: usize = 1_000;
+/// The most machines that one request names.
+const MACHINES_MAX: usize = 1_000;
+/// How many inboxes are read at once for one answer.
+const INBOXES: usize = 8;
+/// How many rows one transaction gives back.
+const BATCH: usize = 500;
+
+/// What workers do.
+pub fn work() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(claim))
+        .routes(routes!(commit))
+        .routes(routes!(heartbeat))
+        .routes(routes!(sign_off))
+}
+
+/// A request for work.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimRequest {
+    /// The worker's name: its own, and the same in every request of one process.
+    #[schema(value_type = NameText)]
+    worker: Name,
+    /// The queue to look in.
+    #[schema(value_type = NameText)]
+    queue: Name,
+    /// What the worker has code for.
+    #[schema(min_items = 1, max_items = 1_000)]
+    machines: Vec<MachineVersion>,
+    /// At most that many claims; one unless given, and never more than 1,000 at once.
+    #[schema(minimum = 1)]
+    limit: Option<usize>,
+    /// How long to wait for work; unless given, one look is all.
+    #[schema(minimum = 0, maximum = 60_000)]
+    wait_ms: Option<u64>,
+    /// How long a claim lasts without a heartbeat; 30 s unless given or set otherwise.
+    #[schema(minimum = 1_000, maximum = 86_400_000)]
+    lease_ms: Option<u64>,
+}
+
+/// A machine in one version.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineVersion {
+    /// The machine; a graph's task is `task/<name>`.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// Its version; a graph's task has version 1.
+    #[schema(minimum = 1, maximum = 2_147_483_647)]
+    version: u32,
+}
+
+/// What was claimed.
+#[derive(Serialize, ToSchema)]
+pub struct Claims {
+    /// The claims, in the order in which they are to run; none when there was no work in time.
+    claims: Vec<ClaimView>,
+}
+
+/// An instance that a worker holds, and what its step runs on.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Claim)]
+pub struct ClaimView {
+    /// What to send back with the outcome and with heartbeats.
+    claim: String,
+    /// The instance.
+    #[schema(value_type = i64)]
+    instance_id: InstanceId,
+    /// Its key.
+    #[schema(value_type = Option<KeyText>)]
+    key: Option<Key>,
+    /// The machine.
+    #[schema(value_type = NameText)]
+    machine: Name,
+    /// Its version.
+    version: u32,
+    /// The step to run.
+    #[schema(value_type = NameText)]
+    step: Name,
+    /// The state to run it with.
+    #[schema(value_type = AnyJson)]
+    state: Json,
+    /// How often this step was begun before.
+    attempt: u32,
+    /// The pending signals and events that it waited for, in order.
+    awaited: Vec<Message>,
+    /// All that are pending, in order.
+    inbox: Vec<Message>,
+    /// The children of the barrier that it joins.
+    children: Vec<ChildView>,
+    /// Whether its wait ran into its deadline.
+    timed_out: bool,
+    /// The updates to answer: when there are any, the outcome is an `answer`, and the step runs later.
+    updates: Vec<UpdateToAnswer>,
+    /// What woke it.
+    #[schema(value_type = CauseWord)]
+    cause: Cause,
+    /// The number of this step in the run, the same when it is run again: with the instance's id it is a token for side
+    /// effects that must not be done twice.
+    step_sequence: u32,
+}
+
+/// What woke an instance.
+#[derive(ToSchema)]
+#[schema(as = Cause, rename_all = "snake_case")]
+#[allow(dead_code, reason = "it is only a schema")]
+pub enum CauseWord {
+    /// It was started.
+    Start,
+    /// The step before it went on to this one.
+    Next,
+    /// The step asked to be run again, or failed and is tried again.
+    Retry,
+    /// A signal came.
+    Signal,
+    /// An event matched.
+    Event,
+    /// The time was up.
+    Timeout,
+    /// Its children have ended.
+    Children,
+    /// An update came.
+    Update,
+    /// The worker that held it died.
+    Reclaim,
+    /// Its code did not fit its history, and is tried again.
+    Replay,
+}
+
+/// A signal or an event in an inbox.
+#[derive(Serialize, ToSchema)]
+pub struct Message {
+    /// Its record.
+    #[schema(value_type = i64)]
+    id: CommandId,
+    /// `signal` or `event`.
+    kind: &'static str,
+    /// Its name; of an event its type.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// What it says: true without an argument, with one its value, with several the list of them.
+    #[schema(value_type = AnyJson)]
+    payload: Json,
+    /// Its arguments: an object by parameter under a contract, else a list.
+    #[schema(value_type = AnyJson)]
+    arguments: Json,
+    /// Its place in the chain.
+    #[schema(value_type = Option<i64>)]
+    message_sequence: Option<Sequence>,
+    /// When it came.
+    #[schema(value_type = String, format = DateTime)]
+    received_at: Timestamp,
+}
+
+/// An update to answer.
+#[derive(Serialize, ToSchema)]
+pub struct UpdateToAnswer {
+    /// Its record.
+    #[schema(value_type = i64)]
+    update_id: CommandId,
+    /// Its name.
+    #[schema(value_type = NameText)]
+    name: Name,
+    /// Its arguments: an object by parameter.
+    #[schema(value_type = AnyJson)]
+    arguments: Json,
+}
+
+/// A child as its parent sees it when it joins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Child)]
+pub struct ChildView {
+    /// The child.
+    #[schema(value_type = i64)]
+    id: InstanceId,
+    /// Its key.
+    #[schema(value_type = Option<KeyText>)]
+    key: Option<Key>,
+    /// Its machine.
+    #[schema(value_type = NameText)]
+    machine: Name,
+    /// Where it stands.
+    #[schema(value_type = StatusWord)]
+    status: Status,
+    /// Its state.
+    #[schema(value_type = AnyJson)]
+    state: Json,
+    /// What it came to.
+    #[schema(value_type = AnyJson)]
+    result: Option<Json>,
+    /// What it failed of.
+    last_error: Option<String>,
+}
+
+/// Claim work: wait until there is some, or the time is up.
+///
+/// A claim is held for as long as its lease, counted from the last heartbeat that names it; then another worker gets the
+/// instance. It is good at every server of the same database, and outlives their restarts.
+#[utoipa::path(post, path = "/v1/workers/claim", operation_id = "claim", tag = "workers", request_body = ClaimRequest, responses(
+    (status = 200, description = "What was claimed; nothing when there was no work in time.", body = Claims),
+    (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
+    (status = 503, description = "Too many wait: ask again in a second.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn claim(
+    State(app): State<App>,
+    waits: LongPoll,
+    Body(request): Body<ClaimRequest>,
+) -> Result<axum::Json<Claims>, Problem> {
+    let worker = request.worker.clone();
+    let poll = wanted(&app, request)?;
+    let (lease, waits_long) = (poll.lease, !poll.wait.is_zero());
+    let nothing = || Ok(axum::Json(Claims { claims: Vec::new() }));
+    let polled = app.workers().hub.poll(poll);
+    let handed = if waits_long {
+        tokio::select! {
+            // Nothing is claimed for a client that has gone.
+            biased;
+            () = waits.gone() => return nothing(),
+            () = app.draining().cancelled() => return nothing(),
+            handed = polled => handed?,
+        }
+    } else {
+        polled.await?
+    };
+    let inboxes = inboxes(app.store(), &handed).await?;
+    let since = app.store().clock().now();
+    let claims = handed.take().into_iter().zip(inboxes);
+    let claims = claims.map(|(claimed, inbox)| view(claimed, inbox, &worker, lease, since)).collect();
+    Ok(axum::Json(Claims { claims }))
+}
+
+/// What a request asks for, when that can be had.
+fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
+    let wait = waited(request.wait_ms)?;
+    let lease = request.lease_ms.map_or(app.settings().lease, Duration::from_millis);
+    if !(LEASE_MIN..=LEASE_MAX).contains(&lease) {
+        let (min, max) = (LEASE_MIN.as_millis(), LEASE_MAX.as_millis());
+        let detail = format!("lease_ms is {}: give {min} at least, {max} at most", lease.as_millis());
+        return Err(Problem::unprocessable(detail));
+    }
+    if request.machines.is_empty() || request.machines.len() > MACHINES_MAX {
+        let met = request.machines.len();
+        let detail = format!("machines names {met} of them: give those that the worker has code for, {MACHINES_MAX} at most");
+        return Err(Problem::unprocessable(detail));
+    }
+    let mut lanes = Vec::with_capacity(request.machines.len());
+    for MachineVersion { name, version } in request.machines {
+        if graph_of(name.as_str()).is_some() {
+            let detail = format!("{name} is a graph: the server advances it, and its tasks are the machines task/<name>");
+            return Err(Problem::unprocessable(detail));
+        }
+        if version == 0 || i32::try_from(version).is_err() {
+            return Err(abide::Refusal::BadVersion { version }.into());
+        }
+        lanes.push(Lane { machine: name, version });
+    }
+    lanes.sort_unstable();
+    lanes.dedup();
+    let limit = request.limit.unwrap_or(1);
+    if limit == 0 {
+        return Err(Problem::unprocessable("limit is 0: ask for one claim at least"));
+    }
+    Ok(Poll {
+        worker: request.worker,
+        queue: request.queue,
+        lanes: lanes.into(),
+        limit: limit.min(CLAIMS_MAX),
+        lease,
+        wait,
+    })
+}
+
+/// The inboxes of what was claimed. One is read only when something is in it that the claim did not bring.
+async fn inboxes(store: &Arc<dyn Store>, handed: &Handed) -> Result<Vec<Vec<Command>>, Problem> {
+    let reads = handed.claims().iter().map(|claimed| {
+        let brought = (u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64).then(|| claimed.awaited.clone());
+        inbox(store.clone(), claimed.claim.id(), brought)
+    });
+    let reads: Vec<_> = reads.collect();
+    let read: Vec<abide_kernel::Result<_>> = stream::iter(reads).buffered(INBOXES).collect().await;
+    Ok(read.into_iter().collect::<abide_kernel::Result<_>>()?)
+}
+
+async fn inbox(
+    store: Arc<dyn Store>,
+    id: InstanceId,
+    brought: Option<Vec<Command>>,
+) -> abide_kernel::Result<Vec<Command>> {
+    if let Some(brought) = brought {
+        return Ok(brought);
+    }
+    let mut inbox = store.inbox(id).await?;
+    inbox.retain(|message| message.kind == CommandKind::Signal);
+    Ok(inbox)
+}
+
+fn view(claimed: Claimed, inbox: Vec<Command>, worker: &Name, lease: Duration, since: Timestamp) -> ClaimView {
+    let about = About::of(&claimed);
+    let hold = Hold { claim: claimed.claim, worker: worker.clone(), lease, since, about };
+    ClaimView {
+        claim: hold.to_text(),
+        instance_id: hold.claim.id(),
+        key: claimed.key,
+        machine: claimed.machine,
+        version: claimed.version,
+        step: claimed.step,
+        state: claimed.state,
+        attempt: claimed.attempt,
+        awaited: claimed.awaited.into_iter().map(Message::from).collect(),
+        inbox: inbox.into_iter().map(Message::from).collect(),
+        children: claimed.children.into_iter().map(ChildView::from).collect(),
+        timed_out: claimed.timed_out,
+        updates: claimed.updates.into_iter().map(UpdateToAnswer::from).collect(),
+        cause: claimed.cause,
+        step_sequence: claimed.step_seq,
+    }
+}
+
+impl From<Command> for Message {
+    fn from(message: Command) -> Self {
+        let (kind, name) = match message.name.event_type() {
+            Some(event_type) => ("event", Name::stored(event_type)),
+            None => ("signal", message.name),
+        };
+        Self {
+            id: message.id,
+            kind,
+            name,
+            payload: yields(&message.arguments),
+            arguments: message.arguments,
+            message_sequence: message.sequence,
+            received_at: message.received_at,
+        }
+    }
+}
+
+impl From<Command> for UpdateToAnswer {
+    fn from(update: Command) -> Self {
+        Self { update_id: update.id, name: update.name, arguments: update.arguments }
+    }
+}
+
+impl From<Child> for ChildView {
+    fn from(child: Child) -> Self {
+        Self {
+            id: child.id,
+            key: child.key,
+            machine: child.machine,
+            status: child.status,
+            state: child.state,
+            result: child.result,
+            last_error: child.last_error,
+        }
+    }
+}
+
+/// Outcomes to commit.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommitRequest {
+    /// The worker that the claims were given to.
+    #[schema(value_type = NameText)]
+    worker: Name,
+    /// What its steps came to; each is answered for itself.
+    outcomes: Vec<OutcomeOfClaim>,
+}
+
+/// What a step came to.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutcomeOfClaim {
+    /// The claim.
+    claim: String,
+    /// The outcome.
+    #[schema(value_type = OutcomeRequest)]
+    outcome: Json,
+}
+
+/// What became of outcomes.
+#[derive(Serialize, ToSchema)]
+pub struct CommitResults {
+    /// In order.
+    results: Vec<CommitResult>,
+}
+
+/// What became of an outcome.
+#[derive(Serialize, ToSchema)]
+pub struct CommitResult {
+    /// The claim.
+    claim: String,
+    /// `committed`, also when it had been before; `stale`: the claim was lost, and nothing of the outcome was committed;
+    /// `refused`: it broke a rule, nothing was committed, and the claim is as it was.
+    status: CommitStatus,
+    /// What was wrong, when it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// What became of an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitStatus {
+    /// It is durable.
+    Committed,
+    /// The claim was lost.
+    Stale,
+    /// It broke a rule.
+    Refused,
+}
+
+/// Commit what steps came to; each entry is answered for itself.
+///
+/// One that is sent again, because its answer got lost, is `committed` again and changes nothing.
+#[utoipa::path(post, path = "/v1/workers/commit", operation_id = "commit", tag = "workers", request_body = CommitRequest, responses(
+    (status = 200, description = "What became of each, in order.", body = CommitResults),
+    (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn commit(
+    State(app): State<App>,
+    Body(request): Body<CommitRequest>,
+) -> Result<axum::Json<CommitResults>, Problem> {
+    app.limits().check_batch(request.outcomes.len())?;
+    app.workers().hub.seen(request.worker.clone());
+    let now = app.store().clock().now();
+    let mut graphs = Graphs::default();
+    let mut judged = Vec::with_capacity(request.outcomes.len());
+    let mut commits = Vec::new();
+    for OutcomeOfClaim { claim, outcome } in request.outcomes {
+        let (result, entry) = match judge(&app, &request.worker, &claim, &outcome, &mut graphs).await {
+            Ok((hold, outcome)) => {
+                let ran = Ran {
+                    outcome: outcome.last().name(),
+                    took: now.since(hold.since),
+                    attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
+                    about: hold.about,
+                };
+                commits.push(Commit { claim: hold.claim, outcome, keep: false, took: ran.took, error: None });
+                ((CommitStatus::Committed, None), Some(ran))
+            }
+            Err(result) => (result, None),
+        };
+        judged.push((claim, result, entry));
+    }
+    let committed = match commits.is_empty() {
+        true => Vec::new(),
+        false => app.workers().fold.commit(commits).await?,
+    };
+    let mut committed = committed.into_iter();
+    let results = judged.into_iter().map(|(claim, result, entry)| {
+        let (status, error) = match entry {
+            None => result,
+            Some(ran) => settled(&app, committed.next(), ran),
+        };
+        CommitResult { claim, status, error }
+    });
+    Ok(axum::Json(CommitResults { results: results.collect() }))
+}
+
+/// Reads one entry; what it is refused with, or stale for, when it cannot be committed.
+async fn judge(
+    app: &App,
+    worker: &Name,
+    claim: &str,
+    outcome: &Json,
+    graphs: &mut Graphs,
+) -> Result<(Hold, abide_kernel::model::Outcome), (CommitStatus, Option<String>)> {
+    let refused = |error: String| (CommitStatus::Refused, Some(error));
+    let hold = Hold::from_text(claim).map_err(|error| refused(error.to_string()))?;
+    if hold.worker != *worker {
+        return Err((CommitStatus::Stale, None));
+    }
+    let outcome = outcome::read(app, outcome, graphs).await.map_err(refused)?;
+    Ok((hold, outcome))
+}
+
+/// What is told of a step whose outcome was sent to be committed.
+struct Ran {
+    outcome: &'static str,
+    took: Duration,
+    attempt: Option<Attempt>,
+    about: About,
+}
+
+fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> (CommitStatus, Option<String>) {
+    let (status, error) = match committed {
+        Some(Committed::Moved(_) | Committed::Kept(..)) => (CommitStatus::Committed, None),
+        Some(Committed::Refused(refusal)) => (CommitStatus::Refused, Some(refusal.to_string())),
+        Some(Committed::Stale) | None => (CommitStatus::Stale, None),
+    };
+    if status == CommitStatus::Committed {
+        metrics::step(ran.about.0.as_str(), ran.about.2.as_str(), ran.took);
+        metrics::outcome(ran.outcome);
+    }
+    // What is refused may be sent again, better: the attempt goes on.
+    if let Some(mut attempt) = ran.attempt
+        && status != CommitStatus::Refused
+    {
+        if status == CommitStatus::Stale {
+            attempt.outcome = "stale".to_owned();
+        }
+        app.traces().attempt(&attempt);
+    }
+    (status, error)
+}
+
+/// Claims that are still held.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// The worker that they were given to.
+    #[schema(value_type = NameText)]
+    worker: Name,
+    /// All claims that it holds; what is not named runs out.
+    claims: Vec<String>,
+}
+
+/// What is not held any more.
+#[derive(Serialize, ToSchema)]
+pub struct Lost {
+    /// The claims that were lost: what their steps come to would be stale.
+    lost: Vec<String>,
+}
+
+/// Say that claims are still held: their leases begin anew.
+#[utoipa::path(post, path = "/v1/workers/heartbeat", operation_id = "heartbeat", tag = "workers", request_body = HeartbeatRequest, responses(
+    (status = 200, description = "Which of them were lost.", body = Lost),
+    (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
+))]
+pub async fn heartbeat(
+    State(app): State<App>,
+    Body(request): Body<HeartbeatRequest>,
+) -> Result<axum::Json<Lost>, Problem> {
+    app.limits().check_batch(request.claims.len())?;
+    app.workers().hub.seen(request.worker.clone());
+    let mut lost = Vec::new();
+    let mut held: Vec<(Duration, Vec<abide_kernel::model::Claim>, Vec<String>)> = Vec::new();
+    for text in request.claims {
+        match Hold::from_text(&text) {
+            Ok(hold) if hold.worker == request.worker => match held.iter_mut().find(|(lease, ..)| *lease == hold.lease) {
+                Some((_, claims, texts)) => {
+                    claims.push(hold.claim);
+                    texts.push(text);
+                }
+                None => held.push((hold.lease, vec![hold.claim], vec![text])),
+            },
+            _ => lost.push(text),
+        }
+    }
+    for (lease, claims, texts) in held {
+        let lease = lease.clamp(LEASE_MIN, LEASE_MAX);
+        let beats = app.workers().fold.extend(lease, claims).await?;
+        let gone = texts.into_iter().zip(beats).filter(|(_, beat)| *beat == Heartbeat::Lost);
+        lost.extend(gone.map(|(text, _)| text));
+    }
+    Ok(axum::Json(Lost { lost }))
+}
+
+/// What a worker gave back.
+#[derive(Serialize, ToSchema)]
+pub struct SignedOff {
+    /// How many instances.
+    given_back: usize,
+}
+
+/// Give back all that a worker holds, and forget it: what it does when it stops, and when it starts again under its name.
+#[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "sign_off", tag = "workers",
+    params(("worker" = NameText, Path, description = "The worker's name.")), responses(
+    (status = 200, description = "How much it gave back.", body = SignedOff),
+))]
+pub async fn sign_off(
+    State(app): State<App>,
+    Place(worker): Place<String>,
+) -> Result<axum::Json<SignedOff>, Problem> {
+    let name = Name::new(worker)?;
+    app.workers().hub.forget(name.clone());
+    let mut given_back = 0;
+    loop {
+        let op = Op::SignOffNamed { name: name.clone(), limit: BATCH };
+        let answers = app.store().run(Arc::from([op])).await?;
+        let Some(Answer::Touched { count, more }) = answers.first() else {
+            break;
+        };
+        given_back += count;
+        if !more {
+            break;
+        }
+    }
+    Ok(axum::Json(SignedOff { given_back }))
+}

@@ -1,0 +1,185 @@
+//! The server's life: it opens the store, listens, and ends in order.
+
+mod connection;
+mod socket;
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use abide::{Abide, OpenError};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::prelude::*;
+
+use crate::hooks::Scheme;
+use crate::http::{self, App};
+use crate::settings::{self, LogFormat, Settings, hidden};
+use crate::telemetry::{TraceError, Traces};
+use crate::{auth, graphs, metrics};
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The store could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store could not be asked.
+    #[error(transparent)]
+    Store(#[from] abide::Error),
+    /// The directory of the default store could not be made.
+    #[error("the directory of the store cannot be made: {0}")]
+    Directory(std::io::Error),
+    /// What to listen on is no address.
+    #[error("{listen:?} is no address to listen on: {problem}; write HOST:PORT")]
+    Address {
+        /// What was given.
+        listen: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The address is not to be had.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Others could reach the server, and nobody would ask them for a token.
+    #[error("{address} can be reached by others, and there is no token in the store: make one first, or listen on 127.0.0.1")]
+    Unguarded {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Traces cannot be sent.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
+    /// A webhook could not be set up.
+    #[error("{0}")]
+    Hooks(String),
+}
+
+/// Begins to log and to trace as the settings say.
+pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
+    let traces = match &settings.otel_endpoint {
+        Some(endpoint) => Traces::to(endpoint, &hidden(&settings.store))?,
+        None => Traces::off(),
+    };
+    let format = settings.log_format.unwrap_or(match std::io::stderr().is_terminal() {
+        true => LogFormat::Text,
+        false => LogFormat::Json,
+    });
+    // Checked when it was read.
+    let filter: tracing_subscriber::EnvFilter = settings.log_level.parse().unwrap_or_default();
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = match format {
+        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
+    };
+    let registry = tracing_subscriber::registry().with(log);
+    #[cfg(feature = "otel")]
+    let registry = registry.with(traces.is_on().then(|| crate::telemetry::StepLayer::new(traces.clone())));
+    // Whoever has begun to log before goes on.
+    let _ = registry.try_init();
+    Ok(traces)
+}
+
+/// Serves until the process is told to stop: then no more connections are taken, whoever waits is answered at once, what
+/// runs is finished within the grace time, and the store is closed. Told a second time, the process ends at once.
+pub async fn run(settings: Settings, traces: Traces) -> Result<(), ServeError> {
+    let addresses = resolved(&settings.listen).await?;
+    settings::prepare(&settings.store).map_err(ServeError::Directory)?;
+    let abide = Abide::options().limits(settings.limits.clone()).open(&settings.store).await?;
+    let ended = serve(&abide, settings, traces.clone(), addresses).await;
+    abide.close().await;
+    // It blocks until the last of them are sent.
+    let _ = tokio::task::spawn_blocking(move || traces.close()).await;
+    ended
+}
+
+async fn serve(
+    abide: &Abide,
+    settings: Settings,
+    traces: Traces,
+    addresses: Vec<SocketAddr>,
+) -> Result<(), ServeError> {
+    let outside = addresses.iter().find(|address| !address.ip().is_loopback());
+    if let Some(&address) = outside
+        && auth::list(&**abide.store()).await?.is_empty()
+    {
+        return Err(ServeError::Unguarded { address });
+    }
+    let unproven = settings.hooks.iter().find(|hook| hook.scheme == Scheme::None);
+    if let (Some(address), Some(hook)) = (outside, unproven) {
+        let text = format!(
+            "the webhooks of {:?} bring no proof (scheme none), and {address} can be reached by others: give it a scheme and a secret, or listen on 127.0.0.1",
+            hook.source
+        );
+        return Err(ServeError::Hooks(text));
+    }
+    // Before it says that it is ready: a signal that comes then must find somebody.
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return Err(abide::Error::Broken("the system gives no signals".into()).into());
+    };
+    metrics::install();
+    socket::raise_limit();
+    let listener = bound(&addresses).await?;
+    let address = listener.local_addr().map_err(|error| listening(&addresses, error))?;
+    let store = hidden(&settings.store);
+    let grace = settings.grace;
+    let options = graphs::Options { retention: settings.retention, grace };
+    let app = App::new(abide.clone(), settings, traces);
+    let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
+    println!("listening on http://{address}, store {store}");
+    tracing::info!(%address, store, version = env!("CARGO_PKG_VERSION"), "ready");
+
+    let service = http::service(&app);
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let connections = connection::accept(&app, listener, service, told).await;
+    tracing::info!("shutting down: no more connections; what runs is finished");
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::warn!("told twice to stop: ending at once");
+        std::process::exit(1);
+    });
+    app.draining().cancel();
+    connections.finish(grace).await;
+    app.workers().hub.end().await;
+    engine.shutdown().await;
+    tracing::info!("shut down");
+    Ok(())
+}
+
+/// How long the name of a host may take to be looked up.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, ServeError> {
+    let bad = |problem: String| ServeError::Address { listen: listen.to_owned(), problem };
+    let looked = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(listen)).await;
+    let found: Vec<SocketAddr> = looked
+        .map_err(|_| bad("its name could not be looked up in time".to_owned()))?
+        .map_err(|error| bad(error.to_string()))?
+        .collect();
+    match found.is_empty() {
+        true => Err(bad("its name stands for nothing".to_owned())),
+        false => Ok(found),
+    }
+}
+
+async fn bound(addresses: &[SocketAddr]) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(addresses).await.map_err(|error| listening(addresses, error))
+}
+
+fn listening(addresses: &[SocketAddr], error: std::io::Error) -> ServeError {
+    let address = addresses.first().copied().unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+    ServeError::Listen { address, error }
+}

@@ -1,0 +1,172 @@
+//! Connections: taken up to a limit, each with a deadline for what it has to say, and ended in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::socket::Socket;
+use crate::http::{App, Peer};
+
+/// How long to wait when the system has no more sockets to give.
+const NO_SOCKETS: Duration = Duration::from_millis(50);
+/// How many that come too many are told so at once; the others are only closed.
+const REFUSALS: usize = 256;
+/// HTTP/2: a client that does not answer for that long is gone.
+const PING: Duration = Duration::from_secs(20);
+/// HTTP/2: the most requests at once on one connection.
+const STREAMS: u32 = 256;
+/// HTTP/1: the largest head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// The connections that are open.
+pub(super) struct Connections {
+    tasks: TaskTracker,
+    /// Finish what runs and close.
+    finish: CancellationToken,
+    /// Close.
+    kill: CancellationToken,
+}
+
+/// Takes connections until it is told to stop.
+pub(super) async fn accept(
+    app: &App,
+    listener: TcpListener,
+    service: Router,
+    told: impl Future<Output = ()>,
+) -> Connections {
+    let settings = app.settings();
+    let places = Arc::new(Semaphore::new(settings.connections));
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.header_timeout)
+        .max_buf_size(HEAD_BYTES)
+        .half_close(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD_BYTES as u32);
+    let builder = Arc::new(builder);
+    let open = Connections {
+        tasks: TaskTracker::new(),
+        finish: CancellationToken::new(),
+        kill: CancellationToken::new(),
+    };
+    let mut told = std::pin::pin!(told);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut told => return open,
+            accepted = listener.accept() => accepted,
+        };
+        let socket = match accepted {
+            Ok((stream, _)) => Socket::new(stream),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(NO_SOCKETS).await;
+                continue;
+            }
+        };
+        match places.clone().try_acquire_owned() {
+            Ok(place) => {
+                let (builder, service) = (builder.clone(), service.clone());
+                let (finish, kill) = (open.finish.clone(), open.kill.clone());
+                let deadline = settings.header_timeout;
+                open.tasks.spawn(async move {
+                    tokio::select! {
+                        () = speak(&builder, socket, service, deadline, finish) => {}
+                        () = kill.cancelled() => {}
+                    }
+                    drop(place);
+                });
+            }
+            Err(_) => {
+                if let Ok(place) = refusals.clone().try_acquire_owned() {
+                    open.tasks.spawn(async move {
+                        let detail = "the server has as many connections as the setting `connections` allows: try again in a second";
+                        socket.refuse("503 Service Unavailable", "unavailable", detail).await;
+                        drop(place);
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Connections {
+    /// Has all of them finish what runs, for that long at most; then they are closed.
+    pub async fn finish(self, grace: Duration) {
+        self.tasks.close();
+        self.finish.cancel();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            tracing::warn!(connections = self.tasks.len(), "the grace time is over: connections are closed");
+            self.kill.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
+
+/// Speaks HTTP on a connection until it ends.
+async fn speak(
+    builder: &Builder<TokioExecutor>,
+    socket: Socket,
+    service: Router,
+    deadline: Duration,
+    finish: CancellationToken,
+) {
+    let first = Arc::new(Notify::new());
+    let service = {
+        let (socket, first) = (socket.clone(), first.clone());
+        service.map_request(move |request: hyper::Request<hyper::body::Incoming>| {
+            socket.understood();
+            first.notify_one();
+            let mut request = request.map(axum::body::Body::new);
+            let socket = socket.clone();
+            request.extensions_mut().insert(Peer::new(move || socket.clone().gone()));
+            request
+        })
+    };
+    let spoken = builder.serve_connection(TokioIo::new(socket.clone()), TowerToHyperService::new(service));
+    let mut spoken = std::pin::pin!(spoken);
+    // Until the first request nobody else keeps time.
+    let silent = async {
+        if tokio::time::timeout(deadline, first.notified()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let ended = tokio::select! {
+        ended = &mut spoken => ended.map_err(|error| is_late(&*error)),
+        () = silent => Err(true),
+        () = finish.cancelled() => {
+            spoken.as_mut().graceful_shutdown();
+            (&mut spoken).await.map_err(|error| is_late(&*error))
+        }
+    };
+    match ended {
+        Ok(()) => {}
+        Err(true) if socket.is_halfway() => {
+            let detail = "the head of the request did not arrive within `header_timeout_ms`: send it again";
+            socket.refuse("408 Request Timeout", "slow_head", detail).await;
+        }
+        // What could be answered was.
+        Err(_) => socket.linger().await,
+    }
+}
+
+/// Whether a connection ended because its deadline was over.
+fn is_late(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout)
+}

@@ -1,0 +1,135 @@
+//! Every setting by its name: how it is read, and how it is shown.
+
+use std::time::Duration;
+
+use abide::Retention;
+
+use super::{Given, LogFormat, Settings, hidden};
+use crate::hooks;
+
+/// One setting.
+pub struct Key {
+    /// Its name in the file; in the environment it is `ABIDE_` and the name in capitals, with `_` for dots.
+    pub name: &'static str,
+    /// What it says.
+    pub what: &'static str,
+    /// Takes a value, or says what was expected.
+    pub(super) set: fn(&mut Settings, &Given) -> Result<(), String>,
+    /// The value in force, with secrets hidden.
+    pub show: fn(&Settings) -> String,
+}
+
+impl Key {
+    /// The variable of the environment that sets it.
+    pub fn variable(&self) -> String {
+        format!("ABIDE_{}", self.name.to_uppercase().replace('.', "_"))
+    }
+}
+
+const fn key(
+    name: &'static str,
+    what: &'static str,
+    set: fn(&mut Settings, &Given) -> Result<(), String>,
+    show: fn(&Settings) -> String,
+) -> Key {
+    Key { name, what, set, show }
+}
+
+macro_rules! limit {
+    ($name:ident, $what:literal) => {
+        key(
+            concat!("limits.", stringify!($name)),
+            $what,
+            |all, given| Ok(all.limits.$name = given.count(1)?),
+            |all| all.limits.$name.to_string(),
+        )
+    };
+}
+
+/// All of them, in the order in which they are shown.
+pub const KEYS: &[Key] = &[
+    key("store", "connection string of the store", |all, given| Ok(all.store = given.text()?), |all| hidden(&all.store)),
+    key("listen", "address and port to listen on", |all, given| Ok(all.listen = given.text()?), |all| all.listen.clone()),
+    key("body_bytes", "largest body of a request", |all, given| Ok(all.body_bytes = given.count(1024)?), |all| all.body_bytes.to_string()),
+    key("request_timeout_ms", "how long a request, and its body, may take", |all, given| Ok(all.request_timeout = given.millis()?), |all| millis(all.request_timeout)),
+    key("header_timeout_ms", "how long a request's head may take, and a connection be idle", |all, given| Ok(all.header_timeout = given.millis()?), |all| millis(all.header_timeout)),
+    key("connections", "most connections at once", |all, given| Ok(all.connections = given.count(1)?), |all| all.connections.to_string()),
+    key("in_flight", "most requests at once; more are answered 503", |all, given| Ok(all.in_flight = given.count(1)?), |all| all.in_flight.to_string()),
+    key("long_polls", "most long polls and streams at once", |all, given| Ok(all.long_polls = given.count(1)?), |all| all.long_polls.to_string()),
+    key("grace_ms", "how long a shutdown waits for what runs", |all, given| Ok(all.grace = given.millis()?), |all| millis(all.grace)),
+    key("retention", "days that finished instances are kept, or `forever`", |all, given| Ok(all.retention = given.retention()?), |all| retention(all.retention)),
+    key("lease_ms", "how long a remote worker's claim lasts without a heartbeat", |all, given| Ok(all.lease = given.lease()?), |all| millis(all.lease)),
+    key("log_format", "`text` or `json`; text on a terminal, else json", |all, given| Ok(all.log_format = Some(given.log_format()?)), |all| log_format(all.log_format)),
+    key("log_level", "`error`, `warn`, `info`, `debug`, `trace`, or directives", |all, given| Ok(all.log_level = given.directives()?), |all| all.log_level.clone()),
+    key("otel_endpoint", "where traces go over OTLP/HTTP", |all, given| Ok(all.otel_endpoint = Some(given.text()?)), |all| all.otel_endpoint.as_deref().map_or_else(|| "none".to_owned(), hidden)),
+    limit!(state_bytes, "largest state"),
+    limit!(result_bytes, "largest result"),
+    limit!(error_bytes, "longest error text that is kept"),
+    limit!(children_per_barrier, "most children of one spawn"),
+    limit!(names_per_wait, "most signals that one wait names"),
+    limit!(batch_entries, "most entries of one batch"),
+    limit!(inbox_pending, "most messages pending in one inbox"),
+    limit!(payload_bytes, "largest payload of a signal, an update or an event"),
+    limit!(waiters_per_type, "most waits for events of one type"),
+    limit!(history_events, "events of a history from which on a workflow is told to continue as new"),
+    key("hooks", "where webhooks come from; in the file only", |all, given| Ok(all.hooks = hooks::read(given.table()?)?), |all| hooks::shown(&all.hooks)),
+];
+
+impl Given {
+    fn lease(&self) -> Result<Duration, String> {
+        let lease = self.millis()?;
+        if lease < Duration::from_secs(1) {
+            return Err("a lease is at least 1000 ms".to_owned());
+        }
+        Ok(lease)
+    }
+
+    fn retention(&self) -> Result<Retention, String> {
+        const DAY_S: f64 = 24.0 * 3600.0;
+        let text = self.plain();
+        if text == "forever" {
+            return Ok(Retention::Forever);
+        }
+        let days: f64 = text.parse().map_err(|_| "write a number of days, or forever".to_owned())?;
+        if !(days > 0.0 && days < 100_000.0) {
+            return Err("write more than 0 and less than 100000 days, or forever".to_owned());
+        }
+        Ok(Retention::For(Duration::from_secs_f64(days * DAY_S)))
+    }
+
+    fn log_format(&self) -> Result<LogFormat, String> {
+        match self.plain().as_str() {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("write text or json".to_owned()),
+        }
+    }
+
+    fn directives(&self) -> Result<String, String> {
+        let text = self.text()?;
+        match text.parse::<tracing_subscriber::EnvFilter>() {
+            Ok(_) => Ok(text),
+            Err(error) => Err(format!("write error, warn, info, debug or trace ({error})")),
+        }
+    }
+}
+
+fn millis(time: Duration) -> String {
+    time.as_millis().to_string()
+}
+
+fn retention(retention: Retention) -> String {
+    match retention {
+        Retention::Forever => "forever".to_owned(),
+        Retention::For(time) => (time.as_secs_f64() / (24.0 * 3600.0)).to_string(),
+    }
+}
+
+fn log_format(format: Option<LogFormat>) -> String {
+    let format = match format {
+        Some(LogFormat::Text) => "text",
+        Some(LogFormat::Json) => "json",
+        None => "text on a terminal, else json",
+    };
+    format.to_owned()
+}

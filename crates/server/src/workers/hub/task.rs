@@ -1,0 +1,536 @@
+//! The task behind the hub: decides what to ask the database, and hands out what it answers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide::{Name, Store, Worker, WorkerId};
+use abide_kernel::model::{Claim, Claimed, Kind, Lane};
+use abide_kernel::{Answer, ClaimRequest, Effects, Error, Listener, NewWorker, Op, Result};
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::group::{Group, Look, Spot};
+use super::roll::{self, Roll};
+use super::{Ask, Waiting};
+use crate::http::Problem;
+
+/// The most transactions of the hub at once.
+const RUNS_MAX: usize = 4;
+/// The most polls that one transaction serves.
+const POLLS_MAX: usize = 64;
+/// The most workers that one transaction makes known.
+const STRANGERS_MAX: usize = 200;
+/// The most claims that one transaction gives back.
+const RETURNS_MAX: usize = 500;
+/// How often the hub looks at the clock.
+const TICK: Duration = Duration::from_secs(1);
+/// How long to wait when the database cannot be reached.
+const TROUBLE: Duration = Duration::from_millis(250);
+/// How long a machine is remembered to be a workflow.
+const WORKFLOW: Duration = Duration::from_secs(60);
+
+/// What a transaction came to.
+enum Landed {
+    /// Looks at groups.
+    Looked(Vec<Sent>, Result<Looked>),
+    /// Workers were made known.
+    Enlisted(Vec<Name>, Result<Vec<Worker>>),
+    /// Leases were renewed; whose were lost.
+    Renewed(Result<Vec<WorkerId>>),
+    /// Claims were given back, or not.
+    Returned(Vec<Claim>),
+}
+
+/// A look at one group, and under what number each of its polls was made.
+struct Sent {
+    spot: Spot,
+    look: Look,
+    ids: Vec<WorkerId>,
+}
+
+/// What looks have brought.
+struct Looked {
+    lost: Vec<WorkerId>,
+    /// Of each poll, in order.
+    claimed: Vec<Vec<Claimed>>,
+}
+
+pub(super) struct Task {
+    store: Arc<dyn Store>,
+    news: Listener,
+    asks: mpsc::UnboundedReceiver<Ask>,
+    roll: Roll,
+    groups: HashMap<Spot, Group>,
+    /// Machines that turned out to be workflows, and until when that is remembered.
+    workflows: HashMap<Lane, Instant>,
+    /// Claims that nobody took.
+    returned: Vec<Claim>,
+    under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
+    enlisting: bool,
+    returning: bool,
+    renewed: Instant,
+    /// Until when the database is left alone, because it could not be reached.
+    trouble: Option<Instant>,
+    /// The number of the next poll.
+    number: u64,
+    /// Who is to be told when all is over.
+    ending: Option<oneshot::Sender<()>>,
+}
+
+impl Task {
+    pub fn new(store: Arc<dyn Store>, news: Listener, asks: mpsc::UnboundedReceiver<Ask>) -> Self {
+        Self {
+            store,
+            news,
+            asks,
+            roll: Roll::default(),
+            groups: HashMap::new(),
+            workflows: HashMap::new(),
+            returned: Vec::new(),
+            under_way: FuturesUnordered::new(),
+            enlisting: false,
+            returning: false,
+            renewed: Instant::now(),
+            trouble: None,
+            number: 0,
+            ending: None,
+        }
+    }
+
+    /// Serves polls until the hub is told to end, or nobody has a handle on it any more.
+    pub async fn run(mut self) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while self.ending.is_none() {
+            self.send_what_there_is();
+            let trouble = self.trouble;
+            tokio::select! {
+                ask = self.asks.recv() => match ask {
+                    Some(ask) => {
+                        self.take(ask);
+                        self.gather().await;
+                    }
+                    None => break,
+                },
+                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                effects = self.news.next() => match effects {
+                    Some(effects) => self.hear(&effects),
+                    None => break,
+                },
+                () = tokio::time::sleep_until(trouble.unwrap_or_else(Instant::now)), if trouble.is_some() => {
+                    self.trouble = None;
+                }
+                _ = tick.tick() => self.tick(),
+            }
+        }
+        self.finish().await;
+    }
+
+    /// Takes all that has come. Whoever is about to ask is let ask, so that they share a transaction; nobody waits for a
+    /// clock.
+    async fn gather(&mut self) {
+        let mut before = self.number.wrapping_sub(1);
+        while self.number != before {
+            before = self.number;
+            tokio::task::yield_now().await;
+            while let Ok(ask) = self.asks.try_recv() {
+                self.take(ask);
+            }
+        }
+    }
+
+    fn take(&mut self, ask: Ask) {
+        match ask {
+            Ask::Poll(poll, reply) => {
+                self.roll.see(&poll.worker);
+                let number = self.number;
+                self.number += 1;
+                self.place(Waiting { poll, number, reply });
+            }
+            Ask::Seen(worker) => self.roll.see(&worker),
+            Ask::Forget(worker) => {
+                self.roll.forget(&worker);
+                let mut polls = self.roll.turn_away(std::slice::from_ref(&worker));
+                polls.extend(self.groups.values_mut().flat_map(|group| group.leave(&worker)));
+                polls.into_iter().for_each(|waiting| self.hand(waiting, Vec::new()));
+            }
+            Ask::Return(claims) => self.returned.extend(claims),
+            Ask::End(reply) => self.ending = Some(reply),
+        }
+    }
+
+    /// Puts a poll where it belongs: into its group, when its worker is known.
+    fn place(&mut self, waiting: Waiting) {
+        if let Some(lane) = waiting.poll.lanes.first()
+            && waiting.poll.lanes.iter().all(|lane| self.workflows.contains_key(lane))
+        {
+            // Who has stopped waiting is not told.
+            let problem = is_workflow(&lane.machine, lane.version);
+            return drop(waiting.reply.send(Err(problem)));
+        }
+        if self.roll.id(&waiting.poll).is_none() {
+            return self.roll.arrive(waiting);
+        }
+        let spot = Spot { queue: waiting.poll.queue.clone(), lanes: waiting.poll.lanes.clone() };
+        self.groups.entry(spot).or_insert_with(Group::new).join(waiting);
+    }
+
+    fn hear(&mut self, effects: &Effects) {
+        if effects.anything || !effects.ready.is_empty() {
+            let groups = self.groups.iter_mut();
+            groups
+                .filter(|(spot, _)| effects.anything || effects.ready.contains(&spot.queue))
+                .for_each(|(_, group)| group.wake());
+        }
+    }
+
+    fn tick(&mut self) {
+        self.groups.values_mut().for_each(Group::tick);
+        self.groups.retain(|_, group| !group.is_over());
+        let now = Instant::now();
+        self.workflows.retain(|_, until| *until > now);
+        if self.renewed.elapsed() >= roll::RENEWAL {
+            self.renewed = now;
+            let waiting: HashSet<Name> = self.groups.values().flat_map(Group::workers).cloned().collect();
+            let living = self.roll.living(&waiting);
+            if !living.is_empty() {
+                self.under_way.push(renew(self.store.clone(), living).boxed());
+            }
+        }
+    }
+
+    /// Opens as many transactions as are worth it.
+    fn send_what_there_is(&mut self) {
+        if self.trouble.is_some() {
+            return;
+        }
+        if !self.returned.is_empty() && !self.returning {
+            self.returning = true;
+            let some = self.returned.len().min(RETURNS_MAX);
+            let claims = self.returned.drain(..some).collect();
+            self.under_way.push(give_back(self.store.clone(), claims).boxed());
+        }
+        if !self.enlisting {
+            let strangers = self.roll.strangers(STRANGERS_MAX);
+            if !strangers.is_empty() {
+                self.enlisting = true;
+                self.under_way.push(enlist(self.store.clone(), strangers).boxed());
+            }
+        }
+        while self.under_way.len() < RUNS_MAX {
+            let sent = self.looks();
+            if sent.is_empty() {
+                return;
+            }
+            let workflows = self.workflows.keys().cloned().collect();
+            self.under_way.push(look(self.store.clone(), sent, workflows).boxed());
+        }
+    }
+
+    /// The looks of the next transaction: at the groups whose polls wait longest.
+    fn looks(&mut self) -> Vec<Sent> {
+        let mut wanting: Vec<(u64, Spot)> = Vec::new();
+        for (spot, group) in &self.groups {
+            if group.wants_look()
+                && let Some(first) = group.first()
+            {
+                wanting.push((first, spot.clone()));
+            }
+        }
+        wanting.sort_unstable();
+        let mut left = POLLS_MAX;
+        let mut sent = Vec::new();
+        for (_, spot) in wanting {
+            let Some(group) = self.groups.get_mut(&spot) else { continue };
+            if left == 0 {
+                break;
+            }
+            let look = group.look(left, self.number);
+            // Whoever waits in a group is known; who is not any more goes back to the door.
+            let (mut taken, mut ids) = (Vec::new(), Vec::new());
+            let mut strangers = Vec::new();
+            let (look, polls) = look.split();
+            for waiting in polls {
+                match self.roll.id(&waiting.poll) {
+                    Some(id) => {
+                        ids.push(id);
+                        taken.push(waiting);
+                    }
+                    None => strangers.push(waiting),
+                }
+            }
+            left -= taken.len();
+            if taken.is_empty() {
+                group.fail(Vec::new());
+            } else {
+                sent.push(Sent { spot, look: look.with(taken), ids });
+            }
+            strangers.into_iter().for_each(|waiting| self.roll.arrive(waiting));
+        }
+        sent
+    }
+
+    fn settle(&mut self, landed: Landed) {
+        match landed {
+            Landed::Looked(sent, Ok(looked)) => self.settle_looks(sent, looked),
+            Landed::Looked(sent, Err(error)) => {
+                for one in sent {
+                    self.settle_failed(one, &error);
+                }
+                self.rest(&error);
+            }
+            Landed::Enlisted(_, Ok(workers)) => {
+                self.enlisting = false;
+                for waiting in self.roll.welcome(workers) {
+                    self.place(waiting);
+                }
+            }
+            Landed::Enlisted(names, Err(error)) => {
+                self.enlisting = false;
+                if !may_pass(&error) {
+                    for waiting in self.roll.turn_away(&names) {
+                        refuse(waiting, &error);
+                    }
+                }
+                self.rest(&error);
+            }
+            Landed::Renewed(Ok(lost)) => {
+                for name in self.roll.lose(&lost) {
+                    self.back_to_the_door(&name);
+                }
+            }
+            Landed::Renewed(Err(error)) => {
+                // Soon again: who is not renewed is taken for dead.
+                self.renewed = Instant::now().checked_sub(roll::RENEWAL).unwrap_or_else(Instant::now) + TICK;
+                self.rest(&error);
+            }
+            Landed::Returned(left) => {
+                self.returning = false;
+                if !left.is_empty() {
+                    self.returned.extend(left);
+                    self.trouble = Some(Instant::now() + TROUBLE);
+                }
+            }
+        }
+    }
+
+    /// Leaves the database alone for a moment.
+    fn rest(&mut self, error: &Error) {
+        if may_pass(error) {
+            tracing::warn!(%error, "workers cannot be served; trying again");
+            self.trouble = Some(Instant::now() + TROUBLE);
+        }
+    }
+
+    /// Has the polls of a worker wait until it is known again.
+    fn back_to_the_door(&mut self, worker: &Name) {
+        let polls: Vec<Waiting> = self.groups.values_mut().flat_map(|group| group.leave(worker)).collect();
+        polls.into_iter().for_each(|waiting| self.roll.arrive(waiting));
+    }
+
+    fn settle_looks(&mut self, sent: Vec<Sent>, looked: Looked) {
+        let mut claimed = looked.claimed.into_iter();
+        for Sent { spot, look, ids } in sent {
+            let brought: Vec<Vec<Claimed>> = claimed.by_ref().take(ids.len()).collect();
+            let (look, polls) = look.split();
+            let (mut taken, mut kept) = (Vec::new(), Vec::new());
+            for ((waiting, id), claims) in polls.into_iter().zip(ids).zip(brought) {
+                if looked.lost.contains(&id) {
+                    // It died, or signed off elsewhere: what was claimed in its name is not its own.
+                    self.returned.extend(claims.into_iter().map(|one| one.claim));
+                    self.roll.lose(&[id]);
+                    self.back_to_the_door(&waiting.poll.worker);
+                    self.roll.arrive(waiting);
+                } else if !self.roll.is(&waiting.poll.worker, id) {
+                    // It signed off here meanwhile.
+                    self.returned.extend(claims.into_iter().map(|one| one.claim));
+                    self.hand(waiting, Vec::new());
+                } else {
+                    taken.push(waiting);
+                    kept.push(claims);
+                }
+            }
+            let Some(group) = self.groups.get_mut(&spot) else { continue };
+            if taken.is_empty() {
+                group.fail(Vec::new());
+                continue;
+            }
+            for (waiting, claims) in group.settle(look.with(taken), kept) {
+                self.deliver(waiting, claims);
+            }
+        }
+    }
+
+    fn settle_failed(&mut self, sent: Sent, error: &Error) {
+        let (_, polls) = sent.look.split();
+        let (once, patient) = polls.into_iter().partition(Waiting::is_once);
+        let (mut refused, mut stay): (Vec<Waiting>, Vec<Waiting>) = (once, patient);
+        if !may_pass(error) {
+            refused.append(&mut stay);
+        }
+        refused.into_iter().for_each(|waiting| refuse(waiting, error));
+        if let Some(group) = self.groups.get_mut(&sent.spot) {
+            group.fail(stay);
+        }
+    }
+
+    /// Gives a poll what was claimed for it; what only an engine can run is given back.
+    fn deliver(&mut self, waiting: Waiting, claims: Vec<Claimed>) {
+        let (workflows, claims): (Vec<_>, Vec<_>) = claims.into_iter().partition(|one| one.kind == Kind::Workflow);
+        let Some(first) = workflows.first() else {
+            return self.hand(waiting, claims);
+        };
+        let problem = is_workflow(&first.machine, first.version);
+        for one in workflows {
+            tracing::warn!(machine = %one.machine, worker = %waiting.poll.worker, "a worker over HTTP asked for a workflow");
+            let lane = Lane { machine: one.machine, version: one.version };
+            self.workflows.insert(lane, Instant::now() + WORKFLOW);
+            self.returned.push(one.claim);
+        }
+        match claims.is_empty() {
+            true => drop(waiting.reply.send(Err(problem))),
+            false => self.hand(waiting, claims),
+        }
+    }
+
+    fn hand(&mut self, waiting: Waiting, claims: Vec<Claimed>) {
+        if let Err(Ok(claims)) = waiting.reply.send(Ok(claims)) {
+            self.returned.extend(claims.into_iter().map(|one| one.claim));
+        }
+    }
+
+    /// Answers all that wait with nothing, and gives back what was claimed in vain.
+    async fn finish(mut self) {
+        let groups = self.groups.values_mut();
+        let mut polls: Vec<Waiting> = groups.flat_map(Group::empty).collect();
+        polls.extend(self.roll.empty());
+        polls.into_iter().for_each(|waiting| self.hand(waiting, Vec::new()));
+        while let Some(landed) = self.under_way.next().await {
+            match landed {
+                Landed::Looked(sent, looked) => {
+                    let claimed = looked.map_or_else(|_| Vec::new(), |looked| looked.claimed);
+                    self.returned.extend(claimed.into_iter().flatten().map(|one| one.claim));
+                    let polls = sent.into_iter().flat_map(|one| one.look.split().1);
+                    polls.for_each(|waiting| drop(waiting.reply.send(Ok(Vec::new()))));
+                }
+                Landed::Returned(left) => self.returned.extend(left),
+                Landed::Enlisted(..) | Landed::Renewed(_) => {}
+            }
+        }
+        self.asks.close();
+        while let Ok(ask) = self.asks.try_recv() {
+            if let Ask::Return(claims) = ask {
+                self.returned.extend(claims);
+            }
+        }
+        if !self.returned.is_empty() {
+            // What cannot be given back now runs out (rule 6.4).
+            give_back(self.store.clone(), std::mem::take(&mut self.returned)).await;
+        }
+        if let Some(reply) = self.ending.take() {
+            let _ = reply.send(());
+        }
+    }
+}
+
+/// Whether the same request may succeed later; a claim whose answer got lost runs out.
+const fn may_pass(error: &Error) -> bool {
+    error.is_passing() || matches!(error, Error::Unknown(_))
+}
+
+fn refuse(waiting: Waiting, error: &Error) {
+    let problem = match error {
+        Error::Refused(refusal) => Problem::from(refusal.clone()),
+        Error::Conflict(_) | Error::Unavailable(_) | Error::Unknown(_) | Error::Closed => {
+            Problem::unavailable(error.to_string())
+        }
+        other => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", other.to_string()),
+    };
+    // Who has stopped waiting is not told.
+    let _ = waiting.reply.send(Err(problem));
+}
+
+fn is_workflow(machine: &Name, version: u32) -> Problem {
+    Problem::unprocessable(format!(
+        "{machine} version {version} is a workflow: its code runs in an engine, not in a worker over HTTP; leave it out of `machines`"
+    ))
+    .with("reason", "workflow")
+}
+
+/// Claims for polls, first come first served, in one transaction. That their workers live is made sure of in the same.
+async fn look(store: Arc<dyn Store>, sent: Vec<Sent>, workflows: HashSet<Lane>) -> Landed {
+    let mut ids: Vec<WorkerId> = sent.iter().flat_map(|one| one.ids.iter().copied()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut ops = vec![Op::Renew { workers: ids, lease: roll::LEASE }];
+    for one in &sent {
+        let lanes: Vec<Lane> = one.spot.lanes.iter().filter(|lane| !workflows.contains(lane)).cloned().collect();
+        for (waiting, worker) in one.look.polls().iter().zip(&one.ids) {
+            ops.push(Op::Claim(ClaimRequest {
+                worker: *worker,
+                queue: one.spot.queue.clone(),
+                lanes: lanes.clone(),
+                limit: waiting.poll.limit,
+                lease: Some(waiting.poll.lease),
+            }));
+        }
+    }
+    let answers = match store.run(ops.into()).await {
+        Ok(answers) => answers,
+        Err(error) => return Landed::Looked(sent, Err(error)),
+    };
+    let mut looked = Looked { lost: Vec::new(), claimed: Vec::new() };
+    for answer in answers {
+        match answer {
+            Answer::Renewed { lost } => looked.lost = lost,
+            Answer::Claimed(claimed) => looked.claimed.push(claimed),
+            _ => return Landed::Looked(sent, Err(other())),
+        }
+    }
+    Landed::Looked(sent, Ok(looked))
+}
+
+async fn enlist(store: Arc<dyn Store>, strangers: Vec<NewWorker>) -> Landed {
+    let names = strangers.iter().map(|worker| worker.name.clone()).collect();
+    let ops: Vec<Op> = strangers.into_iter().map(Op::Enlist).collect();
+    let answers = match store.run(ops.into()).await {
+        Ok(answers) => answers,
+        Err(error) => return Landed::Enlisted(names, Err(error)),
+    };
+    let worker = |answer| match answer {
+        Answer::Registered(worker) => Ok(worker),
+        _ => Err(other()),
+    };
+    Landed::Enlisted(names, answers.into_iter().map(worker).collect())
+}
+
+async fn renew(store: Arc<dyn Store>, workers: Vec<WorkerId>) -> Landed {
+    let renewal = Op::Renew { workers, lease: roll::LEASE };
+    let answers = store.run(Arc::from([renewal])).await;
+    Landed::Renewed(answers.map(|answers| match answers.into_iter().next() {
+        Some(Answer::Renewed { lost }) => lost,
+        _ => Vec::new(),
+    }))
+}
+
+/// Gives claims back; those that could not be.
+async fn give_back(store: Arc<dyn Store>, claims: Vec<Claim>) -> Landed {
+    let copies = claims.iter().map(super::super::text::copy).collect();
+    match store.run(Arc::from([Op::GiveBack(claims)])).await {
+        Ok(_) => Landed::Returned(Vec::new()),
+        Err(error) if may_pass(&error) => Landed::Returned(copies),
+        Err(error) => {
+            tracing::error!(%error, "claims could not be given back; they run out");
+            Landed::Returned(Vec::new())
+        }
+    }
+}
+
+fn other() -> Error {
+    Error::Broken("a hub's request was answered with something else".into())
+}

@@ -1,0 +1,275 @@
+//! What a worker over HTTP answers for a step, as JSON.
+
+use std::time::Duration;
+
+use abide::{CommandId, EventCondition, Json, Name, Start};
+use abide_kernel::model::{Answered, EventWait, Join, Outcome, Wait};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::http::dto::{AnyJson, Graphs, Millis, NameText, OperatorWord, StartRequest, Wanted, given};
+use crate::http::{App, Problem};
+
+/// What a step came to: an object with one field, which names the outcome.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[schema(as = Outcome)]
+pub enum OutcomeRequest {
+    /// Go to another step, now or after a delay.
+    Next {
+        /// The step to run.
+        #[schema(value_type = NameText)]
+        step: Name,
+        /// The state to run it with.
+        #[schema(value_type = AnyJson)]
+        state: Json,
+        /// How long to wait first.
+        #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
+        delay_ms: Option<Millis>,
+    },
+    /// The same step again after a delay, one attempt on.
+    Retry {
+        /// The state to run it with.
+        #[schema(value_type = AnyJson)]
+        state: Json,
+        /// How long to wait first.
+        #[schema(value_type = i64, minimum = 0, maximum = 3_153_600_000_000_i64)]
+        delay_ms: Millis,
+    },
+    /// Park until a signal or an event comes, or the time is up.
+    Wait {
+        /// The signals, any of which wakes it.
+        #[serde(default)]
+        #[schema(value_type = Vec<NameText>)]
+        signals: Vec<Name>,
+        /// The events, any of which wakes it.
+        #[serde(default)]
+        events: Vec<EventRequest>,
+        /// How long to wait at most; needed for events.
+        #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
+        timeout_ms: Option<Millis>,
+        /// The step to run then.
+        #[schema(value_type = NameText)]
+        next: Name,
+        /// The state to run it with.
+        #[schema(value_type = AnyJson)]
+        state: Json,
+    },
+    /// Start children and park until they have ended.
+    Spawn {
+        /// The children.
+        children: Vec<StartRequest>,
+        /// The step to run when they have ended.
+        #[schema(value_type = NameText)]
+        next: Name,
+        /// The state to run it with.
+        #[schema(value_type = AnyJson)]
+        state: Json,
+        /// How many ends to wait for; all of them unless given.
+        join: Option<JoinRequest>,
+        /// How long to wait for them at most.
+        #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
+        timeout_ms: Option<Millis>,
+    },
+    /// End well.
+    Done {
+        /// What it came to.
+        #[schema(value_type = AnyJson)]
+        result: Json,
+    },
+    /// End badly.
+    Stop {
+        /// Why.
+        reason: String,
+    },
+    /// The step failed: the retry policy that its machine has declared decides; without one it ends badly.
+    Fail {
+        /// What went wrong.
+        error: String,
+    },
+    /// Close this run and open the next of its chain, with all messages that are pending.
+    ContinueAsNew {
+        /// The step to begin at.
+        #[schema(value_type = NameText)]
+        step: Name,
+        /// The state to begin with.
+        #[schema(value_type = AnyJson)]
+        state: Json,
+        /// The version to go on with; the same unless given.
+        #[schema(minimum = 1, maximum = 2_147_483_647)]
+        version: Option<u32>,
+    },
+    /// Answer the updates that the claim came with; then go back to where the instance stood, or do what is said.
+    Answer {
+        /// The answers.
+        updates: Vec<AnswerRequest>,
+        /// The new state; the old one stays unless given.
+        #[serde(default, deserialize_with = "given")]
+        #[schema(value_type = Option<AnyJson>)]
+        state: Option<Json>,
+        /// What to do then; no `answer` again.
+        #[schema(no_recursion)]
+        then: Option<Box<OutcomeRequest>>,
+    },
+}
+
+/// An event to wait for.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = EventToAwait)]
+pub struct EventRequest {
+    /// Its type.
+    #[serde(rename = "type")]
+    #[schema(value_type = NameText)]
+    event_type: Name,
+    /// What it must say, all of it; the right side is a constant.
+    #[serde(default)]
+    #[schema(value_type = Vec<ConditionRequest>)]
+    conditions: Vec<EventCondition>,
+    /// How far back to look for one that was published already.
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
+    lookback_ms: Option<Millis>,
+}
+
+/// What an event must say: the schema of a condition.
+#[derive(ToSchema)]
+#[schema(as = ConstantCondition)]
+#[allow(dead_code, reason = "it is only a schema")]
+pub struct ConditionRequest {
+    /// Where to look in its payload: names of fields with dots between them.
+    #[schema(min_length = 1, max_length = 255)]
+    left: String,
+    /// How to compare.
+    #[schema(value_type = OperatorWord)]
+    op: String,
+    /// What with: a constant.
+    #[schema(value_type = AnyJson)]
+    right: Json,
+}
+
+/// How many children must have ended.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Join)]
+pub struct JoinRequest {
+    /// That many, or as many as there are.
+    at_least: u32,
+}
+
+/// The answer to one update: a result or an error.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UpdateAnswer)]
+pub struct AnswerRequest {
+    /// The update.
+    #[schema(value_type = i64)]
+    update_id: CommandId,
+    /// What it came to; null unless given.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<AnyJson>)]
+    result: Option<Json>,
+    /// What it failed of; then nothing was changed.
+    error: Option<String>,
+}
+
+/// What a worker answered, or what is wrong with it.
+pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome, String> {
+    let request: OutcomeRequest = serde_json::from_str(json.as_str())
+        .map_err(|error| format!("the outcome does not fit: {error}"))?;
+    outcome(app, request, graphs).await.map_err(|problem| problem.detail)
+}
+
+async fn outcome(app: &App, request: OutcomeRequest, graphs: &mut Graphs) -> Result<Outcome, Problem> {
+    Ok(match request {
+        OutcomeRequest::Answer { updates, state, then } => Outcome::Answer {
+            updates: updates.into_iter().map(answered).collect::<Result<_, _>>()?,
+            state,
+            then: match then {
+                Some(then) => Some(Box::new(plain(app, *then, graphs).await?)),
+                None => None,
+            },
+        },
+        other => plain(app, other, graphs).await?,
+    })
+}
+
+/// All outcomes but the one that another may follow.
+async fn plain(app: &App, request: OutcomeRequest, graphs: &mut Graphs) -> Result<Outcome, Problem> {
+    Ok(match request {
+        OutcomeRequest::Next { step, state, delay_ms } => Outcome::Next {
+            step,
+            state,
+            delay_ms: delay_ms.map_or(0, ms),
+        },
+        OutcomeRequest::Retry { state, delay_ms } => Outcome::Retry { state, delay_ms: ms(delay_ms) },
+        OutcomeRequest::Wait { signals, events, timeout_ms, next, state } => Outcome::Wait(Wait {
+            signals,
+            events: events.into_iter().map(EventRequest::wait).collect(),
+            timeout_ms: timeout_ms.map(ms),
+            next,
+            state,
+        }),
+        OutcomeRequest::Spawn { children, next, state, join, timeout_ms } => Outcome::Spawn {
+            children: starts(app, children, graphs).await?,
+            next,
+            state,
+            join: Join { at_least: join.map(|join| join.at_least) },
+            timeout_ms: timeout_ms.map(ms),
+        },
+        OutcomeRequest::Done { result } => Outcome::Done { result },
+        OutcomeRequest::Stop { reason } => Outcome::Stop { reason },
+        OutcomeRequest::Fail { error } => Outcome::Fail { error },
+        OutcomeRequest::ContinueAsNew { step, state, version } => Outcome::ContinueAsNew { step, state, version },
+        OutcomeRequest::Answer { .. } => {
+            let detail = "an answer cannot follow an answer: put the updates in one";
+            return Err(Problem::unprocessable(detail));
+        }
+    })
+}
+
+async fn starts(app: &App, children: Vec<StartRequest>, graphs: &mut Graphs) -> Result<Vec<Start>, Problem> {
+    app.limits().check_children(children.len())?;
+    let mut starts = Vec::with_capacity(children.len());
+    for (at, child) in children.into_iter().enumerate() {
+        match child.wanted(app, graphs).await {
+            Ok(Wanted::Start(start)) => starts.push(*start),
+            Ok(Wanted::Reserve(..)) => {
+                let detail = format!("children[{at}]: a child is started, not reserved: leave `reserve` out");
+                return Err(Problem::unprocessable(detail));
+            }
+            Err(problem) => {
+                let detail = format!("children[{at}]: {}", problem.detail);
+                return Err(Problem { detail, ..problem });
+            }
+        }
+    }
+    Ok(starts)
+}
+
+impl EventRequest {
+    fn wait(self) -> EventWait {
+        EventWait {
+            event_type: self.event_type,
+            conditions: self.conditions,
+            lookback_ms: self.lookback_ms.map(ms),
+        }
+    }
+}
+
+fn answered(answer: AnswerRequest) -> Result<Answered, Problem> {
+    if answer.result.is_some() && answer.error.is_some() {
+        let update = answer.update_id;
+        let detail = format!("the update {update} has a result and an error: give one of them");
+        return Err(Problem::unprocessable(detail));
+    }
+    Ok(Answered {
+        update_id: answer.update_id,
+        result: answer.result.unwrap_or_default(),
+        error: answer.error,
+    })
+}
+
+fn ms(time: Millis) -> u64 {
+    let time: Duration = time.duration();
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,209 @@
+//! A claim as a text that a worker is given and sends back: it says all that a server must know, so that any server of the
+//! same database, and the one that comes after a restart, can take it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use abide::{CommandId, InstanceId, Key, Name, Timestamp, WorkerId};
+use abide_kernel::model::{Cause, Claim, Claimed, Epoch, Outcome, ParentRef};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use crate::telemetry::Attempt;
+
+/// The first byte: how the rest is written.
+const FORMAT: u8 = 1;
+/// The longest text that is looked at.
+const BYTES_MAX: usize = 8 << 10;
+/// The most messages, and children, that a claim remembers it was woken by.
+const WOKEN_BY_MAX: usize = 16;
+
+/// A claim, whose it is, and what is told of it when its outcome comes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The claim.
+    pub claim: Claim,
+    /// The worker that it was given to.
+    pub worker: Name,
+    /// How long it is believed after each heartbeat.
+    pub lease: Duration,
+    /// When it was given.
+    pub since: Timestamp,
+    /// What runs under it.
+    pub about: About,
+}
+
+/// What runs under a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About(
+    /// The machine.
+    pub Name,
+    /// Its version.
+    pub u32,
+    /// The step.
+    pub Name,
+    /// The step's number in the run.
+    pub u32,
+    /// How often it was begun before.
+    pub u32,
+    /// What woke it, as the databases write it.
+    pub i16,
+    /// The first of the messages that did.
+    pub Vec<CommandId>,
+    /// The first of the children whose end did.
+    pub Vec<InstanceId>,
+);
+
+impl About {
+    /// What is to run.
+    pub fn of(claimed: &Claimed) -> Self {
+        let messages = claimed.awaited.iter().chain(&claimed.updates);
+        let messages = messages.map(|message| message.id).take(WOKEN_BY_MAX);
+        let children = claimed.children.iter().map(|child| child.id);
+        Self(
+            claimed.machine.clone(),
+            claimed.version,
+            claimed.step.clone(),
+            claimed.step_seq,
+            claimed.attempt,
+            claimed.cause.code(),
+            messages.collect(),
+            children.take(WOKEN_BY_MAX).collect(),
+        )
+    }
+
+    /// What woke it.
+    pub fn cause(&self) -> Cause {
+        Cause::from_code(self.5)
+    }
+}
+
+/// What is written: places instead of names, because it is sent to and fro.
+type Written = (
+    (InstanceId, Epoch, WorkerId),
+    Option<Key>,
+    Option<(InstanceId, Option<Key>)>,
+    Name,
+    u64,
+    i64,
+    About,
+);
+
+/// A text that no server gave out.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is no claim: send back what `claim` of the claim's answer said, unchanged")]
+pub struct NoClaim;
+
+impl Hold {
+    /// The text.
+    pub fn to_text(&self) -> String {
+        let claim = &self.claim;
+        let written: Written = (
+            (claim.id(), claim.epoch(), claim.worker()),
+            claim.partition().cloned(),
+            claim.parent().map(|parent| (parent.id, parent.partition.clone())),
+            self.worker.clone(),
+            u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+            self.since.as_micros(),
+            self.about.clone(),
+        );
+        let mut bytes = vec![FORMAT];
+        // Numbers and texts can always be written.
+        bytes.extend(serde_json::to_vec(&written).unwrap_or_default());
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// The attempt that has ended with that outcome now, as a trace tells of it.
+    pub fn attempt(&self, outcome: &Outcome, now: Timestamp) -> Attempt {
+        let About(machine, version, step, step_sequence, attempt, _, woken_by, joined) = &self.about;
+        Attempt {
+            instance: self.claim.id(),
+            machine: machine.to_string(),
+            version: *version,
+            step: step.to_string(),
+            step_sequence: *step_sequence,
+            attempt: *attempt,
+            cause: Some(self.about.cause()),
+            woken_by: woken_by.clone(),
+            joined: joined.clone(),
+            worker: self.worker.to_string(),
+            began: moment(self.since),
+            ended: moment(now),
+            outcome: outcome.last().name().to_owned(),
+            error: match outcome.last() {
+                Outcome::Stop { reason } => Some(reason.clone()),
+                Outcome::Fail { error } => Some(error.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// Reads a text back.
+    pub fn from_text(text: &str) -> Result<Self, NoClaim> {
+        if text.len() > BYTES_MAX {
+            return Err(NoClaim);
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| NoClaim)?;
+        let Some((&FORMAT, json)) = bytes.split_first() else {
+            return Err(NoClaim);
+        };
+        let (held, partition, parent, worker, lease_ms, since, about): Written =
+            serde_json::from_slice(json).map_err(|_| NoClaim)?;
+        let (id, epoch, number) = held;
+        let parent = parent.map(|(id, partition)| ParentRef { id, partition });
+        Ok(Self {
+            claim: Claim::granted(id, epoch, number, partition, parent),
+            worker,
+            lease: Duration::from_millis(lease_ms),
+            since: Timestamp::from_micros(since),
+            about,
+        })
+    }
+}
+
+fn moment(at: Timestamp) -> SystemTime {
+    UNIX_EPOCH + at.since(Timestamp::from_micros(0))
+}
+
+/// The same claim once more, for a transaction that is tried again.
+pub fn copy(claim: &Claim) -> Claim {
+    let (partition, parent) = (claim.partition().cloned(), claim.parent().cloned());
+    Claim::granted(claim.id(), claim.epoch(), claim.worker(), partition, parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(partition: Option<&str>, parent: Option<i64>) -> Hold {
+        let key = |text: &str| Key::new(text).unwrap();
+        let name = |text: &str| Name::new(text).unwrap();
+        let parent = parent.map(|id| ParentRef { id: InstanceId(id), partition: partition.map(key) });
+        Hold {
+            claim: Claim::granted(InstanceId(7), Epoch(3), WorkerId(9), partition.map(key), parent),
+            worker: name("wörker/1"),
+            lease: Duration::from_secs(30),
+            since: Timestamp::from_micros(1_700_000_000_123_456),
+            about: About(name("m"), 1, name("s"), 4, 0, Cause::Signal.code(), vec![CommandId(5)], Vec::new()),
+        }
+    }
+
+    #[test]
+    fn a_claim_survives_the_way_to_a_worker_and_back() {
+        for hold in [hold(None, None), hold(Some("kunde:ä"), None), hold(Some("p x"), Some(8))] {
+            let text = hold.to_text();
+            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{text}");
+            assert_eq!(Hold::from_text(&text), Ok(hold));
+        }
+    }
+
+    #[test]
+    fn what_no_server_gave_out_is_no_claim() {
+        let good = hold(None, None).to_text();
+        let cut = good.get(..good.len() - 2).unwrap();
+        let other = URL_SAFE_NO_PAD.encode([2, b'[', b']']);
+        for bad in ["", "AQ", "x y", "ÄÖ", cut, &other, &format!("{good}="), &"A".repeat(BYTES_MAX + 1)] {
+            assert_eq!(Hold::from_text(bad), Err(NoClaim), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Starts the real binary on a free port of loopback, over a store of its own, and ends it with the test.
+#![allow(dead_code, reason = "every test binary uses a part of this")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long anything here may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary, with nothing of the environment that it could go by.
+pub fn abide(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ABIDE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("HOME", home)
+        .env("XDG_DATA_HOME", home.join("data"))
+        .env("XDG_CONFIG_HOME", home.join("config"))
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A directory of the test's own: home, data and settings of what it runs.
+pub fn home() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Which store a server is over.
+pub enum Over {
+    /// A SQLite file in the server's home.
+    Sqlite,
+    /// That one.
+    Url(String),
+}
+
+/// A fresh database of a PostgreSQL that all tests share.
+pub fn postgres() -> Over {
+    Over::Url(abide_pgtest::server().fresh_database())
+}
+
+/// How to start a server.
+pub struct Setup {
+    over: Over,
+    home: Option<TempDir>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    config: Option<String>,
+}
+
+/// A server over a SQLite file, unless something else is said.
+pub fn server() -> Setup {
+    Setup { over: Over::Sqlite, home: None, arguments: Vec::new(), environment: Vec::new(), config: None }
+}
+
+impl Setup {
+    /// Over that store.
+    pub fn over(mut self, over: Over) -> Self {
+        self.over = over;
+        self
+    }
+
+    /// In a home that was prepared, or that a server before it had.
+    pub fn home(mut self, home: TempDir) -> Self {
+        self.home = Some(home);
+        self
+    }
+
+    /// With that setting.
+    pub fn set(mut self, key: &str, value: impl std::fmt::Display) -> Self {
+        self.arguments.push(format!("--set={key}={value}"));
+        self
+    }
+
+    /// With that variable.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With that file of settings.
+    pub fn config(mut self, toml: &str) -> Self {
+        self.config = Some(toml.to_owned());
+        self
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub fn start(self) -> Server {
+        let home = self.home.unwrap_or_else(home);
+        let store = match self.over {
+            Over::Sqlite => format!("sqlite:{}", home.path().join("abide.db").display()),
+            Over::Url(url) => url,
+        };
+        let mut command = abide(home.path());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--store", &store]);
+        if let Some(toml) = self.config {
+            let path = home.path().join("abide.toml");
+            std::fs::write(&path, toml).unwrap();
+            command.arg("--config").arg(path);
+        }
+        let log = std::fs::File::create(home.path().join("log")).unwrap();
+        command.args(self.arguments).envs(self.environment).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(stdout);
+            let mut line = String::new();
+            let _ = lines.read_line(&mut line);
+            let _ = tell.send(line);
+            // Read to the end, or the server would be stopped by a full pipe.
+            let _ = lines.read_to_end(&mut Vec::new());
+        });
+        let line = told.recv_timeout(PATIENCE).unwrap_or_default();
+        let url = line.split([' ', ',']).find(|word| word.starts_with("http://")).map(str::to_owned);
+        let server = Server { url: url.clone().unwrap_or_default(), store, child, home: Some(home), http: reqwest::Client::new() };
+        assert!(url.is_some(), "the server did not start: {line:?}\n{}", server.log());
+        server
+    }
+}
+
+/// A running server. It is killed when this is dropped.
+pub struct Server {
+    /// Where it is: `http://127.0.0.1:…`, without a slash at the end.
+    pub url: String,
+    /// Its store's connection string.
+    pub store: String,
+    /// A client.
+    pub http: reqwest::Client,
+    child: Child,
+    home: Option<TempDir>,
+}
+
+impl Server {
+    /// A whole URL of a path.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// The address, to speak TCP with.
+    pub fn address(&self) -> String {
+        self.url.trim_start_matches("http://").to_owned()
+    }
+
+    /// Its home.
+    pub fn home(&self) -> PathBuf {
+        self.home.as_ref().unwrap().path().to_owned()
+    }
+
+    /// Asks with GET; the status and the JSON of the answer.
+    pub async fn get(&self, path: &str) -> (u16, serde_json::Value) {
+        answer(self.http.get(self.at(path))).await
+    }
+
+    /// Asks with POST and a JSON body.
+    pub async fn post(&self, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
+        answer(self.http.post(self.at(path)).json(body)).await
+    }
+
+    /// Asks with PUT and a JSON body.
+    pub async fn put(&self, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
+        answer(self.http.put(self.at(path)).json(body)).await
+    }
+
+    /// A command over the same store.
+    pub fn cli(&self, arguments: &[&str]) -> Output {
+        abide(&self.home()).args(arguments).args(["--store", &self.store]).output().unwrap()
+    }
+
+    /// A new token of that role.
+    pub fn token(&self, role: &str) -> String {
+        let made = self.cli(&["token", "create", "--role", role]);
+        assert!(made.status.success(), "{made:?}");
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home().join("log")).unwrap_or_default()
+    }
+
+    /// The id of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits until it has ended; the exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.ended() {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "the server does not end\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops it in order, and leaves its home for another.
+    pub fn stop(mut self) -> TempDir {
+        self.signal("TERM");
+        assert_eq!(self.wait(), Some(0), "{}", self.log());
+        self.home.take().unwrap()
+    }
+
+    /// The home of one that has ended, for another.
+    pub fn leave(mut self) -> TempDir {
+        self.wait();
+        self.home.take().unwrap()
+    }
+
+    /// Kills it, and leaves its home for another.
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.home.take().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The status and the JSON of an answer; text that is no JSON comes as a JSON string.
+pub async fn answer(request: reqwest::RequestBuilder) -> (u16, serde_json::Value) {
+    let response = request.timeout(PATIENCE).send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    let body = serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text));
+    (status, body)
+}

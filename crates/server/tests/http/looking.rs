@@ -1,0 +1,104 @@
+//! Looking at one instance: what it waits for, whether it is well, and what it came to.
+
+use serde_json::{Value, json};
+
+use crate::cart::{engine, standing};
+use crate::on_both;
+
+on_both! {
+    async fn what_it_waits_for_and_whether_that_is_healthy(server) {
+        // section 13
+        let (_, started) = server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "step": "fill", "state": []})).await;
+        let (_, seen) = server.get("/v1/instances/c:1").await;
+        assert_eq!((&seen["liveness"], &seen["liveness_reason"]), (&json!("waiting_for_worker"), &Value::Null), "{seen}");
+        assert_eq!(seen["wait"], Value::Null);
+
+        let (_abide, engine) = engine(server).await;
+        standing(server, "c:1", "awaiting_signal").await;
+        let (_, seen) = server.get("/v1/instances/c:1").await;
+        assert_eq!((&seen["liveness"], &seen["step"]), (&json!("waiting_for_signal"), &json!("order")), "{seen}");
+        let wait = &seen["wait"];
+        assert_eq!((&wait["kind"], &wait["names"], &wait["events"]), (&json!("signal"), &json!(["order", "fail"]), &json!([])), "{wait}");
+        assert!(wait["id"].is_string() && wait["since"].is_string() && wait["deadline"].is_string(), "{wait}");
+
+        let (_, listed) = server.get("/v1/instances?waiting_for=order&wait_kind=signal&liveness=waiting_for_signal").await;
+        assert_eq!(listed["items"][0]["id"], started["id"], "{listed}");
+        let (_, waits) = server.get("/v1/waits?kind=signal&name=order").await;
+        let open = &waits["items"][0];
+        assert_eq!((&open["instance_id"], &open["key"], &open["name"]), (&started["id"], &json!("c:1"), &json!("order")), "{waits}");
+        assert_eq!((&open["wait_id"], &open["deadline"]), (&wait["id"], &wait["deadline"]));
+        assert!(open.get("conditions").is_none());
+        assert_eq!(server.get("/v1/waits?instance=c:1").await.1["items"].as_array().unwrap().len(), 2);
+        assert_eq!(server.get("/v1/waits?instance=nobody").await.0, 404);
+        assert_eq!(server.get("/v1/waits?kind=event").await.1["items"], json!([]));
+        assert_eq!(server.get("/v1/waits?kind=timer").await.0, 400);
+        engine.shutdown().await;
+    }
+
+    async fn a_result_is_waited_for(server) {
+        let (_abide, engine) = engine(server).await;
+        server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "state": ["cup"]})).await;
+        let (status, body) = server.get("/v1/instances/c:1/result").await;
+        assert_eq!(status, 202, "{body}");
+        assert!(body.get("result").is_none(), "{body}");
+        let (status, _) = server.get("/v1/instances/c:1/result?wait_ms=30").await;
+        assert_eq!(status, 202);
+        let waiting = server.get("/v1/instances/c:1/result?wait_ms=20000");
+        let signal = async {
+            standing(server, "c:1", "awaiting_signal").await;
+            server.post("/v1/instances/c:1/signals/order", &json!({"payload": 1})).await
+        };
+        let ((status, body), (sent, _)) = tokio::join!(waiting, signal);
+        assert_eq!((sent, status), (202, 200), "{body}");
+        assert_eq!((&body["status"], &body["result"], &body["key"]), (&json!("done"), &json!(["cup"]), &json!("c:1")));
+        assert!(body.get("last_error").is_none());
+
+        server.post("/v1/instances", &json!({"machine": "cart", "key": "c:2", "state": ["bomb"]})).await;
+        server.post("/v1/instances/c:2/signals/order", &json!({"payload": 1})).await;
+        let (status, body) = server.get("/v1/instances/c:2/result?wait_ms=20000").await;
+        assert_eq!((status, &body["status"], &body["last_error"]), (200, &json!("failed"), &json!("there is a bomb in it")), "{body}");
+        assert_eq!(server.get("/v1/instances/nobody/result").await.0, 404);
+        let (status, body) = server.get("/v1/instances/c:2/result?wait_ms=60001").await;
+        assert_eq!((status, &body["limit"]), (400, &json!(60_000)), "{body}");
+        engine.shutdown().await;
+    }
+
+    async fn a_chain_is_followed_to_its_end(server) {
+        // rule 2.4
+        let (_abide, engine) = engine(server).await;
+        let (_, first) = server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "state": ["bomb"]})).await;
+        server.post("/v1/instances/c:1/signals/order", &json!({"payload": 1})).await;
+        standing(server, "c:1", "failed").await;
+        server.post("/v1/instances/c:1/restart", &json!({"step": "fill"})).await;
+        let (_, runs) = server.get("/v1/instances/c:1/runs").await;
+        let runs = runs["items"].as_array().unwrap();
+        assert_eq!(runs.iter().map(|run| run["run_number"].as_i64().unwrap()).collect::<Vec<_>>(), [2, 1], "newest first");
+        assert!(runs.iter().all(|run| run["first_id"] == first["id"]), "{runs:?}");
+        assert_eq!(server.get(&format!("/v1/instances/{}", first["id"])).await.1["status"], "failed");
+        assert_eq!(server.get("/v1/instances/c:1/children").await.1["items"], json!([]));
+        engine.shutdown().await;
+    }
+
+    async fn how_much_there_is(server) {
+        let (_, empty) = server.get("/v1/stats").await;
+        assert_eq!(empty["statuses"], json!({}), "{empty}");
+        assert!(empty["version"].is_string() && empty["uptime_ms"].is_u64(), "{empty}");
+        let (abide, engine) = engine(server).await;
+        server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "state": []})).await;
+        standing(server, "c:1", "awaiting_signal").await;
+        server.post("/v1/instances", &json!({"machine": "nobodys", "queue": "slow"})).await;
+        let (_, stats) = server.get("/v1/stats").await;
+        assert_eq!((&stats["statuses"], &stats["waits"]), (&json!({"awaiting_signal": 1, "runnable": 1}), &json!({"signal": 1})), "{stats}");
+        assert_eq!(stats["queues"], 2, "{stats}");
+        let (_, queues) = server.get("/v1/queues").await;
+        let slow = queues["items"].as_array().unwrap().iter().find(|queue| queue["queue"] == "slow").unwrap();
+        assert_eq!(slow["statuses"], json!({"runnable": 1}), "{queues}");
+        assert!(slow["oldest_ready_at"].is_string() && slow["oldest_ready_age_ms"].is_u64(), "{queues}");
+        let (_, workers) = server.get("/v1/workers").await;
+        let ours = workers["items"].as_array().unwrap().iter().find(|worker| worker["machines"][0]["name"] == "cart");
+        let ours = ours.unwrap_or_else(|| panic!("{workers}"));
+        assert!(ours["lease_until"].is_string() && ours["queues"] == json!(["default"]), "{ours}");
+        engine.shutdown().await;
+        abide.close().await;
+    }
+}

@@ -1,0 +1,113 @@
+//! It ends in order: whoever waits is answered at once, what runs is finished, and nothing that was accepted is lost.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::common::{PATIENCE, postgres, server};
+use crate::raw::Raw;
+
+const HALF: &str = "POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{\"type\":";
+
+#[tokio::test]
+async fn sigterm_answers_long_polls_at_once_and_ends_with_0() {
+    for setup in [server(), server().over(postgres())] {
+        let mut server = setup.start();
+        let machine = json!({"signals": [], "updates": []});
+        assert_eq!(server.put("/v1/machines/m/1", &machine).await.0, 200);
+        let ask = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 1, "wait_ms": 60_000});
+        let poll = tokio::spawn(server.http.post(server.at("/v1/workers/claim")).json(&ask).send());
+        let stream = server.http.get(server.at("/v1/stream")).send().await.unwrap();
+        // A worker that polls is known.
+        let began = Instant::now();
+        while !server.get("/v1/workers").await.1.to_string().contains("\"name\":\"w\"") {
+            assert!(began.elapsed() < PATIENCE, "the worker is not known");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let began = Instant::now();
+        server.signal("TERM");
+        let answer = poll.await.unwrap().unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.json::<serde_json::Value>().await.unwrap()["claims"], json!([]));
+        stream.bytes().await.unwrap();
+        assert_eq!(server.wait(), Some(0), "{}", server.log());
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}\n{}", began.elapsed(), server.log());
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_runs_when_sigterm_comes_is_finished() {
+    let mut server = server().start();
+    let mut raw = Raw::to(&server).await;
+    raw.send(HALF).await;
+    // It is being worked on once the server answers others that came later.
+    assert_eq!(server.get("/healthz").await.0, 200);
+    server.signal("TERM");
+    let began = Instant::now();
+    while tokio::net::TcpStream::connect(server.address()).await.is_ok() {
+        assert!(began.elapsed() < PATIENCE, "connections are still taken");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(server.ended().is_none());
+    raw.send("\"t\"}").await;
+    let said = raw.to_end().await;
+    assert_eq!(said.status, Some(200), "{said:?}");
+    assert!(said.text.contains("event_id"), "{said:?}");
+    assert_eq!(server.wait(), Some(0), "{}", server.log());
+
+    // What was answered is there.
+    let home = server.leave();
+    let again = crate::common::server().home(home).start();
+    assert_eq!(again.get("/v1/events").await.1["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_never_ends_is_cut_off_when_the_grace_time_is_over() {
+    let mut server = server().set("grace_ms", 300).start();
+    let mut raw = Raw::to(&server).await;
+    raw.send(HALF).await;
+    assert_eq!(server.get("/healthz").await.0, 200);
+    let began = Instant::now();
+    server.signal("INT");
+    assert_eq!(server.wait(), Some(0), "{}", server.log());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let mut server = server().set("grace_ms", 60_000).start();
+    let mut raw = Raw::to(&server).await;
+    raw.send(HALF).await;
+    assert_eq!(server.get("/healthz").await.0, 200);
+    server.signal("TERM");
+    let began = Instant::now();
+    while !server.log().contains("shutting down") {
+        assert!(began.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(1), "{}", server.log());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn it_is_not_ready_while_it_drains() {
+    let mut server = server().start();
+    let mut kept = Raw::to(&server).await;
+    kept.send("GET /readyz HTTP/1.1\r\nhost: x\r\n").await;
+    let mut raw = Raw::to(&server).await;
+    raw.send(HALF).await;
+    assert_eq!(server.get("/healthz").await.0, 200);
+    server.signal("TERM");
+    let began = Instant::now();
+    while !server.log().contains("shutting down") {
+        assert!(began.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    kept.send("\r\n").await;
+    let said = kept.to_end().await;
+    assert_eq!(said.status, Some(503), "{said:?}");
+    raw.send("\"t\"}").await;
+    assert_eq!(raw.to_end().await.status, Some(200));
+    assert_eq!(server.wait(), Some(0));
+}

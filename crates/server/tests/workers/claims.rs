@@ -1,0 +1,98 @@
+//! Claims as texts: whose they are, and what comes of those that are none.
+
+use serde_json::{Value, json};
+
+use crate::kit::{on_both, result, start, worker};
+
+on_both! {
+    async fn a_commit_that_is_sent_again_is_committed_again_and_changes_nothing(server: Server) {
+        let worker = worker(&server);
+        let id = start(&server, json!({"machine": "m"})).await;
+        let claim = worker.one().await;
+        let outcome = json!({"next": {"step": "b", "state": 1}});
+        worker.done(&claim, outcome.clone()).await;
+        worker.done(&claim, outcome.clone()).await;
+        let results = worker.commit_all(vec![(&claim, outcome.clone()), (&claim, outcome.clone())]).await;
+        assert!(results.iter().all(|result| result["status"] == "committed"), "{results:?}");
+        let claim = worker.one().await;
+        worker.none().await;
+        worker.done(&claim, json!({"done": {"result": 1}})).await;
+        worker.done(&claim, json!({"done": {"result": 2}})).await;
+        assert_eq!(result(&server, id).await["result"], 1);
+    }
+
+    async fn a_claim_is_good_in_the_hands_of_its_worker_only(server: Server) {
+        let (worker, thief) = (worker(&server), worker(&server));
+        start(&server, json!({"machine": "m"})).await;
+        let claim = worker.one().await;
+        assert_eq!(thief.commit(&claim, json!({"done": {"result": 1}})).await, "stale");
+        assert_eq!(thief.heartbeat(&[&claim]).await, vec![claim["claim"].clone()]);
+        worker.done(&claim, json!({"done": {"result": 1}})).await;
+    }
+
+    async fn a_text_that_is_no_claim_refuses_its_entry_only(server: Server) {
+        let worker = worker(&server);
+        start(&server, json!({"machine": "m"})).await;
+        let claim = worker.one().await;
+        let good = claim["claim"].as_str().unwrap();
+        assert!(good.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{good}");
+        let texts: Vec<Value> = ["", "x", "AQAA", "ÄÄÄ", &good[1..], &good[..good.len() - 1], &format!("{good}{good}"), &"A".repeat(1 << 16)]
+            .into_iter()
+            .map(Value::from)
+            .collect();
+        let mut outcomes: Vec<(&Value, Value)> = texts.iter().map(|text| (text, json!({"done": {"result": 0}}))).collect();
+        outcomes.push((&claim, json!({"done": {"result": 1}})));
+        let results = worker.commit_all(outcomes).await;
+        let (last, others) = results.split_last().unwrap();
+        assert_eq!(last["status"], "committed");
+        for (result, text) in others.iter().zip(&texts) {
+            assert_eq!((&result["status"], &result["claim"]), (&json!("refused"), text));
+            assert!(result["error"].as_str().unwrap().contains("no claim"), "{result}");
+        }
+        let texts: Vec<&Value> = texts.iter().collect();
+        assert_eq!(worker.heartbeat(&texts).await.len(), texts.len());
+    }
+
+    async fn a_request_that_does_not_fit_is_refused_with_what_was_wrong(server: Server) {
+        let hand = worker(&server);
+        let machines = json!([{"name": "m", "version": 1}]);
+        let wrong = [
+            (json!({"worker": "w", "queue": "q", "machines": machines, "limit": 1, "wait_ms": 0, "leese_ms": 1}), 422, "unknown field `leese_ms`"),
+            (json!({"worker": "w", "queue": "q", "machines": [], "limit": 1, "wait_ms": 0}), 422, "machines"),
+            (json!({"worker": "w", "queue": "q", "machines": [{"name": "graph/g", "version": 1}], "limit": 1}), 422, "task/"),
+            (json!({"worker": "w", "queue": "q", "machines": [{"name": "m", "version": 0}], "limit": 1}), 422, "version"),
+            (json!({"worker": "w", "queue": "q", "machines": machines, "limit": 0}), 422, "limit"),
+            (json!({"worker": "w", "queue": "q", "machines": machines, "lease_ms": 999}), 422, "lease_ms"),
+            (json!({"worker": "w", "queue": "q", "machines": machines, "wait_ms": 60_001}), 400, "wait_ms"),
+            (json!({"worker": "", "queue": "q", "machines": machines}), 422, "empty"),
+            (json!({"queue": "q", "machines": machines}), 422, "worker"),
+        ];
+        for (body, expected, what) in wrong {
+            let (status, problem) = hand.post("/v1/workers/claim", &body).await;
+            assert_eq!(status, expected, "{problem}");
+            assert!(problem["detail"].as_str().unwrap().contains(what), "{what}: {problem}");
+        }
+        let (status, problem) = hand.post("/v1/workers/commit", &json!({"worker": "w", "outcomes": [], "x": 1})).await;
+        assert_eq!(status, 422, "{problem}");
+        let (status, problem) = hand.post("/v1/workers/heartbeat", &json!({"worker": "w", "claim": []})).await;
+        assert_eq!(status, 422, "{problem}");
+    }
+
+    async fn five_hundred_are_claimed_and_committed_at_once(server: Server) {
+        let worker = worker(&server);
+        let instances: Vec<Value> = (0..500).map(|n| json!({"machine": "m", "state": n})).collect();
+        let (status, body) = server.post("/v1/instances/batch", &json!({"instances": instances})).await;
+        assert_eq!((status, body["results"].as_array().unwrap().len()), (200, 500));
+        let claims = worker.claim(500, 5_000).await;
+        assert_eq!(claims.len(), 500);
+        let texts: Vec<&Value> = claims.iter().collect();
+        assert_eq!(worker.heartbeat(&texts).await, Vec::<Value>::new());
+        let outcomes = claims.iter().map(|claim| (claim, json!({"done": {"result": claim["state"]}}))).collect();
+        let results = worker.commit_all(outcomes).await;
+        assert!(results.iter().all(|result| result["status"] == "committed"));
+        for (claim, result) in claims.iter().zip(&results) {
+            assert_eq!(claim["claim"], result["claim"]);
+        }
+        worker.none().await;
+    }
+}

@@ -1,0 +1,252 @@
+"""Requests to one server or several: who is asked, what is tried again, what an answer means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2 as httpx
+
+from ._codec import dumps
+from .errors import AbideError, Broken, Duplicate, Invalid, NoTarget, Rejected, Unauthorized, Unavailable
+
+#: Stands for what was left out, where None means something.
+UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
+
+FOREVER: Final = float("inf")
+
+#: How many connections there may be, and how many of them may wait for something to happen.
+CONNECTIONS: Final = 256
+LONG_POLLS: Final = 192
+
+
+class Backoff:
+    """Pauses that grow, each with a part of chance in it."""
+
+    def __init__(self, first: float = 0.05, most: float = 5.0) -> None:
+        self._first, self._most, self._next = first, most, first
+
+    def pause(self) -> float:
+        """The next pause, in seconds."""
+        pause = self._next
+        self._next = min(pause * 2, self._most)
+        return pause * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """Begins again with the shortest."""
+        self._next = self._first
+
+
+class Transport:
+    """Sends requests; knows the servers, the token, and what may be sent twice."""
+
+    def __init__(
+        self, urls: str | Sequence[str], *, token: str | None, timeout: float, patience: float, verify: Any
+    ) -> None:
+        self._given: dict[str, Any] = {"token": token, "timeout": timeout, "patience": patience, "verify": verify}
+        self.urls = _checked([urls] if isinstance(urls, str) else list(urls))
+        self.timeout = timeout
+        self.patience = patience
+        self._at = 0
+        headers = {"accept": "application/json"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        self._http = httpx.AsyncClient(
+            headers=headers,
+            # Reading the system's certificates takes a while, and plain HTTP has no use for them.
+            verify=verify if any(url.startswith("https:") for url in self.urls) else False,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64, keepalive_expiry=30.0),
+        )
+
+    def another(self) -> Transport:
+        """One like it, with connections of its own."""
+        return Transport(self.urls, **self._given)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = UNSET,
+        content: bytes | None = None,
+        params: Mapping[str, Any] | None = None,
+        safe: bool = False,
+        wait: float = 0.0,
+        patience: float | None = None,
+    ) -> tuple[int, Any]:
+        """One request, tried again where that does no harm; the status, and what the body says.
+
+        ``safe``: it may be carried out twice. What never reached a server, and what a server says it has not done, is
+        sent again in any case. ``wait``: how long the server itself will wait before it answers.
+        """
+        if body is not UNSET:
+            content = dumps(body)
+        headers = {"content-type": "application/json"} if content is not None else {}
+        query = {name: value for name, value in (params or {}).items() if value is not None}
+        give_up = time.monotonic() + (self.patience if patience is None else patience)
+        backoff, tries = Backoff(), 0
+        while True:
+            base = self.urls[self._at]
+            try:
+                response = await self._http.request(
+                    method,
+                    base + path,
+                    content=content,
+                    params=query or None,
+                    headers=headers,
+                    timeout=httpx.Timeout(self.timeout + wait, connect=self.timeout, pool=None),
+                )
+                if response.status_code < 400:
+                    return response.status_code, _json(response)
+                error = problem(response.status_code, response.content, response.headers)
+            except httpx.TransportError as cause:
+                error = unreachable(base, cause)
+            if not isinstance(error, Unavailable):
+                if isinstance(error, Duplicate) and tries:
+                    error.args = (f"{error} (an earlier try of this very call may have started it)",)
+                raise error
+            tries += 1
+            self.move_on(base)
+            if error.unknown and not safe:
+                raise error
+            pause = 0.0 if tries < len(self.urls) else max(backoff.pause(), retry_after(error))
+            if time.monotonic() + pause > give_up:
+                raise error
+            await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def listen(self, path: str, params: Mapping[str, Any], last: str | None) -> AsyncIterator[AsyncIterator[str]]:
+        """The lines of a stream of server-sent events."""
+        base = self.urls[self._at]
+        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        if last is not None:
+            headers["last-event-id"] = last
+        query = {name: value for name, value in params.items() if value is not None}
+        # The server says something every so often, also when nothing happens; a minute of silence is a dead line.
+        timeout = httpx.Timeout(self.timeout, read=60.0, pool=None)
+        try:
+            async with self._http.stream(
+                "GET", base + path, params=query or None, headers=headers, timeout=timeout
+            ) as response:
+                if response.status_code >= 400:
+                    await response.aread()
+                    raise problem(response.status_code, response.content, response.headers)
+                yield response.aiter_lines()
+        except httpx.TransportError as cause:
+            self.move_on(base)
+            raise unreachable(base, cause) from cause
+
+    def move_on(self, base: str) -> None:
+        """Asks another server from now on, unless somebody has moved on from that one already."""
+        if self.urls[self._at] == base:
+            self._at = (self._at + 1) % len(self.urls)
+
+
+def _checked(urls: list[str]) -> list[str]:
+    if not urls:
+        raise ValueError("no server is named: give the url of one, like http://127.0.0.1:7070")
+    for url in urls:
+        try:
+            parsed = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise ValueError(
+                f"{url!r} is no url of a server ({error}): one looks like http://127.0.0.1:7070"
+            ) from error
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError(f"{url!r} is no url of a server: one looks like http://127.0.0.1:7070")
+    return [url.rstrip("/") for url in urls]
+
+
+def unreachable(base: str, cause: httpx.TransportError) -> AbideError:
+    """What it means that no answer came."""
+    said = str(cause) or type(cause).__name__
+    if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)):
+        return Unavailable(f"cannot reach {base}: {said}. Is `abide serve` running there?")
+    if isinstance(cause, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
+        return Invalid(f"the request to {base} cannot be sent: {said}")
+    return Unavailable(f"{base} gave no answer: {said}. The request may have been carried out", unknown=True)
+
+
+def problem(status: int, content: bytes, headers: Mapping[str, str]) -> AbideError:
+    """The error that an answer stands for."""
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        body = {"detail": content[:200].decode(errors="replace")}
+    text = str(body.get("detail") or body.get("title") or f"the server answered {status}")
+    after = headers.get("retry-after")
+    if after is not None:
+        body.setdefault("retry_after", after)
+    word = str(body.get("type", "")).rpartition("/")[2]
+    if status in (429, 502, 503, 504):
+        # 429, and 503 as a rule: nothing was done. A gateway's errors, and a commit without an answer, leave that open.
+        unknown = status in (502, 504) or word == "unknown"
+        return Unavailable(text, unknown=unknown, status=status, problem=body)
+    kind: type[AbideError]
+    if status in (401, 403):
+        kind = Unauthorized
+    elif str(body.get("outcome", "")).startswith("rejected"):
+        kind = Rejected
+    elif status == 409 and "id" in body:
+        kind = Duplicate
+    elif status == 404:
+        kind = NoTarget
+    elif status < 500:
+        kind = Invalid
+    else:
+        kind = Broken
+    if kind in (Rejected, Invalid):
+        text += _fields(body)
+    return kind(text, status=status, problem=body)
+
+
+def _fields(body: Mapping[str, Any]) -> str:
+    """What is wrong field by field, for the text of an error, unless it is there already."""
+    wrong = body.get("validation_errors")
+    if isinstance(wrong, dict) and wrong:
+        said = "; ".join(
+            f"{field}: {', '.join(map(str, texts if isinstance(texts, list) else [texts]))}"
+            for field, texts in wrong.items()
+        )
+        return f" ({said})" if said not in str(body.get("detail")) else ""
+    problems = body.get("problems")
+    if isinstance(problems, list) and problems:
+        said = "; ".join(
+            f"{each['step']}: {each.get('message')}" if each.get("step") else str(each.get("message"))
+            for each in problems
+        )
+        return f" ({said})" if said not in str(body.get("detail")) else ""
+    return ""
+
+
+def retry_after(error: AbideError) -> float:
+    """How long the server asks to be left alone, in seconds."""
+    try:
+        return min(max(float(error.problem.get("retry_after", 0)), 0.0), 60.0)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _json(response: httpx.Response) -> Any:
+    if not response.content:
+        return None
+    try:
+        return json.loads(response.content)
+    except ValueError:
+        start = response.content[:80].decode(errors="replace")
+        raise Broken(
+            f"{response.url} answered something that is no JSON ({start!r}): is it an abide server?",
+            status=response.status_code,
+        ) from None

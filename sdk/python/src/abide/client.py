@@ -1,0 +1,531 @@
+"""The client: what an application calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar, overload
+from urllib.parse import quote
+
+from ._codec import Duration, from_json, milliseconds, to_json
+from ._sse import server_sent
+from ._transport import LONG_POLLS, UNSET, Backoff, Transport
+from .contract import Signal
+from .errors import Duplicate, Invalid, NotDone, NotYet, Unavailable, UpdateFailed
+from .graph import Graph, steps_of
+from .models import (
+    Answer,
+    Change,
+    End,
+    EventRecord,
+    GraphKept,
+    HistoryEvent,
+    Instance,
+    Published,
+    Receipt,
+    SignalRecord,
+    Started,
+    StartedOne,
+    UpdateRecord,
+    Waiter,
+    read,
+)
+from .outcome import Scope, Start, StepRef, step_name
+
+A = TypeVar("A", bound=Answer)
+T = TypeVar("T")
+C = TypeVar("C", bound="Abide")
+
+#: An instance: its id, its key, or what has its id.
+Target = int | str | Started | Instance | Receipt
+
+#: How long one long poll lasts; a longer wait is several of them.
+POLL = 20.0
+
+#: Where a server listens unless it is told otherwise.
+LOCAL = "http://127.0.0.1:7070"
+
+_List = list  # the client has a method of that name
+
+
+class Abide:
+    """A client of one server, or of several that share a database: when one is away the next is asked.
+
+    Without a url it is the server that ``ABIDE_STORE`` names, as for the command line, else ``http://127.0.0.1:7070``;
+    without a token ``ABIDE_TOKEN``.
+
+    ``timeout`` is how long one request may take, beside what the server itself is asked to wait. ``patience`` is how
+    long what may be sent again is: what never reached a server, reads, and writes with a key, a dedup key, a request id
+    or an event id.
+
+    ::
+
+        async with Abide("http://127.0.0.1:7070") as abide:
+            order = await abide.start(Checkout, Order("kettle"), key="order:42")
+            print(await abide.result(order))
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        patience: float = 10.0,
+        verify: Any = True,
+    ) -> None:
+        url = url if url is not None else _default_url()
+        token = token if token is not None else os.environ.get("ABIDE_TOKEN")
+        self._polls = asyncio.Semaphore(LONG_POLLS)
+        self._transport = Transport(url, token=token, timeout=timeout, patience=patience, verify=verify)
+
+    async def __aenter__(self: C) -> C:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._transport.close()
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """The servers."""
+        return tuple(self._transport.urls)
+
+    # Starting
+
+    async def start(
+        self,
+        what: Any,
+        state: Any = None,
+        *,
+        key: str | None = None,
+        version: int | None = None,
+        step: StepRef | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        partition_key: str | None = None,
+        unique_key: str | None = None,
+        scope: Scope | None = None,
+        unique_scope: Scope | None = None,
+        due_at: datetime | None = None,
+        delay: Duration | None = None,
+        or_existing: bool = False,
+    ) -> Started:
+        """Starts an instance of a machine, a job or a graph (whose input is the state).
+
+        A key that is taken is a ``Duplicate``; with ``or_existing`` its holder is answered, with ``is_new`` false.
+        """
+        one = Start(
+            what,
+            state,
+            key=key,
+            version=version,
+            step=step,
+            queue=queue,
+            priority=priority,
+            partition_key=partition_key,
+            unique_key=unique_key,
+            scope=scope,
+            unique_scope=unique_scope,
+            due_at=due_at,
+            delay=delay,
+        )
+        try:
+            _, body = await self._transport.call("POST", "/v1/instances", body=one.wire(), safe=one.is_keyed)
+        except Duplicate as error:
+            if or_existing:
+                return Started(error.holder, key, is_new=False)
+            raise
+        return read(Started, body)
+
+    async def reserve(self, what: Any, key: str) -> Started:
+        """Makes an instance with no run yet; a later start with that key opens it, with the same id."""
+        _, body = await self._transport.call(
+            "POST", "/v1/instances", body=Start(what, key=key, reserve=True).wire(), safe=True
+        )
+        return read(Started, body)
+
+    async def start_all(self, starts: Iterable[Start]) -> _List[StartedOne]:
+        """Starts many in one transaction; what became of each, in order."""
+        many = list(starts)
+        body = {"instances": [one.wire() for one in many]}
+        # A batch may be large: give it the time that it takes to be sent and stored.
+        safe = all(one.is_keyed for one in many)
+        _, answer = await self._transport.call(
+            "POST", "/v1/instances/batch", body=body, safe=safe, wait=len(many) / 500
+        )
+        return [read(StartedOne, one) for one in answer["results"]]
+
+    # Looking
+
+    async def get(self, target: Target) -> Instance:
+        """The instance: where it stands, what it waits for, whether that is healthy."""
+        return read(Instance, await self._get(_path(target)))
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        machine: str | None = None,
+        queue: str | None = None,
+        key_prefix: str | None = None,
+        wait_kind: str | None = None,
+        waiting_for: str | None = None,
+        liveness: str | None = None,
+        parent: int | None = None,
+        page: int | None = None,
+    ) -> AsyncIterator[Instance]:
+        """The instances of which all that holds, page after page."""
+        params = {
+            "status": status,
+            "machine": machine,
+            "queue": queue,
+            "key_prefix": key_prefix,
+            "wait_kind": wait_kind,
+            "waiting_for": waiting_for,
+            "liveness": liveness,
+            "parent": parent,
+            "limit": page,
+        }
+        return self._pages(Instance, "/v1/instances", params)
+
+    def history(self, target: Target) -> AsyncIterator[HistoryEvent]:
+        """What happened to it, in order."""
+        return self._pages(HistoryEvent, _path(target, "history"))
+
+    @overload
+    def signals(self, target: Target) -> AsyncIterator[SignalRecord]: ...
+    @overload
+    def signals(
+        self, *, status: str | None = None, name: str | None = None, key: str | None = None
+    ) -> AsyncIterator[SignalRecord]: ...
+    def signals(
+        self, target: Any = None, *, status: str | None = None, name: str | None = None, key: str | None = None
+    ) -> AsyncIterator[SignalRecord]:
+        """The records of its signals, refused ones too; without a target those of all instances, newest first."""
+        if target is not None:
+            return self._pages(SignalRecord, _path(target, "signals"))
+        return self._pages(SignalRecord, "/v1/signals", {"status": status, "name": name, "key": key})
+
+    def updates(self, target: Target) -> AsyncIterator[UpdateRecord]:
+        """The records of its updates."""
+        return self._pages(UpdateRecord, _path(target, "updates"))
+
+    def children(self, target: Target) -> AsyncIterator[Instance]:
+        """Its children."""
+        return self._pages(Instance, _path(target, "children"))
+
+    def runs(self, target: Target) -> AsyncIterator[Instance]:
+        """The runs of its chain."""
+        return self._pages(Instance, _path(target, "runs"))
+
+    def waits(
+        self, *, kind: str | None = None, name: str | None = None, instance: int | None = None
+    ) -> AsyncIterator[Waiter]:
+        """Who waits for what."""
+        return self._pages(Waiter, "/v1/waits", {"kind": kind, "name": name, "instance": instance})
+
+    def events(self, *, type: str | None = None) -> AsyncIterator[EventRecord]:
+        """The events that are kept."""
+        return self._pages(EventRecord, "/v1/events", {"type": type})
+
+    async def workers(self) -> Any:
+        """The workers, and what they hold."""
+        return await self._get("/v1/workers")
+
+    async def queues(self) -> Any:
+        """The queues, and what waits in them."""
+        return await self._get("/v1/queues")
+
+    async def stats(self) -> Any:
+        """Figures of the whole store."""
+        return await self._get("/v1/stats")
+
+    # Results
+
+    async def ended(self, target: Target, *, wait: Duration | None = 0) -> End:
+        """How it ended, or, with ``over`` false, that it had not when that time was up. None: waits for ever."""
+        until = _until(wait)
+        while True:
+            status, body = await self._poll(_path(target, "result"), until)
+            over = status == 200
+            if over or time.monotonic() >= until:
+                return read(End, {"id": _id(target), **body, "over": over})
+
+    @overload
+    async def result(self, target: Target, *, wait: Duration | None = None) -> Any: ...
+    @overload
+    async def result(self, target: Target, kind: type[T], *, wait: Duration | None = None) -> T: ...
+    async def result(self, target: Target, kind: Any = Any, *, wait: Duration | None = None) -> Any:
+        """Its result, read as that type; waits for it, so long at most.
+
+        ``NotDone`` when it ended otherwise, ``NotYet`` when the time was up.
+        """
+        end = await self.ended(target, wait=wait)
+        if not end.over:
+            raise NotYet(f"instance {_shown(target)} is still {end.status}")
+        if end.status != "done":
+            raise NotDone(end.id, end.status, end.last_error)
+        return from_json(kind, end.result, ".result")
+
+    # Sending
+
+    async def signal(
+        self,
+        target: Target,
+        name: str | Signal[Any],
+        payload: Any = UNSET,
+        *,
+        arguments: Sequence[Any] | Mapping[str, Any] | None = None,
+        dedup: str | None = None,
+        hold_for: Duration | None = None,
+    ) -> Receipt:
+        """Sends a signal: with one value, or with arguments by place or by name, or with nothing.
+
+        A refusal is ``Rejected``. With ``dedup`` it is sent once however often it is tried. ``hold_for`` keeps it that
+        long for whoever starts under that key.
+        """
+        body = _message(payload, arguments, dedup_key=dedup)
+        if hold_for is not None:
+            body["hold_for_ms"] = milliseconds(hold_for)
+        path = _path(target, "signals", _called(name))
+        _, answer = await self._transport.call("POST", path, body=body, safe=dedup is not None)
+        return read(Receipt, answer)
+
+    async def signal_with_start(
+        self,
+        start: Start,
+        name: str | Signal[Any],
+        payload: Any = UNSET,
+        *,
+        arguments: Sequence[Any] | Mapping[str, Any] | None = None,
+        dedup: str | None = None,
+    ) -> Receipt:
+        """Sends a signal to the instance of that key, or starts one that has it already, in one commit."""
+        body = {"start": start.wire(), "name": _called(name), **_message(payload, arguments, dedup_key=dedup)}
+        status, answer = await self._transport.call("POST", "/v1/signal-with-start", body=body, safe=dedup is not None)
+        return read(Receipt, {**answer, "started": status == 201})
+
+    async def update(
+        self,
+        target: Target,
+        name: str,
+        arguments: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        request_id: str | None = None,
+        wait: Duration | None = 30,
+    ) -> Any:
+        """Sends an update and answers what its handler answered; waits for it, so long at most.
+
+        ``UpdateFailed`` when the handler failed, ``Rejected`` when it was refused, ``NotYet`` when the time was up.
+        """
+        until = _until(wait)
+        poll = min(max(until - time.monotonic(), 0.0), POLL)
+        record = await self._update(target, name, arguments, request_id, "completed", poll)
+        while record.update_status == "accepted":
+            if time.monotonic() >= until:
+                raise NotYet(f"update {record.update_id} is accepted and not answered yet: ask with update_record")
+            _, body = await self._poll(f"/v1/updates/{record.update_id}", until)
+            record = read(UpdateRecord, body)
+        if record.update_status == "completed":
+            return record.result
+        raise UpdateFailed(record.error or record.update_status, record.update_id)
+
+    async def send_update(
+        self,
+        target: Target,
+        name: str,
+        arguments: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        request_id: str | None = None,
+    ) -> UpdateRecord:
+        """Sends an update and does not wait for its answer: ``update_record`` asks for it."""
+        return await self._update(target, name, arguments, request_id, "accepted", 0.0)
+
+    async def _update(
+        self, target: Target, name: str, arguments: Any, request_id: str | None, wait_for: str, wait: float
+    ) -> UpdateRecord:
+        body: dict[str, Any] = {"arguments": to_json(arguments), "wait_for": wait_for}
+        if wait_for == "completed":
+            body["wait_ms"] = milliseconds(wait)
+        if request_id is not None:
+            body["request_id"] = request_id
+        path = _path(target, "updates", name)
+        try:
+            _, answer = await self._transport.call("POST", path, body=body, safe=request_id is not None, wait=wait)
+        except Invalid as error:
+            if error.problem.get("update_status") == "failed":
+                said = str(error.problem.get("error") or error)
+                raise UpdateFailed(said, error.problem.get("update_id"), problem=error.problem) from None
+            raise
+        return read(UpdateRecord, answer)
+
+    async def update_record(self, update_id: int, *, wait: Duration = 0) -> UpdateRecord:
+        """The record of an update; waits for its answer, so long at most."""
+        until = _until(wait)
+        while True:
+            _, body = await self._poll(f"/v1/updates/{update_id}", until)
+            record = read(UpdateRecord, body)
+            if record.update_status != "accepted" or time.monotonic() >= until:
+                return record
+
+    async def publish(self, type: str, payload: Any = None, *, event_id: str | None = None) -> Published:
+        """Publishes an event. With ``event_id`` it is one event however often it is tried."""
+        body = _event(type, payload, event_id)
+        _, answer = await self._transport.call("POST", "/v1/events", body=body, safe=event_id is not None)
+        return read(Published, answer)
+
+    async def publish_all(self, events: Iterable[tuple[str, Any] | tuple[str, Any, str]]) -> _List[Published]:
+        """Publishes many in one transaction: ``(type, payload)`` or ``(type, payload, event_id)`` each."""
+        many = [_event(*each) for each in events]
+        safe = all("event_id" in each for each in many)
+        _, answer = await self._transport.call("POST", "/v1/events/batch", body={"events": many}, safe=safe)
+        return [read(Published, one) for one in answer["results"]]
+
+    # Operating
+
+    async def cancel(self, target: Target, reason: str = "", *, cascade: bool = True) -> None:
+        """Ends it as cancelled, with its children unless they are to be left."""
+        body = {"reason": reason, "children": "cascade" if cascade else "leave"}
+        await self._transport.call("POST", _path(target, "cancel"), body=body)
+
+    async def restart(self, target: Target, *, step: StepRef | None = None) -> Started:
+        """Opens a new run of what failed or was cancelled, with its last state, where it ended or at that step."""
+        body = {} if step is None else {"step": step_name(step)}
+        _, answer = await self._transport.call("POST", _path(target, "restart"), body=body)
+        return read(Started, answer)
+
+    async def repair(self, target: Target) -> bool:
+        """Puts right what is broken about it; whether there was anything."""
+        _, answer = await self._transport.call("POST", _path(target, "repair"), body={}, safe=True)
+        return bool(answer["outcome"] == "repair_dispatched")
+
+    async def put_machine(self, name: str, version: int, declaration: Mapping[str, Any]) -> None:
+        """Declares a machine whose code runs elsewhere. A worker does this by itself."""
+        await self._transport.call("PUT", f"/v1/machines/{_quoted(name)}/{version}", body=declaration, safe=True)
+
+    async def put_graph(
+        self, graph: Graph | str, steps: Iterable[Mapping[str, Any]] | Mapping[str, Any] | None = None
+    ) -> GraphKept:
+        """Keeps a graph: one that was built, or a name and its steps. What is wrong with it is ``Invalid.problems``."""
+        name = graph.name if isinstance(graph, Graph) else graph
+        given = graph if isinstance(graph, Graph) else (steps or [])
+        path = f"/v1/graphs/{_quoted(name)}"
+        _, body = await self._transport.call("PUT", path, body={"steps": steps_of(given)}, safe=True)
+        return read(GraphKept, body)
+
+    # Following
+
+    async def stream(
+        self, *, instance: int | str | None = None, types: Sequence[str] = (), last: str | None = None
+    ) -> AsyncIterator[Change]:
+        """What changes, as it does, until it is left. A broken line is taken up again where it was.
+
+        Of one instance: its history from the beginning, then what happens to it, and ``end`` when it has ended. Of
+        the whole server: ``ready``, ``ended``, ``answered``, ``cancelled``, ``mailed``, ``due``; and ``reset`` when
+        something was missed.
+        """
+        params = {"instance": instance, "types": ",".join(types) or None}
+        backoff = Backoff()
+        while True:
+            try:
+                async with self._transport.listen("/v1/stream", params, last) as lines:
+                    async for id, kind, data in server_sent(lines):
+                        last = id if id is not None else last
+                        backoff.reset()
+                        yield Change(last or "", kind, data)
+                        if kind == "end" and instance is not None:
+                            return
+            except Unavailable:
+                pass
+            await asyncio.sleep(backoff.pause())
+
+    # How
+
+    async def _get(self, path: str) -> Any:
+        _, body = await self._transport.call("GET", path, safe=True)
+        return body
+
+    async def _poll(self, path: str, until: float) -> tuple[int, Any]:
+        """Asks for something that is waited for, for as long as one long poll lasts at most."""
+        left = until - time.monotonic()
+        if left <= 0:
+            return await self._transport.call("GET", path, safe=True)
+        crowded = self._polls.locked()
+        async with self._polls:
+            # When more wait than there are places, they take turns.
+            wait = min(max(until - time.monotonic(), 0.0), 1.0 if crowded or self._polls.locked() else POLL)
+            return await self._transport.call("GET", path, params={"wait_ms": milliseconds(wait)}, safe=True, wait=wait)
+
+    async def _pages(self, kind: type[A], path: str, params: Mapping[str, Any] | None = None) -> AsyncIterator[A]:
+        cursor: Any = None
+        while True:
+            _, body = await self._transport.call("GET", path, params={**(params or {}), "cursor": cursor}, safe=True)
+            for one in body["items"]:
+                yield read(kind, one)
+            cursor = body.get("next_cursor")
+            if cursor is None:
+                return
+
+
+def _default_url() -> str:
+    store = os.environ.get("ABIDE_STORE", "")
+    return store if store.startswith(("http://", "https://")) else LOCAL
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _path(target: Target, *rest: str) -> str:
+    return "/".join(["/v1/instances", _quoted(_shown(target)), *map(_quoted, rest)])
+
+
+def _shown(target: Target) -> str:
+    if isinstance(target, Receipt):
+        return str(target.instance_id)
+    if isinstance(target, (Started, Instance)):
+        return str(target.id)
+    if isinstance(target, str) and not target:
+        raise ValueError("an empty text is no key")
+    return str(target)
+
+
+def _id(target: Target) -> int:
+    shown = _shown(target)
+    return int(shown) if shown.isascii() and shown.isdigit() else 0
+
+
+def _called(name: str | Signal[Any]) -> str:
+    return name if isinstance(name, str) else name.name
+
+
+def _message(payload: Any, arguments: Any, **more: Any) -> dict[str, Any]:
+    body = {name: value for name, value in more.items() if value is not None}
+    if arguments is not None:
+        if payload is not UNSET:
+            raise TypeError("give a payload or arguments, not both")
+        body["arguments"] = to_json(arguments)
+    elif payload is not UNSET:
+        body["payload"] = to_json(payload)
+    return body
+
+
+def _event(type: str, payload: Any = None, event_id: str | None = None) -> dict[str, Any]:
+    body = {"type": type, "payload": to_json(payload)}
+    if event_id is not None:
+        body["event_id"] = event_id
+    return body
+
+
+def _until(wait: Duration | None) -> float:
+    return float("inf") if wait is None else time.monotonic() + milliseconds(wait) / 1000

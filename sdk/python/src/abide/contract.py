@@ -1,0 +1,284 @@
+"""Signals and updates as types: what parameters a Python type becomes, and a message read back as that type."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Generic, Literal, TypeVar, Union, overload
+from uuid import UUID
+
+from ._codec import NotJson, from_json, to_json
+from ._transport import UNSET
+from .models import Message
+
+T = TypeVar("T")
+
+#: A parameter of a contract, as the server takes it.
+Parameter = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Param:
+    """A parameter with more to it than its type: ``Signal("paid", currency=Param(str, default="eur"))``."""
+
+    type: Any
+    default: Any = UNSET
+    nullable: bool = False
+    variadic: bool = False
+
+
+class Arguments:
+    """The arguments of a message by name: ``ctx.awaited(self.paid).amount``."""
+
+    def __init__(self, **named: Any) -> None:
+        self.__dict__.update(named)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the message has no argument {name!r}: it has {', '.join(self.__dict__) or 'none'}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Arguments) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__))
+
+    def __repr__(self) -> str:
+        return f"Arguments({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+class Signal(Generic[T]):
+    """A signal that a machine takes.
+
+    ``Signal("paid", Payment)`` is sent with the fields of a dataclass and read as one; ``Signal("paid", int)`` with one
+    value; ``Signal("paid", amount=int)`` with arguments that are named here; ``Signal("paid", None)`` with nothing; and
+    ``Signal("paid")`` with anything.
+    """
+
+    @overload
+    def __init__(self: Signal[Any], name: str, /) -> None: ...
+    @overload
+    def __init__(self: Signal[None], name: str, kind: None, /) -> None: ...
+    @overload
+    def __init__(self, name: str, kind: type[T], /) -> None: ...
+    @overload
+    def __init__(self: Signal[Arguments], name: str, /, **parameters: Any) -> None: ...
+    def __init__(self, name: str, kind: Any = UNSET, /, **parameters: Any) -> None:
+        if kind is not UNSET and parameters:
+            raise TypeError(f"signal {name}: give a type or parameters, not both")
+        self.name = name
+        self._kind = kind
+        self._named = {key: given if isinstance(given, Param) else Param(given) for key, given in parameters.items()}
+        self.parameters: list[Parameter] | None
+        if parameters:
+            self.parameters = [parameter(key, given) for key, given in self._named.items()]
+        else:
+            self.parameters = None if kind is UNSET else parameters_of(kind)
+
+    def __repr__(self) -> str:
+        return f"Signal({self.name!r})"
+
+    def accepts(self) -> dict[str, Any]:
+        """Its contract."""
+        return {"name": self.name} if self.parameters is None else {"name": self.name, "parameters": self.parameters}
+
+    def read(self, message: Message) -> T:
+        """A message as the type of this signal."""
+        return typing.cast(T, self._read(message))
+
+    def _read(self, message: Message) -> Any:
+        if self.parameters is None:
+            return message.payload
+        if self._kind is None:
+            return None
+        values = by_name(message, [each["name"] for each in self.parameters])
+        at = f".{self.name}"
+        if self._named:
+            return Arguments(
+                **{name: _argument(given, values.get(name), f"{at}.{name}") for name, given in self._named.items()}
+            )
+        if _has_fields(self._kind):
+            return from_json(self._kind, values, at)
+        return from_json(self._kind, values.get("value"), at)
+
+
+def _argument(given: Param, value: Any, at: str) -> Any:
+    if value is None and given.nullable:
+        return None
+    kind = types.GenericAlias(list, (given.type,)) if given.variadic else given.type
+    return from_json(kind, value, at)
+
+
+def by_name(message: Message, names: Sequence[str]) -> dict[str, Any]:
+    """The arguments of a message by the names of its parameters."""
+    given = message.arguments
+    if isinstance(given, Mapping):
+        return dict(given)
+    if isinstance(given, list):
+        return dict(zip(names, given, strict=False))
+    if len(names) == 1:
+        return {names[0]: message.payload}
+    return dict(zip(names, message.payload if isinstance(message.payload, list) else [], strict=False))
+
+
+def parameters_of(kind: Any) -> list[Parameter]:
+    """The parameters that a type stands for: its fields, or one called ``value``."""
+    if kind is None:
+        return []
+    if not _has_fields(kind):
+        return [parameter("value", Param(kind))]
+    hints = typing.get_type_hints(kind)
+    if dataclasses.is_dataclass(kind):
+        return [
+            parameter(field.name, Param(hints[field.name], default=_default(field)))
+            for field in dataclasses.fields(kind)
+        ]
+    required = getattr(kind, "__required_keys__", frozenset(hints))
+    return [parameter(name, Param(hint, nullable=name not in required)) for name, hint in hints.items()]
+
+
+def _has_fields(kind: Any) -> bool:
+    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or typing.is_typeddict(kind))
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return UNSET
+
+
+def parameters_of_call(function: Callable[..., Any], skip: int) -> list[Parameter]:
+    """The parameters of a function, after the first ones."""
+    hints = typing.get_type_hints(function)
+    made = []
+    for each in list(inspect.signature(function).parameters.values())[skip:]:
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(f"{function.__qualname__} takes **{each.name}: an update's parameters are named one by one")
+        default = UNSET if each.default is inspect.Parameter.empty else each.default
+        variadic = each.kind is inspect.Parameter.VAR_POSITIONAL
+        made.append(parameter(each.name, Param(hints.get(each.name, Any), default=default, variadic=variadic)))
+    return made
+
+
+def parameter(name: str, given: Param) -> Parameter:
+    """A parameter as the server takes it."""
+    kind, nullable = _without_none(given.type)
+    made: Parameter = {"name": name, "type": _type(kind)}
+    if nullable or given.nullable:
+        made["nullable"] = True
+    if given.default is not UNSET and not (given.default is None and made.get("nullable")):
+        made["default"] = to_json(given.default)
+    if given.variadic:
+        made["variadic"] = True
+    return made
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    if typing.get_origin(kind) in (Union, types.UnionType) and type(None) in typing.get_args(kind):
+        rest = tuple(arg for arg in typing.get_args(kind) if arg is not type(None))
+        return (rest[0] if len(rest) == 1 else Union[rest]), True  # noqa: UP007
+    return kind, False
+
+
+_SHORT: dict[Any, str] = {
+    str: "string",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    list: "array",
+    tuple: "array",
+    set: "array",
+    dict: "object",
+    datetime: "string",
+    date: "string",
+    time: "string",
+    UUID: "string",
+    Decimal: "string",
+    Any: "any",
+    object: "any",
+}
+
+_SCHEMA = {
+    "string": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "array": "array",
+    "object": "object",
+}
+
+
+def _type(kind: Any) -> Any:
+    """A type in the words of a contract: a short form where there is one, else a JSON Schema."""
+    if kind in _SHORT:
+        return _SHORT[kind]
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        each = [_type(arg) for arg in args]
+        if all(isinstance(one, str) and one != "any" for one in each):
+            return "|".join(dict.fromkeys(each))
+        return "any" if "any" in each else {"anyOf": [_schema(arg) for arg in args]}
+    if origin is Literal:
+        return {"enum": list(args)}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [to_json(each.value) for each in kind]}
+    if origin in (list, set, frozenset) or (origin is tuple and len(args) == 2 and args[1] is Ellipsis):
+        item = _schema(args[0])
+        return {"type": "array", "items": item} if item else "array"
+    if origin is dict:
+        value = _schema(args[1])
+        return {"type": "object", "additionalProperties": value} if value else "object"
+    if _has_fields(kind):
+        return _object(kind)
+    if hasattr(kind, "model_json_schema"):  # a pydantic model
+        return kind.model_json_schema()
+    return "any"
+
+
+def _object(kind: Any) -> dict[str, Any]:
+    fields = parameters_of(kind)
+    properties = {
+        each["name"]: _schema(hint) for each, hint in zip(fields, typing.get_type_hints(kind).values(), strict=False)
+    }
+    needed = [each["name"] for each in fields if "default" not in each and not each.get("nullable")]
+    return {"type": "object", "properties": properties, "required": needed}
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    inner, nullable = _without_none(kind)
+    form = _type(inner)
+    if form == "any":
+        return {}
+    if isinstance(form, str):
+        names = [_SCHEMA[one] for one in form.split("|")]
+        form = {"type": names[0] if len(names) == 1 else names}
+    return {"anyOf": [form, {"type": "null"}]} if nullable else form
+
+
+def call_arguments(function: Callable[..., Any], skip: int, given: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments to call a function with, out of those of an update."""
+    hints = typing.get_type_hints(function)
+    expected = list(inspect.signature(function).parameters.values())[skip:]
+    names = [each.name for each in expected]
+    values = dict(given) if isinstance(given, Mapping) else dict(zip(names, given or [], strict=False))
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for each in expected:
+        hint = hints.get(each.name, Any)
+        if each.kind is inspect.Parameter.VAR_POSITIONAL:
+            positional += from_json(types.GenericAlias(list, (hint,)), values.get(each.name) or [], f".{each.name}")
+        elif each.name not in values:
+            if each.default is inspect.Parameter.empty:
+                raise NotJson(f"the argument {each.name} is missing")
+        elif each.kind is inspect.Parameter.KEYWORD_ONLY:
+            named[each.name] = from_json(hint, values[each.name], f".{each.name}")
+        else:
+            positional.append(from_json(hint, values[each.name], f".{each.name}"))
+    return positional, named

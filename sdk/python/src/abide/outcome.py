@@ -1,0 +1,187 @@
+"""What a step answers, and what is to be started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from ._codec import Duration, milliseconds, to_json
+from ._transport import UNSET
+
+#: A step: a method that is one, or its name.
+StepRef = str | Callable[..., Any]
+#: How the two sides of a condition are compared.
+Operator = Literal["eq", "eq_typed", "ne", "gt", "gte", "lt", "lte", "in", "exists"]
+#: What an event must say: ``{"order_id": 42}``, or ``[("amount", "gte", 100)]``; all of it.
+Where = Mapping[str, Any] | Sequence[tuple[str, Operator, Any]]
+#: In which statuses a key is taken.
+Scope = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step answers; made by ``next_``, ``done``, ``stop`` and their like, and by the context."""
+
+    kind: str
+    body: Mapping[str, Any]
+    state: Any = UNSET
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it is committed with a state."""
+        return self.kind not in ("done", "stop", "fail")
+
+    def wire(self, state: Any) -> dict[str, Any]:
+        """As the server takes it; with that state, unless it has its own."""
+        body = dict(self.body)
+        if self.has_state:
+            body["state"] = to_json(state if self.state is UNSET else self.state)
+        return {self.kind: body}
+
+
+def next_(step: StepRef, *, delay: Duration = 0, state: Any = UNSET) -> Outcome:
+    """Goes to a step: now, or after a delay."""
+    body: dict[str, Any] = {"step": step_name(step)}
+    if delay:
+        body["delay_ms"] = milliseconds(delay)
+    return Outcome("next", body, state)
+
+
+def retry(*, delay: Duration = 0, state: Any = UNSET) -> Outcome:
+    """The same step again after a delay, one attempt on; what it was handed stays."""
+    return Outcome("retry", {"delay_ms": milliseconds(delay)}, state)
+
+
+def done(result: Any = None) -> Outcome:
+    """Ends well, with a result."""
+    return Outcome("done", {"result": to_json(result)})
+
+
+def stop(reason: str) -> Outcome:
+    """Ends badly."""
+    return Outcome("stop", {"reason": str(reason)})
+
+
+def fail(error: str | BaseException) -> Outcome:
+    """The step failed: the machine's retry policy decides whether it runs again."""
+    return Outcome("fail", {"error": error_text(error)})
+
+
+def continue_as_new(step: StepRef, *, state: Any = UNSET) -> Outcome:
+    """Closes this run and opens the next of its chain, with all messages that are pending."""
+    return Outcome("continue_as_new", {"step": step_name(step)}, state)
+
+
+def error_text(error: str | BaseException) -> str:
+    """An error as it is kept."""
+    if isinstance(error, str):
+        return error
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def step_name(step: StepRef) -> str:
+    """The name of a step."""
+    if isinstance(step, str):
+        return step
+    found = getattr(step, "__abide_step__", None)
+    if isinstance(found, str):
+        return found
+    name = getattr(step, "__qualname__", repr(step))
+    raise TypeError(f"{name} is no step: mark the method with @step, or give the name of one")
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event to wait for: its type, what it must say, and how far to look back for one that has come already."""
+
+    type: str
+    where: Where = ()
+    lookback: Duration | None = None
+
+    def wire(self) -> dict[str, Any]:
+        """As the server takes it."""
+        body: dict[str, Any] = {"type": self.type, "conditions": conditions(self.where)}
+        if self.lookback is not None:
+            body["lookback_ms"] = milliseconds(self.lookback)
+        return body
+
+
+def conditions(where: Where) -> list[dict[str, Any]]:
+    """Conditions as the server takes them."""
+    if isinstance(where, Mapping):
+        return [{"left": left, "op": "eq", "right": to_json(right)} for left, right in where.items()]
+    return [{"left": left, "op": op, "right": to_json(right)} for left, op, right in where]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Something to start: for ``start_all``, ``spawn`` and ``signal_with_start``.
+
+    ``what`` is the class of a machine, a job, a task, a graph, or the name of a machine.
+    """
+
+    what: Any
+    state: Any = None
+    key: str | None = None
+    version: int | None = None
+    step: StepRef | None = None
+    queue: str | None = None
+    priority: int | None = None
+    partition_key: str | None = None
+    unique_key: str | None = None
+    scope: Scope | None = None
+    unique_scope: Scope | None = None
+    due_at: datetime | None = None
+    delay: Duration | None = None
+    reserve: bool = False
+
+    def wire(self) -> dict[str, Any]:
+        """As the server takes it."""
+        named = named_of(self.what)
+        if self.reserve:
+            return {"machine": named.get("machine"), "key": self.key, "reserve": True}
+        state = to_json(self.state)
+        body: dict[str, Any] = dict(named)
+        if "graph" in named:
+            body["input"] = state
+        else:
+            body["state"] = state
+        given = {
+            "key": self.key,
+            "version": self.version,
+            "step": None if self.step is None else step_name(self.step),
+            "queue": self.queue,
+            "priority": self.priority,
+            "partition_key": self.partition_key,
+            "unique_key": self.unique_key,
+            "scope": None if self.scope is None else list(self.scope),
+            "unique_scope": None if self.unique_scope is None else list(self.unique_scope),
+            "due_at": None if self.due_at is None else _utc(self.due_at),
+            "delay_ms": None if self.delay is None else milliseconds(self.delay),
+        }
+        body.update({name: value for name, value in given.items() if value is not None})
+        return body
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a second start of it is refused."""
+        return self.key is not None or self.unique_key is not None
+
+
+def _utc(at: datetime) -> str:
+    if at.tzinfo is None:
+        raise ValueError(f"due_at {at} has no time zone: give one, like datetime.now(timezone.utc)")
+    return at.astimezone(timezone.utc).isoformat()
+
+
+def named_of(what: Any) -> dict[str, Any]:
+    """What names a thing to start: a graph, or a machine with what is known of it, as it may not be declared yet."""
+    if isinstance(what, str):
+        return {"machine": what}
+    named = getattr(what, "__abide_start__", None)
+    if named is None:
+        raise TypeError(f"{what!r} is nothing to start: give a machine's class or name, a job, a task or a graph")
+    return dict(named())

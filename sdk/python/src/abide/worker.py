@@ -1,0 +1,345 @@
+"""The worker: claims what is ready, runs it, commits what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from ._code import Caller, Code, FunctionCode, MachineCode, context_of
+from ._codec import Duration, NotJson, dumps, milliseconds
+from ._commits import Commits
+from ._transport import FOREVER, Backoff, retry_after
+from .client import Abide
+from .errors import AbideError, Broken, Refused, Unavailable
+from .function import Function
+from .machine import Context, Machine, declared_of
+from .outcome import stop
+
+log = logging.getLogger("abide")
+
+T = TypeVar("T")
+W = TypeVar("W", bound="Worker")
+
+#: How many steps of a queue run at a time, unless it is said.
+SLOTS = 16
+
+
+class Worker:
+    """Runs machines, tasks and jobs.
+
+    ``queues`` says how many steps of each queue may run at a time; by default the queues that the machines name, 16
+    each. ``name`` is for a worker that comes back under the same name: what an earlier process of that name held is
+    given back at once when it starts. Two that live at the same time must not share one. Without a name it gets one of
+    its own.
+
+    ``lease`` is how long the server waits for a sign of life before it gives a step to another worker; ``grace`` how
+    long running steps have to end when the worker stops.
+
+    ::
+
+        asyncio.run(Worker("http://127.0.0.1:7070", machines=[Checkout]).run())
+    """
+
+    def __init__(
+        self,
+        server: str | Sequence[str] | Abide | None = None,
+        *,
+        machines: Iterable[type[Machine[Any]] | Machine[Any]] = (),
+        tasks: Iterable[Function[..., Any]] = (),
+        queues: Mapping[str, int] | None = None,
+        name: str | None = None,
+        token: str | None = None,
+        lease: Duration = 30,
+        grace: Duration = 10,
+        poll: Duration = 20,
+    ) -> None:
+        self.abide: Abide = server if isinstance(server, Abide) else Abide(server, token)
+        self._owned = not isinstance(server, Abide)
+        self._named = name is not None
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._lease, self._grace, self._poll = (milliseconds(each) / 1000 for each in (lease, grace, poll))
+        made = [machine() if isinstance(machine, type) else machine for machine in machines]
+        functions = list(tasks)
+        self._queues = dict(queues) if queues is not None else _queues(made, functions)
+        if not all(isinstance(slots, int) and slots > 0 for slots in self._queues.values()):
+            raise ValueError(f"a queue has at least one slot, not {self._queues}")
+        self._threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="abide")
+        self._codes = _codes(made, functions, Caller(self._threads))
+        if not self._codes:
+            raise ValueError("a worker needs something to run: give machines or tasks")
+        self._transport = self.abide._transport.another()  # whatever the client waits for, a worker can speak
+        self._commits = Commits(self._transport, self.name)
+        self._held: dict[str, _Held] = {}
+        self._free = {queue: _Slots(slots) for queue, slots in self._queues.items()}
+        self._stopping = asyncio.Event()
+        self._claiming: list[asyncio.Task[None]] = []
+        self._tending: list[asyncio.Task[None]] = []
+
+    # Its life
+
+    async def start(self) -> None:
+        """Declares what it runs and begins to claim. A server that is away is waited for."""
+        for code in self._codes.values():
+            path = f"/v1/machines/{quote(code.name, safe='')}/{code.version}"
+            await self._call("PUT", path, body=code.declaration(), patience=FOREVER)
+        if self._named:
+            await self._sign_off(patience=FOREVER)
+        self._tending = [asyncio.create_task(self._commits.run()), asyncio.create_task(self._heartbeats())]
+        self._claiming = [asyncio.create_task(self._claims(queue)) for queue in self._queues]
+        for task in [*self._tending, *self._claiming]:
+            task.add_done_callback(self._ended_early)
+        log.info("worker %s runs %s", self.name, ", ".join(f"{name} {version}" for name, version in self._codes))
+
+    def _ended_early(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("worker %s stands still: %s", self.name, task.exception())
+
+    async def stop(self) -> None:
+        """Claims no more, lets what runs end within the grace time, gives the rest back."""
+        self._stopping.set()
+        for task in self._claiming:
+            task.cancel()
+        await _ended(self._claiming)
+        running = [held.task for held in self._held.values() if held.task is not None]
+        if running:
+            _, late = await asyncio.wait(running, timeout=self._grace)
+            for task in late:
+                task.cancel()
+            await _ended(late)
+        for task in self._tending:
+            task.cancel()
+        await _ended(self._tending)
+        try:
+            await self._sign_off(patience=1.0)
+        except AbideError as error:
+            log.warning("worker %s could not sign off, what it held comes free with its lease: %s", self.name, error)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._close()
+
+    async def _close(self) -> None:
+        await self._transport.close()
+        if self._owned:
+            await self.abide.close()
+
+    async def __aenter__(self: W) -> W:
+        try:
+            await self.start()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Runs until SIGTERM or SIGINT, and then stops as it should."""
+        asked = asyncio.Event()
+        with _signals(asked):
+            await self.run_until(asked.wait())
+
+    async def run_until(self, awaitable: Awaitable[T]) -> T:
+        """Runs until that has ended, and answers what it answers."""
+        async with self:
+            ending = asyncio.ensure_future(awaitable)
+            try:
+                await asyncio.wait([ending, *self._claiming, *self._tending], return_when=asyncio.FIRST_COMPLETED)
+                for task in [*self._claiming, *self._tending]:
+                    if task.done() and not ending.done():
+                        task.result()  # it ends only by an error that nothing can be done about
+                return await ending
+            finally:
+                ending.cancel()
+
+    # Claiming
+
+    async def _claims(self, queue: str) -> None:
+        slots, backoff = self._free[queue], Backoff()
+        body: dict[str, Any] = {
+            "worker": self.name,
+            "queue": queue,
+            "machines": [{"name": name, "version": version} for name, version in self._codes],
+            "wait_ms": milliseconds(self._poll),
+            "lease_ms": milliseconds(self._lease),
+        }
+        while not self._stopping.is_set():
+            body["limit"] = await slots.some()
+            asked = time.monotonic()
+            try:
+                answer = await self._call("POST", "/v1/workers/claim", body=body, wait=self._poll, patience=0.0)
+            except (Unavailable, Broken) as error:
+                log.warning("worker %s cannot claim from %s: %s", self.name, queue, error)
+                await asyncio.sleep(max(backoff.pause(), retry_after(error)))
+                continue
+            for claim in answer["claims"]:
+                self._take(queue, claim)
+            if not answer["claims"] and time.monotonic() - asked < self._poll / 2:
+                await asyncio.sleep(backoff.pause())  # it did not wait: it is about to stop
+            else:
+                backoff.reset()
+
+    def _take(self, queue: str, claim: dict[str, Any]) -> None:
+        held = _Held(claim, context_of(claim, self.abide))
+        known = str(claim["claim"])
+        self._held[known] = held
+        self._free[queue].take()
+        held.task = asyncio.create_task(self._work(held), name=f"{claim['machine']} {claim['instance_id']}")
+
+        def free(task: asyncio.Task[None]) -> None:
+            self._held.pop(known, None)
+            self._free[queue].give()
+            if not task.cancelled() and task.exception() is not None:
+                log.error("worker %s: %s", self.name, task.exception(), exc_info=task.exception())
+
+        held.task.add_done_callback(free)
+
+    async def _work(self, held: _Held) -> None:
+        """Runs a claim and commits its outcome."""
+        code = self._codes[held.claim["machine"], held.claim["version"]]
+        try:
+            outcome = await code.run(held.context, held.claim)
+            error = await self._commit(held, outcome)
+            if error is not None:
+                outcome = await code.refused(held.context, held.claim, Refused(error))
+                error = await self._commit(held, outcome)
+            if error is not None:
+                await self._commit(held, stop(f"its outcome was refused: {error}").wire(None))
+        except asyncio.CancelledError:
+            if not held.context.lost:
+                raise
+            log.warning("%s: the claim was lost, and its step is left", held)
+
+    async def _commit(self, held: _Held, outcome: dict[str, Any]) -> str | None:
+        """Why the outcome was refused, if it was."""
+        try:
+            content = dumps(outcome)
+        except NotJson as error:
+            return str(error)
+        held.commits = True
+        status, error_text = await self._commits.commit(held.claim["claim"], content)
+        held.commits = False
+        if status == "stale":
+            log.warning("%s: somebody else has taken it over, and its outcome is dropped", held)
+        if status == "refused":
+            log.warning("%s: the outcome was refused: %s", held, error_text)
+            return error_text or "the server did not say why"
+        return None
+
+    # Leases
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            if not self._held:
+                continue
+            body = {"worker": self.name, "claims": [held.claim["claim"] for held in self._held.values()]}
+            try:
+                answer = await self._call("POST", "/v1/workers/heartbeat", body=body, patience=self._lease / 3)
+            except AbideError as error:
+                log.warning("worker %s cannot renew its leases: %s", self.name, error)
+                continue
+            for claim in answer.get("lost") or ():
+                held = self._held.get(str(claim))
+                # One that is being committed is answered for by the commit.
+                if held is not None and held.task is not None and not held.commits:
+                    held.context.lost = True
+                    held.task.cancel()
+
+    async def _sign_off(self, patience: float) -> None:
+        await self._call("DELETE", f"/v1/workers/{quote(self.name, safe='')}", patience=patience)
+
+    async def _call(self, method: str, path: str, **how: Any) -> Any:
+        _, body = await self._transport.call(method, path, safe=True, **how)
+        return body
+
+
+class _Held:
+    """A claim that is being worked on."""
+
+    def __init__(self, claim: dict[str, Any], context: Context[Any]) -> None:
+        self.claim = claim
+        self.context = context
+        self.task: asyncio.Task[None] | None = None
+        self.commits = False
+
+    def __str__(self) -> str:
+        return f"{self.claim['machine']} {self.claim['instance_id']}, step {self.claim['step']}"
+
+
+class _Slots:
+    """How many steps more may run."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._any = asyncio.Event()
+        self._any.set()
+
+    async def some(self) -> int:
+        """How many are free, when there are any."""
+        await self._any.wait()
+        await asyncio.sleep(0)  # those that end together free theirs together
+        return self._free
+
+    def take(self) -> None:
+        self._free -= 1
+        if self._free <= 0:
+            self._any.clear()
+
+    def give(self) -> None:
+        self._free += 1
+        if self._free > 0:
+            self._any.set()
+
+
+def _queues(machines: Sequence[Machine[Any]], functions: Sequence[Function[..., Any]]) -> dict[str, int]:
+    """The queues that they name."""
+    named = [declared_of(type(machine)).queue for machine in machines] + [each.queue for each in functions]
+    return dict.fromkeys(sorted({queue or "default" for queue in named} or {"default"}), SLOTS)
+
+
+def _codes(
+    machines: Sequence[Machine[Any]], functions: Sequence[Function[..., Any]], caller: Caller
+) -> dict[tuple[str, int], Code]:
+    codes: list[Code] = [MachineCode(machine, caller) for machine in machines]
+    codes += [FunctionCode(function, caller) for function in functions]
+    known: dict[tuple[str, int], Code] = {}
+    for code in codes:
+        if known.setdefault((code.name, code.version), code) is not code:
+            raise ValueError(f"{code.name} version {code.version} is there twice")
+    return known
+
+
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Waits until they have ended, however."""
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _signals(asked: asyncio.Event) -> Iterator[None]:
+    """Sets the event at SIGTERM or SIGINT, where this thread may know of them."""
+    loop = asyncio.get_running_loop()
+    kept: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError):  # not on this system
+                loop.add_signal_handler(number, asked.set)
+                kept.append(number)
+    try:
+        yield
+    finally:
+        for number in kept:
+            loop.remove_signal_handler(number)
