@@ -1,13 +1,17 @@
 # The commands of a working day. `make test` is what has to pass.
 
-.PHONY: help setup fmt lint check-rules test bench
+.PHONY: help setup fmt lint check-rules test test-http test-python bench
+
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 help:
-	@echo 'make setup        install what the tests need and is missing: PostgreSQL, pgbouncer, nats-server, a C compiler'
+	@echo 'make setup        install what the tests need and is missing: PostgreSQL, pgbouncer, nats-server, Python, a C compiler'
 	@echo 'make fmt          format the code'
 	@echo 'make lint         check the format, clippy and the documentation'
 	@echo 'make check-rules  check that every rule has a test and that the walls stand'
 	@echo 'make test         all of it: setup, lint, every test'
+	@echo 'make test-http    schemathesis over the HTTP face of the real binary'
+	@echo 'make test-python  the Python SDK against the real binary'
 	@echo 'make bench        measure, optimised'
 
 setup:
@@ -29,6 +33,19 @@ test:
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory lint
 	cargo test --workspace --all-features
+	@$(MAKE) --no-print-directory test-http
+	@$(MAKE) --no-print-directory test-python
+
+# With the features of the tests, so that nothing is built twice.
+$(BUILT)/abide: FORCE
+	cargo build --workspace --all-features --bins
+FORCE:
+
+test-http: $(BUILT)/abide
+	bash crates/server/tests/schemathesis.sh $(abspath $(BUILT))/abide
+
+test-python: $(BUILT)/abide
+	bash sdk/python/test.sh $(abspath $(BUILT))/abide
 
 bench:
 	cargo run --release -p abide-bench

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Declared, Entry, Instance, InstanceId, Kind, Limits, Refusal, Start, Started, Worker};
+use abide_core::model::{
+    Declared, Entry, Instance, InstanceId, Kind, Limits, Refusal, Start, Started, Worker,
+};
 use abide_core::rules::graph::{graph_of, task_machine};
 use abide_kernel::memory::Memory;
 use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};

@@ -182,7 +182,7 @@ async fn a_read_whose_answer_is_lost_may_be_tried_again() {
 async fn an_answer_that_does_not_come_in_time_is_not_waited_for() {
     let store = memory();
     let silent = Router::new()
-        .route(wire::PATH, post(|| std::future::pending::<StatusCode>()))
+        .route(wire::PATH, post(std::future::pending::<StatusCode>))
         .route(
             wire::NEWS,
             get(|| async { [(header::CONTENT_TYPE, "text/event-stream")].into_response() }),

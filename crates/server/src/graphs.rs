@@ -60,7 +60,12 @@ impl Engine {
             .start()
             .await?;
         let stop = CancellationToken::new();
-        let mut keeper = Keeper { abide: abide.clone(), engine, queues: BTreeSet::new(), graphs: false };
+        let mut keeper = Keeper {
+            abide: abide.clone(),
+            engine,
+            queues: BTreeSet::new(),
+            graphs: false,
+        };
         keeper.look().await?;
         if keeper.graphs {
             keeper.find_queues().await?;
@@ -124,7 +129,13 @@ impl Keeper {
 
     /// Serves all queues that anything is in: a run may have been started in any of them.
     async fn find_queues(&mut self) -> Result<(), Error> {
-        let queues: BTreeSet<Name> = self.abide.depths().await?.into_iter().map(|one| one.queue).collect();
+        let queues: BTreeSet<Name> = self
+            .abide
+            .depths()
+            .await?
+            .into_iter()
+            .map(|one| one.queue)
+            .collect();
         self.serve(queues).await
     }
 
@@ -137,7 +148,10 @@ impl Keeper {
 
     async fn serve(&mut self, queues: impl IntoIterator<Item = Name>) -> Result<(), Error> {
         for queue in queues {
-            if queue.as_str() != QUEUE && !self.queues.contains(&queue) && self.queues.len() < QUEUES_MAX {
+            if queue.as_str() != QUEUE
+                && !self.queues.contains(&queue)
+                && self.queues.len() < QUEUES_MAX
+            {
                 self.engine.serve(queue.clone(), CONCURRENCY).await?;
                 self.queues.insert(queue);
             }

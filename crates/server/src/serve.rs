@@ -47,7 +47,9 @@ pub enum ServeError {
         error: std::io::Error,
     },
     /// Others could reach the server, and nobody would ask them for a token.
-    #[error("{address} can be reached by others, and there is no token in the store: make one first, or listen on 127.0.0.1")]
+    #[error(
+        "{address} can be reached by others, and there is no token in the store: make one first, or listen on 127.0.0.1"
+    )]
     Unguarded {
         /// The address.
         address: SocketAddr,
@@ -66,20 +68,29 @@ pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
         Some(endpoint) => Traces::to(endpoint, &hidden(&settings.store))?,
         None => Traces::off(),
     };
-    let format = settings.log_format.unwrap_or(match std::io::stderr().is_terminal() {
-        true => LogFormat::Text,
-        false => LogFormat::Json,
-    });
+    let format = settings
+        .log_format
+        .unwrap_or(match std::io::stderr().is_terminal() {
+            true => LogFormat::Text,
+            false => LogFormat::Json,
+        });
     // Checked when it was read.
     let filter: tracing_subscriber::EnvFilter = settings.log_level.parse().unwrap_or_default();
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let log = match format {
-        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Text => layer
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_filter(filter)
+            .boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
     };
     let registry = tracing_subscriber::registry().with(log);
     #[cfg(feature = "otel")]
-    let registry = registry.with(traces.is_on().then(|| crate::telemetry::StepLayer::new(traces.clone())));
+    let registry = registry.with(
+        traces
+            .is_on()
+            .then(|| crate::telemetry::StepLayer::new(traces.clone())),
+    );
     // Whoever has begun to log before goes on.
     let _ = registry.try_init();
     Ok(traces)
@@ -90,7 +101,10 @@ pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
 pub async fn run(settings: Settings, traces: Traces) -> Result<(), ServeError> {
     let addresses = resolved(&settings.listen).await?;
     settings::prepare(&settings.store).map_err(ServeError::Directory)?;
-    let abide = Abide::options().limits(settings.limits.clone()).open(&settings.store).await?;
+    let abide = Abide::options()
+        .limits(settings.limits.clone())
+        .open(&settings.store)
+        .await?;
     let ended = serve(&abide, settings, traces.clone(), addresses).await;
     abide.close().await;
     // It blocks until the last of them are sent.
@@ -110,7 +124,10 @@ async fn serve(
     {
         return Err(ServeError::Unguarded { address });
     }
-    let unproven = settings.hooks.iter().find(|hook| hook.scheme == Scheme::None);
+    let unproven = settings
+        .hooks
+        .iter()
+        .find(|hook| hook.scheme == Scheme::None);
     if let (Some(address), Some(hook)) = (outside, unproven) {
         let text = format!(
             "the webhooks of {:?} bring no proof (scheme none), and {address} can be reached by others: give it a scheme and a secret, or listen on 127.0.0.1",
@@ -119,16 +136,24 @@ async fn serve(
         return Err(ServeError::Hooks(text));
     }
     // Before it says that it is ready: a signal that comes then must find somebody.
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         return Err(abide::Error::Broken("the system gives no signals".into()).into());
     };
     metrics::install();
     socket::raise_limit();
     let listener = bound(&addresses).await?;
-    let address = listener.local_addr().map_err(|error| listening(&addresses, error))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| listening(&addresses, error))?;
     let store = hidden(&settings.store);
     let grace = settings.grace;
-    let options = graphs::Options { retention: settings.retention, grace };
+    let options = graphs::Options {
+        retention: settings.retention,
+        grace,
+    };
     let app = App::new(abide.clone(), settings, traces);
     let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
     println!("listening on http://{address}, store {store}");
@@ -163,7 +188,10 @@ async fn serve(
 const LOOKUP: Duration = Duration::from_secs(5);
 
 async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, ServeError> {
-    let bad = |problem: String| ServeError::Address { listen: listen.to_owned(), problem };
+    let bad = |problem: String| ServeError::Address {
+        listen: listen.to_owned(),
+        problem,
+    };
     let looked = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(listen)).await;
     let found: Vec<SocketAddr> = looked
         .map_err(|_| bad("its name could not be looked up in time".to_owned()))?
@@ -176,10 +204,15 @@ async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, ServeError> {
 }
 
 async fn bound(addresses: &[SocketAddr]) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(addresses).await.map_err(|error| listening(addresses, error))
+    TcpListener::bind(addresses)
+        .await
+        .map_err(|error| listening(addresses, error))
 }
 
 fn listening(addresses: &[SocketAddr], error: std::io::Error) -> ServeError {
-    let address = addresses.first().copied().unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+    let address = addresses
+        .first()
+        .copied()
+        .unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
     ServeError::Listen { address, error }
 }

@@ -30,10 +30,37 @@ def shortened(fields):
 
 
 @schemathesis.hook
+def before_call(context, case, kwargs):
+    shortened(case.body)
+    shortened(case.query)
+
+
+def agreeing(start):
+    """What to start, without what contradicts something else in it."""
+    if isinstance(start, dict) and start.get("machine") is not None:
+        for field in ("graph", "input"):
+            start.pop(field, None)
+        if start.get("due_at") is not None:
+            start.pop("delay_ms", None)
+        if start.get("reserve"):
+            start.pop("reserve")
+    return start
+
+
+@schemathesis.hook
 def map_body(context, body):
-    return shortened(body)
+    """Most of what is made up contradicts itself; two thirds of it does not any more."""
+    if isinstance(body, dict) and len(str(body)) % 3:
+        agreeing(body)
+        agreeing(body.get("start"))
+    return body
 
 
 @schemathesis.hook
 def map_query(context, query):
-    return shortened(query)
+    """Half of the cursors are left out: those that are made up are refused, and then nothing else is seen."""
+    if isinstance(query, dict):
+        cursor = query.get("cursor")
+        if isinstance(cursor, str) and len(cursor) % 2 == 0:
+            del query["cursor"]
+    return query

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -16,6 +17,9 @@ from servers import Postgres, Server
 from abide import Abide
 
 _numbers = itertools.count(1)
+
+for _name in ("ABIDE_STORE", "ABIDE_TOKEN"):  # what is set for the command line is none of the tests' business
+    os.environ.pop(_name, None)
 
 
 @pytest.fixture(scope="session")

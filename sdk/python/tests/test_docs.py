@@ -11,12 +11,21 @@ from pathlib import Path
 import pytest
 from servers import REPO, Server
 
+import abide
+
 PAGES = [REPO / "sdk" / "python" / "README.md", REPO / "docs" / "python.md"]
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
+
+
+def test_its_version_is_that_of_the_workspace() -> None:
+    for page, pattern in (("Cargo.toml", r'^version = "(.*)"'), ("sdk/python/pyproject.toml", r'^version = "(.*)"')):
+        found = re.search(pattern, (REPO / page).read_text(), re.MULTILINE)
+        assert found is not None
+        assert found[1] == abide.__version__
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -65,7 +65,7 @@ async def test_a_graph_runs_over_its_tasks_events_signals_and_times(any_server: 
         run = await abide.start(graph, {"id": order, "shop": "s"}, key=order)
         await abide.publish("graph.paid", {"order": order, "currency": "eur", "shop": "s", "amount": 5})
         await abide.signal(order, "approved", "Taylor")
-        result = await abide.result(run, wait=20)
+        result = await abide.result(run, wait=30)
         assert result["sum"][0]["amount"] == 5
         assert result["sum"][1:] == [7, None]
         assert result["approval"] == "Taylor"
@@ -80,7 +80,7 @@ async def test_a_graph_inside_a_graph(abide: Abide, unique: Unique) -> None:
         await abide.put_graph(inner)
         await abide.put_graph(outer)
         run = await abide.start(outer, {"id": 3})
-        assert await abide.result(run, wait=10) == {"both": {"create": {"id": 3}}}
+        assert await abide.result(run, wait=30) == {"both": {"create": {"id": 3}}}
 
 
 async def test_a_task_that_fails_for_good_fails_the_run(abide: Abide, unique: Unique) -> None:
@@ -89,7 +89,7 @@ async def test_a_task_that_fails_for_good_fails_the_run(abide: Abide, unique: Un
         await abide.put_graph(name, [{"name": "broken", "task": "broken"}])
         run = await abide.start(Graph(name))
         with pytest.raises(NotDone, match="it cannot be done"):
-            await abide.result(run, wait=10)
+            await abide.result(run, wait=30)
 
 
 async def test_all_that_is_wrong_with_a_graph_is_told_at_once(abide: Abide, unique: Unique) -> None:
@@ -110,5 +110,5 @@ async def test_many_runs_at_once(abide: Abide, unique: Unique) -> None:
     async with Worker(abide, tasks=TASKS):
         await abide.put_graph(graph)
         runs = [await abide.start(graph, {"id": n}) for n in range(20)]
-        results = await asyncio.gather(*(abide.result(run, wait=20) for run in runs))
+        results = await asyncio.gather(*(abide.result(run, wait=30) for run in runs))
         assert [result["second"]["id"] for result in results] == list(range(20))

@@ -18,7 +18,7 @@ async def test_each_does_what_its_token_allows(own_server: Server) -> None:
     ):
         order = await operator.start(Four, [])
         await sender.signal(order, Four.go, "go!")
-        assert await operator.result(order, wait=10) == EXPECTED
+        assert await operator.result(order, wait=30) == EXPECTED
         with pytest.raises(Unauthorized, match="operate"):
             await sender.start(Four, [])
 

@@ -54,7 +54,8 @@ async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[str]]]:
 
 
 async def test_a_full_server_is_asked_again_for_it_has_done_nothing() -> None:
-    async with scripted(FULL, FULL, STARTED) as (url, asked), Abide(url) as abide:
+    late: Answer = (408, {"type": "/problems/slow_head", "detail": "it did not arrive in time: send it again"}, {})
+    async with scripted(FULL, late, STARTED) as (url, asked), Abide(url) as abide:
         started = await abide.start("m")
         assert started.id == 7
         assert started.extra == {"colour": "new"}, "what is not known is kept"

@@ -20,6 +20,7 @@ from abide import (
     Machine,
     NotDone,
     Outcome,
+    Param,
     Reply,
     Retry,
     Signal,
@@ -124,7 +125,7 @@ async def test_stop_and_fail_without_a_policy_end_badly(abide: Abide) -> None:
         for how, said in (("stop", "not today"), ("fail", "went wrong")):
             run = await abide.start(Ends, how)
             with pytest.raises(NotDone) as ended:
-                await abide.result(run, wait=10)
+                await abide.result(run, wait=30)
             assert (ended.value.ended, ended.value.last_error) == ("failed", said)
 
 
@@ -140,10 +141,10 @@ class Flaky(Machine[Any], name="flaky", retry=Retry(max_attempts=3, delay=0.01))
 async def test_a_step_that_raises_runs_again_by_the_policy(abide: Abide) -> None:
     async with Worker(abide, machines=[Flaky]):
         good = await abide.start(Flaky, {"fails": 2})
-        assert await abide.result(good, wait=10) == 2
+        assert await abide.result(good, wait=30) == 2
         bad = await abide.start(Flaky, {"fails": 3})
         with pytest.raises(NotDone, match="ConnectionError: attempt 2"):
-            await abide.result(bad, wait=10)
+            await abide.result(bad, wait=30)
         assert (await abide.get(bad)).state == {"fails": 3}, "a step that fails leaves the state as it was"
 
 
@@ -199,7 +200,7 @@ class Handled(Machine[dict[str, Any]], name="handled", step_timeout=0.2):
 async def test_what_goes_wrong_goes_to_on_error(abide: Abide, how: str, met: str, said: str) -> None:
     async with Worker(abide, machines=[Handled]):
         run = await abide.start(Handled, {"how": how})
-        result = await abide.result(run, wait=10)
+        result = await abide.result(run, wait=30)
         assert result["met"] == met
         assert said in result["said"]
 
@@ -208,14 +209,14 @@ async def test_a_handler_that_fails_ends_it_with_both_messages(abide: Abide) -> 
     async with Worker(abide, machines=[Handled]):
         run = await abide.start(Handled, {"how": "handler fails"})
         with pytest.raises(NotDone, match="ValueError: first; and its error handler failed: KeyError: 'second'"):
-            await abide.result(run, wait=10)
+            await abide.result(run, wait=30)
 
 
 async def test_an_outcome_that_is_refused_twice_stops(abide: Abide) -> None:
     async with Worker(abide, machines=[Handled]):
         run = await abide.start(Handled, {"how": "refused twice"})
         with pytest.raises(NotDone, match="its outcome was refused"):
-            await abide.result(run, wait=10)
+            await abide.result(run, wait=30)
 
 
 class Typed(Machine[Order], name="typed"):
@@ -228,7 +229,7 @@ async def test_a_state_that_does_not_fit_its_type_is_an_error_that_says_where(ab
     async with Worker(abide, machines=[Typed]):
         run = await abide.start(Typed, {"item": 5})
         with pytest.raises(NotDone, match="expected a text at item, got 5"):
-            await abide.result(run, wait=10)
+            await abide.result(run, wait=30)
 
 
 class Cart(Machine[list[str]], name="cart"):
@@ -266,7 +267,7 @@ async def test_an_update_changes_the_state_and_is_answered(any_server: Server) -
         many = await asyncio.gather(*(abide.update(cart, "add", [f"n{n}"]) for n in range(20)))
         assert sorted(many) == list(range(4, 24))
         await abide.signal(cart, Cart.order)
-        ended = await abide.result(cart, wait=10)
+        ended = await abide.result(cart, wait=30)
         assert len(ended["items"]) == 23
         assert (ended["timed_out"], ended["ordered"]) == (False, 1)
 
@@ -275,7 +276,7 @@ async def test_an_update_can_send_the_instance_elsewhere(abide: Abide) -> None:
     async with Worker(abide, machines=[Cart]):
         cart = await abide.start(Cart, ["cup"])
         assert await abide.update(cart, "hurry") == "at once"
-        assert await abide.result(cart, wait=10) == {"items": ["cup"], "timed_out": False, "ordered": 0}
+        assert await abide.result(cart, wait=30) == {"items": ["cup"], "timed_out": False, "ordered": 0}
 
 
 class Pack(Machine[Any], name="pack"):
@@ -293,7 +294,48 @@ async def test_signals_gather_until_all_have_come(abide: Abide) -> None:
         run = await abide.start(Pack)
         for who in ("ä", "b", "c"):
             await abide.signal(run, "vote", arguments=[who])
-        assert await abide.result(run, wait=10) == ["ä", "b", "c"]
+        assert await abide.result(run, wait=30) == ["ä", "b", "c"]
+
+
+@dataclass
+class Paid:
+    amount: int
+    tags: list[str] = field(default_factory=list)
+    by: str | None = None
+
+
+class Kinds(Machine[Any], name="kinds-of-signals"):
+    """A signal of every kind."""
+
+    fields = Signal("fields", Paid)
+    mapping = Signal("mapping", dict[str, int])
+    number = Signal("number", int)
+    named = Signal("named", who=str, when=Param(str, default="now"))
+    bare = Signal("bare", None)
+    free = Signal("anything")
+
+    @step
+    async def start(self, ctx: Context[Any]) -> Outcome:
+        every = (self.fields, self.mapping, self.number, self.named, self.bare)
+        if len(ctx.inbox) < 6:
+            return ctx.wait_for(*every, "anything", then=self.start)
+        paid: Paid = ctx.awaited(self.fields)
+        number: int = ctx.awaited(self.number)
+        named = ctx.awaited(self.named)
+        got = [paid.amount, paid.tags, paid.by, ctx.awaited(self.mapping), number, named.who, named.when]
+        return done([*got, ctx.awaited(self.bare), ctx.awaited(self.free)])
+
+
+async def test_signals_of_every_kind_are_read_as_they_were_sent(abide: Abide) -> None:
+    async with Worker(abide, machines=[Kinds]):
+        run = await abide.start(Kinds)
+        await abide.signal(run, Kinds.fields, Paid(5, by="ä"))
+        await abide.signal(run, Kinds.mapping, {"a": 1})
+        await abide.signal(run, Kinds.number, 7)
+        await abide.signal(run, Kinds.named, {"who": "me"})
+        await abide.signal(run, Kinds.bare)
+        await abide.signal(run, Kinds.free, {"x": [1]})
+        assert await abide.result(run, wait=30) == [5, [], "ä", {"a": 1}, 7, "me", "now", None, {"x": [1]}]
 
 
 class Waits(Machine[dict[str, Any]], name="waits-for-events"):
@@ -316,7 +358,7 @@ async def test_an_event_is_waited_for_by_what_it_says(any_server: Server, unique
     order, other, early = unique("o"), unique("o"), unique("o")
     async with Abide(any_server.url) as abide, Worker(abide, machines=[Waits]):
         await abide.publish("payment.received", {"order_id": early, "amount": 77})
-        assert await abide.result(await abide.start(Waits, {"order": early, "timeout": 60}), wait=10) == 77
+        assert await abide.result(await abide.start(Waits, {"order": early, "timeout": 60}), wait=30) == 77
 
         waiting = await abide.start(Waits, {"order": order, "timeout": 60})
         late = await abide.start(Waits, {"order": other, "timeout": 0.1})
@@ -327,15 +369,15 @@ async def test_an_event_is_waited_for_by_what_it_says(any_server: Server, unique
         await eventually(parked)
         assert (await abide.publish("payment.received", {"order_id": order, "amount": 9})).matched == 0
         assert (await abide.publish("payment.received", {"order_id": order, "amount": 99})).matched == 1
-        assert await abide.result(waiting, wait=10) == 99
-        assert await abide.result(late, wait=10) == "timed out"
+        assert await abide.result(waiting, wait=30) == 99
+        assert await abide.result(late, wait=30) == "timed out"
 
 
 class Family(Machine[Any], name="family"):
     @step
     async def start(self, ctx: Context[Any]) -> Outcome:
         children = [Start(Ends, "stop"), Start(double, 4), Start("nobody-runs-this", None)]
-        return ctx.spawn(children, then=self.end, at_least=ctx.state, timeout=0.3)
+        return ctx.spawn(children, then=self.end, at_least=ctx.state["at_least"], timeout=ctx.state["timeout"])
 
     @step
     async def end(self, ctx: Context[Any]) -> Outcome:
@@ -344,10 +386,10 @@ class Family(Machine[Any], name="family"):
 
 async def test_a_barrier_counts_ends_and_has_a_deadline(abide: Abide) -> None:
     async with Worker(abide, machines=[Family, Ends], tasks=[double]):
-        two = await abide.start(Family, 2)
-        assert await abide.result(two, wait=10) == [False, "failed", "done", "runnable"]
-        all_of_them = await abide.start(Family, 3)
-        assert await abide.result(all_of_them, wait=10) == [True, "failed", "done", "runnable"]
+        two = await abide.start(Family, {"at_least": 2, "timeout": 60})
+        assert await abide.result(two, wait=30) == [False, "failed", "done", "runnable"]
+        all_of_them = await abide.start(Family, {"at_least": 3, "timeout": 1.5})
+        assert await abide.result(all_of_them, wait=30) == [True, "failed", "done", "runnable"]
         assert len([child async for child in abide.children(two)]) == 3
 
 
@@ -361,30 +403,30 @@ def in_a_thread(seconds: float, ctx: Context[Any]) -> str:
 
 async def test_functions_that_are_not_async_run_in_threads_side_by_side(abide: Abide) -> None:
     async with Worker(abide, tasks=[in_a_thread]):
-        started = await abide.start_all(Start(in_a_thread, 0.2) for _ in range(8))
+        started = await abide.start_all(Start(in_a_thread, 0.5) for _ in range(8))
         began = time.monotonic()
-        names = await asyncio.gather(*(abide.result(one.id or 0, wait=10) for one in started))
+        names = await asyncio.gather(*(abide.result(one.id or 0, wait=30) for one in started))
         assert len(set(names)) == 8
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 3.5, "one after the other it would be 4"
 
 
 async def test_what_a_job_is_given_must_fit(abide: Abide) -> None:
     async with Worker(abide, tasks=[double]):
         run = await abide.start(double, "two")
         with pytest.raises(NotDone, match="what double was given does not fit: expected an int"):
-            await abide.result(run, wait=10)
+            await abide.result(run, wait=30)
 
 
 async def test_an_idle_worker_is_woken_at_once(any_server: Server) -> None:
     async with Abide(any_server.url) as abide, Worker(abide, tasks=[double]):
-        assert await abide.result(await abide.start(double, 1), wait=10) == 2
+        assert await abide.result(await abide.start(double, 1), wait=30) == 2
         took = []
         for n in range(10):
             await asyncio.sleep(0.02)
             began = time.monotonic()
-            assert await abide.result(await abide.start(double, n), wait=10) == 2 * n
+            assert await abide.result(await abide.start(double, n), wait=30) == 2 * n
             took.append(time.monotonic() - began)
-        assert sorted(took)[5] < 0.25, took
+        assert sorted(took)[2] < 0.25, took
 
 
 def test_a_machine_that_is_none_is_told_where_it_is_written() -> None:

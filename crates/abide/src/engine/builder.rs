@@ -1,6 +1,7 @@
 //! An engine: how it is put together, started and stopped.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -84,9 +85,9 @@ impl Shared {
         let mut known = code.runners.clone();
         let mut new = Vec::new();
         for (lane, runner) in runners {
-            if !known.contains_key(&lane) {
-                new.push(lane.clone());
-                known.insert(lane, runner);
+            if let Entry::Vacant(place) = known.entry(lane) {
+                new.push(place.key().clone());
+                place.insert(runner);
             }
         }
         if !new.is_empty() {

@@ -9,7 +9,11 @@ use super::{Access, Role};
 use crate::http::{App, Caller, Problem};
 
 /// Lets a request through whose token allows that role.
-pub async fn guard(State((app, needed)): State<(App, Role)>, mut request: Request, next: Next) -> Response {
+pub async fn guard(
+    State((app, needed)): State<(App, Role)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match admitted(&app, request.headers()).await {
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
@@ -27,8 +31,12 @@ pub async fn admitted(app: &App, headers: &HeaderMap) -> Result<(Role, Caller), 
     match app.tokens().access(bearer(headers)).await {
         Ok(Access::Open) => Ok((Role::Operate, Caller(None))),
         Ok(Access::As(name, role)) => Ok((role, Caller(Some(name)))),
-        Ok(Access::Missing) => Err(unauthorized("this server wants a token: send it as `authorization: Bearer …`; `abide token create` makes one")),
-        Ok(Access::Unknown) => Err(unauthorized("this token is not known here: it may have been revoked; `abide token create` makes one")),
+        Ok(Access::Missing) => Err(unauthorized(
+            "this server wants a token: send it as `authorization: Bearer …`; `abide token create` makes one",
+        )),
+        Ok(Access::Unknown) => Err(unauthorized(
+            "this token is not known here: it may have been revoked; `abide token create` makes one",
+        )),
         Err(error) => Err(Problem::from(error).into_response()),
     }
 }
@@ -48,13 +56,20 @@ pub fn allowed(role: Role, needed: Role, method: &Method) -> Result<(), Problem>
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let (scheme, token) = headers
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn unauthorized(detail: &str) -> Response {
-    let mut response = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response();
+    let mut response =
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response();
     let challenge = HeaderValue::from_static("Bearer realm=\"abide\"");
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, challenge);
     response
 }

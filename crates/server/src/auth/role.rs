@@ -31,6 +31,8 @@ impl Role {
     /// Whether it is enough for a route of that role. Who may read may read what others may read, too.
     pub fn may(self, needed: Self, method: &Method) -> bool {
         let looks = matches!(*method, Method::GET | Method::HEAD);
-        self == Self::Operate || self == needed || (self == Self::Read && looks && needed == Self::Send)
+        self == Self::Operate
+            || self == needed
+            || (self == Self::Read && looks && needed == Self::Send)
     }
 }

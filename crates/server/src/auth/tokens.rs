@@ -53,20 +53,36 @@ pub struct NewToken {
 
 /// Makes a token under a name that no other has, and writes its hash down.
 pub async fn create(store: &dyn Store, role: Role, name: Option<&str>) -> Result<NewToken, Error> {
-    let bytes = random::<32>().map_err(|error| Error::Broken(format!("the system has no random bytes: {error}")))?;
+    let bytes = random::<32>()
+        .map_err(|error| Error::Broken(format!("the system has no random bytes: {error}")))?;
     let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let tokens = list(store).await?;
     let is_free = |name: &str| tokens.iter().all(|known| known.name.as_str() != name);
     let name = match name {
         Some(name) if is_free(name) => Name::new(name)?,
-        Some(name) => return Err(mismatch(format!("there is a token {name:?} already: choose another name, or revoke that one first"))),
+        Some(name) => {
+            return Err(mismatch(format!(
+                "there is a token {name:?} already: choose another name, or revoke that one first"
+            )));
+        }
         None => {
-            let free = (1..).map(|number| format!("{}-{number}", role.name())).find(|name| is_free(name));
+            let free = (1..)
+                .map(|number| format!("{}-{number}", role.name()))
+                .find(|name| is_free(name));
             Name::new(free.unwrap_or_default())?
         }
     };
-    let known = Known { name, role, created_at: store.clock().now(), hash: hash(&token) };
-    let written = Written { role, sha256: hex(&known.hash), created_at: known.created_at };
+    let known = Known {
+        name,
+        role,
+        created_at: store.clock().now(),
+        hash: hash(&token),
+    };
+    let written = Written {
+        role,
+        sha256: hex(&known.hash),
+        created_at: known.created_at,
+    };
     let body = Json::of(&written).map_err(|error| mismatch(error.to_string()))?;
     keep(store, known.name.clone(), Some(body)).await?;
     Ok(NewToken { token, known })
@@ -76,10 +92,20 @@ pub async fn create(store: &dyn Store, role: Role, name: Option<&str>) -> Result
 pub async fn list(store: &dyn Store) -> Result<Vec<Known>, Error> {
     let documents = store.documents(DocumentKind::Token).await?;
     let known = |document: abide_kernel::model::Document| {
-        let broken = || Error::Broken(format!("the token {} cannot be read: revoke it", document.name));
+        let broken = || {
+            Error::Broken(format!(
+                "the token {} cannot be read: revoke it",
+                document.name
+            ))
+        };
         let written: Written = document.body.to().map_err(|_| broken())?;
         let hash = unhex(&written.sha256).ok_or_else(broken)?;
-        Ok(Known { name: document.name.clone(), role: written.role, created_at: written.created_at, hash })
+        Ok(Known {
+            name: document.name.clone(),
+            role: written.role,
+            created_at: written.created_at,
+            hash,
+        })
     };
     documents.into_iter().map(known).collect()
 }
@@ -87,19 +113,31 @@ pub async fn list(store: &dyn Store) -> Result<Vec<Known>, Error> {
 /// Forgets a token; whether there was one of that name. Servers let it in for five seconds more at most.
 pub async fn revoke(store: &dyn Store, name: &str) -> Result<bool, Error> {
     let tokens = store.documents(DocumentKind::Token).await?;
-    match tokens.into_iter().find(|document| document.name.as_str() == name) {
+    match tokens
+        .into_iter()
+        .find(|document| document.name.as_str() == name)
+    {
         Some(document) => keep(store, document.name, None).await.map(|()| true),
         None => Ok(false),
     }
 }
 
 async fn keep(store: &dyn Store, name: Name, body: Option<Json>) -> Result<(), Error> {
-    store.run(Arc::from([Op::Keep(vec![(DocumentKind::Token, name, body)])])).await?;
+    store
+        .run(Arc::from([Op::Keep(vec![(
+            DocumentKind::Token,
+            name,
+            body,
+        )])]))
+        .await?;
     Ok(())
 }
 
 fn mismatch(problem: String) -> Error {
-    Error::Mismatch { what: "the token", problem }
+    Error::Mismatch {
+        what: "the token",
+        problem,
+    }
 }
 
 /// What a token, or its absence, allows.
@@ -124,7 +162,10 @@ pub struct Tokens {
 impl Tokens {
     /// Those of that store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, read: Mutex::new(None) }
+        Self {
+            store,
+            read: Mutex::new(None),
+        }
     }
 
     /// What a token allows.

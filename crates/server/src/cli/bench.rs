@@ -145,7 +145,9 @@ impl Args {
                     "p99_ms": figure.latency.map(|(_, p99)| ms(p99)),
                 })
             });
-            out.document(&json!({"callers": self.callers, "figures": entries.collect::<Vec<_>>()}))?;
+            out.document(
+                &json!({"callers": self.callers, "figures": entries.collect::<Vec<_>>()}),
+            )?;
             return Ok(Exit::Done);
         }
         let mut table = Table::new([
@@ -157,7 +159,10 @@ impl Args {
         ]);
         for figure in &figures {
             let said = |time: Option<Duration>| {
-                time.map_or_else(|| "-".to_owned(), |time| format!("{:.1} ms", time.as_secs_f64() * 1_000.0))
+                time.map_or_else(
+                    || "-".to_owned(),
+                    |time| format!("{:.1} ms", time.as_secs_f64() * 1_000.0),
+                )
             };
             table.row([
                 figure.what.to_owned(),
@@ -177,7 +182,13 @@ impl Args {
 }
 
 /// Calls something from many sides for a time.
-async fn calls<F, R>(what: &'static str, callers: u64, time: Duration, most: u64, call: F) -> Result<Figure>
+async fn calls<F, R>(
+    what: &'static str,
+    callers: u64,
+    time: Duration,
+    most: u64,
+    call: F,
+) -> Result<Figure>
 where
     F: Fn(u64) -> R + Clone + Send + 'static,
     R: Future<Output = Result<(), BoxError>> + Send,
@@ -245,18 +256,34 @@ async fn drained(abide: &Abide, count: u64) -> Result<Figure> {
     // Somebody else may serve the queue too.
     let _ = tokio::time::timeout(Duration::from_secs(120), all.wait_for(|all| *all)).await;
     engine.shutdown().await;
-    Ok(Figure { what: "runs", count, took: begun.elapsed(), latency: None })
+    Ok(Figure {
+        what: "runs",
+        count,
+        took: begun.elapsed(),
+        latency: None,
+    })
 }
 
 async fn steps(abide: &Abide, callers: u64, time: Duration) -> Result<Figure> {
-    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let machine = || Steps { stop: stop.clone(), count: count.clone() };
+    let (stop, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let machine = || Steps {
+        stop: stop.clone(),
+        count: count.clone(),
+    };
     let mut runs = Vec::new();
     for _ in 0..callers {
         runs.push(abide.start(machine(), 0).queue(QUEUE).await?);
     }
     let begun = Instant::now();
-    let engine = abide.engine().machine(machine()).queue(QUEUE, 256).start().await?;
+    let engine = abide
+        .engine()
+        .machine(machine())
+        .queue(QUEUE, 256)
+        .start()
+        .await?;
     tokio::time::sleep(time).await;
     let (counted, took) = (count.load(Ordering::Relaxed), begun.elapsed());
     stop.store(true, Ordering::Relaxed);
@@ -264,7 +291,12 @@ async fn steps(abide: &Abide, callers: u64, time: Duration) -> Result<Figure> {
         run.result().await.map_err(|error| failed(&error))?;
     }
     engine.shutdown().await;
-    Ok(Figure { what: "steps", count: counted, took, latency: None })
+    Ok(Figure {
+        what: "steps",
+        count: counted,
+        took,
+        latency: None,
+    })
 }
 
 async fn signals(abide: &Abide, callers: u64, time: Duration) -> Result<Figure> {
@@ -272,7 +304,12 @@ async fn signals(abide: &Abide, callers: u64, time: Duration) -> Result<Figure> 
     for _ in 0..callers {
         runs.push(abide.start(Signals, 0).queue(QUEUE).await?);
     }
-    let engine = abide.engine().machine(Signals).queue(QUEUE, 256).start().await?;
+    let engine = abide
+        .engine()
+        .machine(Signals)
+        .queue(QUEUE, 256)
+        .start()
+        .await?;
     let ids: Arc<[_]> = runs.iter().map(|run| run.id()).collect();
     let figure = calls("signals", callers, time, u64::MAX, {
         let abide = abide.clone();
@@ -289,7 +326,10 @@ async fn signals(abide: &Abide, callers: u64, time: Duration) -> Result<Figure> 
     })
     .await?;
     for run in runs {
-        abide.signal(run.id(), PING, &true).await.map_err(|error| failed(&error))?;
+        abide
+            .signal(run.id(), PING, &true)
+            .await
+            .map_err(|error| failed(&error))?;
         run.result().await.map_err(|error| failed(&error))?;
     }
     engine.shutdown().await;

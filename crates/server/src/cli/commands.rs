@@ -5,8 +5,8 @@ use clap::Subcommand;
 use super::context::Context;
 use super::failure::Result;
 use super::{
-    bench, doctor, events, export, list, migrate, operate, overview, publish, result, show, signal, signals,
-    start, sweep, update, waits, watch,
+    bench, doctor, events, export, list, migrate, operate, overview, publish, result, show, signal,
+    signals, start, sweep, update, waits, watch,
 };
 
 /// The commands that work on any store.

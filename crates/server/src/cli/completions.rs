@@ -58,7 +58,11 @@ impl Man {
         };
         std::fs::create_dir_all(&dir).map_err(failed)?;
         clap_mangen::generate_to(command, &dir).map_err(failed)?;
-        out.say(&format!("written to {}; to read one: man -l {}", dir.display(), dir.join("abide.1").display()));
+        out.say(&format!(
+            "written to {}; to read one: man -l {}",
+            dir.display(),
+            dir.join("abide.1").display()
+        ));
         Ok(Exit::Done)
     }
 }

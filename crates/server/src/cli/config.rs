@@ -42,10 +42,20 @@ pub fn run(args: Args, global: &Global) -> Result {
         out.document(&shown)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new([fixed("key"), shrinking("value"), shrinking("from"), shrinking("what it is").leaves(1)]);
+    let mut table = Table::new([
+        fixed("key"),
+        shrinking("value"),
+        shrinking("from"),
+        shrinking("what it is").leaves(1),
+    ]);
     for key in KEYS {
         let source = settings.source(key).to_string();
-        table.row([key.name.to_owned(), (key.show)(&settings), source, key.what.to_owned()]);
+        table.row([
+            key.name.to_owned(),
+            (key.show)(&settings),
+            source,
+            key.what.to_owned(),
+        ]);
     }
     table.print(&out)?;
     Ok(Exit::Done)

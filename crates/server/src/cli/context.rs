@@ -47,7 +47,8 @@ impl Context {
 
     /// Lets go of what was opened: files are left as whoever comes next likes to find them.
     pub async fn close(&self) {
-        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        let opened =
+            std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
         for Opened(abide) in opened {
             abide.close().await;
         }
@@ -87,7 +88,11 @@ impl Context {
             let store = abide::postgres::Postgres::connect(&self.store, options)
                 .await
                 .map_err(|error| self.not_opened(Error::from(error)))?;
-            return Ok(self.keep(Abide::options().limits(self.limits.clone()).on(Arc::new(store))));
+            return Ok(self.keep(
+                Abide::options()
+                    .limits(self.limits.clone())
+                    .on(Arc::new(store)),
+            ));
         }
         Ok(self.keep(self.open().await?))
     }
@@ -104,7 +109,9 @@ impl Context {
         let unmigrated = matches!(&error, Error::Broken(text) if text.contains("must be at"));
         let failure = Failure::from(OpenError::from(error));
         match unmigrated {
-            true => failure.next("abide migrate --plan      (what would be done; without --plan it is)"),
+            true => {
+                failure.next("abide migrate --plan      (what would be done; without --plan it is)")
+            }
             false => failure,
         }
     }

@@ -33,7 +33,9 @@ impl Args {
         let abide = context.look().await?;
         let listed = self
             .paging
-            .gather("events", async |before, limit| Ok(abide.events(&filter, before, limit).await?))
+            .gather("events", async |before, limit| {
+                Ok(abide.events(&filter, before, limit).await?)
+            })
             .await?;
         let out = context.out;
         if out.json {

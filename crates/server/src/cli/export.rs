@@ -29,7 +29,9 @@ impl Args {
         let gone = || Failure::nothing_at(&self.target);
         let run = abide.export(one.id).await?.ok_or_else(gone)?;
         if run.history.is_empty() {
-            context.out.say("it keeps no history, so that there is little to see");
+            context
+                .out
+                .say("it keeps no history, so that there is little to see");
         }
         let Some(path) = self.to else {
             // States are kept to the letter.
@@ -43,10 +45,13 @@ impl Args {
         };
         run.to_file(&path).map_err(|error| {
             let text = format!("{} cannot be written: {error}", path.display());
-            Failure::new(Exit::Refused, "output", text).next("the same with another file, or with > and no --to")
+            Failure::new(Exit::Refused, "output", text)
+                .next("the same with another file, or with > and no --to")
         })?;
         let events = counted(run.history.len() as u64, "event", "events");
-        context.out.say(&format!("{events} written to {}", path.display()));
+        context
+            .out
+            .say(&format!("{events} written to {}", path.display()));
         Ok(Exit::Done)
     }
 }

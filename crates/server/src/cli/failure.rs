@@ -81,7 +81,8 @@ impl Failure {
     /// There is no such instance.
     pub fn nothing_at(target: &str) -> Self {
         let text = format!("there is nothing at {}", quoted(target));
-        let mut failure = Self::new(Exit::Refused, "not_found", text).as_answered(http::instances::nobody(target));
+        let mut failure = Self::new(Exit::Refused, "not_found", text)
+            .answered_as(http::instances::nobody(target));
         let is_id = target.bytes().all(|byte| byte.is_ascii_digit());
         failure.next = Some(match is_id {
             true => "abide list".to_owned(),
@@ -95,7 +96,7 @@ impl Failure {
 
     /// Prints to programs what a server answers them.
     #[must_use]
-    pub fn as_answered(mut self, problem: Problem) -> Self {
+    pub fn answered_as(mut self, problem: Problem) -> Self {
         self.document = serde_json::to_value(problem).ok();
         self
     }
@@ -218,8 +219,7 @@ impl From<OpenError> for Failure {
                 ..Self::from(error)
             }
             .next(next),
-            other => Self::usage(other.to_string())
-                .next("abide list --store sqlite:orders.db"),
+            other => Self::usage(other.to_string()).next("abide list --store sqlite:orders.db"),
         }
     }
 }
@@ -238,7 +238,7 @@ impl From<StartError> for Failure {
 pub fn duplicate(holder: abide::InstanceId) -> Failure {
     let text = format!("the key, or the unique key, is taken by instance {holder}");
     Failure::new(Exit::Refused, "duplicate", text)
-        .as_answered(http::starts::duplicate(holder))
+        .answered_as(http::starts::duplicate(holder))
         .next(format!("abide show {holder}"))
 }
 
@@ -246,10 +246,15 @@ pub fn duplicate(holder: abide::InstanceId) -> Failure {
 pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure {
     let word = shell_quoted(target);
     let mut failure = match &error {
-        SendError::NoTarget if target.bytes().all(|byte| byte.is_ascii_digit()) => return Failure::nothing_at(target),
+        SendError::NoTarget if target.bytes().all(|byte| byte.is_ascii_digit()) => {
+            return Failure::nothing_at(target);
+        }
         SendError::NoTarget => {
             let hold = "      (keeps it for whoever starts under the key)";
-            let next = format!("abide signal {word} {} --hold-for 1h{hold}", shell_quoted(name));
+            let next = format!(
+                "abide signal {word} {} --hold-for 1h{hold}",
+                shell_quoted(name)
+            );
             return Failure::nothing_at(target).next(next);
         }
         SendError::Rejected(rejected) => {
@@ -260,7 +265,8 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
             SendError::Error(error) => return error.into(),
             _ => return Failure::nothing_at(target),
         },
-        other => Failure::new(Exit::Refused, "refused", other.to_string()).next(format!("abide show {word}")),
+        other => Failure::new(Exit::Refused, "refused", other.to_string())
+            .next(format!("abide show {word}")),
     };
     if let SendError::Rejected(rejected) = &error {
         if let Some(current) = rejected.current {
@@ -277,7 +283,7 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
             failure = failure.next("abide machines --json      (what the machine declares)");
         }
     }
-    failure.as_answered(http::signals::refused(error, target, id))
+    failure.answered_as(http::signals::refused(error, target, id))
 }
 
 /// A cancellation, a restart or a repair that was refused.
@@ -292,7 +298,7 @@ pub fn not_operated(error: OperateError, target: &str) -> Failure {
         OperateError::Error(error) => error.into(),
         error => Failure::new(Exit::Refused, "refused", error.to_string())
             .next(next)
-            .as_answered(http::operate::refused(error, target)),
+            .answered_as(http::operate::refused(error, target)),
     }
 }
 
@@ -304,7 +310,10 @@ mod tests {
     fn a_failure_is_told_without_control_characters_and_ends_with_what_to_try() {
         let told = Failure::nothing_at("order:\u{1b}[31m1").told();
         assert!(!told.contains('\u{1b}'), "{told:?}");
-        assert!(told.ends_with("try: abide list --key-prefix order\n"), "{told}");
+        assert!(
+            told.ends_with("try: abide list --key-prefix order\n"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What an instance waits for and whether that is healthy, in one sentence.
 
-use abide::{Cause, EventCondition, Instance, Liveness, Look, Status, Timestamp, WaitKind, Waiter, Waiting, Worker};
+use abide::{
+    Cause, EventCondition, Instance, Liveness, Look, Status, Timestamp, WaitKind, Waiter, Waiting,
+    Worker,
+};
 
 use super::failure::shell_quoted;
 use super::moments::{length, relative};
@@ -66,7 +69,10 @@ fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Ton
     match one.status {
         Status::Failed => (
             Tone::Bad,
-            format!("failed {when} at step {}: {error}. To open a new run of it: abide restart {target}", one.step),
+            format!(
+                "failed {when} at step {}: {error}. To open a new run of it: abide restart {target}",
+                one.step
+            ),
         ),
         Status::Cancelled => (Tone::Careful, format!("cancelled {when}: {error}")),
         Status::Continued => {
@@ -76,7 +82,10 @@ fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Ton
             };
             (Tone::Good, format!("went on {when}, in a newer run{next}"))
         }
-        _ => (Tone::Good, format!("done {when}, after {took}; nothing is left to do")),
+        _ => (
+            Tone::Good,
+            format!("done {when}, after {took}; nothing is left to do"),
+        ),
     }
 }
 
@@ -96,7 +105,10 @@ fn running(one: &Instance, around: &Around, now: Timestamp) -> (Tone, String) {
         ),
         Some(worker) => (
             Tone::Good,
-            format!("runs step {step} on worker {}; healthy: if that dies, another takes over", worker.name),
+            format!(
+                "runs step {step} on worker {}; healthy: if that dies, another takes over",
+                worker.name
+            ),
         ),
         None => (
             Tone::Careful,
@@ -139,7 +151,9 @@ fn ready(one: &Instance, around: &Around, now: Timestamp) -> (Tone, String) {
 
 /// Whether a worker serves an instance's queue and has code for it.
 pub fn serves(worker: &Worker, one: &Instance) -> bool {
-    let has_code = |lane: &abide_kernel::model::Lane| lane.machine == one.machine && lane.version == one.version;
+    let has_code = |lane: &abide_kernel::model::Lane| {
+        lane.machine == one.machine && lane.version == one.version
+    };
     worker.queues.contains(&one.queue) && worker.lanes.iter().any(has_code)
 }
 
@@ -164,7 +178,9 @@ fn scheduled(
 ) -> (Tone, String) {
     if one.status == Status::Reserved {
         let machine = shell_quoted(&clean(one.machine.as_str()));
-        let text = format!("reserved: it has no run yet. To open it: abide start {machine} --key {target}");
+        let text = format!(
+            "reserved: it has no run yet. To open it: abide start {machine} --key {target}"
+        );
         return (Tone::Careful, text);
     }
     let Some(due) = one.due_at else {
@@ -175,7 +191,10 @@ fn scheduled(
             format!("sleeps{}, and goes on", since(wait.since, now))
         }
         (Cause::Retry, _) => {
-            let error = one.last_error.as_deref().map(|error| format!(" ({})", cut(&clean(error), 200)));
+            let error = one
+                .last_error
+                .as_deref()
+                .map(|error| format!(" ({})", cut(&clean(error), 200)));
             format!(
                 "is tried again after {}{}",
                 counted(u64::from(one.attempt), "failed attempt", "failed attempts"),
@@ -186,7 +205,13 @@ fn scheduled(
     };
     match late(Some(due), around, now) {
         Some(late) => (Tone::Bad, format!("{what} {}: {late}", relative(due, now))),
-        None => (Tone::Good, format!("{what} {}; healthy: nothing is to be done until then", relative(due, now))),
+        None => (
+            Tone::Good,
+            format!(
+                "{what} {}; healthy: nothing is to be done until then",
+                relative(due, now)
+            ),
+        ),
     }
 }
 
@@ -216,7 +241,10 @@ fn waits(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
     let since = since(wait.and_then(|wait| wait.since), now);
     match late(deadline, around, now) {
         Some(late) => (Tone::Bad, format!("waits for {what}{since}{until}; {late}")),
-        None => (Tone::Good, format!("waits for {what}{since}{until}; healthy: {wakes}")),
+        None => (
+            Tone::Good,
+            format!("waits for {what}{since}{until}; healthy: {wakes}"),
+        ),
     }
 }
 
@@ -233,16 +261,30 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
         [one] => format!("{word} {one}"),
         many => format!("one of the {word}s {}", many.join(", ")),
     };
-    let signals: Vec<String> = signals.iter().map(|name| clean(name).into_owned()).collect();
+    let signals: Vec<String> = signals
+        .iter()
+        .map(|name| clean(name).into_owned())
+        .collect();
     match (signals.len(), events.len()) {
         (0, 0) => {
-            let names = one.awaits.iter().filter_map(|name| name.event_type()).map(|name| clean(name).into_owned());
-            (said("event", &names.collect::<Vec<_>>()), "such an event wakes it")
+            let names = one
+                .awaits
+                .iter()
+                .filter_map(|name| name.event_type())
+                .map(|name| clean(name).into_owned());
+            (
+                said("event", &names.collect::<Vec<_>>()),
+                "such an event wakes it",
+            )
         }
         (_, 0) => (said("signal", &signals), "a signal of that name wakes it"),
         (0, _) => (said("event", &events), "such an event wakes it"),
         _ => (
-            format!("{}, or {}", said("signal", &signals), said("event", &events)),
+            format!(
+                "{}, or {}",
+                said("signal", &signals),
+                said("event", &events)
+            ),
             "either wakes it",
         ),
     }
@@ -261,7 +303,12 @@ fn event(waiter: &Waiter) -> String {
 pub fn conditions_said(conditions: &[EventCondition]) -> String {
     let said = conditions.iter().map(|condition| {
         let right = condition.right.as_str();
-        clean(&format!("{} {} {right}", condition.left.as_str(), condition.op)).into_owned()
+        clean(&format!(
+            "{} {} {right}",
+            condition.left.as_str(),
+            condition.op
+        ))
+        .into_owned()
     });
     said.collect::<Vec<_>>().join(" and ")
 }
@@ -274,7 +321,10 @@ fn late(due: Option<Timestamp>, around: &Around, now: Timestamp) -> Option<Strin
         true => "no worker lives, and workers are who looks at the time: start one",
         false => "workers look at the time, and some live: if this stays so, run abide doctor",
     };
-    Some(format!("that was {}, and nobody has let it go on: {cure}", relative(due, now)))
+    Some(format!(
+        "that was {}, and nobody has let it go on: {cure}",
+        relative(due, now)
+    ))
 }
 
 fn since(moment: Option<Timestamp>, now: Timestamp) -> String {

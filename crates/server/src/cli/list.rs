@@ -76,7 +76,10 @@ impl Args {
                 let waiters = waiters(&abide, &look).await?;
                 items.push(InstanceView::new(look, waiters));
             }
-            out.document(&Listed { items, next_cursor: listed.next_cursor })?;
+            out.document(&Listed {
+                items,
+                next_cursor: listed.next_cursor,
+            })?;
         } else {
             print(context, &abide, &listed)?;
             remark(&out, &listed, "no instance is like that");
@@ -92,7 +95,9 @@ impl Args {
         };
         let status = self.status.as_ref().map(|status| status.parse::<Status>());
         Ok(Filter {
-            status: status.transpose().map_err(|error| Failure::usage(error.to_string()))?,
+            status: status
+                .transpose()
+                .map_err(|error| Failure::usage(error.to_string()))?,
             machine: name(&self.machine)?,
             queue: name(&self.queue)?,
             key_prefix: self.key_prefix.clone(),
@@ -123,7 +128,9 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<
         let one = &look.instance;
         table.row([
             one.id.to_string(),
-            one.key.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            one.key
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), ToString::to_string),
             format!("{} v{}", one.machine, one.version),
             one.step.to_string(),
             one.status.to_string(),
@@ -137,7 +144,9 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<
 fn waits_for(look: &Look, now: abide::Timestamp) -> String {
     let Some(wait) = &look.wait else {
         return match look.liveness.name() {
-            word @ ("waiting_for_worker" | "replay_blocked" | "repair_needed") => word.replace('_', " "),
+            word @ ("waiting_for_worker" | "replay_blocked" | "repair_needed") => {
+                word.replace('_', " ")
+            }
             _ => "-".to_owned(),
         };
     };

@@ -46,27 +46,45 @@ impl Args {
             return Ok(Exit::Done);
         }
         let stand = stand(context).await?;
-        let Stand { version, newest, plan } = &stand;
+        let Stand {
+            version,
+            newest,
+            plan,
+        } = &stand;
         if !self.plan {
             context.write().await?;
         }
         if out.json {
-            let (word, done) = if self.plan { ("sql", false) } else { ("applied", true) };
+            let (word, done) = if self.plan {
+                ("sql", false)
+            } else {
+                ("applied", true)
+            };
             let mut answer = json!({"version": version, "newest": newest});
             if let Some(fields) = answer.as_object_mut() {
-                let value = if done { json!(newest - version) } else { json!(plan) };
+                let value = if done {
+                    json!(newest - version)
+                } else {
+                    json!(plan)
+                };
                 fields.insert(word.to_owned(), value);
             }
             out.document(&answer)?;
             return Ok(Exit::Done);
         }
         match (version == newest, self.plan) {
-            (true, _) => out.say(&format!("the tables have version {version}, the newest: nothing is to be done")),
+            (true, _) => out.say(&format!(
+                "the tables have version {version}, the newest: nothing is to be done"
+            )),
             (false, true) => {
                 out.raw(plan)?;
-                out.say(&format!("from version {version} to {newest}; to do it: abide migrate"));
+                out.say(&format!(
+                    "from version {version} to {newest}; to do it: abide migrate"
+                ));
             }
-            (false, false) => out.say(&format!("the tables had version {version}, and have {newest} now")),
+            (false, false) => out.say(&format!(
+                "the tables had version {version}, and have {newest} now"
+            )),
         }
         Ok(Exit::Done)
     }
@@ -75,8 +93,10 @@ impl Args {
 async fn stand(context: &Context) -> Result<Stand> {
     let version = match context.file() {
         Some(file) => {
-            let read = tokio::task::spawn_blocking(move || abide::sqlite::schema_version(file)).await;
-            let read = read.map_err(|_| abide::Error::Broken("looking at the file panicked".into()))?;
+            let read =
+                tokio::task::spawn_blocking(move || abide::sqlite::schema_version(file)).await;
+            let read =
+                read.map_err(|_| abide::Error::Broken("looking at the file panicked".into()))?;
             i64::from(read.map_err(unreachable_store)?)
         }
         None if context.is_postgres() => {
@@ -87,10 +107,18 @@ async fn stand(context: &Context) -> Result<Stand> {
         None => 0,
     };
     let newest = match context.is_postgres() {
-        true => abide::postgres::migrations().last().map_or(0, |last| i64::from(last.version)),
-        false => abide::sqlite::migrations().last().map_or(0, |last| i64::from(last.version)),
+        true => abide::postgres::migrations()
+            .last()
+            .map_or(0, |last| i64::from(last.version)),
+        false => abide::sqlite::migrations()
+            .last()
+            .map_or(0, |last| i64::from(last.version)),
     };
-    Ok(Stand { version, newest, plan: script(context, version)? })
+    Ok(Stand {
+        version,
+        newest,
+        plan: script(context, version)?,
+    })
 }
 
 fn unreachable_store(error: abide_kernel::Error) -> Failure {
@@ -103,7 +131,9 @@ fn script(context: &Context, version: i64) -> Result<String> {
         return Ok(abide::postgres::plan(version));
     }
     if context.file().is_some() {
-        return Ok(abide::sqlite::plan(u32::try_from(version).unwrap_or(u32::MAX)));
+        return Ok(abide::sqlite::plan(
+            u32::try_from(version).unwrap_or(u32::MAX),
+        ));
     }
     let text = match context.is_server() {
         true => "a server brings the tables of its store up to date by itself, when it starts",

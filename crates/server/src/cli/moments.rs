@@ -86,7 +86,10 @@ mod tests {
     fn lengths_are_said_in_two_units_at_most() {
         let said = |seconds| length(Duration::from_secs(seconds));
         assert_eq!(length(Duration::from_millis(40)), "40 ms");
-        assert_eq!([said(3), said(61), said(3_480)], ["3 s", "1 min 1 s", "58 min"]);
+        assert_eq!(
+            [said(3), said(61), said(3_480)],
+            ["3 s", "1 min 1 s", "58 min"]
+        );
         assert_eq!([said(7_200), said(5_400)], ["2 h", "1 h 30 min"]);
         assert_eq!([said(100_800), said(8_640_000)], ["1 d 4 h", "100 d"]);
     }
@@ -105,7 +108,10 @@ mod tests {
         assert_eq!(parse_length("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_length("0"), Ok(Duration::ZERO));
         for wrong in ["", "1", "h", "1x", "-1s", "1h-", "99999999999999999999s"] {
-            assert!(parse_length(wrong).is_err_and(|told| told.contains("90s")), "{wrong}");
+            assert!(
+                parse_length(wrong).is_err_and(|told| told.contains("90s")),
+                "{wrong}"
+            );
         }
     }
 }

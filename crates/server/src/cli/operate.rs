@@ -39,8 +39,14 @@ impl Cancel {
         if self.force {
             cancelling = cancelling.force();
         }
-        let done = cancelling.await.map_err(|error| not_operated(error, &self.target))?;
-        let outcome = if done.ended { "cancelled" } else { "cancelling" };
+        let done = cancelling
+            .await
+            .map_err(|error| not_operated(error, &self.target))?;
+        let outcome = if done.ended {
+            "cancelled"
+        } else {
+            "cancelling"
+        };
         let out = context.out;
         if out.json {
             out.document(&json!({"outcome": outcome, "id": done.id, "children": done.children}))?;
@@ -48,12 +54,17 @@ impl Cancel {
         }
         let children = match done.children {
             0 => String::new(),
-            count => format!(", and {} with it", counted(count as u64, "child", "children")),
+            count => format!(
+                ", and {} with it",
+                counted(count as u64, "child", "children")
+            ),
         };
         out.line(&format!("{outcome}: instance {}{children}", done.id))?;
         if !done.ended {
             let name = shell_quoted(&self.target);
-            out.say(&format!("its code cleans up first; to look on: abide watch {name}"));
+            out.say(&format!(
+                "its code cleans up first; to look on: abide watch {name}"
+            ));
         }
         Ok(Exit::Done)
     }
@@ -83,7 +94,9 @@ impl Restart {
         if let Some(step) = &self.step {
             restarting = restarting.at_named(step);
         }
-        let id = restarting.await.map_err(|error| not_operated(error, &self.target))?;
+        let id = restarting
+            .await
+            .map_err(|error| not_operated(error, &self.target))?;
         let run = found(&abide, &id.to_string()).await?;
         let (key, run_number) = (run.key, run.run.number);
         let out = context.out;
@@ -92,7 +105,9 @@ impl Restart {
             return Ok(Exit::Done);
         }
         out.line(&id.to_string())?;
-        out.say(&format!("run {run_number} is open; to look on: abide watch {id}"));
+        out.say(&format!(
+            "run {run_number} is open; to look on: abide watch {id}"
+        ));
         Ok(Exit::Done)
     }
 }
@@ -114,8 +129,15 @@ impl Repair {
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
         let abide = context.look().await?;
-        let repaired = abide.repair(target).await.map_err(|error| not_operated(error, &self.target))?;
-        let outcome = if repaired { "repair_dispatched" } else { "repair_not_needed" };
+        let repaired = abide
+            .repair(target)
+            .await
+            .map_err(|error| not_operated(error, &self.target))?;
+        let outcome = if repaired {
+            "repair_dispatched"
+        } else {
+            "repair_not_needed"
+        };
         match context.out.json {
             true => context.out.document(&json!({"outcome": outcome}))?,
             false => context.out.line(outcome)?,

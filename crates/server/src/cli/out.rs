@@ -45,7 +45,9 @@ impl Out {
         let terminal = io::stdout().is_terminal();
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let columns = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|columns| columns.parse().ok());
         let width = terminal.then(|| {
             let asked = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
             columns.or(asked).unwrap_or(WIDTH).max(20)
@@ -62,13 +64,6 @@ impl Out {
     pub fn line(&self, line: &str) -> Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", clean_lines(line))?;
-        Ok(())
-    }
-
-    /// Prints a line in a tone.
-    pub fn toned(&self, tone: Tone, line: &str) -> Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", self.paint(tone, &clean(line)))?;
         Ok(())
     }
 

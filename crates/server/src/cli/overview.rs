@@ -105,7 +105,9 @@ impl Queues {
         ]);
         for (queue, depths) in queues {
             let count = |statuses: &[Status]| {
-                let some = depths.iter().filter(|depth| statuses.contains(&depth.status));
+                let some = depths
+                    .iter()
+                    .filter(|depth| statuses.contains(&depth.status));
                 some.map(|depth| depth.count).sum::<u64>().to_string()
             };
             let oldest = depths.iter().filter_map(|depth| depth.oldest).min();
@@ -169,14 +171,20 @@ impl Machines {
         for (one, contract) in &machines {
             let names = |accepts: &[abide::Accepts], none: &str| match accepts {
                 [] => none.to_owned(),
-                some => some.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", "),
+                some => some
+                    .iter()
+                    .map(|one| one.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
             };
             table.row([
                 one.machine.to_string(),
                 one.version.to_string(),
                 match one.kind {
                     Kind::Machine => "machine".to_owned(),
-                    Kind::Workflow if one.machine.as_str().starts_with("graph/") => "graph".to_owned(),
+                    Kind::Workflow if one.machine.as_str().starts_with("graph/") => {
+                        "graph".to_owned()
+                    }
                     Kind::Workflow => "workflow".to_owned(),
                 },
                 one.first_step.to_string(),
@@ -214,11 +222,22 @@ impl Stats {
             return Ok(Exit::Done);
         }
         let sum = |wanted: &dyn Fn(&QueueDepth) -> bool| -> u64 {
-            depths.iter().filter(|depth| wanted(depth)).map(|depth| depth.count).sum()
+            depths
+                .iter()
+                .filter(|depth| wanted(depth))
+                .map(|depth| depth.count)
+                .sum()
         };
-        let mut lines: Vec<(String, String)> = vec![("workers".to_owned(), workers.len().to_string())];
-        for status in Status::ALL.into_iter().filter(|status| !status.is_terminal()) {
-            lines.push((status.to_string(), sum(&|depth| depth.status == status).to_string()));
+        let mut lines: Vec<(String, String)> =
+            vec![("workers".to_owned(), workers.len().to_string())];
+        for status in Status::ALL
+            .into_iter()
+            .filter(|status| !status.is_terminal())
+        {
+            lines.push((
+                status.to_string(),
+                sum(&|depth| depth.status == status).to_string(),
+            ));
         }
         let (_, waits) = counts(&depths);
         for (kind, count) in waits {

@@ -48,7 +48,10 @@ impl Args {
         }
         let what = match published.duplicate {
             true => "had been published before".to_owned(),
-            false => format!("woke {}", counted(u64::from(published.matched), "waiter", "waiters")),
+            false => format!(
+                "woke {}",
+                counted(u64::from(published.matched), "waiter", "waiters")
+            ),
         };
         out.line(&format!("{}: {what}", clean(published.event_id.as_str())))?;
         if published.matched == 0 && !published.duplicate {

@@ -62,12 +62,17 @@ impl Args {
             key: one.key.as_ref(),
             status: one.status,
             result: one.result.as_ref(),
-            last_error: one.last_error.as_deref().filter(|_| one.status.is_terminal()),
+            last_error: one
+                .last_error
+                .as_deref()
+                .filter(|_| one.status.is_terminal()),
         };
         if one.status == Status::Done {
             match (out.json, &one.result) {
                 (true, _) => out.document(&answer)?,
-                (false, result) => out.line(&pretty(result.clone().unwrap_or_default().as_str()))?,
+                (false, result) => {
+                    out.line(&pretty(result.clone().unwrap_or_default().as_str()))?
+                }
             }
             return Ok(Exit::Done);
         }
@@ -79,13 +84,22 @@ impl Args {
         let error = one.last_error.clone().unwrap_or_default();
         Err(match one.status {
             Status::Failed => failure("failed", format!("instance {} failed: {error}", one.id))
-                .next(format!("abide restart {name}      (a new run, with its last state)")),
-            status if status.is_terminal() => {
-                failure("ended", format!("instance {} ended as {status} and has no result: {error}", one.id))
-                    .next(format!("abide show {name}"))
-            }
-            status => failure("not_yet", format!("instance {} has not ended: it is {status}", one.id))
-                .next(format!("abide result {name} --wait")),
+                .next(format!(
+                    "abide restart {name}      (a new run, with its last state)"
+                )),
+            status if status.is_terminal() => failure(
+                "ended",
+                format!(
+                    "instance {} ended as {status} and has no result: {error}",
+                    one.id
+                ),
+            )
+            .next(format!("abide show {name}")),
+            status => failure(
+                "not_yet",
+                format!("instance {} has not ended: it is {status}", one.id),
+            )
+            .next(format!("abide result {name} --wait")),
         })
     }
 }

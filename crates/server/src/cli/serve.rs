@@ -33,9 +33,10 @@ impl Set {
     /// What was set.
     pub fn values(&self) -> Result<Vec<(String, String, &'static str)>> {
         let pair = |text: &String| {
-            let (key, value) = text
-                .split_once('=')
-                .ok_or_else(|| Failure::usage(format!("--set {text:?} has no `=`: write --set KEY=VALUE")).next("abide config"))?;
+            let (key, value) = text.split_once('=').ok_or_else(|| {
+                Failure::usage(format!("--set {text:?} has no `=`: write --set KEY=VALUE"))
+                    .next("abide config")
+            })?;
             Ok((key.trim().to_owned(), value.to_owned(), "--set"))
         };
         self.set.iter().map(pair).collect()
@@ -62,11 +63,16 @@ fn failed(error: serve::ServeError) -> Failure {
         serve::ServeError::Unguarded { .. } => {
             Failure::new(Exit::Refused, "no_token", text).next("abide token create --role operate")
         }
-        serve::ServeError::Address { .. } => Failure::usage(text).next("abide serve --listen 127.0.0.1:7070"),
-        serve::ServeError::Listen { .. } => {
-            Failure::new(Exit::Unreachable, "listen", text).next("abide serve --listen 127.0.0.1:0      (any free port)")
+        serve::ServeError::Address { .. } => {
+            Failure::usage(text).next("abide serve --listen 127.0.0.1:7070")
         }
-        serve::ServeError::Directory(_) => Failure::new(Exit::Unreachable, "unavailable", text).next("abide config"),
-        serve::ServeError::Hooks(_) | serve::ServeError::Traces(_) => Failure::usage(text).next("abide config"),
+        serve::ServeError::Listen { .. } => Failure::new(Exit::Unreachable, "listen", text)
+            .next("abide serve --listen 127.0.0.1:0      (any free port)"),
+        serve::ServeError::Directory(_) => {
+            Failure::new(Exit::Unreachable, "unavailable", text).next("abide config")
+        }
+        serve::ServeError::Hooks(_) | serve::ServeError::Traces(_) => {
+            Failure::usage(text).next("abide config")
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! `abide show`: what an instance waits for and whether that is healthy, then all that is known of it.
 
 use abide::{
-    Abide, CommandFilter, CommandKind, CommandPage, Entry, Filter, Look, Page, Status, Waiter, WaiterFilter, Worker,
+    Abide, CommandFilter, CommandKind, CommandPage, Entry, Filter, Look, Page, Status, Waiter,
+    WaiterFilter, Worker,
 };
 
 use super::context::{Context, looked_at, now};
 use super::failure::{Exit, Result};
 use super::health::{Around, name_of, sentence};
+use super::list;
 use super::moments::relative;
 use super::out::{Out, Tone};
 use super::paging::Listed;
@@ -15,7 +17,6 @@ use super::shapes::Whole;
 use super::story::told;
 use super::table::{Table, fixed, number, shrinking};
 use super::text::{clean, clean_lines, counted, cut, pretty, wrapped};
-use super::list;
 use crate::http::dto::InstanceView;
 use crate::http::history::EntryView;
 
@@ -56,8 +57,14 @@ impl Args {
         let look = looked_at(&abide, &self.target).await?;
         let around = around(&abide, &look).await?;
         let id = look.instance.id;
-        let of_chain = CommandFilter { chain: Some(look.instance.chain()), ..CommandFilter::default() };
-        let of_parent = Filter { parent: Some(id), ..Filter::default() };
+        let of_chain = CommandFilter {
+            chain: Some(look.instance.chain()),
+            ..CommandFilter::default()
+        };
+        let of_parent = Filter {
+            parent: Some(id),
+            ..Filter::default()
+        };
         let seen = Seen {
             around,
             history: tail(&abide, &look, self.history).await?,
@@ -81,19 +88,32 @@ pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
         false => abide.workers().await?,
     };
     let newer = match one.status {
-        Status::Continued => newest(abide, one).await?.map(|run| run.id).filter(|id| *id != one.id),
+        Status::Continued => newest(abide, one)
+            .await?
+            .map(|run| run.id)
+            .filter(|id| *id != one.id),
         _ => None,
     };
-    Ok(Around { workers, waiters: waiters(abide, look).await?, newer })
+    Ok(Around {
+        workers,
+        waiters: waiters(abide, look).await?,
+        newer,
+    })
 }
 
 /// Who stands for an instance's waits for events.
 pub async fn waiters(abide: &Abide, look: &Look) -> Result<Vec<Waiter>> {
-    let waits = look.wait.as_ref().map(|wait| wait.names.iter().any(|name| name.event_type().is_some()));
+    let waits = look
+        .wait
+        .as_ref()
+        .map(|wait| wait.names.iter().any(|name| name.event_type().is_some()));
     if waits != Some(true) {
         return Ok(Vec::new());
     }
-    let filter = WaiterFilter { instance: Some(look.instance.id), ..WaiterFilter::default() };
+    let filter = WaiterFilter {
+        instance: Some(look.instance.id),
+        ..WaiterFilter::default()
+    };
     Ok(abide.event_waits(&filter, None, 100).await?.items)
 }
 
@@ -103,7 +123,9 @@ pub async fn tail(abide: &Abide, look: &Look, count: usize) -> Result<Vec<Entry>
     if !one.history || count == 0 {
         return Ok(Vec::new());
     }
-    let mut after = one.history_events.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+    let mut after = one
+        .history_events
+        .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
     let mut entries = Vec::new();
     loop {
         let page = abide.history_page(one.id, after, 500).await?;
@@ -119,15 +141,20 @@ pub async fn tail(abide: &Abide, look: &Look, count: usize) -> Result<Vec<Entry>
 }
 
 fn document(seen: Seen) -> Whole {
-    let (updates, signals): (Vec<_>, Vec<_>) =
-        seen.commands.items.into_iter().partition(|one| one.kind == CommandKind::Update);
+    let (updates, signals): (Vec<_>, Vec<_>) = seen
+        .commands
+        .items
+        .into_iter()
+        .partition(|one| one.kind == CommandKind::Update);
     let children = seen.children.items.into_iter();
     Whole {
         instance: InstanceView::new(seen.look, seen.around.waiters),
         history: seen.history.iter().map(EntryView::from).collect(),
         signals: signals.into_iter().map(Into::into).collect(),
         updates: updates.into_iter().map(Into::into).collect(),
-        children: children.map(|look| InstanceView::new(look, Vec::new())).collect(),
+        children: children
+            .map(|look| InstanceView::new(look, Vec::new()))
+            .collect(),
     }
 }
 
@@ -140,7 +167,10 @@ fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
     identity(&out, seen, now)?;
     let heading = |text: &str| out.raw(&format!("\n{}\n", out.paint(Tone::Strong, text)));
     heading("state")?;
-    let (state, cut_off) = first_lines(&pretty(one.state.as_str()), out.terminal.then_some(STATE_LINES));
+    let (state, cut_off) = first_lines(
+        &pretty(one.state.as_str()),
+        out.terminal.then_some(STATE_LINES),
+    );
     out.line(&indented(&state))?;
     if cut_off > 0 {
         out.say(&format!("  … {cut_off} more lines: --json, or | less"));
@@ -163,7 +193,10 @@ fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
     }
     if !seen.children.items.is_empty() {
         heading(&more("children", seen.children.next.is_some()))?;
-        let listed = Listed { items: seen.children.items.clone(), next_cursor: None };
+        let listed = Listed {
+            items: seen.children.items.clone(),
+            next_cursor: None,
+        };
         list::print(context, abide, &listed)?;
         if seen.children.next.is_some() {
             out.say(&format!("all of them: abide list --parent {}", one.id));
@@ -203,17 +236,41 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.push(("id", one.id.to_string()));
     lines.extend(one.key.as_ref().map(|key| ("key", key.to_string())));
-    lines.push(("machine", format!("{} version {}", one.machine, one.version)));
+    lines.push((
+        "machine",
+        format!("{} version {}", one.machine, one.version),
+    ));
     let attempt = match one.attempt {
         0 => String::new(),
         attempt => format!(", attempt {attempt}"),
     };
-    lines.push(("step", format!("{} (number {}{attempt})", one.step, one.step_seq)));
-    lines.push(("status", format!("{} · {}", one.status, seen.look.liveness.name().replace('_', " "))));
+    lines.push((
+        "step",
+        format!("{} (number {}{attempt})", one.step, one.step_seq),
+    ));
+    lines.push((
+        "status",
+        format!(
+            "{} · {}",
+            one.status,
+            seen.look.liveness.name().replace('_', " ")
+        ),
+    ));
     lines.push(("queue", format!("{}, priority {}", one.queue, one.priority)));
-    lines.extend(one.partition_key.as_ref().map(|key| ("partition", key.to_string())));
+    lines.extend(
+        one.partition_key
+            .as_ref()
+            .map(|key| ("partition", key.to_string())),
+    );
     if one.run.number > 1 {
-        lines.push(("run", format!("{} of the chain of instance {}", one.run.number, one.chain())));
+        lines.push((
+            "run",
+            format!(
+                "{} of the chain of instance {}",
+                one.run.number,
+                one.chain()
+            ),
+        ));
     }
     lines.extend(one.parent.map(|parent| ("parent", parent.to_string())));
     let worker = one.worker.map(|id| {
@@ -239,19 +296,38 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     lines.push(("created", exact(one.created_at)));
     lines.push(("updated", exact(one.updated_at)));
     lines.extend(one.finished_at.map(|moment| ("finished", exact(moment))));
-    lines.extend(one.last_error.as_ref().map(|error| ("last error", cut(error, 2_000))));
+    lines.extend(
+        one.last_error
+            .as_ref()
+            .map(|error| ("last error", cut(error, 2_000))),
+    );
     if seen.look.continue_as_new_recommended {
-        lines.push(("history", format!("{} events: it does well to continue as new", one.history_events)));
+        lines.push((
+            "history",
+            format!(
+                "{} events: it does well to continue as new",
+                one.history_events
+            ),
+        ));
     }
     for (name, value) in lines {
-        out.raw(&format!("  {} {}\n", out.paint(Tone::Quiet, &format!("{name:<11}")), clean(&value)))?;
+        out.raw(&format!(
+            "  {} {}\n",
+            out.paint(Tone::Quiet, &format!("{name:<11}")),
+            clean(&value)
+        ))?;
     }
     Ok(())
 }
 
 /// Events of a history, a line each.
 pub fn story(out: &Out, entries: &[Entry]) -> Result<()> {
-    let mut table = Table::new([number("seq"), fixed("at").leaves(1), fixed("event"), shrinking("what")]);
+    let mut table = Table::new([
+        number("seq"),
+        fixed("at").leaves(1),
+        fixed("event"),
+        shrinking("what"),
+    ]);
     for entry in entries {
         table.row([
             entry.seq.to_string(),
@@ -264,7 +340,10 @@ pub fn story(out: &Out, entries: &[Entry]) -> Result<()> {
 }
 
 fn indented(text: &str) -> String {
-    let lines = clean_lines(text).lines().map(|line| format!("  {line}")).collect::<Vec<_>>();
+    let lines = clean_lines(text)
+        .lines()
+        .map(|line| format!("  {line}"))
+        .collect::<Vec<_>>();
     lines.join("\n")
 }
 

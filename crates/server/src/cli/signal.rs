@@ -55,14 +55,18 @@ impl Args {
             Some(_) => context.write().await?,
             None => context.look().await?,
         };
-        let mut letter = abide.signal_named(target, &self.name, arguments).source("cli");
+        let mut letter = abide
+            .signal_named(target, &self.name, arguments)
+            .source("cli");
         if let Some(dedup) = &self.dedup {
             letter = letter.dedup(dedup);
         }
         if let Some(time) = self.hold_for {
             letter = letter.hold_for(time);
         }
-        let receipt = letter.await.map_err(|error| not_sent(error, &self.target, &self.name, "command_id"))?;
+        let receipt = letter
+            .await
+            .map_err(|error| not_sent(error, &self.target, &self.name, "command_id"))?;
         if context.out.json {
             context.out.document(&answer(&receipt))?;
         } else {
@@ -93,10 +97,25 @@ fn told(receipt: &Receipt) -> String {
         (Some(instance), Some(sequence)) => format!("message {sequence} of instance {instance}"),
         _ => format!(
             "held for {} until {}",
-            record.key.as_ref().map(|key| clean(key.as_str()).into_owned()).unwrap_or_default(),
-            record.hold_until.map(|until| until.to_string()).unwrap_or_default()
+            record
+                .key
+                .as_ref()
+                .map(|key| clean(key.as_str()).into_owned())
+                .unwrap_or_default(),
+            record
+                .hold_until
+                .map(|until| until.to_string())
+                .unwrap_or_default()
         ),
     };
-    let again = if receipt.duplicate { ", which had come before" } else { "" };
-    format!("{}: {place}{again} (command {})", record.outcome(), record.id)
+    let again = if receipt.duplicate {
+        ", which had come before"
+    } else {
+        ""
+    };
+    format!(
+        "{}: {place}{again} (command {})",
+        record.outcome(),
+        record.id
+    )
 }

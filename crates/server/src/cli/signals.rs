@@ -60,7 +60,9 @@ impl Args {
         }
         let listed = self
             .paging
-            .gather("signals", async |before, limit| Ok(abide.list_commands(&filter, before, limit).await?))
+            .gather("signals", async |before, limit| {
+                Ok(abide.list_commands(&filter, before, limit).await?)
+            })
             .await?;
         let out = context.out;
         if out.json {
@@ -76,7 +78,9 @@ impl Args {
 }
 
 fn status(name: &str) -> Option<CommandStatus> {
-    CommandStatus::ALL.into_iter().find(|status| status.name() == name)
+    CommandStatus::ALL
+        .into_iter()
+        .find(|status| status.name() == name)
 }
 
 /// Prints them as a table.

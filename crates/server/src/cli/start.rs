@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{Abide, InstanceId, Json, Key, Liveness, Name, Priority, Started, Timestamp, UniqueKey, When};
+use abide::{
+    Abide, InstanceId, Json, Key, Liveness, Name, Priority, Started, Timestamp, UniqueKey, When,
+};
 use serde::Serialize;
 
 use super::context::Context;
@@ -49,7 +51,12 @@ pub struct Args {
     #[arg(long)]
     queue: Option<String>,
     /// How urgent: lower goes first
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        default_value_t = 0
+    )]
     priority: i16,
     /// Of one partition, one runs at a time
     #[arg(long, value_name = "KEY")]
@@ -92,7 +99,11 @@ impl Args {
         };
         let out = context.out;
         if out.json {
-            let answer = Answer { id, key, run_number: 1 };
+            let answer = Answer {
+                id,
+                key,
+                run_number: 1,
+            };
             out.document(&answer)?;
             return Ok(Exit::Done);
         }
@@ -122,7 +133,11 @@ impl Args {
         }
         start.priority = Priority(self.priority);
         start.partition_key = self.partition.as_ref().map(Key::new).transpose()?;
-        start.unique_key = self.unique_key.as_ref().map(|key| UniqueKey::new(key.as_bytes())).transpose()?;
+        start.unique_key = self
+            .unique_key
+            .as_ref()
+            .map(|key| UniqueKey::new(key.as_bytes()))
+            .transpose()?;
         start.when = match (self.delay, self.at) {
             (Some(delay), _) => When::After(delay),
             (None, Some(moment)) => When::At(moment),
@@ -138,7 +153,9 @@ async fn graph(abide: &Abide, name: &str, input: &Json) -> Result<abide::Start> 
         let text = format!("no graph {name:?} was put into this store");
         return Err(Failure::new(Exit::Refused, "not_found", text).next("abide machines"));
     };
-    let input = input.to().map_err(|error| Failure::usage(error.to_string()))?;
+    let input = input
+        .to()
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let spec = abide::spec(graph, input);
     Ok(Result::<abide::Start, abide::Error>::from(spec)?)
 }

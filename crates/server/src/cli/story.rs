@@ -16,22 +16,61 @@ pub fn told(entry: &Entry) -> String {
 
 fn words(what: &Happening) -> String {
     match what {
-        Happening::Started { machine, version, step, run_number, .. } => {
-            let run = if *run_number > 1 { format!(", run {run_number}") } else { String::new() };
+        Happening::Started {
+            machine,
+            version,
+            step,
+            run_number,
+            ..
+        } => {
+            let run = if *run_number > 1 {
+                format!(", run {run_number}")
+            } else {
+                String::new()
+            };
             format!("{machine} version {version} at {step}{run}")
         }
-        Happening::StepCompleted { step, outcome, next, attempt, duration_us, .. } => {
-            format!("{step} answered {outcome}{}{}{}", to(next), again(*attempt), took(Some(*duration_us)))
+        Happening::StepCompleted {
+            step,
+            outcome,
+            next,
+            attempt,
+            duration_us,
+            ..
+        } => {
+            format!(
+                "{step} answered {outcome}{}{}{}",
+                to(next),
+                again(*attempt),
+                took(Some(*duration_us))
+            )
         }
-        Happening::StepFailed { step, error, outcome, next, attempt, duration_us, .. } => format!(
+        Happening::StepFailed {
+            step,
+            error,
+            outcome,
+            next,
+            attempt,
+            duration_us,
+            ..
+        } => format!(
             "{step} failed: {}; then {outcome}{}{}{}",
             cut(error, MOST),
             to(next),
             again(*attempt),
             took(Some(*duration_us))
         ),
-        Happening::Retried { step, attempt, due_at } => format!("{step} runs again at {due_at}, attempt {attempt}"),
-        Happening::WaitOpened { wait_kind, names, deadline, .. } => {
+        Happening::Retried {
+            step,
+            attempt,
+            due_at,
+        } => format!("{step} runs again at {due_at}, attempt {attempt}"),
+        Happening::WaitOpened {
+            wait_kind,
+            names,
+            deadline,
+            ..
+        } => {
             let names: Vec<&str> = names
                 .iter()
                 .map(|name| name.event_type().unwrap_or(name.as_str()))
@@ -44,58 +83,123 @@ fn words(what: &Happening) -> String {
             let until = deadline.map(|deadline| format!(" until {deadline}"));
             format!("waits for {what}{}", until.unwrap_or_default())
         }
-        Happening::SignalReceived { name, message_sequence, source, .. } => {
+        Happening::SignalReceived {
+            name,
+            message_sequence,
+            source,
+            ..
+        } => {
             let from = source.as_ref().map(|source| format!(" from {source}"));
-            format!("{name}, message {message_sequence}{}", from.unwrap_or_default())
+            format!(
+                "{name}, message {message_sequence}{}",
+                from.unwrap_or_default()
+            )
         }
-        Happening::EventMatched { event_type, event_id, message_sequence, .. } => {
+        Happening::EventMatched {
+            event_type,
+            event_id,
+            message_sequence,
+            ..
+        } => {
             format!("{event_type} ({event_id}), message {message_sequence}")
         }
-        Happening::SignalApplied { name, message_sequence, step, .. } => {
+        Happening::SignalApplied {
+            name,
+            message_sequence,
+            step,
+            ..
+        } => {
             format!("{name}, message {message_sequence}, by step {step}")
         }
-        Happening::SignalDiscarded { name, message_sequence, .. } => {
+        Happening::SignalDiscarded {
+            name,
+            message_sequence,
+            ..
+        } => {
             format!("{name}, message {message_sequence}: it ended before anybody took it")
         }
-        Happening::MessageCursorAdvanced { from, to, .. } => format!("messages {from} to {to} are consumed"),
-        Happening::UpdateAccepted { update_id, name, .. } => format!("{name}, update {update_id}"),
-        Happening::UpdateCompleted { update_id, name, .. } => format!("{name}, update {update_id}"),
-        Happening::UpdateFailed { update_id, name, error, .. } => {
+        Happening::MessageCursorAdvanced { from, to, .. } => {
+            format!("messages {from} to {to} are consumed")
+        }
+        Happening::UpdateAccepted {
+            update_id, name, ..
+        } => format!("{name}, update {update_id}"),
+        Happening::UpdateCompleted {
+            update_id, name, ..
+        } => format!("{name}, update {update_id}"),
+        Happening::UpdateFailed {
+            update_id,
+            name,
+            error,
+            ..
+        } => {
             format!("{name}, update {update_id}: {}", cut(error, MOST))
         }
-        Happening::TimedOut { wait_kind, deadline, .. } => {
-            format!("the wait for {} ran into its deadline {deadline}", wait_kind.name())
+        Happening::TimedOut {
+            wait_kind,
+            deadline,
+            ..
+        } => {
+            format!(
+                "the wait for {} ran into its deadline {deadline}",
+                wait_kind.name()
+            )
         }
-        Happening::ChildrenSpawned { count, duplicates, .. } => {
+        Happening::ChildrenSpawned {
+            count, duplicates, ..
+        } => {
             let taken = match duplicates {
                 0 => String::new(),
                 many => format!(", and {many} not: their keys are taken"),
             };
-            format!("{} started{taken}", counted(u64::from(*count), "child", "children"))
+            format!(
+                "{} started{taken}",
+                counted(u64::from(*count), "child", "children")
+            )
         }
         Happening::ChildEnded { child, status, .. } => format!("child {child} ended as {status}"),
         Happening::ChildrenJoined { missing, .. } => match missing {
             0 => "all children have ended".to_owned(),
             missing => format!("enough children have ended, {missing} have not"),
         },
-        Happening::Reclaimed { step, attempt, worker } => {
+        Happening::Reclaimed {
+            step,
+            attempt,
+            worker,
+        } => {
             format!("{step} was taken back from worker {worker}, attempt {attempt} is next")
         }
         Happening::Repaired { problem } => problem.clone(),
         Happening::OperationOpened(opened) => {
             let until = opened.deadline.map(|deadline| format!(" until {deadline}"));
-            format!("{}: {}{}", opened.operation, opened.signature, until.unwrap_or_default())
+            format!(
+                "{}: {}{}",
+                opened.operation,
+                opened.signature,
+                until.unwrap_or_default()
+            )
         }
         Happening::OperationCompleted(done) => {
-            let number = done.operation.map(|number| format!("{number}: ")).unwrap_or_default();
-            let name = done.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+            let number = done
+                .operation
+                .map(|number| format!("{number}: "))
+                .unwrap_or_default();
+            let name = done
+                .name
+                .as_ref()
+                .map(|name| format!(" {name:?}"))
+                .unwrap_or_default();
             let came_to = match &done.outcome {
                 Ending::Value(value) => cut(value.as_str(), MOST),
                 Ending::Error(error) => format!("error: {}", cut(error, MOST)),
                 Ending::TimedOut => "its time was up".to_owned(),
                 Ending::Abandoned => "not waited for any more".to_owned(),
             };
-            format!("{number}{}{name} → {came_to}{}", done.operation_kind, took(done.duration_us))
+            format!(
+                "{number}{}{name} → {came_to}{}",
+                done.operation_kind,
+                took(done.duration_us)
+            )
         }
         Happening::OperationRetried(tried) => format!(
             "{}: step {:?} failed {}: {}; again at {}",
@@ -111,7 +215,9 @@ fn words(what: &Happening) -> String {
             format!("{}{}", cut(reason, MOST), from.unwrap_or_default())
         }
         Happening::Cancelled { reason } => cut(reason, MOST),
-        Happening::Continued { run_id, run_number } => format!("run {run_number} is instance {run_id}"),
+        Happening::Continued { run_id, run_number } => {
+            format!("run {run_number} is instance {run_id}")
+        }
         Happening::Done => String::new(),
         Happening::Failed { error } => cut(error, MOST),
         other => json_of(other),
@@ -126,7 +232,9 @@ fn json_of(what: &Happening) -> String {
 }
 
 fn to(next: &Option<abide::Name>) -> String {
-    next.as_ref().map(|next| format!(" to {next}")).unwrap_or_default()
+    next.as_ref()
+        .map(|next| format!(" to {next}"))
+        .unwrap_or_default()
 }
 
 fn again(attempt: u32) -> String {
@@ -138,5 +246,6 @@ fn again(attempt: u32) -> String {
 
 fn took(duration_us: Option<u64>) -> String {
     let took = duration_us.map(std::time::Duration::from_micros);
-    took.map(|took| format!(" ({})", length(took))).unwrap_or_default()
+    took.map(|took| format!(" ({})", length(took)))
+        .unwrap_or_default()
 }

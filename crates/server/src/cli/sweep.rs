@@ -36,10 +36,21 @@ impl Args {
         let before = now(&abide) - self.older_than;
         let (mut deleted, mut after) = (0, None);
         loop {
-            let request = SweepRequest { before, after, limit: BATCH };
+            let request = SweepRequest {
+                before,
+                after,
+                limit: BATCH,
+            };
             let answers = abide.store().run([Op::Sweep(request)].into()).await?;
-            let Some(Answer::Swept { deleted: some, next }) = answers.into_iter().next() else {
-                return Err(abide::Error::Broken("the sweep was answered with something else".into()).into());
+            let Some(Answer::Swept {
+                deleted: some,
+                next,
+            }) = answers.into_iter().next()
+            else {
+                return Err(abide::Error::Broken(
+                    "the sweep was answered with something else".into(),
+                )
+                .into());
             };
             deleted += some;
             after = next;

@@ -1,6 +1,8 @@
 //! Tables that fit the terminal.
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table as Comfy, Width};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, Row, Table as Comfy, Width,
+};
 
 use super::failure::Result;
 use super::out::{Out, Tone};
@@ -98,14 +100,21 @@ impl Table {
         table.load_style(comfy_table::presets::NOTHING);
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.set_truncation_indicator("…");
-        table.set_header(one_line(self.columns.iter().map(|column| column.head.to_uppercase())));
+        table.set_header(one_line(
+            self.columns.iter().map(|column| column.head.to_uppercase()),
+        ));
         for row in &self.rows {
             table.add_row(one_line(row));
         }
         let contents = table.column_max_content_widths();
         let contents: Vec<usize> = contents.into_iter().map(usize::from).collect();
         let widths = fitted(&self.columns, &contents, width);
-        for ((column, asked), own) in self.columns.iter().zip(&widths).zip(table.column_iter_mut()) {
+        for ((column, asked), own) in self
+            .columns
+            .iter()
+            .zip(&widths)
+            .zip(table.column_iter_mut())
+        {
             own.set_padding((0, GAP as u16));
             if column.right {
                 own.set_cell_alignment(CellAlignment::Right);
@@ -120,7 +129,10 @@ impl Table {
         }
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::MAX);
-        table.lines().map(|line| line.trim_end().to_owned()).collect()
+        table
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
     }
 }
 
@@ -138,7 +150,10 @@ fn fitted(columns: &[Column], contents: &[usize], width: Option<usize>) -> Vec<O
     };
     let total = |widths: &[Option<usize>]| {
         let there = widths.iter().flatten();
-        there.map(|one| one + GAP).sum::<usize>().saturating_sub(GAP)
+        there
+            .map(|one| one + GAP)
+            .sum::<usize>()
+            .saturating_sub(GAP)
     };
     loop {
         // The widest that may be cut is, until it fits.
@@ -188,8 +203,18 @@ mod tests {
             shrinking("machine").leaves(1),
             fixed("updated").leaves(2),
         ]);
-        table.row(["1234567890123".into(), "order:42".into(), "checkout".into(), "2 h ago".into()]);
-        table.row(["7".into(), "grüße:日本語の鍵はとても長いです".into(), "a-machine-with-a-long-name".into(), "now".into()]);
+        table.row([
+            "1234567890123".into(),
+            "order:42".into(),
+            "checkout".into(),
+            "2 h ago".into(),
+        ]);
+        table.row([
+            "7".into(),
+            "grüße:日本語の鍵はとても長いです".into(),
+            "a-machine-with-a-long-name".into(),
+            "now".into(),
+        ]);
         table
     }
 
@@ -205,7 +230,10 @@ mod tests {
         for width in [40, 30, 24] {
             let lines = table().lines(Some(width));
             assert_eq!(lines.len(), 3, "{lines:?}");
-            assert!(lines.iter().any(|line| line.contains("1234567890123")), "{lines:?}");
+            assert!(
+                lines.iter().any(|line| line.contains("1234567890123")),
+                "{lines:?}"
+            );
             assert!(lines.iter().any(|line| line.contains('…')), "{lines:?}");
             let widest = lines.iter().map(|line| line.chars().count()).max();
             assert!(widest <= Some(width), "{width}: {lines:?}");

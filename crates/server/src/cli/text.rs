@@ -31,7 +31,8 @@ fn cleaned(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// Whether a character does something to a terminal other than to be seen.
 fn is_unsafe(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
@@ -140,7 +141,8 @@ mod tests {
 
     #[test]
     fn json_is_laid_out_and_its_values_are_kept_as_written() {
-        let text = r#"{"n":123456789012345678901234567890.10,"e":[],"o":{ },"l":[1,{"t":"a\",{b"}]}"#;
+        let text =
+            r#"{"n":123456789012345678901234567890.10,"e":[],"o":{ },"l":[1,{"t":"a\",{b"}]}"#;
         let expected = "{\n  \"n\": 123456789012345678901234567890.10,\n  \"e\": [],\n  \"o\": {},\n  \"l\": [\n    1,\n    {\n      \"t\": \"a\\\",{b\"\n    }\n  ]\n}";
         assert_eq!(pretty(text), expected);
         assert_eq!(pretty("null"), "null");
@@ -156,7 +158,10 @@ mod tests {
 
     #[test]
     fn a_text_is_broken_between_words() {
-        assert_eq!(wrapped("waits for signal paid", 10), ["waits for", "signal", "paid"]);
+        assert_eq!(
+            wrapped("waits for signal paid", 10),
+            ["waits for", "signal", "paid"]
+        );
         assert_eq!(wrapped("日本 語", 5), ["日本", "語"]);
     }
 }

@@ -62,7 +62,11 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
                 out.document(&json!({"name": known.name, "role": known.role, "created_at": known.created_at, "token": made.token}))?;
             } else {
                 out.raw(&format!("{}\n", made.token))?;
-                out.say(&format!("{} has the role {}; it is not shown again", known.name, known.role.name()));
+                out.say(&format!(
+                    "{} has the role {}; it is not shown again",
+                    known.name,
+                    known.role.name()
+                ));
             }
         }
         Command::List => {
@@ -71,9 +75,14 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
                 let shown = |known: &auth::Known| json!({"name": known.name, "role": known.role, "created_at": known.created_at});
                 out.document(&json!({"items": tokens.iter().map(shown).collect::<Vec<_>>()}))?;
             } else {
-                let mut table = Table::new([fixed("name"), fixed("role"), fixed("created").leaves(1)]);
+                let mut table =
+                    Table::new([fixed("name"), fixed("role"), fixed("created").leaves(1)]);
                 for known in &tokens {
-                    table.row([known.name.to_string(), known.role.name().to_owned(), known.created_at.to_string()]);
+                    table.row([
+                        known.name.to_string(),
+                        known.role.name().to_owned(),
+                        known.created_at.to_string(),
+                    ]);
                 }
                 table.print(out)?;
             }
@@ -86,7 +95,9 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
             if out.json {
                 out.document(&json!({"revoked": name}))?;
             } else {
-                out.say(&format!("{name} is revoked; servers let it in for five seconds more at most"));
+                out.say(&format!(
+                    "{name} is revoked; servers let it in for five seconds more at most"
+                ));
             }
         }
     }

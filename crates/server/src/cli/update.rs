@@ -51,12 +51,15 @@ impl Args {
             given => given.arguments(),
         };
         let abide = context.look().await?;
-        let mut request = abide.update_named(target, &self.name, arguments).source("cli");
+        let mut request = abide
+            .update_named(target, &self.name, arguments)
+            .source("cli");
         if let Some(id) = &self.request_id {
             request = request.request_id(id);
         }
         let asked = request.accepted().await;
-        let asked = asked.map_err(|error| not_sent(error, &self.target, &self.name, "update_id"))?;
+        let asked =
+            asked.map_err(|error| not_sent(error, &self.target, &self.name, "update_id"))?;
         let id = asked.id();
         let out = context.out;
         if self.no_wait {
@@ -90,9 +93,14 @@ impl Args {
                 Err(Failure::new(Exit::Refused, "not_yet", text)
                     .with("update_id", id)
                     .with("update_status", CommandStatus::Accepted)
-                    .next(format!("abide signals --kind update --target {}", shell_quoted(&self.target))))
+                    .next(format!(
+                        "abide signals --kind update --target {}",
+                        shell_quoted(&self.target)
+                    )))
             }
-            Err(UpdateError::Send(error)) => Err(not_sent(error, &self.target, &self.name, "update_id")),
+            Err(UpdateError::Send(error)) => {
+                Err(not_sent(error, &self.target, &self.name, "update_id"))
+            }
             Err(UpdateError::Error(error)) => Err(error.into()),
             Err(other) => Err(Failure::new(Exit::Refused, "gone", other.to_string())
                 .next(format!("abide show {}", shell_quoted(&self.target)))),

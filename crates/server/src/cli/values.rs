@@ -6,15 +6,6 @@ use abide::{Arguments, Json};
 
 use super::failure::{Failure, Result};
 
-/// How pairs are read, for the help.
-pub const PAIRS_HELP: &str = "\
-Values:
-  amount=100       a number, true, false, null, \"text\", [list] or {object}: JSON when it reads as JSON
-  name=Ada         else a text
-  code==007        a text, whatever it looks like
-  tags:='[1, 2]'   JSON, or an error
-  '{\"amount\": 1}'  the whole of it as JSON; @file reads it from a file, - from standard input";
-
 /// What was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
@@ -119,8 +110,10 @@ fn pair(word: &str) -> Result<Option<(String, Json)>> {
     };
     let (name, value) = if let Some(name) = name.strip_suffix(':') {
         let json = Json::parse(value.to_owned()).map_err(|error| {
-            Failure::usage(format!("{name}:= takes JSON, and {value:?} is none: {error}"))
-                .next(format!("the same with {name}=={value}, for a text"))
+            Failure::usage(format!(
+                "{name}:= takes JSON, and {value:?} is none: {error}"
+            ))
+            .next(format!("the same with {name}=={value}, for a text"))
         })?;
         (name, json)
     } else if let Some(text) = value.strip_prefix('=') {
@@ -132,9 +125,8 @@ fn pair(word: &str) -> Result<Option<(String, Json)>> {
         }
     };
     match name.is_empty() {
-        true => Err(Failure::usage(format!("{word:?} has no name before the =")).next(
-            "the same with name=value",
-        )),
+        true => Err(Failure::usage(format!("{word:?} has no name before the ="))
+            .next("the same with name=value")),
         false => Ok(Some((name.to_owned(), value))),
     }
 }
@@ -169,7 +161,10 @@ mod tests {
 
     #[test]
     fn a_value_is_json_when_it_reads_as_json_and_else_a_text() {
-        let given = read(&["n=1.50", "t=Ada", "b=true", "z=null", "q=\"7\"", "l=[1]", "x==7", "j:={}", "e=", "u=ü=b"]);
+        let given = read(&[
+            "n=1.50", "t=Ada", "b=true", "z=null", "q=\"7\"", "l=[1]", "x==7", "j:={}", "e=",
+            "u=ü=b",
+        ]);
         let Ok(Given::Object(json)) = given else {
             panic!("{given:?}");
         };
@@ -179,16 +174,30 @@ mod tests {
 
     #[test]
     fn json_is_taken_whole_and_several_are_arguments_by_place() {
-        assert_eq!(read(&[r#"{"a":"b=c"}"#]).ok(), Json::parse(r#"{"a":"b=c"}"#.into()).ok().map(Given::One));
+        assert_eq!(
+            read(&[r#"{"a":"b=c"}"#]).ok(),
+            Json::parse(r#"{"a":"b=c"}"#.into()).ok().map(Given::One)
+        );
         assert!(matches!(read(&["1", "\"two\""]), Ok(Given::Several(values)) if values.len() == 2));
         assert!(matches!(read(&[]), Ok(Given::Nothing)));
     }
 
     #[test]
     fn what_cannot_be_read_is_wrong_usage() {
-        for wrong in [vec!["hello"], vec!["a:=hello"], vec!["=1"], vec!["a=1", "a=2"], vec!["a=1", "{}"], vec!["@/no/such/file"]] {
+        for wrong in [
+            vec!["hello"],
+            vec!["a:=hello"],
+            vec!["=1"],
+            vec!["a=1", "a=2"],
+            vec!["a=1", "{}"],
+            vec!["@/no/such/file"],
+        ] {
             let failure = read(&wrong).map(drop).unwrap_err();
-            assert_eq!(failure.exit, super::super::failure::Exit::Usage, "{wrong:?}");
+            assert_eq!(
+                failure.exit,
+                super::super::failure::Exit::Usage,
+                "{wrong:?}"
+            );
             assert!(failure.next.is_some(), "{wrong:?}");
         }
     }

@@ -50,7 +50,9 @@ impl Args {
         };
         let listed = self
             .paging
-            .gather("waits", async |before, limit| Ok(abide.waits(&filter, before, limit).await?))
+            .gather("waits", async |before, limit| {
+                Ok(abide.waits(&filter, before, limit).await?)
+            })
             .await?;
         let out = context.out;
         if out.json {
@@ -74,7 +76,9 @@ impl Args {
                 };
                 table.row([
                     wait.instance.to_string(),
-                    wait.key.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                    wait.key
+                        .as_ref()
+                        .map_or_else(|| "-".to_owned(), ToString::to_string),
                     wait.kind.name().to_owned(),
                     wait.name.clone(),
                     match wait.conditions.is_empty() {

@@ -110,18 +110,18 @@ impl Watch {
             Some((_, last)) if one.history_events > last => since(abide, one.id, last).await?,
             Some(_) => Vec::new(),
         };
-        let last = fresh.last().map(|entry| entry.seq).or(begun.map(|(_, last)| last));
+        let last = fresh
+            .last()
+            .map(|entry| entry.seq)
+            .or(begun.map(|(_, last)| last));
         self.run = Some((one.id, last.unwrap_or_default()));
         let stand = stand(look);
         let moved = stand != self.stand;
         self.stand = stand;
         if self.out.json {
-            match moved || !fresh.is_empty() {
-                true => {
-                    let waiters = waiters(abide, look).await?;
-                    self.out.entry(&InstanceView::new(look.clone(), waiters))?;
-                }
-                false => {}
+            if moved || !fresh.is_empty() {
+                let waiters = waiters(abide, look).await?;
+                self.out.entry(&InstanceView::new(look.clone(), waiters))?;
             }
             return Ok(());
         }
@@ -138,7 +138,8 @@ impl Watch {
         if moved {
             let around = around(abide, look).await?;
             let (_, text) = sentence(look, &around, now(abide));
-            self.out.line(&format!("{} {} {}", now(abide), one.id, clean(&text)))?;
+            self.out
+                .line(&format!("{} {} {}", now(abide), one.id, clean(&text)))?;
         }
         Ok(())
     }
@@ -149,8 +150,15 @@ impl Watch {
         let one = &look.instance;
         let (tone, text) = sentence(look, around, now);
         let mut lines: Vec<(Tone, String)> = vec![(Tone::Strong, name_of(one))];
-        lines.extend(wrapped(&clean(&text), width.saturating_sub(1)).into_iter().map(|line| (tone, line)));
-        let step = format!("{} · step {} · number {}", one.status, one.step, one.step_seq);
+        lines.extend(
+            wrapped(&clean(&text), width.saturating_sub(1))
+                .into_iter()
+                .map(|line| (tone, line)),
+        );
+        let step = format!(
+            "{} · step {} · number {}",
+            one.status, one.step, one.step_seq
+        );
         lines.push((Tone::Quiet, clean(&step).into_owned()));
         lines.extend(self.events.iter().map(|entry| {
             let line = format!("{:>5} {} {}", entry.seq, entry.what.kind(), told(entry));
@@ -175,7 +183,13 @@ fn stand(look: &Look) -> String {
     let one = &look.instance;
     format!(
         "{} {} {} {} {:?} {} {}",
-        one.id, one.status, one.step_seq, one.attempt, one.wait_id, one.inbox.sequence, look.liveness.name()
+        one.id,
+        one.status,
+        one.step_seq,
+        one.attempt,
+        one.wait_id,
+        one.inbox.sequence,
+        look.liveness.name()
     )
 }
 
@@ -194,5 +208,7 @@ async fn since(abide: &Abide, id: InstanceId, after: u32) -> Result<Vec<Entry>> 
 }
 
 fn line(id: InstanceId, entry: &Entry) -> String {
-    format!("{} {id} {} {}", entry.at, entry.what.kind(), told(entry)).trim_end().to_owned()
+    format!("{} {id} {} {}", entry.at, entry.what.kind(), told(entry))
+        .trim_end()
+        .to_owned()
 }

@@ -57,11 +57,22 @@ struct RuleEntry {
     payload: Option<Path>,
 }
 
-const RULE_FIELDS: [&str; 8] =
-    ["when", "signal", "target", "dedup", "hold_for_ms", "event", "event_id", "payload"];
+const RULE_FIELDS: [&str; 8] = [
+    "when",
+    "signal",
+    "target",
+    "dedup",
+    "hold_for_ms",
+    "event",
+    "event_id",
+    "payload",
+];
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "write when = {path = \"…\", equals = …}, or a list of such")]
+#[serde(
+    untagged,
+    expecting = "write when = {path = \"…\", equals = …}, or a list of such"
+)]
 enum Tests {
     One(TestEntry),
     Many(Vec<TestEntry>),
@@ -82,7 +93,10 @@ struct TestEntry {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "write a text, {from = \"dot.path\", prefix = \"…\"} or {header = \"name\"}")]
+#[serde(
+    untagged,
+    expecting = "write a text, {from = \"dot.path\", prefix = \"…\"} or {header = \"name\"}"
+)]
 enum TextEntry {
     Constant(String),
     Found(FoundEntry),
@@ -120,7 +134,11 @@ fn hook(value: &Value) -> Result<Hook, String> {
     let Value::Table(table) = value else {
         return Err("write it as [[hooks]], one for each source".to_owned());
     };
-    let named = table.get("source").and_then(Value::as_str).unwrap_or("?").to_owned();
+    let named = table
+        .get("source")
+        .and_then(Value::as_str)
+        .unwrap_or("?")
+        .to_owned();
     entry(table.clone()).map_err(|problem| format!("the source {named:?}: {problem}"))
 }
 
@@ -131,22 +149,36 @@ fn entry(mut table: Table) -> Result<Hook, String> {
     }
     let entry: HookEntry = table.try_into().map_err(told)?;
     Name::new(&entry.source).map_err(|refusal| refusal.to_string())?;
-    let mut rules: Vec<Rule> = entry.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
+    let mut rules: Vec<Rule> = entry
+        .rules
+        .into_iter()
+        .map(rule)
+        .collect::<Result<_, _>>()?;
     if !own.is_empty() {
         if !rules.is_empty() {
-            return Err("it has `rules` and fields of a rule beside them: put these into a rule".to_owned());
+            return Err(
+                "it has `rules` and fields of a rule beside them: put these into a rule".to_owned(),
+            );
         }
         rules.push(rule(own.try_into().map_err(told)?)?);
     }
     if rules.is_empty() {
-        return Err("nothing says what becomes of it: write signal and target, or event, or rules".to_owned());
+        return Err(
+            "nothing says what becomes of it: write signal and target, or event, or rules"
+                .to_owned(),
+        );
     }
     let mut written = entry.secrets;
     written.extend(entry.secret);
     let is_hmac = entry.scheme == SchemeName::Hmac;
-    let for_hmac = entry.header.is_some() || entry.encoding.is_some() || entry.prefix.is_some() || entry.timestamp_header.is_some();
+    let for_hmac = entry.header.is_some()
+        || entry.encoding.is_some()
+        || entry.prefix.is_some()
+        || entry.timestamp_header.is_some();
     if !is_hmac && for_hmac {
-        return Err("header, encoding, prefix and timestamp_header are for the scheme hmac".to_owned());
+        return Err(
+            "header, encoding, prefix and timestamp_header are for the scheme hmac".to_owned(),
+        );
     }
     let scheme = match entry.scheme {
         SchemeName::Standard => Scheme::Standard,
@@ -155,18 +187,32 @@ fn entry(mut table: Table) -> Result<Hook, String> {
         SchemeName::Slack => Scheme::Slack,
         SchemeName::None => Scheme::None,
         SchemeName::Hmac => Scheme::Hmac {
-            header: header(entry.header.as_deref().ok_or("the scheme hmac needs `header`: the name of the one with the signature")?)?,
+            header: header(entry.header.as_deref().ok_or(
+                "the scheme hmac needs `header`: the name of the one with the signature",
+            )?)?,
             encoding: entry.encoding.unwrap_or(Encoding::Hex),
             prefix: entry.prefix.unwrap_or_default(),
             timestamp: entry.timestamp_header.as_deref().map(header).transpose()?,
         },
     };
     if (scheme == Scheme::None) != written.is_empty() {
-        return Err("give a `secret` (or `secrets`), or the scheme none, which asks for no proof".to_owned());
+        return Err(
+            "give a `secret` (or `secrets`), or the scheme none, which asks for no proof"
+                .to_owned(),
+        );
     }
-    let secrets = written.iter().map(|text| Secret::read(text, &scheme)).collect::<Result<_, _>>()?;
+    let secrets = written
+        .iter()
+        .map(|text| Secret::read(text, &scheme))
+        .collect::<Result<_, _>>()?;
     let tolerance = Duration::from_secs(entry.tolerance_s.unwrap_or(TOLERANCE_S));
-    Ok(Hook { source: entry.source, scheme, secrets, tolerance, rules })
+    Ok(Hook {
+        source: entry.source,
+        scheme,
+        secrets,
+        tolerance,
+        rules,
+    })
 }
 
 fn rule(entry: RuleEntry) -> Result<Rule, String> {
@@ -178,20 +224,35 @@ fn rule(entry: RuleEntry) -> Result<Rule, String> {
     let what = match (entry.signal, entry.event) {
         (Some(signal), None) => What::Signal {
             name: text(signal, false)?,
-            target: text(entry.target.ok_or("a signal needs `target`: whom it is for")?, true)?,
+            target: text(
+                entry
+                    .target
+                    .ok_or("a signal needs `target`: whom it is for")?,
+                true,
+            )?,
             dedup: entry.dedup.map(|dedup| text(dedup, false)).transpose()?,
             hold_for: entry.hold_for_ms.map(Duration::from_millis),
         },
         (None, Some(event)) => {
             if entry.target.is_some() || entry.dedup.is_some() || entry.hold_for_ms.is_some() {
-                return Err("target, dedup and hold_for_ms are for signals; an event has `event_id`".to_owned());
+                return Err(
+                    "target, dedup and hold_for_ms are for signals; an event has `event_id`"
+                        .to_owned(),
+                );
             }
-            What::Event { event: text(event, false)?, id: entry.event_id.map(|id| text(id, false)).transpose()? }
+            What::Event {
+                event: text(event, false)?,
+                id: entry.event_id.map(|id| text(id, false)).transpose()?,
+            }
         }
         (Some(_), Some(_)) => return Err("a rule makes a signal or an event, not both".to_owned()),
         (None, None) => return Err("a rule says `signal` and `target`, or `event`".to_owned()),
     };
-    Ok(Rule { when, what, payload: entry.payload })
+    Ok(Rule {
+        when,
+        what,
+        payload: entry.payload,
+    })
 }
 
 fn test(entry: TestEntry) -> Result<Test, String> {
@@ -199,7 +260,10 @@ fn test(entry: TestEntry) -> Result<Test, String> {
     match (entry.path, entry.header) {
         (Some(path), None) => Ok(Test::Body { path, equals }),
         (None, Some(name)) => match equals {
-            serde_json::Value::String(equals) => Ok(Test::Header { name: header(&name)?, equals }),
+            serde_json::Value::String(equals) => Ok(Test::Header {
+                name: header(&name)?,
+                equals,
+            }),
             _ => Err("a header equals a text".to_owned()),
         },
         _ => Err("`when` looks at a `path` of the body, or at a `header`".to_owned()),
@@ -209,17 +273,35 @@ fn test(entry: TestEntry) -> Result<Test, String> {
 fn text(entry: TextEntry, may_be_id: bool) -> Result<Text, String> {
     match entry {
         TextEntry::Constant(text) => Ok(Text::Constant(text)),
-        TextEntry::Found(FoundEntry { id: true, .. }) if !may_be_id => Err("only a target can be an `id`".to_owned()),
-        TextEntry::Found(FoundEntry { from: Some(path), header: None, prefix, id }) => Ok(Text::Body { path, prefix, id }),
-        TextEntry::Found(FoundEntry { from: None, header: Some(name), prefix, id }) => {
-            Ok(Text::Header { name: header(&name)?, prefix, id })
+        TextEntry::Found(FoundEntry { id: true, .. }) if !may_be_id => {
+            Err("only a target can be an `id`".to_owned())
         }
-        TextEntry::Found(_) => Err("write `from`, a path of the body, or `header`, and one of them only".to_owned()),
+        TextEntry::Found(FoundEntry {
+            from: Some(path),
+            header: None,
+            prefix,
+            id,
+        }) => Ok(Text::Body { path, prefix, id }),
+        TextEntry::Found(FoundEntry {
+            from: None,
+            header: Some(name),
+            prefix,
+            id,
+        }) => Ok(Text::Header {
+            name: header(&name)?,
+            prefix,
+            id,
+        }),
+        TextEntry::Found(_) => {
+            Err("write `from`, a path of the body, or `header`, and one of them only".to_owned())
+        }
     }
 }
 
 fn header(name: &str) -> Result<HeaderName, String> {
-    name.to_ascii_lowercase().parse().map_err(|_| format!("{name:?} is no name of a header"))
+    name.to_ascii_lowercase()
+        .parse()
+        .map_err(|_| format!("{name:?} is no name of a header"))
 }
 
 fn told(error: toml::de::Error) -> String {
@@ -230,13 +312,15 @@ impl Secret {
     /// Reads a secret: as it stands, or `env:NAME`, or `file:PATH`.
     fn read(text: &str, scheme: &Scheme) -> Result<Self, String> {
         let found = if let Some(name) = text.strip_prefix("env:") {
-            std::env::var(name).map_err(|_| format!("its secret is in the variable {name}, which is not set"))?
+            std::env::var(name)
+                .map_err(|_| format!("its secret is in the variable {name}, which is not set"))?
         } else if let Some(path) = text.strip_prefix("file:") {
-            std::fs::read_to_string(path).map_err(|error| format!("its secret is in {path}, which cannot be read: {error}"))?
+            std::fs::read_to_string(path).map_err(|error| {
+                format!("its secret is in {path}, which cannot be read: {error}")
+            })?
         } else {
             text.to_owned()
         };
         Self::new(found.trim(), scheme)
     }
 }
-

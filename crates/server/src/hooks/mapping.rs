@@ -29,16 +29,32 @@ pub(super) enum Test {
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    Signal { name: Text, target: Text, dedup: Option<Text>, hold_for: Option<Duration> },
-    Event { event: Text, id: Option<Text> },
+    Signal {
+        name: Text,
+        target: Text,
+        dedup: Option<Text>,
+        hold_for: Option<Duration>,
+    },
+    Event {
+        event: Text,
+        id: Option<Text>,
+    },
 }
 
 /// A text that is given, or found in the request.
 #[derive(Clone, Debug)]
 pub(super) enum Text {
     Constant(String),
-    Body { path: Path, prefix: String, id: bool },
-    Header { name: HeaderName, prefix: String, id: bool },
+    Body {
+        path: Path,
+        prefix: String,
+        id: bool,
+    },
+    Header {
+        name: HeaderName,
+        prefix: String,
+        id: bool,
+    },
 }
 
 /// What a webhook becomes.
@@ -103,7 +119,10 @@ pub(super) fn action(
 ) -> Result<Option<Action>, Unmapped> {
     let body: &RawValue = serde_json::from_str(body).map_err(Unmapped::NotJson)?;
     let request = Request { headers, body };
-    let Some(rule) = rules.iter().find(|rule| rule.when.iter().all(|test| request.is(test))) else {
+    let Some(rule) = rules
+        .iter()
+        .find(|rule| rule.when.iter().all(|test| request.is(test)))
+    else {
         return Ok(None);
     };
     let payload = request.payload(rule.payload.as_ref())?;
@@ -112,7 +131,12 @@ pub(super) fn action(
         None => Ok(request.own_id(scheme)),
     };
     Ok(Some(match &rule.what {
-        What::Signal { name, target, dedup, hold_for } => Action::Signal {
+        What::Signal {
+            name,
+            target,
+            dedup,
+            hold_for,
+        } => Action::Signal {
             name: request.name(name, "signal")?,
             target: request.target(target)?,
             dedup: given(dedup, "dedup")?,
@@ -136,10 +160,14 @@ impl Request<'_> {
     fn is(&self, test: &Test) -> bool {
         match test {
             Test::Body { path, equals } => {
-                let found = dig(self.body, path).and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+                let found = dig(self.body, path)
+                    .and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
                 found.is_some_and(|found| found == *equals)
             }
-            Test::Header { name, equals } => self.headers.get(name).is_some_and(|value| value == equals.as_str()),
+            Test::Header { name, equals } => self
+                .headers
+                .get(name)
+                .is_some_and(|value| value == equals.as_str()),
         }
     }
 
@@ -159,16 +187,25 @@ impl Request<'_> {
 
     fn payload(&self, path: Option<&Path>) -> Result<Json, Unmapped> {
         let found = match path {
-            Some(path) => dig(self.body, path)
-                .ok_or_else(|| Unmapped::Nowhere { what: "payload", place: path.as_str().to_owned() })?,
+            Some(path) => dig(self.body, path).ok_or_else(|| Unmapped::Nowhere {
+                what: "payload",
+                place: path.as_str().to_owned(),
+            })?,
             None => self.body,
         };
-        Json::of(found).map_err(|_| Unmapped::Nowhere { what: "payload", place: "the body".to_owned() })
+        Json::of(found).map_err(|_| Unmapped::Nowhere {
+            what: "payload",
+            place: "the body".to_owned(),
+        })
     }
 
     fn name(&self, text: &Text, what: &'static str) -> Result<Name, Unmapped> {
         let (found, place) = self.text(text, what)?;
-        Name::new(found).map_err(|refusal| Unmapped::Unfit { what, place, refusal })
+        Name::new(found).map_err(|refusal| Unmapped::Unfit {
+            what,
+            place,
+            refusal,
+        })
     }
 
     /// A key; an id only where the rule says so, or a number that somebody else made up would name an instance.
@@ -178,19 +215,36 @@ impl Request<'_> {
         if let Text::Body { id: true, .. } | Text::Header { id: true, .. } = text {
             return match found.parse() {
                 Ok(id) => Ok(Target::Id(InstanceId(id))),
-                Err(_) => Err(Unmapped::Nowhere { what: "instance id", place }),
+                Err(_) => Err(Unmapped::Nowhere {
+                    what: "instance id",
+                    place,
+                }),
             };
         }
-        Key::new(found).map(Target::Key).map_err(|refusal| Unmapped::Unfit { what, place, refusal })
+        Key::new(found)
+            .map(Target::Key)
+            .map_err(|refusal| Unmapped::Unfit {
+                what,
+                place,
+                refusal,
+            })
     }
 
     fn text(&self, text: &Text, what: &'static str) -> Result<(String, String), Unmapped> {
         let (found, place, prefix) = match text {
             Text::Constant(text) => return Ok((text.clone(), "the settings".to_owned())),
-            Text::Body { path, prefix, .. } => (dig(self.body, path).and_then(scalar), path.as_str().to_owned(), prefix),
+            Text::Body { path, prefix, .. } => (
+                dig(self.body, path).and_then(scalar),
+                path.as_str().to_owned(),
+                prefix,
+            ),
             Text::Header { name, prefix, .. } => {
                 let value = self.headers.get(name).and_then(|value| value.to_str().ok());
-                (value.map(str::to_owned), format!("the header {name}"), prefix)
+                (
+                    value.map(str::to_owned),
+                    format!("the header {name}"),
+                    prefix,
+                )
             }
         };
         match found {
@@ -202,17 +256,19 @@ impl Request<'_> {
 
 /// What is at a path, as it was written.
 fn dig<'a>(raw: &'a RawValue, path: &Path) -> Option<&'a RawValue> {
-    path.parts().try_fold(raw, |raw, part| match raw.get().as_bytes().first()? {
-        b'{' => {
-            let mut fields: BTreeMap<Cow<'a, str>, &'a RawValue> = serde_json::from_str(raw.get()).ok()?;
-            fields.remove(part)
-        }
-        b'[' => {
-            let items: Vec<&'a RawValue> = serde_json::from_str(raw.get()).ok()?;
-            items.get(part.parse::<usize>().ok()?).copied()
-        }
-        _ => None,
-    })
+    path.parts()
+        .try_fold(raw, |raw, part| match raw.get().as_bytes().first()? {
+            b'{' => {
+                let mut fields: BTreeMap<Cow<'a, str>, &'a RawValue> =
+                    serde_json::from_str(raw.get()).ok()?;
+                fields.remove(part)
+            }
+            b'[' => {
+                let items: Vec<&'a RawValue> = serde_json::from_str(raw.get()).ok()?;
+                items.get(part.parse::<usize>().ok()?).copied()
+            }
+            _ => None,
+        })
 }
 
 /// A text, a number or a truth value as text.

@@ -33,7 +33,8 @@ impl Hook {
     /// Whether a request was signed with one of the secrets, and lately. `now_s` is the time in seconds since 1970.
     pub fn verify(&self, headers: &HeaderMap, body: &[u8], now_s: i64) -> Result<(), Unproven> {
         let tolerance_s = i64::try_from(self.tolerance.as_secs()).unwrap_or(i64::MAX);
-        self.scheme.verify(&self.secrets, headers, body, now_s, tolerance_s)
+        self.scheme
+            .verify(&self.secrets, headers, body, now_s, tolerance_s)
     }
 
     /// What a request that was proven is to become; none when no rule is meant for it.

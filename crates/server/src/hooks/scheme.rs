@@ -55,7 +55,9 @@ pub enum Unproven {
     #[error("the header {0} is not what it should be")]
     Unreadable(String),
     /// The time that was signed is too far away.
-    #[error("it was signed {0} s away from now, which is more than `tolerance_s`: it is old, or a clock is wrong")]
+    #[error(
+        "it was signed {0} s away from now, which is more than `tolerance_s`: it is old, or a clock is wrong"
+    )]
     Old(i64),
     /// No secret makes that signature of that body.
     #[error("the signature does not fit the body and the secret")]
@@ -119,30 +121,58 @@ impl Scheme {
         tolerance_s: i64,
     ) -> Result<(), Unproven> {
         let lately = |name: &str, text: &str| {
-            let at: i64 = text.parse().map_err(|_| Unproven::Unreadable(name.to_owned()))?;
+            let at: i64 = text
+                .parse()
+                .map_err(|_| Unproven::Unreadable(name.to_owned()))?;
             let away = now_s.saturating_sub(at).saturating_abs();
-            if away > tolerance_s { Err(Unproven::Old(away)) } else { Ok(()) }
+            if away > tolerance_s {
+                Err(Unproven::Old(away))
+            } else {
+                Ok(())
+            }
         };
         let signed = |parts: &[&[u8]], signatures: &[Vec<u8>]| {
-            let fits = |secret: &Secret| signatures.iter().any(|signature| secret.signs(parts, signature));
-            if secrets.iter().any(fits) { Ok(()) } else { Err(Unproven::Wrong) }
+            let fits = |secret: &Secret| {
+                signatures
+                    .iter()
+                    .any(|signature| secret.signs(parts, signature))
+            };
+            if secrets.iter().any(fits) {
+                Ok(())
+            } else {
+                Err(Unproven::Wrong)
+            }
         };
         match self {
             Self::None => Ok(()),
             Self::Standard => {
-                let (id, at) = (one(headers, "webhook-id")?, one(headers, "webhook-timestamp")?);
+                let (id, at) = (
+                    one(headers, "webhook-id")?,
+                    one(headers, "webhook-timestamp")?,
+                );
                 let written = one(headers, "webhook-signature")?;
                 lately("webhook-timestamp", at)?;
-                let versions = written.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
-                let signatures: Vec<Vec<u8>> = versions.filter_map(|text| STANDARD.decode(text).ok()).collect();
-                signed(&[id.as_bytes(), b".", at.as_bytes(), b".", body], &signatures)
+                let versions = written
+                    .split(' ')
+                    .filter_map(|signature| signature.strip_prefix("v1,"));
+                let signatures: Vec<Vec<u8>> = versions
+                    .filter_map(|text| STANDARD.decode(text).ok())
+                    .collect();
+                signed(
+                    &[id.as_bytes(), b".", at.as_bytes(), b".", body],
+                    &signatures,
+                )
             }
             Self::Stripe => {
                 let written = one(headers, "stripe-signature")?;
                 let fields = |name: &'static str| {
-                    written.split(',').filter_map(move |field| field.trim().strip_prefix(name)?.strip_prefix('='))
+                    written
+                        .split(',')
+                        .filter_map(move |field| field.trim().strip_prefix(name)?.strip_prefix('='))
                 };
-                let at = fields("t").next().ok_or_else(|| Unproven::Unreadable("stripe-signature".to_owned()))?;
+                let at = fields("t")
+                    .next()
+                    .ok_or_else(|| Unproven::Unreadable("stripe-signature".to_owned()))?;
                 lately("stripe-signature", at)?;
                 let signatures: Vec<Vec<u8>> = fields("v1").filter_map(unhex).collect();
                 signed(&[at.as_bytes(), b".", body], &signatures)
@@ -150,7 +180,8 @@ impl Scheme {
             Self::Github => {
                 let written = one(headers, "x-hub-signature-256")?;
                 let signature = written.strip_prefix("sha256=").and_then(unhex);
-                let signature = signature.ok_or_else(|| Unproven::Unreadable("x-hub-signature-256".to_owned()))?;
+                let signature = signature
+                    .ok_or_else(|| Unproven::Unreadable("x-hub-signature-256".to_owned()))?;
                 signed(&[body], &[signature])
             }
             Self::Slack => {
@@ -158,13 +189,22 @@ impl Scheme {
                 let written = one(headers, "x-slack-signature")?;
                 lately("x-slack-request-timestamp", at)?;
                 let signature = written.strip_prefix("v0=").and_then(unhex);
-                let signature = signature.ok_or_else(|| Unproven::Unreadable("x-slack-signature".to_owned()))?;
+                let signature = signature
+                    .ok_or_else(|| Unproven::Unreadable("x-slack-signature".to_owned()))?;
                 signed(&[b"v0:", at.as_bytes(), b":", body], &[signature])
             }
-            Self::Hmac { header, encoding, prefix, timestamp } => {
+            Self::Hmac {
+                header,
+                encoding,
+                prefix,
+                timestamp,
+            } => {
                 let written = one(headers, header.as_str())?;
-                let signature = written.strip_prefix(prefix.as_str()).and_then(|text| encoding.decode(text));
-                let signature = signature.ok_or_else(|| Unproven::Unreadable(header.to_string()))?;
+                let signature = written
+                    .strip_prefix(prefix.as_str())
+                    .and_then(|text| encoding.decode(text));
+                let signature =
+                    signature.ok_or_else(|| Unproven::Unreadable(header.to_string()))?;
                 let Some(timestamp) = timestamp else {
                     return signed(&[body], &[signature]);
                 };
@@ -189,7 +229,9 @@ impl Encoding {
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, Unproven> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().map_err(|_| Unproven::Unreadable(name.to_owned())),
+        (Some(value), None) => value
+            .to_str()
+            .map_err(|_| Unproven::Unreadable(name.to_owned())),
         _ => Err(Unproven::Missing(name.to_owned())),
     }
 }
@@ -198,5 +240,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok())
+        .collect()
 }

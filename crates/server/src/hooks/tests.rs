@@ -13,12 +13,19 @@ fn hook(toml: &str) -> Hook {
 }
 
 fn try_hook(toml: &str) -> Result<Hook, String> {
-    let table: toml::Table = format!("[[hooks]]\nsource = \"s\"\n{toml}").parse().unwrap();
+    let table: toml::Table = format!("[[hooks]]\nsource = \"s\"\n{toml}")
+        .parse()
+        .unwrap();
     Ok(read(&table["hooks"])?.remove(0))
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
-    let pair = |(name, value): &(&str, &str)| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+    let pair = |(name, value): &(&str, &str)| {
+        (
+            name.parse::<HeaderName>().unwrap(),
+            HeaderValue::from_str(value).unwrap(),
+        )
+    };
     pairs.iter().map(pair).collect()
 }
 
@@ -45,7 +52,10 @@ fn samples() -> Vec<Sample> {
             headers: vec![
                 ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
                 ("webhook-timestamp", "1614265330"),
-                ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
+                (
+                    "webhook-signature",
+                    "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+                ),
             ],
             timed: true,
         },
@@ -57,7 +67,10 @@ fn samples() -> Vec<Sample> {
             headers: vec![
                 ("webhook-id", "msg_1"),
                 ("webhook-timestamp", "1700000000"),
-                ("webhook-signature", "v1a,AAAA v1,Zm9v v1,eJXlfZw9RD1xEFRlUqxvIImWW58T52O5LkR9AX48MlM="),
+                (
+                    "webhook-signature",
+                    "v1a,AAAA v1,Zm9v v1,eJXlfZw9RD1xEFRlUqxvIImWW58T52O5LkR9AX48MlM=",
+                ),
             ],
             timed: true,
         },
@@ -65,7 +78,10 @@ fn samples() -> Vec<Sample> {
             toml: "scheme = \"stripe\"\nsecret = \"whsec_test\"",
             body: BODY,
             now: NOW,
-            headers: vec![("stripe-signature", "t=1700000000,v1=00,v1=594594349703d1b852805badb6723f3f600eeade6f490b3567bb1c9ea91c78da,v0=1234")],
+            headers: vec![(
+                "stripe-signature",
+                "t=1700000000,v1=00,v1=594594349703d1b852805badb6723f3f600eeade6f490b3567bb1c9ea91c78da,v0=1234",
+            )],
             timed: true,
         },
         // The sample of GitHub's manual.
@@ -73,7 +89,10 @@ fn samples() -> Vec<Sample> {
             toml: "scheme = \"github\"\nsecret = \"It's a Secret to Everybody\"",
             body: "Hello, World!",
             now: NOW,
-            headers: vec![("x-hub-signature-256", "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")],
+            headers: vec![(
+                "x-hub-signature-256",
+                "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
+            )],
             timed: false,
         },
         // The sample of Slack's manual.
@@ -83,7 +102,10 @@ fn samples() -> Vec<Sample> {
             now: 1_531_420_618,
             headers: vec![
                 ("x-slack-request-timestamp", "1531420618"),
-                ("x-slack-signature", "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"),
+                (
+                    "x-slack-signature",
+                    "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+                ),
             ],
             timed: true,
         },
@@ -93,7 +115,10 @@ fn samples() -> Vec<Sample> {
             now: NOW,
             headers: vec![
                 ("x-time", "1700000000"),
-                ("x-signature", "sha256=4271ae74f928ae1b0b38549d50e0dc9f1c00c3b250ecc46740c3a70a62bd7f41"),
+                (
+                    "x-signature",
+                    "sha256=4271ae74f928ae1b0b38549d50e0dc9f1c00c3b250ecc46740c3a70a62bd7f41",
+                ),
             ],
             timed: true,
         },
@@ -101,7 +126,10 @@ fn samples() -> Vec<Sample> {
             toml: "scheme = \"hmac\"\nsecret = \"k\"\nheader = \"X-Signature\"\nencoding = \"base64\"",
             body: BODY,
             now: NOW,
-            headers: vec![("x-signature", "VR21NUnoMj7r2quUv4xxuF9oAj4rLILc5s5YEezLmqE=")],
+            headers: vec![(
+                "x-signature",
+                "VR21NUnoMj7r2quUv4xxuF9oAj4rLILc5s5YEezLmqE=",
+            )],
             timed: false,
         },
     ]
@@ -112,10 +140,25 @@ fn each_scheme_takes_what_its_sender_signs() {
     for sample in samples() {
         let hook = hook(&format!("{}\n{SIGNAL}", sample.toml));
         let headers = headers(&sample.headers);
-        assert_eq!(hook.verify(&headers, sample.body.as_bytes(), sample.now), Ok(()), "{}", sample.toml);
+        assert_eq!(
+            hook.verify(&headers, sample.body.as_bytes(), sample.now),
+            Ok(()),
+            "{}",
+            sample.toml
+        );
         // Within the window, on both sides.
-        assert_eq!(hook.verify(&headers, sample.body.as_bytes(), sample.now + 300), Ok(()), "{}", sample.toml);
-        assert_eq!(hook.verify(&headers, sample.body.as_bytes(), sample.now - 300), Ok(()), "{}", sample.toml);
+        assert_eq!(
+            hook.verify(&headers, sample.body.as_bytes(), sample.now + 300),
+            Ok(()),
+            "{}",
+            sample.toml
+        );
+        assert_eq!(
+            hook.verify(&headers, sample.body.as_bytes(), sample.now - 300),
+            Ok(()),
+            "{}",
+            sample.toml
+        );
     }
 }
 
@@ -127,10 +170,20 @@ fn a_body_that_was_changed_by_one_bit_is_not_believed() {
         for place in [0, sample.body.len() / 2, sample.body.len() - 1] {
             let mut body = sample.body.as_bytes().to_vec();
             body[place] ^= 1;
-            assert_eq!(hook.verify(&headers, &body, sample.now), Err(Unproven::Wrong), "{}", sample.toml);
+            assert_eq!(
+                hook.verify(&headers, &body, sample.now),
+                Err(Unproven::Wrong),
+                "{}",
+                sample.toml
+            );
         }
         let longer = format!("{} ", sample.body);
-        assert_eq!(hook.verify(&headers, longer.as_bytes(), sample.now), Err(Unproven::Wrong), "{}", sample.toml);
+        assert_eq!(
+            hook.verify(&headers, longer.as_bytes(), sample.now),
+            Err(Unproven::Wrong),
+            "{}",
+            sample.toml
+        );
     }
 }
 
@@ -143,7 +196,12 @@ fn what_was_signed_too_long_ago_is_not_believed() {
         for away in [301, -301] {
             let told = strict.verify(&headers, sample.body.as_bytes(), sample.now + away);
             assert_eq!(told, Err(Unproven::Old(301)), "{}", sample.toml);
-            assert_eq!(lenient.verify(&headers, sample.body.as_bytes(), sample.now + away), Ok(()), "{}", sample.toml);
+            assert_eq!(
+                lenient.verify(&headers, sample.body.as_bytes(), sample.now + away),
+                Ok(()),
+                "{}",
+                sample.toml
+            );
         }
     }
 }
@@ -156,14 +214,35 @@ fn a_header_that_is_missing_doubled_or_nonsense_is_not_believed() {
             let mut without = sample.headers.clone();
             without.remove(place);
             let told = hook.verify(&headers(&without), sample.body.as_bytes(), sample.now);
-            assert_eq!(told, Err(Unproven::Missing((*name).to_owned())), "{}", sample.toml);
+            assert_eq!(
+                told,
+                Err(Unproven::Missing((*name).to_owned())),
+                "{}",
+                sample.toml
+            );
             let mut doubled = headers(&sample.headers);
-            doubled.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
-            assert!(hook.verify(&doubled, sample.body.as_bytes(), sample.now).is_err(), "{}", sample.toml);
+            doubled.append(
+                name.parse::<HeaderName>().unwrap(),
+                HeaderValue::from_str(value).unwrap(),
+            );
+            assert!(
+                hook.verify(&doubled, sample.body.as_bytes(), sample.now)
+                    .is_err(),
+                "{}",
+                sample.toml
+            );
             let mut nonsense = headers(&sample.headers);
             for text in ["", "v1,", "t=,v1=", "sha256=zz", "\u{e9}"] {
-                nonsense.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(text.as_bytes()).unwrap());
-                assert!(hook.verify(&nonsense, sample.body.as_bytes(), sample.now).is_err(), "{} {text}", sample.toml);
+                nonsense.insert(
+                    name.parse::<HeaderName>().unwrap(),
+                    HeaderValue::from_bytes(text.as_bytes()).unwrap(),
+                );
+                assert!(
+                    hook.verify(&nonsense, sample.body.as_bytes(), sample.now)
+                        .is_err(),
+                    "{} {text}",
+                    sample.toml
+                );
             }
         }
     }
@@ -172,11 +251,29 @@ fn a_header_that_is_missing_doubled_or_nonsense_is_not_believed() {
 #[test]
 fn two_secrets_are_both_taken_while_they_are_rotated() {
     for sample in samples() {
-        let own = sample.toml.split("secret = ").nth(1).unwrap().split('\n').next().unwrap();
-        let other = if sample.toml.contains("standard") { "\"whsec_Zm9v\"" } else { "\"other\"" };
+        let own = sample
+            .toml
+            .split("secret = ")
+            .nth(1)
+            .unwrap()
+            .split('\n')
+            .next()
+            .unwrap();
+        let other = if sample.toml.contains("standard") {
+            "\"whsec_Zm9v\""
+        } else {
+            "\"other\""
+        };
         let told = |secrets: &str| {
-            let toml = sample.toml.replace(&format!("secret = {own}"), &format!("secrets = [{secrets}]"));
-            hook(&format!("{toml}\n{SIGNAL}")).verify(&headers(&sample.headers), sample.body.as_bytes(), sample.now)
+            let toml = sample.toml.replace(
+                &format!("secret = {own}"),
+                &format!("secrets = [{secrets}]"),
+            );
+            hook(&format!("{toml}\n{SIGNAL}")).verify(
+                &headers(&sample.headers),
+                sample.body.as_bytes(),
+                sample.now,
+            )
         };
         assert_eq!(told(&format!("{other}, {own}")), Ok(()));
         assert_eq!(told(&format!("{own}, {other}")), Ok(()));
@@ -186,36 +283,56 @@ fn two_secrets_are_both_taken_while_they_are_rotated() {
 
 #[test]
 fn a_secret_is_never_shown() {
-    let hook = hook(&format!("scheme = \"stripe\"\nsecret = \"whsec_hidden\"\n{SIGNAL}"));
+    let hook = hook(&format!(
+        "scheme = \"stripe\"\nsecret = \"whsec_hidden\"\n{SIGNAL}"
+    ));
     assert!(!format!("{hook:?}").contains("hidden"));
 }
 
 fn action(rules: &str, body: &str) -> Result<Option<Action>, String> {
     let hook = hook(&format!("scheme = \"stripe\"\nsecret = \"x\"\n{rules}"));
     let headers = headers(&[("x-kind", "invoice")]);
-    hook.action(&headers, body).map_err(|unmapped| unmapped.to_string())
+    hook.action(&headers, body)
+        .map_err(|unmapped| unmapped.to_string())
 }
 
 #[test]
 fn a_rule_takes_target_name_dedup_and_payload_from_the_body_as_they_were_written() {
     let body = r#"{"id":"evt_1","kind":"paid","n":[{"big":12345678901234567890123,"order":7}]}"#;
     let rule = "signal = {from = \"kind\"}\ntarget = {from = \"n.0.order\", prefix = \"order:\"}\npayload = \"n.0\"";
-    let Some(Action::Signal { name, target, dedup, payload, hold_for: None }) = action(rule, body).unwrap() else {
+    let Some(Action::Signal {
+        name,
+        target,
+        dedup,
+        payload,
+        hold_for: None,
+    }) = action(rule, body).unwrap()
+    else {
         panic!("it is no signal");
     };
     assert_eq!(name, Name::new("paid").unwrap());
     assert_eq!(target, Target::Key(Key::new("order:7").unwrap()));
     // What the sender tells its deliveries apart by.
     assert_eq!(dedup, Some(Name::new("evt_1").unwrap()));
-    assert_eq!(payload.as_str(), r#"{"big":12345678901234567890123,"order":7}"#);
+    assert_eq!(
+        payload.as_str(),
+        r#"{"big":12345678901234567890123,"order":7}"#
+    );
 }
 
 #[test]
 fn digits_name_an_instance_only_where_the_rule_says_that_they_are_an_id() {
-    let of = |target: &str| action(&format!("signal = \"s\"\ntarget = {target}"), r#"{"n":42,"s":"x"}"#);
+    let of = |target: &str| {
+        action(
+            &format!("signal = \"s\"\ntarget = {target}"),
+            r#"{"n":42,"s":"x"}"#,
+        )
+    };
     let told = of("{from = \"n\"}").unwrap_err();
     assert!(told.contains("prefix"), "{told}");
-    let Ok(Some(Action::Signal { target, .. })) = of("{from = \"n\", id = true}") else { panic!("it is no signal") };
+    let Ok(Some(Action::Signal { target, .. })) = of("{from = \"n\", id = true}") else {
+        panic!("it is no signal")
+    };
     assert_eq!(target, Target::Id(abide::InstanceId(42)));
     let told = of("{from = \"s\", id = true}").unwrap_err();
     assert!(told.contains("instance id"), "{told}");
@@ -235,10 +352,27 @@ fn the_first_rule_that_is_meant_for_it_says_what_becomes_of_it() {
         payload = "data"
     "#;
     let first = action(rules, r#"{"type":"paid","live":true}"#).unwrap();
-    assert!(matches!(first, Some(Action::Signal { dedup: None, .. })), "{first:?}");
-    let second = action(rules, r#"{"type":"sent","live":true,"uid":"u1","data":null}"#).unwrap();
-    let Some(Action::Event { event_type, id, payload }) = second else { panic!("{second:?}") };
-    assert_eq!((event_type.as_str(), id.unwrap().as_str(), payload.as_str()), ("sent", "u1", "null"));
+    assert!(
+        matches!(first, Some(Action::Signal { dedup: None, .. })),
+        "{first:?}"
+    );
+    let second = action(
+        rules,
+        r#"{"type":"sent","live":true,"uid":"u1","data":null}"#,
+    )
+    .unwrap();
+    let Some(Action::Event {
+        event_type,
+        id,
+        payload,
+    }) = second
+    else {
+        panic!("{second:?}")
+    };
+    assert_eq!(
+        (event_type.as_str(), id.unwrap().as_str(), payload.as_str()),
+        ("sent", "u1", "null")
+    );
     assert_eq!(action(rules, r#"{"type":"sent","live":false}"#), Ok(None));
     assert_eq!(action(rules, "[]"), Ok(None));
 }
@@ -246,9 +380,18 @@ fn the_first_rule_that_is_meant_for_it_says_what_becomes_of_it() {
 #[test]
 fn what_is_not_where_the_rule_looks_is_said() {
     let rule = "signal = \"paid\"\ntarget = {from = \"data.order\"}";
-    for body in [r#"{}"#, r#"{"data":null}"#, r#"{"data":{"order":{}}}"#, r#"{"data":{"order":null}}"#, "7"] {
+    for body in [
+        r#"{}"#,
+        r#"{"data":null}"#,
+        r#"{"data":{"order":{}}}"#,
+        r#"{"data":{"order":null}}"#,
+        "7",
+    ] {
         let told = action(rule, body).unwrap_err();
-        assert!(told.contains("target") && told.contains("data.order"), "{body}: {told}");
+        assert!(
+            told.contains("target") && told.contains("data.order"),
+            "{body}: {told}"
+        );
     }
     assert!(action(rule, "{").unwrap_err().contains("no JSON"));
     let told = action(rule, r#"{"data":{"order":""}}"#).unwrap_err();
@@ -260,23 +403,59 @@ fn settings_that_make_no_sense_are_refused_with_what_to_write() {
     let refused = |toml: &str| try_hook(toml).unwrap_err();
     let secret = "scheme = \"stripe\"\nsecret = \"x\"";
     for (toml, told) in [
-        (format!("scheme = \"nope\"\n{SIGNAL}"), "unknown variant `nope`"),
+        (
+            format!("scheme = \"nope\"\n{SIGNAL}"),
+            "unknown variant `nope`",
+        ),
         (format!("scheme = \"stripe\"\n{SIGNAL}"), "secret"),
-        (format!("scheme = \"none\"\nsecret = \"x\"\n{SIGNAL}"), "secret"),
-        (format!("scheme = \"hmac\"\nsecret = \"x\"\n{SIGNAL}"), "header"),
-        (format!("{secret}\nheader = \"x\"\n{SIGNAL}"), "for the scheme hmac"),
-        (format!("scheme = \"standard\"\nsecret = \"whsec_ü\"\n{SIGNAL}"), "base64"),
-        (format!("scheme = \"stripe\"\nsecret = \"env:ABSENT_FOR_SURE\"\n{SIGNAL}"), "ABSENT_FOR_SURE"),
-        (format!("scheme = \"stripe\"\nsecret = \"file:/absent\"\n{SIGNAL}"), "/absent"),
+        (
+            format!("scheme = \"none\"\nsecret = \"x\"\n{SIGNAL}"),
+            "secret",
+        ),
+        (
+            format!("scheme = \"hmac\"\nsecret = \"x\"\n{SIGNAL}"),
+            "header",
+        ),
+        (
+            format!("{secret}\nheader = \"x\"\n{SIGNAL}"),
+            "for the scheme hmac",
+        ),
+        (
+            format!("scheme = \"standard\"\nsecret = \"whsec_ü\"\n{SIGNAL}"),
+            "base64",
+        ),
+        (
+            format!("scheme = \"stripe\"\nsecret = \"env:ABSENT_FOR_SURE\"\n{SIGNAL}"),
+            "ABSENT_FOR_SURE",
+        ),
+        (
+            format!("scheme = \"stripe\"\nsecret = \"file:/absent\"\n{SIGNAL}"),
+            "/absent",
+        ),
         (secret.to_owned(), "what becomes of it"),
         (format!("{secret}\nsignal = \"x\""), "target"),
-        (format!("{secret}\nevent = \"x\"\ntarget = \"y\""), "event_id"),
-        (format!("{secret}\nevent = \"x\"\nsignal = \"y\""), "not both"),
-        (format!("{secret}\nsignal = {{form = \"x\"}}\ntarget = \"y\""), "dot.path"),
+        (
+            format!("{secret}\nevent = \"x\"\ntarget = \"y\""),
+            "event_id",
+        ),
+        (
+            format!("{secret}\nevent = \"x\"\nsignal = \"y\""),
+            "not both",
+        ),
+        (
+            format!("{secret}\nsignal = {{form = \"x\"}}\ntarget = \"y\""),
+            "dot.path",
+        ),
         (format!("{secret}\ntarged = \"y\"\n{SIGNAL}"), "targed"),
-        (format!("{secret}\nsignal = {{from = \"a..b\"}}\ntarget = \"y\""), "dot.path"),
+        (
+            format!("{secret}\nsignal = {{from = \"a..b\"}}\ntarget = \"y\""),
+            "dot.path",
+        ),
     ] {
         let problem = refused(&toml);
-        assert!(problem.contains(told) && problem.contains("\"s\""), "{toml}\n→ {problem}");
+        assert!(
+            problem.contains(told) && problem.contains("\"s\""),
+            "{toml}\n→ {problem}"
+        );
     }
 }

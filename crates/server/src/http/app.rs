@@ -102,7 +102,11 @@ impl App {
 
     /// The webhook source of that name.
     pub fn hook(&self, source: &str) -> Option<&Hook> {
-        self.0.settings.hooks.iter().find(|hook| hook.source == source)
+        self.0
+            .settings
+            .hooks
+            .iter()
+            .find(|hook| hook.source == source)
     }
 
     /// What changes on the whole server.

@@ -29,12 +29,17 @@ pub(crate) struct Timed {
 
 impl Timed {
     /// That body, which must have arrived by then.
-    pub fn new(inner: Body, until: Instant, expects: bool) -> Body {
+    pub fn body(inner: Body, until: Instant, expects: bool) -> Body {
         if inner.is_end_stream() {
             return inner;
         }
         let deadline = Box::pin(sleep_until(until));
-        Body::new(Self { inner: Some(inner), deadline, expects, begun: false })
+        Body::new(Self {
+            inner: Some(inner),
+            deadline,
+            expects,
+            begun: false,
+        })
     }
 }
 
@@ -68,7 +73,9 @@ impl hyper::body::Body for Timed {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.inner
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
@@ -89,7 +96,8 @@ impl Drop for Timed {
 
 async fn discard(mut rest: Body) {
     let mut bytes = 0;
-    while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {
+    while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await
+    {
         bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         if bytes > UNWANTED_BYTES {
             return;

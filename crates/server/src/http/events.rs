@@ -1,6 +1,8 @@
 //! Publishing events, and listing those that are kept.
 
-use abide::{EventFilter, EventSequence, Json, Name, Published, Refusal, StoredEvent, Timestamp, event_of};
+use abide::{
+    EventFilter, EventSequence, Json, Name, Published, Refusal, StoredEvent, Timestamp, event_of,
+};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -18,7 +20,9 @@ pub fn read() -> OpenApiRouter<App> {
 
 /// What publishes.
 pub fn send() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(publish)).routes(routes!(publish_all))
+    OpenApiRouter::new()
+        .routes(routes!(publish))
+        .routes(routes!(publish_all))
 }
 
 /// An event to publish.
@@ -53,7 +57,11 @@ pub struct PublishedView {
 
 impl From<Published> for PublishedView {
     fn from(published: Published) -> Self {
-        Self { event_id: published.event_id, matched: published.matched, duplicate: published.duplicate }
+        Self {
+            event_id: published.event_id,
+            matched: published.matched,
+            duplicate: published.duplicate,
+        }
     }
 }
 
@@ -65,7 +73,9 @@ pub async fn publish(
     State(app): State<App>,
     Body(request): Body<PublishRequest>,
 ) -> Result<axum::Json<PublishedView>, Problem> {
-    let mut publication = app.abide().publish(request.event_type.as_str(), &request.payload);
+    let mut publication = app
+        .abide()
+        .publish(request.event_type.as_str(), &request.payload);
     if let Some(id) = request.event_id {
         publication = publication.event_id(id.as_str());
     }
@@ -118,9 +128,11 @@ impl From<Result<Published, Refusal>> for PublishResult {
                 duplicate: Some(published.duplicate),
                 ..Self::default()
             },
-            Err(refusal) => {
-                Self { error: Some(refusal.to_string()), reason: Some(refusal.reason()), ..Self::default() }
-            }
+            Err(refusal) => Self {
+                error: Some(refusal.to_string()),
+                reason: Some(refusal.reason()),
+                ..Self::default()
+            },
         }
     }
 }
@@ -226,7 +238,9 @@ pub async fn list(
 ) -> Result<axum::Json<Listed<EventView>>, Problem> {
     let limit = limited(query.limit)?;
     let before = decode("events", query.cursor.as_deref())?;
-    let filter = EventFilter { event_type: query.event_type };
+    let filter = EventFilter {
+        event_type: query.event_type,
+    };
     let page = app.abide().events(&filter, before, limit).await?;
     Ok(axum::Json(Listed {
         items: page.items.into_iter().map(EventView::from).collect(),

@@ -24,13 +24,18 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
         if bytes.is_empty() {
             return parse(b"{}").map(Self);
         }
-        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        let kind = kind
+            .as_ref()
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or("");
         let essence = kind.split(';').next().unwrap_or("").trim();
         if !(essence.eq_ignore_ascii_case("application/json") || essence.ends_with("+json")) {
             return Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported_media_type",
-                format!("the body is said to be {kind:?}: send JSON, with content-type: application/json"),
+                format!(
+                    "the body is said to be {kind:?}: send JSON, with content-type: application/json"
+                ),
             ));
         }
         parse(&bytes).map(Self)
@@ -64,7 +69,8 @@ fn too_large(most: usize) -> Problem {
     let detail = format!(
         "the body is over the limit `body_bytes`, which is {most}: make it smaller, or raise that limit of the server"
     );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", "body_bytes")
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+        .with("limit", "body_bytes")
 }
 
 /// Whether an error, or what caused it, is such a one.
@@ -74,9 +80,13 @@ fn is(error: &(dyn Error + 'static), such: impl Fn(&(dyn Error + 'static)) -> bo
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first.is_some_and(|first| *first != b'{') && serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+    if first.is_some_and(|first| *first != b'{')
+        && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+    {
         // A list would be read as an object's fields in their order.
-        return Err(Problem::unprocessable("the body does not fit: send a JSON object, like {}"));
+        return Err(Problem::unprocessable(
+            "the body does not fit: send a JSON object, like {}",
+        ));
     }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => {
@@ -120,7 +130,9 @@ pub fn target(text: &str) -> Result<Target, Problem> {
     if digits && text.parse::<i64>().is_err() {
         // It reads as an id, and no id is that large.
         let detail = format!("there is nothing at {text:?}: no id is that large");
-        return Err(Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target"));
+        return Err(
+            Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
+        );
     }
     Ok(text.target()?)
 }

@@ -56,8 +56,15 @@ impl Feed {
         // What tells its numbers from those of another process.
         let boot = crate::auth::random::<8>().map_or(0, u64::from_le_bytes);
         let boot = format!("{boot:016x}");
-        let ring = Ring { boot, kept: Mutex::default(), newest: watch::Sender::new(0) };
-        Self { ring: Arc::new(ring), heard: Mutex::new(false) }
+        let ring = Ring {
+            boot,
+            kept: Mutex::default(),
+            newest: watch::Sender::new(0),
+        };
+        Self {
+            ring: Arc::new(ring),
+            heard: Mutex::new(false),
+        }
     }
 
     /// Listens, from now on or from after the change of that id.
@@ -78,7 +85,12 @@ impl Feed {
                 None => (newest, true),
             },
         };
-        Listening { ring: self.ring.clone(), news, at, reset }
+        Listening {
+            ring: self.ring.clone(),
+            news,
+            at,
+            reset,
+        }
     }
 }
 
@@ -99,7 +111,8 @@ impl Ring {
             if kept.changes.len() == KEPT {
                 kept.changes.pop_front();
             }
-            kept.changes.push_back(Arc::new(Change { number, kind, data }));
+            kept.changes
+                .push_back(Arc::new(Change { number, kind, data }));
         }
         self.newest.send_replace(kept.next);
     }
@@ -107,11 +120,20 @@ impl Ring {
     /// The changes after a number; none when some of them are no longer kept.
     fn after(&self, at: u64) -> Option<Vec<Arc<Change>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = kept.changes.front().map_or(kept.next + 1, |first| first.number);
+        let oldest = kept
+            .changes
+            .front()
+            .map_or(kept.next + 1, |first| first.number);
         if at + 1 < oldest {
             return None;
         }
-        Some(kept.changes.iter().filter(|change| change.number > at).cloned().collect())
+        Some(
+            kept.changes
+                .iter()
+                .filter(|change| change.number > at)
+                .cloned()
+                .collect(),
+        )
     }
 }
 
@@ -172,11 +194,36 @@ fn changes(effects: &Effects) -> Vec<(&'static str, Value)> {
         // Word was lost: whoever listens is to look at everything.
         changes.push(("reset", Value::Null));
     }
-    changes.extend(effects.ready.iter().map(|queue| ("ready", json!({ "queue": queue }))));
-    changes.extend(effects.ended.iter().map(|id| ("ended", json!({ "id": id }))));
-    changes.extend(effects.answered.iter().map(|id| ("answered", json!({ "update_id": id }))));
-    changes.extend(effects.cancelled.iter().map(|id| ("cancelled", json!({ "id": id }))));
-    changes.extend(effects.mailed.iter().map(|id| ("mailed", json!({ "id": id }))));
+    changes.extend(
+        effects
+            .ready
+            .iter()
+            .map(|queue| ("ready", json!({ "queue": queue }))),
+    );
+    changes.extend(
+        effects
+            .ended
+            .iter()
+            .map(|id| ("ended", json!({ "id": id }))),
+    );
+    changes.extend(
+        effects
+            .answered
+            .iter()
+            .map(|id| ("answered", json!({ "update_id": id }))),
+    );
+    changes.extend(
+        effects
+            .cancelled
+            .iter()
+            .map(|id| ("cancelled", json!({ "id": id }))),
+    );
+    changes.extend(
+        effects
+            .mailed
+            .iter()
+            .map(|id| ("mailed", json!({ "id": id }))),
+    );
     if let Some(due) = effects.due {
         changes.push(("due", json!({ "due_at": due })));
     }
@@ -185,4 +232,46 @@ fn changes(effects: &Effects) -> Vec<(&'static str, Value)> {
         changes.push(("ended", json!({ "id": null })));
     }
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(n: usize) -> Vec<(&'static str, Value)> {
+        vec![("ended", json!({ "id": n }))]
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_in_time_misses_nothing_and_who_is_too_slow_is_told() {
+        let abide = abide::Abide::open("memory:").await.unwrap();
+        let feed = Feed::new();
+        let mut slow = feed.listen(abide.store(), None);
+        feed.ring.keep(change(1));
+        let id = slow.id(Some(1));
+        feed.ring.keep(change(2));
+        let mut back = feed.listen(abide.store(), Some(&id));
+        let Some(Told::Changes(told)) = back.next().await else {
+            panic!("there is a change");
+        };
+        assert_eq!(
+            told.iter().map(|one| one.number).collect::<Vec<_>>(),
+            [2],
+            "what came after it"
+        );
+
+        for n in 0..KEPT + 10 {
+            feed.ring.keep(change(n));
+        }
+        assert!(matches!(slow.next().await, Some(Told::Reset)));
+        feed.ring.keep(change(0));
+        let Some(Told::Changes(told)) = slow.next().await else {
+            panic!("there is a change");
+        };
+        assert_eq!(told.len(), 1, "and goes on from there");
+        for unknown in ["", "7", "x-7", &format!("{id}00000")] {
+            let mut lost = feed.listen(abide.store(), Some(unknown));
+            assert!(matches!(lost.next().await, Some(Told::Reset)), "{unknown}");
+        }
+    }
 }

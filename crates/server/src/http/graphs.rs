@@ -15,7 +15,9 @@ use super::{App, Body, Place, Problem};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(get)).routes(routes!(list))
+    OpenApiRouter::new()
+        .routes(routes!(get))
+        .routes(routes!(list))
 }
 
 /// What operates.
@@ -37,7 +39,10 @@ pub struct GraphRequest {
 /// A step of a graph: it has one of `task`, `wait_for_event`, `wait_for_signal`, `sleep` and `graph`.
 #[derive(ToSchema)]
 #[schema(as = GraphStep)]
-#[expect(dead_code, reason = "this is the schema; `abide::StepSpec` is what is read")]
+#[expect(
+    dead_code,
+    reason = "this is the schema; `abide::StepSpec` is what is read"
+)]
 pub struct StepRequest {
     /// Its name, which no other step has: 1 to 255 bytes without dots.
     #[schema(min_length = 1, max_length = 255, pattern = r"^[^.]+$")]
@@ -98,12 +103,26 @@ pub async fn put(
 ) -> Result<axum::Json<GraphPut>, Problem> {
     let kept = Name::new(&name)?;
     let mut problems = Vec::new();
-    let steps = request.steps.iter().enumerate().map(|(at, step)| read_step(at, step, &mut problems));
-    let spec = GraphSpec { steps: steps.collect(), name };
+    let steps = request
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(at, step)| read_step(at, step, &mut problems));
+    let spec = GraphSpec {
+        steps: steps.collect(),
+        name,
+    };
     // A graph in itself would be a graph in which an older one of its name stands.
-    let itself = |step: &&StepSpec| step.graph.as_ref().is_some_and(|inner| inner.name() == spec.name);
+    let itself = |step: &&StepSpec| {
+        step.graph
+            .as_ref()
+            .is_some_and(|inner| inner.name() == spec.name)
+    };
     for step in spec.steps.iter().filter(itself) {
-        problems.push(GraphProblem { step: Some(step.name.clone()), message: "a graph cannot be a step of itself".into() });
+        problems.push(GraphProblem {
+            step: Some(step.name.clone()),
+            message: "a graph cannot be a step of itself".into(),
+        });
     }
     let known = match spec.steps.iter().any(|step| step.graph.is_some()) {
         true => app.abide().graphs().await?,
@@ -119,7 +138,10 @@ pub async fn put(
     };
     app.abide().keep_graph(&graph).await?;
     app.graphs().tell();
-    Ok(axum::Json(GraphPut { hash: hash(&graph), name: kept }))
+    Ok(axum::Json(GraphPut {
+        hash: hash(&graph),
+        name: kept,
+    }))
 }
 
 /// A step as it is written; when it cannot be read that is noted, and what stands in its place has as much of it as others
@@ -141,9 +163,14 @@ fn read_step(at: usize, text: &RawValue, problems: &mut Vec<GraphProblem>) -> St
         Some(_) => format!("it cannot be read: {error}"),
         None => format!("step {} cannot be read: {error}", at + 1),
     };
-    problems.push(GraphProblem { step: name.map(str::to_owned), message });
+    problems.push(GraphProblem {
+        step: name.map(str::to_owned),
+        message,
+    });
     let name = name.map_or_else(|| format!("step {}", at + 1), str::to_owned);
-    let after = gist.after.and_then(|after| serde_json::from_value(after).ok());
+    let after = gist
+        .after
+        .and_then(|after| serde_json::from_value(after).ok());
     StepSpec {
         task: Some("unread".to_owned()),
         after: after.unwrap_or_default(),
@@ -169,8 +196,13 @@ fn bad(problems: Vec<GraphProblem>) -> Problem {
 
 /// The SHA-256 of the graph's one text, in hexadecimal.
 fn hash(graph: &Graph) -> String {
-    let text = Json::of(graph.spec()).map(|json| json.canonical()).unwrap_or_default();
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    let text = Json::of(graph.spec())
+        .map(|json| json.canonical())
+        .unwrap_or_default();
+    Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// A graph as it is kept.
@@ -204,9 +236,14 @@ impl From<&Graph> for GraphView {
     params(("name" = NameText, Path, description = "The graph.")), responses(
     (status = 200, description = "The graph.", body = GraphView),
 ))]
-pub async fn get(State(app): State<App>, Place(name): Place<String>) -> Result<axum::Json<GraphView>, Problem> {
+pub async fn get(
+    State(app): State<App>,
+    Place(name): Place<String>,
+) -> Result<axum::Json<GraphView>, Problem> {
     let graph = app.abide().graph(&name).await?;
-    let graph = graph.ok_or_else(|| Problem::not_found(format!("there is no graph {name:?}: put it here first")))?;
+    let graph = graph.ok_or_else(|| {
+        Problem::not_found(format!("there is no graph {name:?}: put it here first"))
+    })?;
     Ok(axum::Json(GraphView::from(&graph)))
 }
 
@@ -233,8 +270,16 @@ pub struct Graphs {
     (status = 200, description = "The graphs.", body = Graphs),
 ))]
 pub async fn list(State(app): State<App>) -> Result<axum::Json<Graphs>, Problem> {
-    let documents = app.store().documents(abide_kernel::model::DocumentKind::Graph).await?;
+    let documents = app
+        .store()
+        .documents(abide_kernel::model::DocumentKind::Graph)
+        .await?;
     let items = documents.into_iter();
-    let items = items.map(|document| GraphLine { name: document.name, updated_at: document.updated_at }).collect();
+    let items = items
+        .map(|document| GraphLine {
+            name: document.name,
+            updated_at: document.updated_at,
+        })
+        .collect();
     Ok(axum::Json(Graphs { items }))
 }

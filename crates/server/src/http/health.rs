@@ -1,8 +1,8 @@
 //! Whether the server lives, and whether it can work.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -12,7 +12,9 @@ use super::{App, Problem};
 
 /// What needs no token.
 pub fn open() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(alive)).routes(routes!(ready))
+    OpenApiRouter::new()
+        .routes(routes!(alive))
+        .routes(routes!(ready))
 }
 
 /// That all is well.

@@ -34,7 +34,12 @@ pub struct EntryView {
 
 impl From<&Entry> for EntryView {
     fn from(entry: &Entry) -> Self {
-        Self { seq: entry.seq, kind: entry.what.kind(), at: entry.at, data: data(&entry.what) }
+        Self {
+            seq: entry.seq,
+            kind: entry.what.kind(),
+            at: entry.at,
+            data: data(&entry.what),
+        }
     }
 }
 
@@ -62,7 +67,13 @@ pub async fn history(
     let limit = limited(query.limit)?;
     let after = decode("history", query.cursor.as_deref())?;
     let id = found(&app, &text).await?.id;
-    let page = app.abide().history_page(id, after.unwrap_or(0), limit).await?;
+    let page = app
+        .abide()
+        .history_page(id, after.unwrap_or(0), limit)
+        .await?;
     let next_cursor = page.next.and_then(|next| encode("history", &next));
-    Ok(axum::Json(Listed { items: page.items.iter().map(EntryView::from).collect(), next_cursor }))
+    Ok(axum::Json(Listed {
+        items: page.items.iter().map(EntryView::from).collect(),
+        next_cursor,
+    }))
 }

@@ -36,18 +36,28 @@ pub fn open() -> OpenApiRouter<App> {
         (status = 413, description = "it is too large", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "the signal's arguments are not what its contract says", body = Problem, content_type = "application/problem+json"),
     ))]
-async fn hook(State(app): State<App>, Place(source): Place<String>, request: Request) -> Result<Response, Problem> {
+async fn hook(
+    State(app): State<App>,
+    Place(source): Place<String>,
+    request: Request,
+) -> Result<Response, Problem> {
     let hook = app.hook(&source).ok_or_else(|| {
-        Problem::not_found(format!("there is no source {source:?}: `abide config` shows the [[hooks]] of this server"))
+        Problem::not_found(format!(
+            "there is no source {source:?}: `abide config` shows the [[hooks]] of this server"
+        ))
     })?;
     let headers = request.headers().clone();
     let body = raw(request, &app).await?;
-    hook.verify(&headers, &body, now_s()).map_err(|unproven| not_proven(hook, &unproven))?;
-    let text = std::str::from_utf8(&body).map_err(|_| Problem::bad_request("the body is no UTF-8 text"))?;
+    hook.verify(&headers, &body, now_s())
+        .map_err(|unproven| not_proven(hook, &unproven))?;
+    let text = std::str::from_utf8(&body)
+        .map_err(|_| Problem::bad_request("the body is no UTF-8 text"))?;
     if let Some(challenge) = challenge(hook, text) {
         return Ok(axum::Json(json!({ "challenge": challenge })).into_response());
     }
-    let action = hook.action(&headers, text).map_err(|unmapped| Problem::bad_request(unmapped.to_string()))?;
+    let action = hook
+        .action(&headers, text)
+        .map_err(|unmapped| Problem::bad_request(unmapped.to_string()))?;
     match action {
         None => Ok(axum::Json(json!({"ignored": true})).into_response()),
         Some(action) => done(&app, hook, action).await,
@@ -55,13 +65,18 @@ async fn hook(State(app): State<App>, Place(source): Place<String>, request: Req
 }
 
 fn now_s() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn not_proven(hook: &Hook, unproven: &Unproven) -> Problem {
     tracing::warn!(source = hook.source, %unproven, "a webhook was not believed");
-    let detail = format!("this is not believed to come from {}: {unproven}", hook.source);
+    let detail = format!(
+        "this is not believed to come from {}: {unproven}",
+        hook.source
+    );
     Problem::new(StatusCode::UNAUTHORIZED, "bad_signature", detail)
 }
 
@@ -82,12 +97,20 @@ fn challenge(hook: &Hook, body: &str) -> Option<String> {
 /// Does what the webhook is to become.
 async fn done(app: &App, hook: &Hook, action: Action) -> Result<Response, Problem> {
     match action {
-        Action::Signal { name, target, dedup, hold_for, payload } => {
+        Action::Signal {
+            name,
+            target,
+            dedup,
+            hold_for,
+            payload,
+        } => {
             let place = match &target {
                 Target::Id(id) => id.to_string(),
                 Target::Key(key) => key.to_string(),
             };
-            let letter = app.abide().signal_named(target, name.as_str(), Arguments::Payload(payload));
+            let letter =
+                app.abide()
+                    .signal_named(target, name.as_str(), Arguments::Payload(payload));
             let mut letter = letter.source(format!("hook:{}", hook.source));
             if let Some(dedup) = dedup {
                 letter = letter.dedup(dedup.as_str());
@@ -97,7 +120,11 @@ async fn done(app: &App, hook: &Hook, action: Action) -> Result<Response, Proble
             }
             Ok(told(letter.await, &place)?.into_response())
         }
-        Action::Event { event_type, id, payload } => {
+        Action::Event {
+            event_type,
+            id,
+            payload,
+        } => {
             let event = app.abide().publish(event_type.as_str(), &payload);
             let event = match id {
                 Some(id) => event.event_id(id.as_str()),

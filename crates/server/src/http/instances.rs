@@ -1,6 +1,8 @@
 //! Looking at instances: one, many, its children, its runs, and what it came to.
 
-use abide::{Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, RunEnding, Status, WaitKind};
+use abide::{
+    Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, RunEnding, Status, WaitKind,
+};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -10,8 +12,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{
-    AnyJson, InstanceView, KeyText, LIMIT_MAX, Listed, LivenessWord, NameText, StatusWord, TargetText, WaitKindWord, decode,
-    encode, limited, views, waited,
+    AnyJson, InstanceView, KeyText, LIMIT_MAX, Listed, LivenessWord, NameText, StatusWord,
+    TargetText, WaitKindWord, decode, encode, limited, views, waited,
 };
 use super::{App, LongPoll, Params, Place, Problem, target};
 
@@ -34,7 +36,8 @@ pub async fn found(app: &App, text: &str) -> Result<Instance, Problem> {
 
 /// That there is nothing at an id or key.
 pub fn nobody(text: &str) -> Problem {
-    let detail = format!("there is nothing at {text:?}: it was never started, or its retention is over");
+    let detail =
+        format!("there is nothing at {text:?}: it was never started, or its retention is over");
     Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
 }
 
@@ -91,7 +94,9 @@ pub async fn list(
         Some(parent) => Some(found(&app, parent).await?.id),
     };
     let filter = Filter {
-        status: query.status.or(query.liveness.and_then(LivenessWord::status)),
+        status: query
+            .status
+            .or(query.liveness.and_then(LivenessWord::status)),
         machine: query.machine,
         queue: query.queue,
         key_prefix: query.key_prefix,
@@ -122,7 +127,10 @@ async fn listed(
     next: Option<InstanceId>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
     let next_cursor = next.and_then(|next| encode(INSTANCES, &next));
-    Ok(axum::Json(Listed { items: views(app, items).await?, next_cursor }))
+    Ok(axum::Json(Listed {
+        items: views(app, items).await?,
+        next_cursor,
+    }))
 }
 
 /// A page of those that are so well: it ends when it is full, or when many were judged.
@@ -160,7 +168,10 @@ async fn judged(
     params(("target" = TargetText, Path, description = "An id or a key.")), responses(
     (status = 200, description = "The instance.", body = InstanceView),
 ))]
-pub async fn get(State(app): State<App>, Place(text): Place<String>) -> Result<axum::Json<InstanceView>, Problem> {
+pub async fn get(
+    State(app): State<App>,
+    Place(text): Place<String>,
+) -> Result<axum::Json<InstanceView>, Problem> {
     one(&app, &text).await
 }
 
@@ -174,7 +185,11 @@ pub async fn get_batch(State(app): State<App>) -> Result<axum::Json<InstanceView
 }
 
 async fn one(app: &App, text: &str) -> Result<axum::Json<InstanceView>, Problem> {
-    let look = app.abide().look(target(text)?).await?.ok_or_else(|| nobody(text))?;
+    let look = app
+        .abide()
+        .look(target(text)?)
+        .await?
+        .ok_or_else(|| nobody(text))?;
     let view = views(app, vec![look]).await?.into_iter().next();
     view.map(axum::Json).ok_or_else(|| nobody(text))
 }
@@ -204,7 +219,16 @@ pub async fn children(
     let limit = limited(query.limit)?;
     let before = decode(INSTANCES, query.cursor.as_deref())?;
     let parent = Some(found(&app, &text).await?.id);
-    page(&app, &Filter { parent, ..Filter::default() }, before, limit).await
+    page(
+        &app,
+        &Filter {
+            parent,
+            ..Filter::default()
+        },
+        before,
+        limit,
+    )
+    .await
 }
 
 /// List the runs of an instance's chain, newest first.
@@ -220,7 +244,16 @@ pub async fn runs(
     let limit = limited(query.limit)?;
     let before = decode(INSTANCES, query.cursor.as_deref())?;
     let chain = Some(found(&app, &text).await?.chain());
-    page(&app, &Filter { chain, ..Filter::default() }, before, limit).await
+    page(
+        &app,
+        &Filter {
+            chain,
+            ..Filter::default()
+        },
+        before,
+        limit,
+    )
+    .await
 }
 
 /// How long to wait.
@@ -270,10 +303,22 @@ pub async fn result(
     let wait = waited(query.wait_ms)?;
     let instance = found(&app, &text).await?;
     if instance.status.is_terminal() && instance.status != Status::Continued {
-        return Ok(ended(instance.key, of(instance.id, instance.status, instance.result, instance.last_error)));
+        return Ok(ended(
+            instance.key,
+            of(
+                instance.id,
+                instance.status,
+                instance.result,
+                instance.last_error,
+            ),
+        ));
     }
     let key = instance.key.clone();
-    let handle = app.abide().handle::<Json>(instance.id).await?.ok_or_else(|| nobody(&text))?;
+    let handle = app
+        .abide()
+        .handle::<Json>(instance.id)
+        .await?
+        .ok_or_else(|| nobody(&text))?;
     let ending = match wait.is_zero() && instance.status != Status::Continued {
         true => None,
         false => {
@@ -302,13 +347,26 @@ pub async fn result(
 
 /// The newest run of an instance's chain.
 async fn newest(app: &App, instance: &Instance) -> Result<InstanceId, Problem> {
-    let filter = Filter { chain: Some(instance.chain()), ..Filter::default() };
+    let filter = Filter {
+        chain: Some(instance.chain()),
+        ..Filter::default()
+    };
     let page = app.abide().list(&filter, None, 1).await?;
     Ok(page.items.first().map_or(instance.id, |newest| newest.id))
 }
 
-fn of(id: InstanceId, status: Status, result: Option<Json>, last_error: Option<String>) -> RunEnding {
-    RunEnding { id, status, result, last_error }
+fn of(
+    id: InstanceId,
+    status: Status,
+    result: Option<Json>,
+    last_error: Option<String>,
+) -> RunEnding {
+    RunEnding {
+        id,
+        status,
+        result,
+        last_error,
+    }
 }
 
 fn ended(key: Option<Key>, ending: RunEnding) -> (StatusCode, axum::Json<ResultView>) {

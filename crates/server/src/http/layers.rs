@@ -27,7 +27,8 @@ tokio::task_local! {
 
 /// The id of the request that is worked on, for logs and problems.
 pub fn request_id() -> Option<String> {
-    ID.try_with(|id| id.to_str().unwrap_or_default().to_owned()).ok()
+    ID.try_with(|id| id.to_str().unwrap_or_default().to_owned())
+        .ok()
 }
 
 /// Gives a request an id, logs and counts it, and answers for a panic.
@@ -40,7 +41,10 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     request.headers_mut().insert(REQUEST_ID, id.clone());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let handled = ID.scope(id.clone(), AssertUnwindSafe(next.run(request)).catch_unwind());
+    let handled = ID.scope(
+        id.clone(),
+        AssertUnwindSafe(next.run(request)).catch_unwind(),
+    );
     let mut response = match handled.await {
         Ok(response) => response,
         Err(_) => {
@@ -64,8 +68,12 @@ fn report(method: &Method, route: &str, status: StatusCode, took: Duration, id: 
     let ms = took.as_secs_f64() * 1000.0;
     let request_id = id.to_str().unwrap_or_default();
     match status {
-        500..=599 => tracing::warn!(target: "abide::access", method, route, status, ms, request_id, "request"),
-        _ => tracing::info!(target: "abide::access", method, route, status, ms, request_id, "request"),
+        500..=599 => {
+            tracing::warn!(target: "abide::access", method, route, status, ms, request_id, "request")
+        }
+        _ => {
+            tracing::info!(target: "abide::access", method, route, status, ms, request_id, "request")
+        }
     }
 }
 
@@ -89,11 +97,17 @@ struct Ticket(Arc<std::sync::Mutex<Option<OwnedSemaphorePermit>>>);
 
 impl Ticket {
     fn take(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
     }
 
     fn is_given_back(&self) -> bool {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_none()
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .is_none()
     }
 }
 
@@ -104,12 +118,14 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     }
     let Ok(place) = app.in_flight().clone().try_acquire_owned() else {
         let detail = "the server works on as many requests as the setting `in_flight` allows: send it again in a second";
-        return Problem::unavailable(detail).with("limit", "in_flight").into_response();
+        return Problem::unavailable(detail)
+            .with("limit", "in_flight")
+            .into_response();
     };
     let ticket = Ticket(Arc::new(std::sync::Mutex::new(Some(place))));
     let until = tokio::time::Instant::now() + app.settings().request_timeout;
     let expects = request.headers().contains_key(header::EXPECT);
-    let mut request = request.map(|body| Timed::new(body, until, expects));
+    let mut request = request.map(|body| Timed::body(body, until, expects));
     request.extensions_mut().insert(ticket.clone());
     let mut handled = std::pin::pin!(next.run(request));
     match tokio::time::timeout_at(until + LAG, &mut handled).await {
@@ -153,7 +169,9 @@ pub struct Peer(Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
 impl Peer {
     /// One of which that tells when it has closed its side.
-    pub fn new<F: Future<Output = ()> + Send + 'static>(gone: impl Fn() -> F + Send + Sync + 'static) -> Self {
+    pub fn new<F: Future<Output = ()> + Send + 'static>(
+        gone: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(move || gone().boxed()))
     }
 }
@@ -170,7 +188,10 @@ impl FromRequestParts<App> for LongPoll {
             drop(ticket.take());
         }
         metrics::long_poll(1.0);
-        Ok(Self { _place: place, peer: parts.extensions.get::<Peer>().cloned() })
+        Ok(Self {
+            _place: place,
+            peer: parts.extensions.get::<Peer>().cloned(),
+        })
     }
 }
 
@@ -182,7 +203,10 @@ impl Drop for LongPoll {
 
 /// There is no such path.
 pub(super) async fn nowhere(request: Request) -> Problem {
-    Problem::not_found(format!("there is nothing at {}: /openapi.json lists what there is", request.uri().path()))
+    Problem::not_found(format!(
+        "there is nothing at {}: /openapi.json lists what there is",
+        request.uri().path()
+    ))
 }
 
 /// There is such a path, but not for that method.
@@ -190,7 +214,11 @@ pub(super) async fn wrong_method(request: Request) -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        format!("{} cannot be asked of {}: the header `allow` says what can", request.method(), request.uri().path()),
+        format!(
+            "{} cannot be asked of {}: the header `allow` says what can",
+            request.method(),
+            request.uri().path()
+        ),
     )
 }
 
@@ -208,10 +236,14 @@ mod tests {
         async fn handler() -> StatusCode {
             panic!("what nobody may see")
         }
-        let router: Router = Router::new().route("/", get(handler)).layer(from_fn(observe));
+        let router: Router = Router::new()
+            .route("/", get(handler))
+            .layer(from_fn(observe));
         let mut request = Request::new(Body::empty());
         if let Some(id) = id {
-            request.headers_mut().insert(REQUEST_ID, HeaderValue::from_bytes(id.as_bytes()).unwrap());
+            request
+                .headers_mut()
+                .insert(REQUEST_ID, HeaderValue::from_bytes(id.as_bytes()).unwrap());
         }
         let response = router.oneshot(request).await.unwrap();
         let (status, id) = (response.status(), response.headers()[&REQUEST_ID].clone());
@@ -223,14 +255,23 @@ mod tests {
     async fn a_panic_is_answered_and_can_be_found_by_the_id_of_its_request() {
         let (status, id, body) = asked(Some("mine-1")).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!((id.to_str().unwrap(), &body["request_id"]), ("mine-1", &serde_json::json!("mine-1")));
+        assert_eq!(
+            (id.to_str().unwrap(), &body["request_id"]),
+            ("mine-1", &serde_json::json!("mine-1"))
+        );
         assert!(!body.to_string().contains("nobody"), "{body}");
     }
 
     #[tokio::test]
     async fn an_id_that_is_not_fit_for_a_log_is_replaced() {
         let long = "x".repeat(200);
-        for id in [None, Some(""), Some("two words"), Some("é"), Some(long.as_str())] {
+        for id in [
+            None,
+            Some(""),
+            Some("two words"),
+            Some("é"),
+            Some(long.as_str()),
+        ] {
             let (_, given, body) = asked(id).await;
             assert_ne!(Some(given.as_bytes()), id.map(str::as_bytes));
             assert_eq!(body["request_id"], given.to_str().unwrap());

@@ -52,7 +52,10 @@ pub struct MachineRequest {
 /// A signal or an update that a machine takes.
 #[derive(ToSchema)]
 #[schema(as = Accepts)]
-#[expect(dead_code, reason = "this is the schema; `abide::Accepts` is what is read")]
+#[expect(
+    dead_code,
+    reason = "this is the schema; `abide::Accepts` is what is read"
+)]
 pub struct AcceptsRequest {
     /// Its name.
     #[schema(value_type = NameText)]
@@ -65,7 +68,10 @@ pub struct AcceptsRequest {
 /// A parameter of a signal or an update.
 #[derive(ToSchema)]
 #[schema(as = Parameter)]
-#[expect(dead_code, reason = "this is the schema; `abide::Parameter` is what is read")]
+#[expect(
+    dead_code,
+    reason = "this is the schema; `abide::Parameter` is what is read"
+)]
 pub struct ParameterRequest {
     /// Its name.
     #[schema(min_length = 1, max_length = 255)]
@@ -86,10 +92,13 @@ pub struct ParameterRequest {
 /// When a step that failed runs again.
 #[derive(ToSchema)]
 #[schema(as = Retry)]
-#[expect(dead_code, reason = "this is the schema; `abide::RetrySpec` is what is read")]
+#[expect(
+    dead_code,
+    reason = "this is the schema; `abide::RetrySpec` is what is read"
+)]
 pub struct RetryRequest {
     /// How often it is tried, the first time counted.
-    #[schema(minimum = 1)]
+    #[schema(value_type = i64, minimum = 1, maximum = 4_294_967_295_i64)]
     max_attempts: u32,
     /// How long to wait before the second attempt.
     #[schema(value_type = i64, minimum = 0, maximum = 315_360_000_000_i64)]
@@ -161,9 +170,14 @@ pub async fn declare(
 ) -> Result<axum::Json<MachineView>, Problem> {
     let machine = Name::new(name)?;
     if machine.as_str().starts_with("graph/") {
-        return Err(Problem::unprocessable("the machines of graphs are made by putting a graph to /v1/graphs/{name}"));
+        return Err(Problem::unprocessable(
+            "the machines of graphs are made by putting a graph to /v1/graphs/{name}",
+        ));
     }
-    let contract = Contract { signals: request.signals, updates: request.updates };
+    let contract = Contract {
+        signals: request.signals,
+        updates: request.updates,
+    };
     let (id, contracts) = match contract.is_empty() {
         true => (None, Vec::new()),
         false => (Some(contract.id()), vec![contract]),
@@ -179,7 +193,9 @@ pub async fn declare(
         retry: request.retry,
         step_timeout_ms: request.step_timeout_ms.map(|ms| ms.ms()),
     };
-    app.abide().declare(vec![declared.clone()], contracts).await?;
+    app.abide()
+        .declare(vec![declared.clone()], contracts)
+        .await?;
     Ok(axum::Json(declared.into()))
 }
 
@@ -196,5 +212,7 @@ pub struct Machines {
 ))]
 pub async fn list(State(app): State<App>) -> Result<axum::Json<Machines>, Problem> {
     let items = app.store().machines().await?;
-    Ok(axum::Json(Machines { items: items.into_iter().map(MachineView::from).collect() }))
+    Ok(axum::Json(Machines {
+        items: items.into_iter().map(MachineView::from).collect(),
+    }))
 }

@@ -23,6 +23,9 @@ async fn measured(State(app): State<App>) -> Result<impl IntoResponse, Problem> 
     if let Err(error) = app.depths().sample().await {
         tracing::warn!(%error, "the depths of the queues could not be looked up");
     }
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
     Ok((kind, metrics::render()))
 }

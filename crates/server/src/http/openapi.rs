@@ -8,12 +8,15 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    Components, Content, ContentBuilder, Info, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
+    Components, Content, ContentBuilder, Info, License, OpenApi, Ref, RefOr, Required, Response,
+    ResponseBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 
 use super::Problem;
-use super::dto::{CommandStatusWord, KeyText, LivenessWord, NameText, StatusWord, TargetText, WaitKindWord};
+use super::dto::{
+    CommandStatusWord, KeyText, LivenessWord, NameText, StatusWord, TargetText, WaitKindWord,
+};
 use super::waits::AwaitedKind;
 
 /// The name of the only security scheme.
@@ -23,16 +26,40 @@ const PROBLEM_JSON: &str = "application/problem+json";
 /// What all operations may be answered with, and when: status, to which of them it applies, and what it means.
 const SHARED: [(&str, Applies, &str); 11] = [
     ("400", Applies::All, "The request cannot be read."),
-    ("401", Applies::Guarded, "The server wants a token, and this is none that it knows."),
+    (
+        "401",
+        Applies::Guarded,
+        "The server wants a token, and this is none that it knows.",
+    ),
     ("403", Applies::Guarded, "The token's role is not enough."),
-    ("404", Applies::Places, "There is nothing at that id, key or name."),
+    (
+        "404",
+        Applies::Places,
+        "There is nothing at that id, key or name.",
+    ),
     ("408", Applies::Bodies, "The body did not arrive in time."),
-    ("409", Applies::Writes, "It is refused as things stand: `outcome` and `reason` say why."),
-    ("413", Applies::Bodies, "The body, or something in it, is over its `limit`."),
+    (
+        "409",
+        Applies::Writes,
+        "It is refused as things stand: `outcome` and `reason` say why.",
+    ),
+    (
+        "413",
+        Applies::Bodies,
+        "The body, or something in it, is over its `limit`.",
+    ),
     ("415", Applies::Bodies, "The body is not said to be JSON."),
-    ("422", Applies::Inputs, "The request can be read, and cannot be done so."),
+    (
+        "422",
+        Applies::Inputs,
+        "The request can be read, and cannot be done so.",
+    ),
     ("500", Applies::All, "The server, or its store, is broken."),
-    ("503", Applies::All, "The server is full, stops, or cannot reach its store: try again later."),
+    (
+        "503",
+        Applies::All,
+        "The server is full, stops, or cannot reach its store: try again later.",
+    ),
 ];
 
 /// To which operations an answer applies.
@@ -68,8 +95,12 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
     ]);
     let components = api.components.get_or_insert_with(Components::default);
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-    components.security_schemes.insert(TOKEN.to_owned(), RefOr::T(bearer));
-    components.schemas.insert(Problem::name().into_owned(), Problem::schema());
+    components
+        .security_schemes
+        .insert(TOKEN.to_owned(), RefOr::T(bearer));
+    components
+        .schemas
+        .insert(Problem::name().into_owned(), Problem::schema());
     // What only parameters refer to is not found by itself.
     insert::<NameText>(components);
     insert::<KeyText>(components);
@@ -81,10 +112,15 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
     insert::<AwaitedKind>(components);
     let bare = bare(components);
     for (path, item) in &mut api.paths.paths {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.delete,
+        ];
         for operation in operations.into_iter().flatten() {
             share(path, operation);
-            if let Some(body) = &mut operation.request_body
+            if let Some(RefOr::T(body)) = &mut operation.request_body
                 && body.content.values().all(|content| is_of(content, &bare))
             {
                 // An empty body reads as `{}`.
@@ -96,14 +132,21 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
 }
 
 fn insert<T: ToSchema>(components: &mut Components) {
-    components.schemas.insert(T::name().into_owned(), T::schema());
+    components
+        .schemas
+        .insert(T::name().into_owned(), T::schema());
 }
 
 /// The schemas that want no field.
 fn bare(components: &Components) -> BTreeSet<String> {
     let wants_none = |schema: &RefOr<Schema>| matches!(schema, RefOr::T(Schema::Object(object)) if object.required.is_empty());
-    let schemas = components.schemas.iter().filter(|(_, schema)| wants_none(schema));
-    schemas.map(|(name, _)| format!("#/components/schemas/{name}")).collect()
+    let schemas = components
+        .schemas
+        .iter()
+        .filter(|(_, schema)| wants_none(schema));
+    schemas
+        .map(|(name, _)| format!("#/components/schemas/{name}"))
+        .collect()
 }
 
 /// Whether a body is of one of these schemas.
@@ -116,9 +159,16 @@ fn is_of(content: &RefOr<Content>, schemas: &BTreeSet<String>) -> bool {
 
 /// Adds what an operation does not say itself.
 fn share(path: &str, operation: &mut Operation) {
-    let open = operation.security.as_ref().is_some_and(|needs| needs.iter().all(is_nothing));
+    let open = operation
+        .security
+        .as_ref()
+        .is_some_and(|needs| needs.iter().all(is_nothing));
     let takes_body = operation.request_body.is_some();
-    let takes = takes_body || operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
+    let takes = takes_body
+        || operation
+            .parameters
+            .as_ref()
+            .is_some_and(|parameters| !parameters.is_empty());
     for (status, applies, description) in SHARED {
         let fits = match applies {
             Applies::All => !open,
@@ -128,7 +178,10 @@ fn share(path: &str, operation: &mut Operation) {
             Applies::Inputs => takes,
         };
         if fits && !operation.responses.responses.contains_key(status) {
-            operation.responses.responses.insert(status.to_owned(), RefOr::T(problem(description)));
+            operation
+                .responses
+                .responses
+                .insert(status.to_owned(), RefOr::T(problem(description)));
         }
     }
 }
@@ -138,12 +191,20 @@ fn is_nothing(requirement: &SecurityRequirement) -> bool {
 }
 
 fn problem(description: &str) -> Response {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
-    ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build()
+    let content = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(Problem::name())))
+        .build();
+    ResponseBuilder::new()
+        .description(description)
+        .content(PROBLEM_JSON, content)
+        .build()
 }
 
 /// Serves the description.
 pub fn serve<S: Clone + Send + Sync + 'static>(api: OpenApi) -> Router<S> {
     let api = std::sync::Arc::new(api);
-    Router::new().route("/openapi.json", get(async move || Json(api.as_ref().clone())))
+    Router::new().route(
+        "/openapi.json",
+        get(async move || Json(api.as_ref().clone())),
+    )
 }

@@ -16,7 +16,10 @@ use super::{App, Body, Place, Problem, target};
 
 /// What operates.
 pub fn operate() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(cancel)).routes(routes!(restart)).routes(routes!(repair))
+    OpenApiRouter::new()
+        .routes(routes!(cancel))
+        .routes(routes!(restart))
+        .routes(routes!(repair))
 }
 
 /// Why to cancel, and what becomes of the children.
@@ -76,8 +79,13 @@ pub async fn cancel(
     caller: Caller,
     Body(request): Body<CancelRequest>,
 ) -> Result<(StatusCode, axum::Json<CancelAnswer>), Problem> {
-    let reason = request.reason.unwrap_or_else(|| "no reason was given".to_owned());
-    let mut cancelling = app.abide().cancel(target(&text)?, reason).source(caller.source());
+    let reason = request
+        .reason
+        .unwrap_or_else(|| "no reason was given".to_owned());
+    let mut cancelling = app
+        .abide()
+        .cancel(target(&text)?, reason)
+        .source(caller.source());
     if request.children == ChildrenWord::Leave {
         cancelling = cancelling.leave_children();
     }
@@ -89,7 +97,14 @@ pub async fn cancel(
         true => (StatusCode::OK, "cancelled"),
         false => (StatusCode::ACCEPTED, "cancelling"),
     };
-    Ok((status, axum::Json(CancelAnswer { outcome, id: cancelled.id, children: cancelled.children })))
+    Ok((
+        status,
+        axum::Json(CancelAnswer {
+            outcome,
+            id: cancelled.id,
+            children: cancelled.children,
+        }),
+    ))
 }
 
 /// Where to begin.
@@ -117,7 +132,14 @@ pub async fn restart(
     }
     let id = restarting.await.map_err(|error| refused(error, &text))?;
     let run = app.abide().get(id).await?.ok_or_else(|| nobody(&text))?;
-    Ok((StatusCode::CREATED, axum::Json(StartedView { id, key: run.key, run_number: run.run.number })))
+    Ok((
+        StatusCode::CREATED,
+        axum::Json(StartedView {
+            id,
+            key: run.key,
+            run_number: run.run.number,
+        }),
+    ))
 }
 
 /// Nothing to say.
@@ -136,8 +158,16 @@ pub async fn repair(
     Place(text): Place<String>,
     Body(RepairRequest {}): Body<RepairRequest>,
 ) -> Result<axum::Json<Operated>, Problem> {
-    let dispatched = app.abide().repair(target(&text)?).await.map_err(|error| refused(error, &text))?;
-    let outcome = if dispatched { "repair_dispatched" } else { "repair_not_needed" };
+    let dispatched = app
+        .abide()
+        .repair(target(&text)?)
+        .await
+        .map_err(|error| refused(error, &text))?;
+    let outcome = if dispatched {
+        "repair_dispatched"
+    } else {
+        "repair_not_needed"
+    };
     Ok(axum::Json(Operated { outcome }))
 }
 

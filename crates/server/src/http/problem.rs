@@ -100,12 +100,18 @@ impl From<Error> for Problem {
         match &error {
             Error::Refused(refusal) => refused(refusal),
             Error::Unavailable(_) | Error::Closed => Self::unavailable(error.to_string()),
-            Error::Unknown(_) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unknown", error.to_string())
-            }
+            Error::Unknown(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unknown",
+                error.to_string(),
+            ),
             _ => {
                 tracing::error!(%error, "a request met an error of the store");
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", error.to_string())
+                Self::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "broken",
+                    error.to_string(),
+                )
             }
         }
     }

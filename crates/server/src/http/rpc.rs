@@ -17,13 +17,16 @@ use crate::auth::{Role, admitted, allowed};
 
 /// All of it; rights are asked for request by request.
 pub fn routes() -> Router<App> {
-    Router::new().route(wire::PATH, post(ask)).route(wire::NEWS, get(news))
+    Router::new()
+        .route(wire::PATH, post(ask))
+        .route(wire::NEWS, get(news))
 }
 
 async fn ask(State(app): State<App>, request: Request) -> Result<axum::Json<Reply>, Response> {
     let (role, _) = admitted(&app, request.headers()).await?;
     let body = raw(request, &app).await.map_err(Problem::into_response)?;
-    let asked = wire::parse(&body).map_err(|error| Problem::bad_request(error.to_string()).into_response())?;
+    let asked = wire::parse(&body)
+        .map_err(|error| Problem::bad_request(error.to_string()).into_response())?;
     permitted(role, &asked).map_err(Problem::into_response)?;
     Ok(axum::Json(wire::answer(&**app.store(), asked).await))
 }
@@ -31,7 +34,9 @@ async fn ask(State(app): State<App>, request: Request) -> Result<axum::Json<Repl
 /// Refuses who may not do all of it.
 fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
     // The time is no secret, and who has sent something may look what became of it.
-    if matches!(asked, Asked::Now | Asked::Writers) || (role == Role::Send && matches!(asked, Asked::Records(_))) {
+    if matches!(asked, Asked::Now | Asked::Writers)
+        || (role == Role::Send && matches!(asked, Asked::Records(_)))
+    {
         return Ok(());
     }
     for right in asked.needs() {
@@ -49,7 +54,11 @@ fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
 }
 
 /// What commits have to tell, as server-sent events. It says what was told from the moment on at which the answer began.
-async fn news(State(app): State<App>, headers: HeaderMap, place: LongPoll) -> Result<Response, Response> {
+async fn news(
+    State(app): State<App>,
+    headers: HeaderMap,
+    place: LongPoll,
+) -> Result<Response, Response> {
     admitted(&app, &headers).await?;
     let heard = (app.store().listen(), app.draining().clone(), place);
     let told = stream::unfold(heard, |(mut listener, draining, place)| async move {
@@ -60,5 +69,7 @@ async fn news(State(app): State<App>, headers: HeaderMap, place: LongPoll) -> Re
         let event = Event::default().json_data(&*effects).unwrap_or_default();
         Some((Ok::<_, Infallible>(event), (listener, draining, place)))
     });
-    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response())
+    Ok(Sse::new(told)
+        .keep_alive(KeepAlive::new().interval(HEARTBEAT))
+        .into_response())
 }

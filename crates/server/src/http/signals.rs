@@ -1,8 +1,8 @@
 //! Sending signals, and the records of those that were sent.
 
 use abide::{
-    Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Receipt, Rejection,
-    SendError, Sequence, Target,
+    Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name,
+    Receipt, Rejection, SendError, Sequence, Target,
 };
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,15 +13,17 @@ use utoipa_axum::routes;
 
 use super::caller::Caller;
 use super::dto::{
-    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, Millis, NameText, SignalView, StartRequest,
-    TargetText, Wanted, decode, encode, given, limited, messages,
+    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, Millis, NameText, SignalView,
+    StartRequest, TargetText, Wanted, decode, encode, given, limited, messages,
 };
 use super::instances::{PageQuery, nobody};
 use super::{App, Body, Params, Place, Problem, target};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(of_instance)).routes(routes!(list))
+    OpenApiRouter::new()
+        .routes(routes!(of_instance))
+        .routes(routes!(list))
 }
 
 /// What sends.
@@ -78,10 +80,13 @@ pub struct SignalAnswer {
 /// Arguments as a request gives them: a payload or arguments.
 pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Arguments, Problem> {
     match (payload, arguments) {
-        (Some(_), Some(_)) => Err(Problem::unprocessable("give a `payload` or `arguments`, not both")),
+        (Some(_), Some(_)) => Err(Problem::unprocessable(
+            "give a `payload` or `arguments`, not both",
+        )),
         (Some(payload), None) => Ok(Arguments::Payload(payload)),
-        (None, Some(arguments)) => Arguments::from_json(&arguments)
-            .map_err(|error| Problem::unprocessable(format!("`arguments` are a list or an object: {error}"))),
+        (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|error| {
+            Problem::unprocessable(format!("`arguments` are a list or an object: {error}"))
+        }),
         (None, None) => Ok(Arguments::default()),
     }
 }
@@ -100,7 +105,10 @@ pub async fn signal(
     Body(request): Body<SignalRequest>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
-    let mut letter = app.abide().signal_named(target(&text)?, &name, arguments).source(caller.source());
+    let mut letter = app
+        .abide()
+        .signal_named(target(&text)?, &name, arguments)
+        .source(caller.source());
     if let Some(key) = request.dedup_key {
         letter = letter.dedup(key.as_str());
     }
@@ -147,12 +155,18 @@ pub async fn signal_with_start(
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
     let Some(key) = request.start.key().cloned() else {
-        return Err(Problem::unprocessable("`start` needs a `key`: it is what the signal is sent to"));
+        return Err(Problem::unprocessable(
+            "`start` needs a `key`: it is what the signal is sent to",
+        ));
     };
     let Wanted::Start(start) = request.start.wanted(&app, &mut Default::default()).await? else {
-        return Err(Problem::unprocessable("what is reserved takes no signals: leave `reserve` out"));
+        return Err(Problem::unprocessable(
+            "what is reserved takes no signals: leave `reserve` out",
+        ));
     };
-    let letter = app.abide().signal_with_start_named(*start, request.name.as_str(), arguments);
+    let letter = app
+        .abide()
+        .signal_with_start_named(*start, request.name.as_str(), arguments);
     let mut letter = letter.source(caller.source());
     if let Some(key) = request.dedup_key {
         letter = letter.dedup(key.as_str());
@@ -209,7 +223,10 @@ pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
         .with(id, record.id)
         .with("instance_id", record.instance)
         .with("key", record.key)
-        .with_some("validation_errors", messages(record.validation_errors.as_ref()))
+        .with_some(
+            "validation_errors",
+            messages(record.validation_errors.as_ref()),
+        )
 }
 
 fn status(why: Rejection) -> StatusCode {
@@ -255,14 +272,28 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
     let target = target(text)?;
     let kind = Some(kind);
     if let Some(instance) = app.abide().get(target.clone()).await? {
-        return Ok(CommandFilter { chain: Some(instance.chain()), kind, ..CommandFilter::default() });
+        return Ok(CommandFilter {
+            chain: Some(instance.chain()),
+            kind,
+            ..CommandFilter::default()
+        });
     }
     let Target::Key(key) = target else {
         return Err(nobody(text));
     };
-    let filter = CommandFilter { key: Some(key), kind, ..CommandFilter::default() };
+    let filter = CommandFilter {
+        key: Some(key),
+        kind,
+        ..CommandFilter::default()
+    };
     // Nobody is there, and nothing was sent either.
-    if app.abide().list_commands(&filter, None, 1).await?.items.is_empty() {
+    if app
+        .abide()
+        .list_commands(&filter, None, 1)
+        .await?
+        .items
+        .is_empty()
+    {
         return Err(nobody(text));
     }
     Ok(filter)
@@ -319,6 +350,9 @@ pub async fn list(
         kind: Some(CommandKind::Signal),
         ..CommandFilter::default()
     };
-    let query = PageQuery { limit: query.limit, cursor: query.cursor };
+    let query = PageQuery {
+        limit: query.limit,
+        cursor: query.cursor,
+    };
     Ok(axum::Json(page(&app, &filter, &query, SIGNALS).await?))
 }

@@ -14,7 +14,9 @@ use super::{App, Body, Problem};
 
 /// What starts instances.
 pub fn operate() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(start)).routes(routes!(start_all))
+    OpenApiRouter::new()
+        .routes(routes!(start))
+        .routes(routes!(start_all))
 }
 
 /// An instance that was started, or reserved.
@@ -47,15 +49,26 @@ pub async fn start(
     };
     match started {
         // A start begins a chain, and so does a reservation.
-        Started::New(id) => Ok((StatusCode::CREATED, axum::Json(StartedView { id, key, run_number: 1 }))),
+        Started::New(id) => Ok((
+            StatusCode::CREATED,
+            axum::Json(StartedView {
+                id,
+                key,
+                run_number: 1,
+            }),
+        )),
         Started::Duplicate(holder) => Err(duplicate(holder)),
     }
 }
 
 /// That a key is taken.
 pub fn duplicate(holder: abide::InstanceId) -> Problem {
-    let detail = format!("the key, or the unique key, is taken by instance {holder}: wait for its end, or use another");
-    Problem::new(StatusCode::CONFLICT, "duplicate", detail).with("outcome", "duplicate").with("id", holder)
+    let detail = format!(
+        "the key, or the unique key, is taken by instance {holder}: wait for its end, or use another"
+    );
+    Problem::new(StatusCode::CONFLICT, "duplicate", detail)
+        .with("outcome", "duplicate")
+        .with("id", holder)
 }
 
 /// What to start.
@@ -96,19 +109,35 @@ pub struct BatchResult {
 impl From<Result<Started, Refusal>> for BatchResult {
     fn from(started: Result<Started, Refusal>) -> Self {
         match started {
-            Ok(Started::New(id)) => Self { id: Some(id), ..Self::default() },
-            Ok(Started::Duplicate(holder)) => Self { duplicate_of: Some(holder), ..Self::default() },
-            Err(refusal) => {
-                Self { error: Some(refusal.to_string()), reason: Some(refusal.reason().to_owned()), ..Self::default() }
-            }
+            Ok(Started::New(id)) => Self {
+                id: Some(id),
+                ..Self::default()
+            },
+            Ok(Started::Duplicate(holder)) => Self {
+                duplicate_of: Some(holder),
+                ..Self::default()
+            },
+            Err(refusal) => Self {
+                error: Some(refusal.to_string()),
+                reason: Some(refusal.reason().to_owned()),
+                ..Self::default()
+            },
         }
     }
 }
 
 impl From<Problem> for BatchResult {
     fn from(problem: Problem) -> Self {
-        let reason = problem.more.get("reason").and_then(|reason| reason.as_str()).unwrap_or("unprocessable");
-        Self { reason: Some(reason.to_owned()), error: Some(problem.detail), ..Self::default() }
+        let reason = problem
+            .more
+            .get("reason")
+            .and_then(|reason| reason.as_str())
+            .unwrap_or("unprocessable");
+        Self {
+            reason: Some(reason.to_owned()),
+            error: Some(problem.detail),
+            ..Self::default()
+        }
     }
 }
 
@@ -140,7 +169,9 @@ pub async fn start_all(
                 }
             },
             Err(error) => {
-                results.push(Problem::unprocessable(format!("the entry does not fit: {error}")).into());
+                results.push(
+                    Problem::unprocessable(format!("the entry does not fit: {error}")).into(),
+                );
                 continue;
             }
         };
@@ -174,7 +205,8 @@ async fn flush(
     if starts.is_empty() {
         return Ok(());
     }
-    let (places, starts): (Vec<usize>, Vec<abide::Start>) = std::mem::take(starts).into_iter().unzip();
+    let (places, starts): (Vec<usize>, Vec<abide::Start>) =
+        std::mem::take(starts).into_iter().unzip();
     let started = app.abide().start_all(starts.into_iter().map(Ok)).await?;
     for (place, started) in places.into_iter().zip(started) {
         if let Some(result) = results.get_mut(place) {

@@ -14,7 +14,10 @@ use super::{App, Problem};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(stats)).routes(routes!(queues)).routes(routes!(workers))
+    OpenApiRouter::new()
+        .routes(routes!(stats))
+        .routes(routes!(queues))
+        .routes(routes!(workers))
 }
 
 /// How much there is.
@@ -61,7 +64,10 @@ pub fn counts(depths: &[QueueDepth]) -> (Counts, Counts) {
     for depth in depths {
         *statuses.entry(depth.status.name()).or_default() += depth.count;
         // A step that runs, or will, may still know what it was woken from.
-        let parked = matches!(depth.status, Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren);
+        let parked = matches!(
+            depth.status,
+            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
+        );
         if let Some(kind) = depth.wait_kind.filter(|_| parked) {
             *waits.entry(kind.name()).or_default() += depth.count;
         }
@@ -99,22 +105,28 @@ pub struct Queues {
 pub async fn queues(State(app): State<App>) -> Result<axum::Json<Queues>, Problem> {
     let depths = app.abide().depths().await?;
     let now = app.store().clock().now();
-    Ok(axum::Json(Queues { items: by_queue(depths, now).into_values().collect() }))
+    Ok(axum::Json(Queues {
+        items: by_queue(depths, now).into_values().collect(),
+    }))
 }
 
 /// The queues, by name.
 pub fn by_queue(depths: Vec<QueueDepth>, now: Timestamp) -> BTreeMap<Name, QueueView> {
     let mut queues: BTreeMap<Name, QueueView> = BTreeMap::new();
     for depth in depths {
-        let queue = queues.entry(depth.queue.clone()).or_insert_with(|| QueueView {
-            queue: depth.queue,
-            statuses: BTreeMap::new(),
-            oldest_ready_at: None,
-            oldest_ready_age_ms: None,
-        });
+        let queue = queues
+            .entry(depth.queue.clone())
+            .or_insert_with(|| QueueView {
+                queue: depth.queue,
+                statuses: BTreeMap::new(),
+                oldest_ready_at: None,
+                oldest_ready_age_ms: None,
+            });
         *queue.statuses.entry(depth.status.name()).or_default() += depth.count;
         if let Some(oldest) = depth.oldest {
-            let oldest = queue.oldest_ready_at.map_or(oldest, |known| known.min(oldest));
+            let oldest = queue
+                .oldest_ready_at
+                .map_or(oldest, |known| known.min(oldest));
             queue.oldest_ready_at = Some(oldest);
             queue.oldest_ready_age_ms = u64::try_from(now.since(oldest).as_millis()).ok();
         }
@@ -152,7 +164,12 @@ impl From<Worker> for WorkerView {
             id: worker.id,
             name: worker.name,
             queues: worker.queues,
-            machines: lanes.map(|lane| LaneView { name: lane.machine, version: lane.version }).collect(),
+            machines: lanes
+                .map(|lane| LaneView {
+                    name: lane.machine,
+                    version: lane.version,
+                })
+                .collect(),
             lease_until: worker.lease_until,
             started_at: worker.started_at,
         }
@@ -183,5 +200,7 @@ pub struct Workers {
 ))]
 pub async fn workers(State(app): State<App>) -> Result<axum::Json<Workers>, Problem> {
     let workers = app.abide().workers().await?.into_iter();
-    Ok(axum::Json(Workers { items: workers.map(WorkerView::from).collect() }))
+    Ok(axum::Json(Workers {
+        items: workers.map(WorkerView::from).collect(),
+    }))
 }

@@ -68,7 +68,11 @@ pub async fn stream(
         Some(id) => match id.to_str() {
             Ok("") => None,
             Ok(id) => Some(id.to_owned()),
-            Err(_) => return Err(Problem::bad_request("Last-Event-ID is no id that this server gave")),
+            Err(_) => {
+                return Err(Problem::bad_request(
+                    "Last-Event-ID is no id that this server gave",
+                ));
+            }
         },
     };
     let Some(text) = query.instance else {
@@ -78,16 +82,30 @@ pub async fn stream(
     let after = match last.as_deref() {
         None => 0,
         Some(last) => last.parse().map_err(|_| {
-            Problem::bad_request(format!("Last-Event-ID is {last:?}: the ids of an instance's events are whole numbers"))
+            Problem::bad_request(format!(
+                "Last-Event-ID is {last:?}: the ids of an instance's events are whole numbers"
+            ))
         })?,
     };
     // Before the first look, or what happens after it could be missed.
     let news = app.store().listen();
     let id = found(&app, &text).await?.id;
-    Ok(sent(of_instance(Story { app, id, news, after, types, ready: VecDeque::new(), ended: false, looked: None, _place: place })))
+    Ok(sent(of_instance(Story {
+        app,
+        id,
+        news,
+        after,
+        types,
+        ready: VecDeque::new(),
+        ended: false,
+        looked: None,
+        _place: place,
+    })))
 }
 
-fn sent<S: Stream<Item = Result<Event, Infallible>> + Send + 'static>(events: S) -> axum::response::Response {
+fn sent<S: Stream<Item = Result<Event, Infallible>> + Send + 'static>(
+    events: S,
+) -> axum::response::Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     Sse::new(events).keep_alive(keep_alive).into_response()
 }
@@ -106,7 +124,12 @@ fn types(types: Option<&str>) -> Result<Types, Problem> {
         return Ok(Types(None));
     };
     let each: BTreeSet<String> = types.split(',').map(str::to_owned).collect();
-    let is_word = |kind: &String| !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let is_word = |kind: &String| {
+        !kind.is_empty()
+            && kind
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
     if !each.iter().all(is_word) {
         return Err(Problem::bad_request(format!(
             "types is {types:?}: give kinds of events with commas between them, like signal_received,done"
@@ -123,30 +146,43 @@ fn whole(
     place: LongPoll,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let ready = VecDeque::new();
-    stream::unfold((app, listening, types, place, ready), |mut state| async move {
-        loop {
-            let (app, listening, types, _, ready) = &mut state;
-            if let Some(event) = ready.pop_front() {
-                return Some((Ok(event), state));
-            }
-            let told = tokio::select! {
-                told = listening.next() => told?,
-                () = app.draining().cancelled() => return None,
-            };
-            match told {
-                Told::Reset => ready.push_back(Event::default().event("reset").id(listening.id(None)).data("null")),
-                Told::Changes(changes) => {
-                    for change in changes {
-                        // What was missed is told whatever was asked for.
-                        if change.kind == "reset" || types.has(change.kind) {
-                            let id = listening.id(Some(change.number));
-                            ready.push_back(Event::default().event(change.kind).id(id).data(change.data.to_string()));
+    stream::unfold(
+        (app, listening, types, place, ready),
+        |mut state| async move {
+            loop {
+                let (app, listening, types, _, ready) = &mut state;
+                if let Some(event) = ready.pop_front() {
+                    return Some((Ok(event), state));
+                }
+                let told = tokio::select! {
+                    told = listening.next() => told?,
+                    () = app.draining().cancelled() => return None,
+                };
+                match told {
+                    Told::Reset => ready.push_back(
+                        Event::default()
+                            .event("reset")
+                            .id(listening.id(None))
+                            .data("null"),
+                    ),
+                    Told::Changes(changes) => {
+                        for change in changes {
+                            // What was missed is told whatever was asked for.
+                            if change.kind == "reset" || types.has(change.kind) {
+                                let id = listening.id(Some(change.number));
+                                ready.push_back(
+                                    Event::default()
+                                        .event(change.kind)
+                                        .id(id)
+                                        .data(change.data.to_string()),
+                                );
+                            }
                         }
                     }
                 }
             }
-        }
-    })
+        },
+    )
 }
 
 /// How many events of a history are read at once.
@@ -181,7 +217,10 @@ fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + 
             }
             if let Err(problem) = story.look().await {
                 // The client comes back, and goes on after the last event that it has.
-                tracing::warn!(problem = problem.detail, "a stream ends because the store cannot be read");
+                tracing::warn!(
+                    problem = problem.detail,
+                    "a stream ends because the store cannot be read"
+                );
                 return None;
             }
         }
@@ -214,13 +253,22 @@ impl Story {
         self.looked = Some(Instant::now());
         // Before its history: what ended has written all of that.
         let instance = self.app.abide().get(self.id).await?;
-        let page = self.app.abide().history_page(self.id, self.after, AT_ONCE).await?;
+        let page = self
+            .app
+            .abide()
+            .history_page(self.id, self.after, AT_ONCE)
+            .await?;
         for entry in &page.items {
             self.after = entry.seq;
             if self.types.has(entry.what.kind()) {
                 let view = EntryView::from(entry);
                 let data = serde_json::to_string(&view).unwrap_or_default();
-                self.ready.push_back(Event::default().event(view.kind).id(entry.seq.to_string()).data(data));
+                self.ready.push_back(
+                    Event::default()
+                        .event(view.kind)
+                        .id(entry.seq.to_string())
+                        .data(data),
+                );
             }
         }
         if page.next.is_some() {
@@ -232,7 +280,8 @@ impl Story {
         if status.is_none_or(Status::is_terminal) {
             self.ended = true;
             let data = json!({ "id": self.id, "status": status.map(Status::name) });
-            self.ready.push_back(Event::default().event("end").data(data.to_string()));
+            self.ready
+                .push_back(Event::default().event("end").data(data.to_string()));
         }
         Ok(())
     }

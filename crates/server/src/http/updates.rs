@@ -12,7 +12,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::Caller;
-use super::dto::{AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, NameText, TargetText, UpdateView, waited};
+use super::dto::{
+    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, NameText, TargetText, UpdateView,
+    waited,
+};
 use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
 use super::{App, Body, LongPoll, Params, Place, Problem, target};
@@ -24,7 +27,9 @@ pub fn read() -> OpenApiRouter<App> {
 
 /// What sends, and asks for the answer.
 pub fn send() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(update)).routes(routes!(get))
+    OpenApiRouter::new()
+        .routes(routes!(update))
+        .routes(routes!(get))
 }
 
 /// How long an answer is waited for unless the request says otherwise.
@@ -106,7 +111,10 @@ pub async fn update(
 ) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
     let wait = waited(Some(request.wait_ms.unwrap_or(PATIENCE_MS)))?;
     let arguments = arguments(None, request.arguments)?;
-    let mut letter = app.abide().update_named(target(&text)?, &name, arguments).source(caller.source());
+    let mut letter = app
+        .abide()
+        .update_named(target(&text)?, &name, arguments)
+        .source(caller.source());
     if let Some(id) = request.request_id {
         letter = letter.request_id(id.as_str());
     }
@@ -121,10 +129,12 @@ pub async fn update(
         return Err(Problem::from(abide::Error::Closed));
     };
     let mut record = receipt.record;
-    if record.status.is_pending() && request.wait_for == WaitFor::Completed && !wait.is_zero() {
-        if let Some(closed) = answered(&app, &mut parts, &asked, wait).await? {
-            record = closed;
-        }
+    if record.status.is_pending()
+        && request.wait_for == WaitFor::Completed
+        && !wait.is_zero()
+        && let Some(closed) = answered(&app, &mut parts, &asked, wait).await?
+    {
+        record = closed;
     }
     judged(record, receipt.duplicate)
 }
@@ -144,12 +154,19 @@ async fn answered(
     }
 }
 
-fn judged(record: Command, duplicate: bool) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
+fn judged(
+    record: Command,
+    duplicate: bool,
+) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
     let status = match record.status {
         CommandStatus::Completed => StatusCode::OK,
         CommandStatus::Failed => {
             let error = record.error.unwrap_or_default();
-            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "update_failed", format!("the update failed: {error}"));
+            let problem = Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "update_failed",
+                format!("the update failed: {error}"),
+            );
             return Err(problem
                 .with("update_id", record.id)
                 .with("update_status", record.status)
@@ -188,14 +205,20 @@ pub async fn get(
 ) -> Result<axum::Json<UpdateView>, Problem> {
     let wait = waited(query.wait_ms)?;
     let asked: Asked<Json> = app.abide().asked(CommandId(id));
-    let found = asked.record().await?.filter(|record| record.kind == CommandKind::Update);
+    let found = asked
+        .record()
+        .await?
+        .filter(|record| record.kind == CommandKind::Update);
     let mut record = found.ok_or_else(|| {
-        Problem::not_found(format!("there is no update {id}: it was never sent, or was deleted with its instance"))
+        Problem::not_found(format!(
+            "there is no update {id}: it was never sent, or was deleted with its instance"
+        ))
     })?;
-    if record.status.is_pending() && !wait.is_zero() {
-        if let Some(closed) = answered(&app, &mut parts, &asked, wait).await? {
-            record = closed;
-        }
+    if record.status.is_pending()
+        && !wait.is_zero()
+        && let Some(closed) = answered(&app, &mut parts, &asked, wait).await?
+    {
+        record = closed;
     }
     Ok(axum::Json(record.into()))
 }

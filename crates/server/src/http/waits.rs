@@ -7,7 +7,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{ConditionView, KeyText, Listed, NameText, TargetText, WaitKindWord, decode, encode, limited};
+use super::dto::{
+    ConditionView, KeyText, Listed, NameText, TargetText, WaitKindWord, decode, encode, limited,
+};
 use super::instances::found;
 use super::{App, Params, Problem};
 
@@ -81,7 +83,11 @@ pub struct OpenWaitView {
 
 impl From<OpenWait> for OpenWaitView {
     fn from(wait: OpenWait) -> Self {
-        let conditions = wait.conditions.into_iter().map(ConditionView::from).collect();
+        let conditions = wait
+            .conditions
+            .into_iter()
+            .map(ConditionView::from)
+            .collect();
         Self {
             instance_id: wait.instance,
             key: wait.key,
@@ -114,7 +120,12 @@ pub async fn list(
         AwaitedKind::Event => WaitKind::Event,
         AwaitedKind::Condition => WaitKind::Condition,
     });
-    let filter = WaitsFilter { kind, name: query.name.map(String::from), key_prefix: query.key_prefix, instance };
+    let filter = WaitsFilter {
+        kind,
+        name: query.name.map(String::from),
+        key_prefix: query.key_prefix,
+        instance,
+    };
     let page = app.abide().waits(&filter, before, limit).await?;
     Ok(axum::Json(Listed {
         items: page.items.into_iter().map(OpenWaitView::from).collect(),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{CommandId, InstanceId, Json, Key, Name, Sequence, Status, Timestamp};
-use abide_kernel::model::{Cause, Child, Claimed, Command, CommandKind, Commit, Committed, Heartbeat, Lane};
+use abide_kernel::model::{
+    Cause, Child, Claimed, Command, CommandKind, Commit, Committed, Heartbeat, Lane,
+};
 use abide_kernel::rules::contract::yields;
 use abide_kernel::rules::graph::graph_of;
 use abide_kernel::{Answer, Op, Store};
@@ -256,40 +258,56 @@ pub async fn claim(
     let inboxes = inboxes(app.store(), &handed).await?;
     let since = app.store().clock().now();
     let claims = handed.take().into_iter().zip(inboxes);
-    let claims = claims.map(|(claimed, inbox)| view(claimed, inbox, &worker, lease, since)).collect();
+    let claims = claims
+        .map(|(claimed, inbox)| view(claimed, inbox, &worker, lease, since))
+        .collect();
     Ok(axum::Json(Claims { claims }))
 }
 
 /// What a request asks for, when that can be had.
 fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
     let wait = waited(request.wait_ms)?;
-    let lease = request.lease_ms.map_or(app.settings().lease, Duration::from_millis);
+    let lease = request
+        .lease_ms
+        .map_or(app.settings().lease, Duration::from_millis);
     if !(LEASE_MIN..=LEASE_MAX).contains(&lease) {
         let (min, max) = (LEASE_MIN.as_millis(), LEASE_MAX.as_millis());
-        let detail = format!("lease_ms is {}: give {min} at least, {max} at most", lease.as_millis());
+        let detail = format!(
+            "lease_ms is {}: give {min} at least, {max} at most",
+            lease.as_millis()
+        );
         return Err(Problem::unprocessable(detail));
     }
     if request.machines.is_empty() || request.machines.len() > MACHINES_MAX {
         let met = request.machines.len();
-        let detail = format!("machines names {met} of them: give those that the worker has code for, {MACHINES_MAX} at most");
+        let detail = format!(
+            "machines names {met} of them: give those that the worker has code for, {MACHINES_MAX} at most"
+        );
         return Err(Problem::unprocessable(detail));
     }
     let mut lanes = Vec::with_capacity(request.machines.len());
     for MachineVersion { name, version } in request.machines {
         if graph_of(name.as_str()).is_some() {
-            let detail = format!("{name} is a graph: the server advances it, and its tasks are the machines task/<name>");
+            let detail = format!(
+                "{name} is a graph: the server advances it, and its tasks are the machines task/<name>"
+            );
             return Err(Problem::unprocessable(detail));
         }
         if version == 0 || i32::try_from(version).is_err() {
             return Err(abide::Refusal::BadVersion { version }.into());
         }
-        lanes.push(Lane { machine: name, version });
+        lanes.push(Lane {
+            machine: name,
+            version,
+        });
     }
     lanes.sort_unstable();
     lanes.dedup();
     let limit = request.limit.unwrap_or(1);
     if limit == 0 {
-        return Err(Problem::unprocessable("limit is 0: ask for one claim at least"));
+        return Err(Problem::unprocessable(
+            "limit is 0: ask for one claim at least",
+        ));
     }
     Ok(Poll {
         worker: request.worker,
@@ -304,7 +322,8 @@ fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
 /// The inboxes of what was claimed. One is read only when something is in it that the claim did not bring.
 async fn inboxes(store: &Arc<dyn Store>, handed: &Handed) -> Result<Vec<Vec<Command>>, Problem> {
     let reads = handed.claims().iter().map(|claimed| {
-        let brought = (u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64).then(|| claimed.awaited.clone());
+        let brought = (u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64)
+            .then(|| claimed.awaited.clone());
         inbox(store.clone(), claimed.claim.id(), brought)
     });
     let reads: Vec<_> = reads.collect();
@@ -325,9 +344,21 @@ async fn inbox(
     Ok(inbox)
 }
 
-fn view(claimed: Claimed, inbox: Vec<Command>, worker: &Name, lease: Duration, since: Timestamp) -> ClaimView {
+fn view(
+    claimed: Claimed,
+    inbox: Vec<Command>,
+    worker: &Name,
+    lease: Duration,
+    since: Timestamp,
+) -> ClaimView {
     let about = About::of(&claimed);
-    let hold = Hold { claim: claimed.claim, worker: worker.clone(), lease, since, about };
+    let hold = Hold {
+        claim: claimed.claim,
+        worker: worker.clone(),
+        lease,
+        since,
+        about,
+    };
     ClaimView {
         claim: hold.to_text(),
         instance_id: hold.claim.id(),
@@ -341,7 +372,11 @@ fn view(claimed: Claimed, inbox: Vec<Command>, worker: &Name, lease: Duration, s
         inbox: inbox.into_iter().map(Message::from).collect(),
         children: claimed.children.into_iter().map(ChildView::from).collect(),
         timed_out: claimed.timed_out,
-        updates: claimed.updates.into_iter().map(UpdateToAnswer::from).collect(),
+        updates: claimed
+            .updates
+            .into_iter()
+            .map(UpdateToAnswer::from)
+            .collect(),
         cause: claimed.cause,
         step_sequence: claimed.step_seq,
     }
@@ -367,7 +402,11 @@ impl From<Command> for Message {
 
 impl From<Command> for UpdateToAnswer {
     fn from(update: Command) -> Self {
-        Self { update_id: update.id, name: update.name, arguments: update.arguments }
+        Self {
+            update_id: update.id,
+            name: update.name,
+            arguments: update.arguments,
+        }
     }
 }
 
@@ -457,19 +496,26 @@ pub async fn commit(
     let mut judged = Vec::with_capacity(request.outcomes.len());
     let mut commits = Vec::new();
     for OutcomeOfClaim { claim, outcome } in request.outcomes {
-        let (result, entry) = match judge(&app, &request.worker, &claim, &outcome, &mut graphs).await {
-            Ok((hold, outcome)) => {
-                let ran = Ran {
-                    outcome: outcome.last().name(),
-                    took: now.since(hold.since),
-                    attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
-                    about: hold.about,
-                };
-                commits.push(Commit { claim: hold.claim, outcome, keep: false, took: ran.took, error: None });
-                ((CommitStatus::Committed, None), Some(ran))
-            }
-            Err(result) => (result, None),
-        };
+        let (result, entry) =
+            match judge(&app, &request.worker, &claim, &outcome, &mut graphs).await {
+                Ok((hold, outcome)) => {
+                    let ran = Ran {
+                        outcome: outcome.last().name(),
+                        took: now.since(hold.since),
+                        attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
+                        about: hold.about,
+                    };
+                    commits.push(Commit {
+                        claim: hold.claim,
+                        outcome,
+                        keep: false,
+                        took: ran.took,
+                        error: None,
+                    });
+                    ((CommitStatus::Committed, None), Some(ran))
+                }
+                Err(result) => (result, None),
+            };
         judged.push((claim, result, entry));
     }
     let committed = match commits.is_empty() {
@@ -482,9 +528,15 @@ pub async fn commit(
             None => result,
             Some(ran) => settled(&app, committed.next(), ran),
         };
-        CommitResult { claim, status, error }
+        CommitResult {
+            claim,
+            status,
+            error,
+        }
     });
-    Ok(axum::Json(CommitResults { results: results.collect() }))
+    Ok(axum::Json(CommitResults {
+        results: results.collect(),
+    }))
 }
 
 /// Reads one entry; what it is refused with, or stale for, when it cannot be committed.
@@ -567,20 +619,25 @@ pub async fn heartbeat(
     let mut held: Vec<(Duration, Vec<abide_kernel::model::Claim>, Vec<String>)> = Vec::new();
     for text in request.claims {
         match Hold::from_text(&text) {
-            Ok(hold) if hold.worker == request.worker => match held.iter_mut().find(|(lease, ..)| *lease == hold.lease) {
-                Some((_, claims, texts)) => {
-                    claims.push(hold.claim);
-                    texts.push(text);
+            Ok(hold) if hold.worker == request.worker => {
+                match held.iter_mut().find(|(lease, ..)| *lease == hold.lease) {
+                    Some((_, claims, texts)) => {
+                        claims.push(hold.claim);
+                        texts.push(text);
+                    }
+                    None => held.push((hold.lease, vec![hold.claim], vec![text])),
                 }
-                None => held.push((hold.lease, vec![hold.claim], vec![text])),
-            },
+            }
             _ => lost.push(text),
         }
     }
     for (lease, claims, texts) in held {
         let lease = lease.clamp(LEASE_MIN, LEASE_MAX);
         let beats = app.workers().fold.extend(lease, claims).await?;
-        let gone = texts.into_iter().zip(beats).filter(|(_, beat)| *beat == Heartbeat::Lost);
+        let gone = texts
+            .into_iter()
+            .zip(beats)
+            .filter(|(_, beat)| *beat == Heartbeat::Lost);
         lost.extend(gone.map(|(text, _)| text));
     }
     Ok(axum::Json(Lost { lost }))
@@ -606,7 +663,10 @@ pub async fn sign_off(
     app.workers().hub.forget(name.clone());
     let mut given_back = 0;
     loop {
-        let op = Op::SignOffNamed { name: name.clone(), limit: BATCH };
+        let op = Op::SignOffNamed {
+            name: name.clone(),
+            limit: BATCH,
+        };
         let answers = app.store().run(Arc::from([op])).await?;
         let Some(Answer::Touched { count, more }) = answers.first() else {
             break;

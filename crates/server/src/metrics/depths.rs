@@ -31,7 +31,10 @@ struct Reading {
 impl Depths {
     /// Those of that store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, last: Mutex::new(None) }
+        Self {
+            store,
+            last: Mutex::new(None),
+        }
     }
 
     /// Sets the gauges, unless that was done a moment ago. What has gone since is set to zero.
@@ -40,32 +43,72 @@ impl Depths {
         if last.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH) {
             return Ok(());
         }
-        let (depths, workers) = futures_util::future::try_join(self.store.depths(), self.store.workers()).await?;
+        let (depths, workers) =
+            futures_util::future::try_join(self.store.depths(), self.store.workers()).await?;
         let now = self.store.clock().now();
         gauge!("abide_workers").set(workers.len() as f64);
         let mut readings: Vec<(Reading, f64)> = Vec::new();
-        let mut add = |reading: Reading, value: f64| match readings.iter_mut().find(|(one, _)| *one == reading) {
+        let mut add = |reading: Reading, value: f64| match readings
+            .iter_mut()
+            .find(|(one, _)| *one == reading)
+        {
             Some((_, sum)) => *sum += value,
             None => readings.push((reading, value)),
         };
-        for QueueDepth { queue, status, wait_kind, count, oldest } in depths {
+        for QueueDepth {
+            queue,
+            status,
+            wait_kind,
+            count,
+            oldest,
+        } in depths
+        {
             let queue = label(queue.as_str());
             let count = count as f64;
             let status = ("status", status.name().to_owned());
-            add(Reading { name: "abide_queue_depth", queue: queue.clone(), label: Some(status) }, count);
+            add(
+                Reading {
+                    name: "abide_queue_depth",
+                    queue: queue.clone(),
+                    label: Some(status),
+                },
+                count,
+            );
             if let Some(kind) = wait_kind {
                 let kind = ("kind", kind.name().to_owned());
-                add(Reading { name: "abide_waits", queue: queue.clone(), label: Some(kind) }, count);
+                add(
+                    Reading {
+                        name: "abide_waits",
+                        queue: queue.clone(),
+                        label: Some(kind),
+                    },
+                    count,
+                );
             }
             if let Some(oldest) = oldest {
                 let age = now.since(oldest).as_secs_f64();
-                add(Reading { name: "abide_queue_oldest_ready_seconds", queue, label: None }, age);
+                add(
+                    Reading {
+                        name: "abide_queue_oldest_ready_seconds",
+                        queue,
+                        label: None,
+                    },
+                    age,
+                );
             }
         }
-        let gone = last.take().map(|(_, readings)| readings).unwrap_or_default();
+        let gone = last
+            .take()
+            .map(|(_, readings)| readings)
+            .unwrap_or_default();
         gone.iter().for_each(|reading| reading.set(0.0));
-        readings.iter().for_each(|(reading, value)| reading.set(*value));
-        *last = Some((Instant::now(), readings.into_iter().map(|(reading, _)| reading).collect()));
+        readings
+            .iter()
+            .for_each(|(reading, value)| reading.set(*value));
+        *last = Some((
+            Instant::now(),
+            readings.into_iter().map(|(reading, _)| reading).collect(),
+        ));
         Ok(())
     }
 }
@@ -73,7 +116,8 @@ impl Depths {
 impl Reading {
     fn set(&self, value: f64) {
         let queue = ("queue", self.queue.clone());
-        let labels: Vec<(&'static str, String)> = std::iter::once(queue).chain(self.label.clone()).collect();
+        let labels: Vec<(&'static str, String)> =
+            std::iter::once(queue).chain(self.label.clone()).collect();
         gauge!(self.name, &labels).set(value);
     }
 }

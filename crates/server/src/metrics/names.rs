@@ -4,13 +4,16 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 /// Waits and requests: from half a millisecond to a minute.
 const SECONDS: &[f64] = &[
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0,
 ];
 /// Steps may take long.
 const LONG_SECONDS: &[f64] = &[
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0,
 ];
-const SIZES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0];
+const SIZES: &[f64] = &[
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0,
+];
 
 /// The buckets of the histograms.
 pub(super) const BUCKETS: &[(&str, &[f64])] = &[
@@ -22,25 +25,105 @@ pub(super) const BUCKETS: &[(&str, &[f64])] = &[
 ];
 
 pub(super) fn describe() {
-    describe_histogram!("abide_claim_latency_seconds", Unit::Seconds, "From the moment an instance was ready until a worker had it, by queue");
-    describe_histogram!("abide_step_seconds", Unit::Seconds, "How long a step ran, from claim to outcome, by machine and step");
-    describe_histogram!("abide_commit_batch_size", Unit::Count, "Outcomes, messages or starts that shared one transaction, by kind");
-    describe_histogram!("abide_commit_seconds", Unit::Seconds, "How long a transaction took, by kind");
-    describe_counter!("abide_claimed_total", Unit::Count, "Instances claimed, by queue");
+    describe_histogram!(
+        "abide_claim_latency_seconds",
+        Unit::Seconds,
+        "From the moment an instance was ready until a worker had it, by queue"
+    );
+    describe_histogram!(
+        "abide_step_seconds",
+        Unit::Seconds,
+        "How long a step ran, from claim to outcome, by machine and step"
+    );
+    describe_histogram!(
+        "abide_commit_batch_size",
+        Unit::Count,
+        "Outcomes, messages or starts that shared one transaction, by kind"
+    );
+    describe_histogram!(
+        "abide_commit_seconds",
+        Unit::Seconds,
+        "How long a transaction took, by kind"
+    );
+    describe_counter!(
+        "abide_claimed_total",
+        Unit::Count,
+        "Instances claimed, by queue"
+    );
     describe_counter!("abide_committed_total", Unit::Count, "Outcomes committed");
-    describe_counter!("abide_stale_total", Unit::Count, "Outcomes dropped because their claim had been lost");
-    describe_counter!("abide_refused_total", Unit::Count, "Outcomes refused because they broke a rule");
-    describe_counter!("abide_reclaimed_total", Unit::Count, "Instances handed out again because the worker that had them died or let its lease lapse");
-    describe_counter!("abide_fired_total", Unit::Count, "Timers and deadlines that came due, and leases that lapsed");
-    describe_counter!("abide_outcomes_total", Unit::Count, "Outcomes of remote workers that were committed, by what they said");
-    describe_counter!("abide_swept_total", Unit::Count, "Finished instances deleted");
-    describe_counter!("abide_signals_total", Unit::Count, "Signals and updates sent, by kind and outcome (the words of the decision table)");
-    describe_counter!("abide_events_total", Unit::Count, "Events published, by outcome: matched, unmatched, duplicate, refused");
-    describe_gauge!("abide_queue_depth", Unit::Count, "Instances that are not finished, by queue and status");
-    describe_gauge!("abide_queue_oldest_ready_seconds", Unit::Seconds, "For how long the oldest instance has been ready that no worker has, by queue");
-    describe_gauge!("abide_waits", Unit::Count, "Instances that wait, by queue and by what they wait for");
-    describe_gauge!("abide_workers", Unit::Count, "Workers that are believed to live");
-    describe_counter!("abide_http_requests_total", Unit::Count, "Requests answered, by method, route and status");
-    describe_histogram!("abide_http_request_seconds", Unit::Seconds, "How long requests took, long polls too, by route");
-    describe_gauge!("abide_http_long_polls", Unit::Count, "Long polls and streams that are open");
+    describe_counter!(
+        "abide_stale_total",
+        Unit::Count,
+        "Outcomes dropped because their claim had been lost"
+    );
+    describe_counter!(
+        "abide_refused_total",
+        Unit::Count,
+        "Outcomes refused because they broke a rule"
+    );
+    describe_counter!(
+        "abide_reclaimed_total",
+        Unit::Count,
+        "Instances handed out again because the worker that had them died or let its lease lapse"
+    );
+    describe_counter!(
+        "abide_fired_total",
+        Unit::Count,
+        "Timers and deadlines that came due, and leases that lapsed"
+    );
+    describe_counter!(
+        "abide_outcomes_total",
+        Unit::Count,
+        "Outcomes of remote workers that were committed, by what they said"
+    );
+    describe_counter!(
+        "abide_swept_total",
+        Unit::Count,
+        "Finished instances deleted"
+    );
+    describe_counter!(
+        "abide_signals_total",
+        Unit::Count,
+        "Signals and updates sent, by kind and outcome (the words of the decision table)"
+    );
+    describe_counter!(
+        "abide_events_total",
+        Unit::Count,
+        "Events published, by outcome: matched, unmatched, duplicate, refused"
+    );
+    describe_gauge!(
+        "abide_queue_depth",
+        Unit::Count,
+        "Instances that are not finished, by queue and status"
+    );
+    describe_gauge!(
+        "abide_queue_oldest_ready_seconds",
+        Unit::Seconds,
+        "For how long the oldest instance has been ready that no worker has, by queue"
+    );
+    describe_gauge!(
+        "abide_waits",
+        Unit::Count,
+        "Instances that wait, by queue and by what they wait for"
+    );
+    describe_gauge!(
+        "abide_workers",
+        Unit::Count,
+        "Workers that are believed to live"
+    );
+    describe_counter!(
+        "abide_http_requests_total",
+        Unit::Count,
+        "Requests answered, by method, route and status"
+    );
+    describe_histogram!(
+        "abide_http_request_seconds",
+        Unit::Seconds,
+        "How long requests took, long polls too, by route"
+    );
+    describe_gauge!(
+        "abide_http_long_polls",
+        Unit::Count,
+        "Long polls and streams that are open"
+    );
 }

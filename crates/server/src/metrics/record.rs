@@ -28,7 +28,9 @@ pub(crate) fn label(name: &str) -> String {
 /// A request was answered.
 pub fn request(method: &Method, route: &str, status: StatusCode, took: Duration) {
     let method = match method.as_str() {
-        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS") => known.to_owned(),
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS") => {
+            known.to_owned()
+        }
         _ => "other".to_owned(),
     };
     let route = route.to_owned();
@@ -44,7 +46,8 @@ pub fn long_poll(change: f64) {
 
 /// A remote worker answered for a step that it had held for that long.
 pub fn step(machine: &str, step: &str, took: Duration) {
-    histogram!("abide_step_seconds", "machine" => label(machine), "step" => label(step)).record(took);
+    histogram!("abide_step_seconds", "machine" => label(machine), "step" => label(step))
+        .record(took);
 }
 
 /// An outcome of that kind was committed for a remote worker.

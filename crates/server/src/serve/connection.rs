@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -20,6 +20,8 @@ use crate::http::{App, Peer};
 const NO_SOCKETS: Duration = Duration::from_millis(50);
 /// How many that come too many are told so at once; the others are only closed.
 const REFUSALS: usize = 256;
+/// HTTP/1: how long a connection may be idle. Longer than clients keep theirs, or one would be closed while it is used.
+const IDLE: Duration = Duration::from_secs(75);
 /// HTTP/2: a client that does not answer for that long is gone.
 const PING: Duration = Duration::from_secs(20);
 /// HTTP/2: the most requests at once on one connection.
@@ -50,7 +52,7 @@ pub(super) async fn accept(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(settings.header_timeout)
+        .header_read_timeout(IDLE)
         .max_buf_size(HEAD_BYTES)
         .half_close(true);
     builder
@@ -111,8 +113,14 @@ impl Connections {
     pub async fn finish(self, grace: Duration) {
         self.tasks.close();
         self.finish.cancel();
-        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
-            tracing::warn!(connections = self.tasks.len(), "the grace time is over: connections are closed");
+        if tokio::time::timeout(grace, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                connections = self.tasks.len(),
+                "the grace time is over: connections are closed"
+            );
             self.kill.cancel();
             self.tasks.wait().await;
         }
@@ -127,29 +135,26 @@ async fn speak(
     deadline: Duration,
     finish: CancellationToken,
 ) {
-    let first = Arc::new(Notify::new());
-    let service = {
-        let (socket, first) = (socket.clone(), first.clone());
-        service.map_request(move |request: hyper::Request<hyper::body::Incoming>| {
-            socket.understood();
-            first.notify_one();
-            let mut request = request.map(axum::body::Body::new);
-            let socket = socket.clone();
-            request.extensions_mut().insert(Peer::new(move || socket.clone().gone()));
-            request
-        })
-    };
-    let spoken = builder.serve_connection(TokioIo::new(socket.clone()), TowerToHyperService::new(service));
-    let mut spoken = std::pin::pin!(spoken);
-    // Until the first request nobody else keeps time.
-    let silent = async {
-        if tokio::time::timeout(deadline, first.notified()).await.is_ok() {
-            std::future::pending::<()>().await;
+    let heard = socket.clone();
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        // Until it is answered, what comes is its body.
+        let answering = heard.understood();
+        let peer = heard.clone();
+        request
+            .extensions_mut()
+            .insert(Peer::new(move || peer.clone().gone()));
+        let answered = service.clone().oneshot(request.map(axum::body::Body::new));
+        async move {
+            let response = answered.await;
+            drop(answering);
+            response
         }
-    };
+    });
+    let spoken = builder.serve_connection(TokioIo::new(socket.clone()), service);
+    let mut spoken = std::pin::pin!(spoken);
     let ended = tokio::select! {
         ended = &mut spoken => ended.map_err(|error| is_late(&*error)),
-        () = silent => Err(true),
+        () = socket.late(deadline) => Err(true),
         () = finish.cancelled() => {
             spoken.as_mut().graceful_shutdown();
             (&mut spoken).await.map_err(|error| is_late(&*error))
@@ -158,8 +163,11 @@ async fn speak(
     match ended {
         Ok(()) => {}
         Err(true) if socket.is_halfway() => {
-            let detail = "the head of the request did not arrive within `header_timeout_ms`: send it again";
-            socket.refuse("408 Request Timeout", "slow_head", detail).await;
+            let detail =
+                "the head of the request did not arrive within `header_timeout_ms`: send it again";
+            socket
+                .refuse("408 Request Timeout", "slow_head", detail)
+                .await;
         }
         // What could be answered was.
         Err(_) => socket.linger().await,
@@ -168,5 +176,7 @@ async fn speak(
 
 /// Whether a connection ended because its deadline was over.
 fn is_late(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout)
+    error
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(hyper::Error::is_timeout)
 }

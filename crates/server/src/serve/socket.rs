@@ -2,13 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 /// A connection's socket. Clones are the same one.
 #[derive(Clone)]
@@ -18,8 +19,23 @@ struct Inner {
     stream: TcpStream,
     /// Whether HTTP/2 is spoken.
     two: AtomicBool,
-    /// Whether anything was read since a request was last answered.
+    /// Whether a request is being answered: then what comes is its body.
+    busy: AtomicBool,
+    /// Whether anything of the next request has come.
     heard: AtomicBool,
+    /// Since when the head of a request is waited for; none when nothing of it has come.
+    since: Mutex<Option<Instant>>,
+    /// Told when the first byte of a head has come.
+    begun: Notify,
+}
+
+/// A request that is being answered.
+pub(super) struct Answering(Arc<Inner>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Relaxed);
+    }
 }
 
 /// How HTTP/2 begins, as far as no HTTP/1 request does.
@@ -34,17 +50,40 @@ impl Socket {
     pub fn new(stream: TcpStream) -> Self {
         // Answers are small and whole: waiting for more of them gains nothing.
         let _ = stream.set_nodelay(true);
-        Self(Arc::new(Inner { stream, two: AtomicBool::new(false), heard: AtomicBool::new(false) }))
+        Self(Arc::new(Inner {
+            stream,
+            two: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
+            // The first head is waited for from the beginning.
+            since: Mutex::new(Some(Instant::now())),
+            begun: Notify::new(),
+        }))
     }
 
-    /// That a request was read to the end of its head.
-    pub fn understood(&self) {
+    /// That the head of a request has come; what comes next is its body, until that is dropped.
+    pub fn understood(&self) -> Answering {
+        self.0.busy.store(true, Ordering::Relaxed);
         self.0.heard.store(false, Ordering::Relaxed);
+        *self.0.since() = None;
+        Answering(self.0.clone())
     }
 
     /// Whether bytes came that are no request yet.
     pub fn is_halfway(&self) -> bool {
         self.0.heard.load(Ordering::Relaxed) && !self.0.two.load(Ordering::Relaxed)
+    }
+
+    /// Ends when the head of a request took longer than that to come.
+    pub async fn late(&self, deadline: Duration) {
+        loop {
+            let since = *self.0.since();
+            match since {
+                None => self.0.begun.notified().await,
+                Some(since) if since.elapsed() >= deadline => return,
+                Some(since) => tokio::time::sleep_until((since + deadline).into()).await,
+            }
+        }
     }
 
     /// Answers for HTTP/1, as well as can be without a request, and closes.
@@ -54,7 +93,11 @@ impl Socket {
             word.replace('_', " "),
             status.get(..3).unwrap_or("400"),
         );
-        let retry = if status.starts_with("503") { "retry-after: 1\r\n" } else { "" };
+        let retry = if status.starts_with("503") {
+            "retry-after: 1\r\n"
+        } else {
+            ""
+        };
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\n{retry}content-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
@@ -95,7 +138,9 @@ impl Socket {
     /// itself, and when another request waits behind, that is never.
     pub async fn gone(self) {
         let mut one = [0; 1];
-        if self.0.two.load(Ordering::Relaxed) || matches!(self.0.stream.peek(&mut one).await, Ok(1..)) {
+        if self.0.two.load(Ordering::Relaxed)
+            || matches!(self.0.stream.peek(&mut one).await, Ok(1..))
+        {
             std::future::pending::<()>().await;
         }
     }
@@ -105,15 +150,35 @@ impl Socket {
     }
 }
 
+impl Inner {
+    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that something of a head has come. HTTP/2 has no heads of that kind, and looks after itself.
+    fn heard(&self) {
+        let first = !self.heard.swap(true, Ordering::Relaxed);
+        let mut since = self.since();
+        if first && since.is_none() && !self.two.load(Ordering::Relaxed) {
+            *since = Some(Instant::now());
+            self.begun.notify_one();
+        }
+    }
+}
+
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.stream.poll_read_ready(cx))?;
             match self.0.stream.try_read(buffer.initialize_unfilled()) {
                 Ok(count) => {
                     buffer.advance(count);
-                    if count > 0 {
-                        self.0.heard.store(true, Ordering::Relaxed);
+                    if count > 0 && !self.0.busy.load(Ordering::Relaxed) {
+                        self.0.heard();
                     }
                     if buffer.filled().starts_with(PREFACE) {
                         self.0.two.store(true, Ordering::Relaxed);
@@ -128,7 +193,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 

@@ -32,7 +32,12 @@ const fn key(
     set: fn(&mut Settings, &Given) -> Result<(), String>,
     show: fn(&Settings) -> String,
 ) -> Key {
-    Key { name, what, set, show }
+    Key {
+        name,
+        what,
+        set,
+        show,
+    }
 }
 
 macro_rules! limit {
@@ -40,7 +45,10 @@ macro_rules! limit {
         key(
             concat!("limits.", stringify!($name)),
             $what,
-            |all, given| Ok(all.limits.$name = given.count(1)?),
+            |all, given| {
+                all.limits.$name = given.count(1)?;
+                Ok(())
+            },
             |all| all.limits.$name.to_string(),
         )
     };
@@ -48,20 +56,136 @@ macro_rules! limit {
 
 /// All of them, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
-    key("store", "connection string of the store", |all, given| Ok(all.store = given.text()?), |all| hidden(&all.store)),
-    key("listen", "address and port to listen on", |all, given| Ok(all.listen = given.text()?), |all| all.listen.clone()),
-    key("body_bytes", "largest body of a request", |all, given| Ok(all.body_bytes = given.count(1024)?), |all| all.body_bytes.to_string()),
-    key("request_timeout_ms", "how long a request, and its body, may take", |all, given| Ok(all.request_timeout = given.millis()?), |all| millis(all.request_timeout)),
-    key("header_timeout_ms", "how long a request's head may take, and a connection be idle", |all, given| Ok(all.header_timeout = given.millis()?), |all| millis(all.header_timeout)),
-    key("connections", "most connections at once", |all, given| Ok(all.connections = given.count(1)?), |all| all.connections.to_string()),
-    key("in_flight", "most requests at once; more are answered 503", |all, given| Ok(all.in_flight = given.count(1)?), |all| all.in_flight.to_string()),
-    key("long_polls", "most long polls and streams at once", |all, given| Ok(all.long_polls = given.count(1)?), |all| all.long_polls.to_string()),
-    key("grace_ms", "how long a shutdown waits for what runs", |all, given| Ok(all.grace = given.millis()?), |all| millis(all.grace)),
-    key("retention", "days that finished instances are kept, or `forever`", |all, given| Ok(all.retention = given.retention()?), |all| retention(all.retention)),
-    key("lease_ms", "how long a remote worker's claim lasts without a heartbeat", |all, given| Ok(all.lease = given.lease()?), |all| millis(all.lease)),
-    key("log_format", "`text` or `json`; text on a terminal, else json", |all, given| Ok(all.log_format = Some(given.log_format()?)), |all| log_format(all.log_format)),
-    key("log_level", "`error`, `warn`, `info`, `debug`, `trace`, or directives", |all, given| Ok(all.log_level = given.directives()?), |all| all.log_level.clone()),
-    key("otel_endpoint", "where traces go over OTLP/HTTP", |all, given| Ok(all.otel_endpoint = Some(given.text()?)), |all| all.otel_endpoint.as_deref().map_or_else(|| "none".to_owned(), hidden)),
+    key(
+        "store",
+        "connection string of the store",
+        |all, given| {
+            all.store = given.text()?;
+            Ok(())
+        },
+        |all| hidden(&all.store),
+    ),
+    key(
+        "listen",
+        "address and port to listen on",
+        |all, given| {
+            all.listen = given.text()?;
+            Ok(())
+        },
+        |all| all.listen.clone(),
+    ),
+    key(
+        "body_bytes",
+        "largest body of a request",
+        |all, given| {
+            all.body_bytes = given.count(1024)?;
+            Ok(())
+        },
+        |all| all.body_bytes.to_string(),
+    ),
+    key(
+        "request_timeout_ms",
+        "how long a request, and its body, may take",
+        |all, given| {
+            all.request_timeout = given.millis()?;
+            Ok(())
+        },
+        |all| millis(all.request_timeout),
+    ),
+    key(
+        "header_timeout_ms",
+        "how long a request's head may take to arrive",
+        |all, given| {
+            all.header_timeout = given.millis()?;
+            Ok(())
+        },
+        |all| millis(all.header_timeout),
+    ),
+    key(
+        "connections",
+        "most connections at once",
+        |all, given| {
+            all.connections = given.count(1)?;
+            Ok(())
+        },
+        |all| all.connections.to_string(),
+    ),
+    key(
+        "in_flight",
+        "most requests at once; more are answered 503",
+        |all, given| {
+            all.in_flight = given.count(1)?;
+            Ok(())
+        },
+        |all| all.in_flight.to_string(),
+    ),
+    key(
+        "long_polls",
+        "most long polls and streams at once",
+        |all, given| {
+            all.long_polls = given.count(1)?;
+            Ok(())
+        },
+        |all| all.long_polls.to_string(),
+    ),
+    key(
+        "grace_ms",
+        "how long a shutdown waits for what runs",
+        |all, given| {
+            all.grace = given.millis()?;
+            Ok(())
+        },
+        |all| millis(all.grace),
+    ),
+    key(
+        "retention",
+        "days that finished instances are kept, or `forever`",
+        |all, given| {
+            all.retention = given.retention()?;
+            Ok(())
+        },
+        |all| retention(all.retention),
+    ),
+    key(
+        "lease_ms",
+        "how long a remote worker's claim lasts without a heartbeat",
+        |all, given| {
+            all.lease = given.lease()?;
+            Ok(())
+        },
+        |all| millis(all.lease),
+    ),
+    key(
+        "log_format",
+        "`text` or `json`; text on a terminal, else json",
+        |all, given| {
+            all.log_format = Some(given.log_format()?);
+            Ok(())
+        },
+        |all| log_format(all.log_format),
+    ),
+    key(
+        "log_level",
+        "`error`, `warn`, `info`, `debug`, `trace`, or directives",
+        |all, given| {
+            all.log_level = given.directives()?;
+            Ok(())
+        },
+        |all| all.log_level.clone(),
+    ),
+    key(
+        "otel_endpoint",
+        "where traces go over OTLP/HTTP",
+        |all, given| {
+            all.otel_endpoint = Some(given.text()?);
+            Ok(())
+        },
+        |all| {
+            all.otel_endpoint
+                .as_deref()
+                .map_or_else(|| "none".to_owned(), hidden)
+        },
+    ),
     limit!(state_bytes, "largest state"),
     limit!(result_bytes, "largest result"),
     limit!(error_bytes, "longest error text that is kept"),
@@ -69,10 +193,24 @@ pub const KEYS: &[Key] = &[
     limit!(names_per_wait, "most signals that one wait names"),
     limit!(batch_entries, "most entries of one batch"),
     limit!(inbox_pending, "most messages pending in one inbox"),
-    limit!(payload_bytes, "largest payload of a signal, an update or an event"),
+    limit!(
+        payload_bytes,
+        "largest payload of a signal, an update or an event"
+    ),
     limit!(waiters_per_type, "most waits for events of one type"),
-    limit!(history_events, "events of a history from which on a workflow is told to continue as new"),
-    key("hooks", "where webhooks come from; in the file only", |all, given| Ok(all.hooks = hooks::read(given.table()?)?), |all| hooks::shown(&all.hooks)),
+    limit!(
+        history_events,
+        "events of a history from which on a workflow is told to continue as new"
+    ),
+    key(
+        "hooks",
+        "where webhooks come from; in the file only",
+        |all, given| {
+            all.hooks = hooks::read(given.table()?)?;
+            Ok(())
+        },
+        |all| hooks::shown(&all.hooks),
+    ),
 ];
 
 impl Given {
@@ -90,7 +228,9 @@ impl Given {
         if text == "forever" {
             return Ok(Retention::Forever);
         }
-        let days: f64 = text.parse().map_err(|_| "write a number of days, or forever".to_owned())?;
+        let days: f64 = text
+            .parse()
+            .map_err(|_| "write a number of days, or forever".to_owned())?;
         if !(days > 0.0 && days < 100_000.0) {
             return Err("write more than 0 and less than 100000 days, or forever".to_owned());
         }

@@ -137,19 +137,33 @@ pub(super) fn gather(
     let mut found = from_file(config)?;
     found.extend(variables);
     for (name, value, flag) in &flags.values {
-        let key = known(name).ok_or_else(|| unknown("key", name, KEYS.iter().map(|key| key.name.to_owned())))?;
+        let key = known(name)
+            .ok_or_else(|| unknown("key", name, KEYS.iter().map(|key| key.name.to_owned())))?;
         found.push((key, Given::Text(value.clone()), Source::Flag(flag)));
     }
     Ok(found)
 }
 
-fn from_variable(name: &str, value: OsString) -> Result<(&'static Key, Given, Source), SettingError> {
+fn from_variable(
+    name: &str,
+    value: OsString,
+) -> Result<(&'static Key, Given, Source), SettingError> {
     let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
         let others = OTHER_VARIABLES.iter().map(|&other| other.to_owned());
-        return Err(unknown("variable", name, KEYS.iter().map(Key::variable).chain(others)));
+        return Err(unknown(
+            "variable",
+            name,
+            KEYS.iter().map(Key::variable).chain(others),
+        ));
     };
-    let value = value.into_string().map_err(|_| SettingError(format!("{name} is no UTF-8 text")))?;
-    Ok((key, Given::Text(value), Source::Environment(name.to_owned())))
+    let value = value
+        .into_string()
+        .map_err(|_| SettingError(format!("{name} is no UTF-8 text")))?;
+    Ok((
+        key,
+        Given::Text(value),
+        Source::Environment(name.to_owned()),
+    ))
 }
 
 /// The values of the file that is named, or of the user's own when there is one.
@@ -162,12 +176,19 @@ fn from_file(named: Option<PathBuf>) -> Result<Found, SettingError> {
         },
     };
     let bad = |problem: String| SettingError(format!("{}: {problem}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|error| bad(format!("cannot be read: {error}")))?;
-    let table: Table = text.parse().map_err(|error: toml::de::Error| bad(format!("is no TOML: {error}")))?;
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    let table: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| bad(format!("is no TOML: {error}")))?;
     let mut found = Vec::new();
     for (name, value) in table {
         match value {
-            Value::Table(inner) if KEYS.iter().any(|key| key.name.starts_with(&format!("{name}."))) => {
+            Value::Table(inner)
+                if KEYS
+                    .iter()
+                    .any(|key| key.name.starts_with(&format!("{name}."))) =>
+            {
                 for (last, value) in inner {
                     found.push(from_entry(&format!("{name}.{last}"), value, &path)?);
                 }
@@ -178,9 +199,14 @@ fn from_file(named: Option<PathBuf>) -> Result<Found, SettingError> {
     Ok(found)
 }
 
-fn from_entry(name: &str, value: Value, path: &Path) -> Result<(&'static Key, Given, Source), SettingError> {
+fn from_entry(
+    name: &str,
+    value: Value,
+    path: &Path,
+) -> Result<(&'static Key, Given, Source), SettingError> {
     let key = known(name).ok_or_else(|| {
-        let SettingError(problem) = unknown("key", name, KEYS.iter().map(|key| key.name.to_owned()));
+        let SettingError(problem) =
+            unknown("key", name, KEYS.iter().map(|key| key.name.to_owned()));
         SettingError(format!("{}: {problem}", path.display()))
     })?;
     Ok((key, Given::Toml(value), Source::File(path.to_owned())))
@@ -192,7 +218,9 @@ fn known(name: &str) -> Option<&'static Key> {
 
 /// That there is no such name, and the one that it is most like.
 pub(crate) fn unknown(what: &str, name: &str, names: impl Iterator<Item = String>) -> SettingError {
-    let nearest = names.min_by_key(|known| distance(name, known)).unwrap_or_default();
+    let nearest = names
+        .min_by_key(|known| distance(name, known))
+        .unwrap_or_default();
     SettingError(format!(
         "there is no {what} {name:?}; the nearest is {nearest}. `abide config` shows all of them"
     ))
@@ -206,8 +234,13 @@ fn distance(one: &str, other: &str) -> usize {
         let mut last = i + 1;
         let mut next = vec![last];
         for (pair, b) in row.windows(2).zip(&other) {
-            let (diagonal, above) = (pair.first().copied().unwrap_or(0), pair.last().copied().unwrap_or(0));
-            last = (diagonal + usize::from(a != *b)).min(above + 1).min(last + 1);
+            let (diagonal, above) = (
+                pair.first().copied().unwrap_or(0),
+                pair.last().copied().unwrap_or(0),
+            );
+            last = (diagonal + usize::from(a != *b))
+                .min(above + 1)
+                .min(last + 1);
             next.push(last);
         }
         row = next;

@@ -26,7 +26,7 @@ pub struct Settings {
     pub body_bytes: usize,
     /// How long a request may take, and its body to arrive; long polls have their own time.
     pub request_timeout: Duration,
-    /// How long the head of a request may take to arrive, and a connection be idle.
+    /// How long the head of a request may take to arrive.
     pub header_timeout: Duration,
     /// The most connections at once.
     pub connections: usize,
@@ -105,7 +105,11 @@ impl Settings {
         // The strongest come last and overwrite.
         for (key, given, source) in layers::gather(flags, environment)? {
             (key.set)(&mut settings, &given).map_err(|expected| {
-                SettingError(format!("{} = {} ({source}): {expected}", key.name, given.shown(key)))
+                SettingError(format!(
+                    "{} = {} ({source}): {expected}",
+                    key.name,
+                    given.shown(key)
+                ))
             })?;
             settings.sources.insert(key.name, source);
         }
@@ -115,7 +119,10 @@ impl Settings {
 
     /// Where a value came from.
     pub fn source(&self, key: &Key) -> Source {
-        self.sources.get(key.name).cloned().unwrap_or(Source::Default)
+        self.sources
+            .get(key.name)
+            .cloned()
+            .unwrap_or(Source::Default)
     }
 
     /// What no key alone can tell.

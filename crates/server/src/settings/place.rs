@@ -25,7 +25,11 @@ fn directory(variable: &str, below_home: &str) -> Option<PathBuf> {
 /// Makes the directory of the default store. That of a store that somebody has named must be there: a slip of the pen
 /// would make one that nobody looks into.
 pub fn prepare(store: &str) -> std::io::Result<()> {
-    match store.strip_prefix("sqlite:").map(Path::new).and_then(Path::parent) {
+    match store
+        .strip_prefix("sqlite:")
+        .map(Path::new)
+        .and_then(Path::parent)
+    {
         Some(parent) if store == default_store() => std::fs::create_dir_all(parent),
         _ => Ok(()),
     }

@@ -7,13 +7,24 @@ use abide::Retention;
 
 use super::*;
 
-fn load(flags: &[(&str, &str)], environment: &[(&str, &str)], file: Option<&str>) -> Result<Settings, String> {
+fn load(
+    flags: &[(&str, &str)],
+    environment: &[(&str, &str)],
+    file: Option<&str>,
+) -> Result<Settings, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("abide.toml");
     std::fs::write(&path, file.unwrap_or_default()).unwrap();
-    let values = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned(), "--set"));
-    let flags = Flags { config: Some(path), values: values.collect() };
-    let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let values = flags
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned(), "--set"));
+    let flags = Flags {
+        config: Some(path),
+        values: values.collect(),
+    };
+    let environment = environment
+        .iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
     Settings::from(&flags, environment).map_err(|error| error.to_string())
 }
 
@@ -27,9 +38,17 @@ fn flags_win_over_the_environment_and_that_over_the_file_and_that_over_the_defau
     let file = Some("listen = \"f:1\"\nconnections = 1\nin_flight = 1\n");
     let environment = [("ABIDE_CONNECTIONS", "2"), ("ABIDE_IN_FLIGHT", "2")];
     let settings = load(&[("in_flight", "3")], &environment, file).unwrap();
-    assert_eq!((settings.listen.as_str(), settings.connections, settings.in_flight), ("f:1", 2, 3));
+    assert_eq!(
+        (
+            settings.listen.as_str(),
+            settings.connections,
+            settings.in_flight
+        ),
+        ("f:1", 2, 3)
+    );
     assert_eq!(settings.body_bytes, 16 << 20);
-    let sources = ["listen", "connections", "in_flight", "body_bytes"].map(|name| source(&settings, name));
+    let sources =
+        ["listen", "connections", "in_flight", "body_bytes"].map(|name| source(&settings, name));
     assert_eq!(sources, ["file", "environment", "flag", "default"]);
 }
 
@@ -45,27 +64,59 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
             _ => "2000000",
         };
         // What must not be below another is raised with it.
-        let settings = load(&[("body_bytes", "90000000")], &[(&key.variable(), value)], None);
+        let settings = load(
+            &[("body_bytes", "90000000")],
+            &[(&key.variable(), value)],
+            None,
+        );
         let shown = (key.show)(&settings.unwrap_or_else(|error| panic!("{}: {error}", key.name)));
-        assert!(key.name == "body_bytes" || shown == value, "{}: {shown}", key.name);
+        assert!(
+            key.name == "body_bytes" || shown == value,
+            "{}: {shown}",
+            key.name
+        );
         let number = value.parse::<u64>().is_ok();
-        let written = if number { value.to_owned() } else { format!("{value:?}") };
-        load(&[("body_bytes", "90000000")], &[], Some(&format!("{} = {written}", key.name))).unwrap();
+        let written = if number {
+            value.to_owned()
+        } else {
+            format!("{value:?}")
+        };
+        load(
+            &[("body_bytes", "90000000")],
+            &[],
+            Some(&format!("{} = {written}", key.name)),
+        )
+        .unwrap();
     }
 }
 
 #[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     let told = load(&[], &[], Some("retentoin = 3")).unwrap_err();
-    assert!(told.contains("\"retentoin\"") && told.contains("retention") && told.contains("abide.toml"), "{told}");
+    assert!(
+        told.contains("\"retentoin\"") && told.contains("retention") && told.contains("abide.toml"),
+        "{told}"
+    );
     let told = load(&[], &[], Some("[limits]\nstate_byte = 3")).unwrap_err();
     assert!(told.contains("limits.state_bytes"), "{told}");
     let told = load(&[], &[("ABIDE_LISTN", "x")], None).unwrap_err();
-    assert!(told.contains("ABIDE_LISTN") && told.contains("ABIDE_LISTEN"), "{told}");
+    assert!(
+        told.contains("ABIDE_LISTN") && told.contains("ABIDE_LISTEN"),
+        "{told}"
+    );
     let told = load(&[("inflight", "3")], &[], None).unwrap_err();
     assert!(told.contains("in_flight"), "{told}");
     // These belong to others.
-    load(&[], &[("ABIDE_TOKEN", "x"), ("ABIDE_TEST_POSTGRES", "x"), ("PATH", "x")], None).unwrap();
+    load(
+        &[],
+        &[
+            ("ABIDE_TOKEN", "x"),
+            ("ABIDE_TEST_POSTGRES", "x"),
+            ("PATH", "x"),
+        ],
+        None,
+    )
+    .unwrap();
 }
 
 #[test]
@@ -85,7 +136,10 @@ fn a_value_that_makes_no_sense_is_refused_with_what_to_write() {
         ("hooks", "x", "[[hooks]]"),
     ] {
         let problem = load(&[(key, value)], &[], None).unwrap_err();
-        assert!(problem.contains(told) && problem.contains(key), "{key}={value}: {problem}");
+        assert!(
+            problem.contains(told) && problem.contains(key),
+            "{key}={value}: {problem}"
+        );
     }
     let told = load(&[], &[], Some("listen = 7")).unwrap_err();
     assert!(told.contains("in quotes"), "{told}");
@@ -95,9 +149,20 @@ fn a_value_that_makes_no_sense_is_refused_with_what_to_write() {
 
 #[test]
 fn retention_is_days_or_forever() {
-    assert_eq!(load(&[("retention", "0.5")], &[], None).unwrap().retention, Retention::For(Duration::from_secs(43_200)));
-    assert_eq!(load(&[("retention", "forever")], &[], None).unwrap().retention, Retention::Forever);
-    assert_eq!(load(&[], &[], Some("retention = 2")).unwrap().retention, Retention::For(Duration::from_secs(172_800)));
+    assert_eq!(
+        load(&[("retention", "0.5")], &[], None).unwrap().retention,
+        Retention::For(Duration::from_secs(43_200))
+    );
+    assert_eq!(
+        load(&[("retention", "forever")], &[], None)
+            .unwrap()
+            .retention,
+        Retention::Forever
+    );
+    assert_eq!(
+        load(&[], &[], Some("retention = 2")).unwrap().retention,
+        Retention::For(Duration::from_secs(172_800))
+    );
 }
 
 #[test]
@@ -109,10 +174,16 @@ fn two_hooks_of_one_source_are_refused() {
 
 #[test]
 fn passwords_are_not_shown() {
-    assert_eq!(hidden("postgres://me:secret@host:5/db?password=x"), "postgres://me:…@host:5/db?…");
+    assert_eq!(
+        hidden("postgres://me:secret@host:5/db?password=x"),
+        "postgres://me:…@host:5/db?…"
+    );
     assert_eq!(hidden("postgres://me@host/db"), "postgres://me@host/db");
     assert_eq!(hidden("sqlite:/tmp/a.db"), "sqlite:/tmp/a.db");
     let settings = load(&[("store", "postgres://me:secret@host/db")], &[], None).unwrap();
     let shown: Vec<String> = KEYS.iter().map(|key| (key.show)(&settings)).collect();
-    assert!(shown.iter().all(|text| !text.contains("secret")), "{shown:?}");
+    assert!(
+        shown.iter().all(|text| !text.contains("secret")),
+        "{shown:?}"
+    );
 }

@@ -83,7 +83,9 @@ impl Fold {
     async fn ask(&self, work: Work) -> Result<Became> {
         let (reply, answer) = oneshot::channel();
         let until = Instant::now() + PATIENCE;
-        self.0.send(Ask { work, until, reply }).map_err(|_| Error::Closed)?;
+        self.0
+            .send(Ask { work, until, reply })
+            .map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 }
@@ -155,7 +157,8 @@ async fn send(store: &Arc<dyn Store>, asks: Vec<Ask>) {
         if error.is_passing() || matches!(error, Error::Unknown(_)) {
             let now = Instant::now();
             if batch.members.iter().any(|member| member.until <= now) {
-                let (spent, patient): (Vec<Ask>, Vec<Ask>) = batch.apart().into_iter().partition(|ask| ask.until <= now);
+                let (spent, patient): (Vec<Ask>, Vec<Ask>) =
+                    batch.apart().into_iter().partition(|ask| ask.until <= now);
                 spent.into_iter().for_each(|ask| fail(ask, &error));
                 batch = Batch::of(patient);
             }
@@ -214,8 +217,14 @@ impl Batch {
             };
             let op = *of_lease.entry(kind).or_insert_with(|| {
                 ops.push(match kind {
-                    None => Op::Commit { commits: Vec::new(), serves: Vec::new() },
-                    Some(lease) => Op::Extend { claims: Vec::new(), lease },
+                    None => Op::Commit {
+                        commits: Vec::new(),
+                        serves: Vec::new(),
+                    },
+                    Some(lease) => Op::Extend {
+                        claims: Vec::new(),
+                        lease,
+                    },
                 });
                 ops.len() - 1
             });
@@ -232,9 +241,17 @@ impl Batch {
                 // Each kind has its own operation.
                 _ => continue,
             };
-            members.push(Member { op, place: end - added..end, until, reply });
+            members.push(Member {
+                op,
+                place: end - added..end,
+                until,
+                reply,
+            });
         }
-        Self { ops: ops.into(), members }
+        Self {
+            ops: ops.into(),
+            members,
+        }
     }
 
     async fn run(&self, store: &Arc<dyn Store>) -> Result<Vec<Answer>> {
@@ -246,13 +263,19 @@ impl Batch {
         let ops = self.ops;
         let ask = |member: Member| {
             let work = match ops.get(member.op)? {
-                Op::Commit { commits, .. } => Work::Commit(commits.get(member.place)?.iter().map(again).collect()),
+                Op::Commit { commits, .. } => {
+                    Work::Commit(commits.get(member.place)?.iter().map(again).collect())
+                }
                 Op::Extend { claims, lease } => {
                     Work::Extend(*lease, claims.get(member.place)?.iter().map(copy).collect())
                 }
                 _ => return None,
             };
-            Some(Ask { work, until: member.until, reply: member.reply })
+            Some(Ask {
+                work,
+                until: member.until,
+                reply: member.reply,
+            })
         };
         self.members.into_iter().filter_map(ask).collect()
     }
@@ -261,7 +284,9 @@ impl Batch {
     fn answer(self, answers: Vec<Answer>) {
         let mut each: Vec<VecDeque<Each>> = answers.into_iter().map(Each::of).collect();
         for member in self.members {
-            let own = each.get_mut(member.op).map(|op| op.drain(..member.place.len().min(op.len())));
+            let own = each
+                .get_mut(member.op)
+                .map(|op| op.drain(..member.place.len().min(op.len())));
             let mut committed = Vec::new();
             let mut extended = Vec::new();
             for one in own.into_iter().flatten() {
@@ -271,8 +296,12 @@ impl Batch {
                 }
             }
             let became = match self.ops.get(member.op) {
-                Some(Op::Commit { .. }) if committed.len() == member.place.len() => Ok(Became::Committed(committed)),
-                Some(Op::Extend { .. }) if extended.len() == member.place.len() => Ok(Became::Extended(extended)),
+                Some(Op::Commit { .. }) if committed.len() == member.place.len() => {
+                    Ok(Became::Committed(committed))
+                }
+                Some(Op::Extend { .. }) if extended.len() == member.place.len() => {
+                    Ok(Became::Extended(extended))
+                }
                 _ => Err(other()),
             };
             let _ = member.reply.send(became);

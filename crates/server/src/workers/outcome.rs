@@ -7,7 +7,9 @@ use abide_kernel::model::{Answered, EventWait, Join, Outcome, Wait};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::http::dto::{AnyJson, Graphs, Millis, NameText, OperatorWord, StartRequest, Wanted, given};
+use crate::http::dto::{
+    AnyJson, Graphs, Millis, NameText, OperatorWord, StartRequest, Wanted, given,
+};
 use crate::http::{App, Problem};
 
 /// What a step came to: an object with one field, which names the outcome.
@@ -176,13 +178,26 @@ pub struct AnswerRequest {
 pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome, String> {
     let request: OutcomeRequest = serde_json::from_str(json.as_str())
         .map_err(|error| format!("the outcome does not fit: {error}"))?;
-    outcome(app, request, graphs).await.map_err(|problem| problem.detail)
+    outcome(app, request, graphs)
+        .await
+        .map_err(|problem| problem.detail)
 }
 
-async fn outcome(app: &App, request: OutcomeRequest, graphs: &mut Graphs) -> Result<Outcome, Problem> {
+async fn outcome(
+    app: &App,
+    request: OutcomeRequest,
+    graphs: &mut Graphs,
+) -> Result<Outcome, Problem> {
     Ok(match request {
-        OutcomeRequest::Answer { updates, state, then } => Outcome::Answer {
-            updates: updates.into_iter().map(answered).collect::<Result<_, _>>()?,
+        OutcomeRequest::Answer {
+            updates,
+            state,
+            then,
+        } => Outcome::Answer {
+            updates: updates
+                .into_iter()
+                .map(answered)
+                .collect::<Result<_, _>>()?,
             state,
             then: match then {
                 Some(then) => Some(Box::new(plain(app, *then, graphs).await?)),
@@ -194,32 +209,65 @@ async fn outcome(app: &App, request: OutcomeRequest, graphs: &mut Graphs) -> Res
 }
 
 /// All outcomes but the one that another may follow.
-async fn plain(app: &App, request: OutcomeRequest, graphs: &mut Graphs) -> Result<Outcome, Problem> {
+async fn plain(
+    app: &App,
+    request: OutcomeRequest,
+    graphs: &mut Graphs,
+) -> Result<Outcome, Problem> {
     Ok(match request {
-        OutcomeRequest::Next { step, state, delay_ms } => Outcome::Next {
+        OutcomeRequest::Next {
+            step,
+            state,
+            delay_ms,
+        } => Outcome::Next {
             step,
             state,
             delay_ms: delay_ms.map_or(0, ms),
         },
-        OutcomeRequest::Retry { state, delay_ms } => Outcome::Retry { state, delay_ms: ms(delay_ms) },
-        OutcomeRequest::Wait { signals, events, timeout_ms, next, state } => Outcome::Wait(Wait {
+        OutcomeRequest::Retry { state, delay_ms } => Outcome::Retry {
+            state,
+            delay_ms: ms(delay_ms),
+        },
+        OutcomeRequest::Wait {
+            signals,
+            events,
+            timeout_ms,
+            next,
+            state,
+        } => Outcome::Wait(Wait {
             signals,
             events: events.into_iter().map(EventRequest::wait).collect(),
             timeout_ms: timeout_ms.map(ms),
             next,
             state,
         }),
-        OutcomeRequest::Spawn { children, next, state, join, timeout_ms } => Outcome::Spawn {
+        OutcomeRequest::Spawn {
+            children,
+            next,
+            state,
+            join,
+            timeout_ms,
+        } => Outcome::Spawn {
             children: starts(app, children, graphs).await?,
             next,
             state,
-            join: Join { at_least: join.map(|join| join.at_least) },
+            join: Join {
+                at_least: join.map(|join| join.at_least),
+            },
             timeout_ms: timeout_ms.map(ms),
         },
         OutcomeRequest::Done { result } => Outcome::Done { result },
         OutcomeRequest::Stop { reason } => Outcome::Stop { reason },
         OutcomeRequest::Fail { error } => Outcome::Fail { error },
-        OutcomeRequest::ContinueAsNew { step, state, version } => Outcome::ContinueAsNew { step, state, version },
+        OutcomeRequest::ContinueAsNew {
+            step,
+            state,
+            version,
+        } => Outcome::ContinueAsNew {
+            step,
+            state,
+            version,
+        },
         OutcomeRequest::Answer { .. } => {
             let detail = "an answer cannot follow an answer: put the updates in one";
             return Err(Problem::unprocessable(detail));
@@ -227,14 +275,20 @@ async fn plain(app: &App, request: OutcomeRequest, graphs: &mut Graphs) -> Resul
     })
 }
 
-async fn starts(app: &App, children: Vec<StartRequest>, graphs: &mut Graphs) -> Result<Vec<Start>, Problem> {
+async fn starts(
+    app: &App,
+    children: Vec<StartRequest>,
+    graphs: &mut Graphs,
+) -> Result<Vec<Start>, Problem> {
     app.limits().check_children(children.len())?;
     let mut starts = Vec::with_capacity(children.len());
     for (at, child) in children.into_iter().enumerate() {
         match child.wanted(app, graphs).await {
             Ok(Wanted::Start(start)) => starts.push(*start),
             Ok(Wanted::Reserve(..)) => {
-                let detail = format!("children[{at}]: a child is started, not reserved: leave `reserve` out");
+                let detail = format!(
+                    "children[{at}]: a child is started, not reserved: leave `reserve` out"
+                );
                 return Err(Problem::unprocessable(detail));
             }
             Err(problem) => {

@@ -101,7 +101,9 @@ impl Hold {
         let written: Written = (
             (claim.id(), claim.epoch(), claim.worker()),
             claim.partition().cloned(),
-            claim.parent().map(|parent| (parent.id, parent.partition.clone())),
+            claim
+                .parent()
+                .map(|parent| (parent.id, parent.partition.clone())),
             self.worker.clone(),
             u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
             self.since.as_micros(),
@@ -115,7 +117,8 @@ impl Hold {
 
     /// The attempt that has ended with that outcome now, as a trace tells of it.
     pub fn attempt(&self, outcome: &Outcome, now: Timestamp) -> Attempt {
-        let About(machine, version, step, step_sequence, attempt, _, woken_by, joined) = &self.about;
+        let About(machine, version, step, step_sequence, attempt, _, woken_by, joined) =
+            &self.about;
         Attempt {
             instance: self.claim.id(),
             machine: machine.to_string(),
@@ -178,21 +181,47 @@ mod tests {
     fn hold(partition: Option<&str>, parent: Option<i64>) -> Hold {
         let key = |text: &str| Key::new(text).unwrap();
         let name = |text: &str| Name::new(text).unwrap();
-        let parent = parent.map(|id| ParentRef { id: InstanceId(id), partition: partition.map(key) });
+        let parent = parent.map(|id| ParentRef {
+            id: InstanceId(id),
+            partition: partition.map(key),
+        });
         Hold {
-            claim: Claim::granted(InstanceId(7), Epoch(3), WorkerId(9), partition.map(key), parent),
+            claim: Claim::granted(
+                InstanceId(7),
+                Epoch(3),
+                WorkerId(9),
+                partition.map(key),
+                parent,
+            ),
             worker: name("wörker/1"),
             lease: Duration::from_secs(30),
             since: Timestamp::from_micros(1_700_000_000_123_456),
-            about: About(name("m"), 1, name("s"), 4, 0, Cause::Signal.code(), vec![CommandId(5)], Vec::new()),
+            about: About(
+                name("m"),
+                1,
+                name("s"),
+                4,
+                0,
+                Cause::Signal.code(),
+                vec![CommandId(5)],
+                Vec::new(),
+            ),
         }
     }
 
     #[test]
     fn a_claim_survives_the_way_to_a_worker_and_back() {
-        for hold in [hold(None, None), hold(Some("kunde:ä"), None), hold(Some("p x"), Some(8))] {
+        for hold in [
+            hold(None, None),
+            hold(Some("kunde:ä"), None),
+            hold(Some("p x"), Some(8)),
+        ] {
             let text = hold.to_text();
-            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{text}");
+            assert!(
+                text.bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'),
+                "{text}"
+            );
             assert_eq!(Hold::from_text(&text), Ok(hold));
         }
     }
@@ -202,7 +231,16 @@ mod tests {
         let good = hold(None, None).to_text();
         let cut = good.get(..good.len() - 2).unwrap();
         let other = URL_SAFE_NO_PAD.encode([2, b'[', b']']);
-        for bad in ["", "AQ", "x y", "ÄÖ", cut, &other, &format!("{good}="), &"A".repeat(BYTES_MAX + 1)] {
+        for bad in [
+            "",
+            "AQ",
+            "x y",
+            "ÄÖ",
+            cut,
+            &other,
+            &format!("{good}="),
+            &"A".repeat(BYTES_MAX + 1),
+        ] {
             assert_eq!(Hold::from_text(bad), Err(NoClaim), "{bad}");
         }
     }

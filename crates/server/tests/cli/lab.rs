@@ -3,9 +3,12 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use abide::{Abide, Answer, BoxError, Call, Context, Flow, Job, Machine, Messages, Outcome, Signal, Step, Update, Workflow};
-use abide::{done, hours, next, secs, spec, stop};
 use abide::schemars::JsonSchema;
+use abide::{
+    Abide, Answer, BoxError, Call, Context, Flow, Job, Machine, Messages, Outcome, Signal, Step,
+    Update, Workflow,
+};
+use abide::{done, hours, next, secs, spec, stop};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,19 +38,34 @@ impl Lab {
     pub fn sqlite() -> Self {
         let home = common::home();
         let url = format!("sqlite:{}", home.path().join("orders.db").display());
-        Self { store: url.clone(), url, home, server: None }
+        Self {
+            store: url.clone(),
+            url,
+            home,
+            server: None,
+        }
     }
 
     pub fn postgres() -> Self {
         let Over::Url(url) = common::postgres() else {
             panic!("PostgreSQL has a URL");
         };
-        Self { store: url.clone(), url, home: common::home(), server: None }
+        Self {
+            store: url.clone(),
+            url,
+            home: common::home(),
+            server: None,
+        }
     }
 
     pub fn server() -> Self {
         let server = common::server().start();
-        Self { url: server.url.clone(), store: server.store.clone(), home: common::home(), server: Some(server) }
+        Self {
+            url: server.url.clone(),
+            store: server.store.clone(),
+            home: common::home(),
+            server: Some(server),
+        }
     }
 
     /// Whether the binary speaks to a server.
@@ -75,7 +93,9 @@ impl Lab {
     /// Runs the binary.
     pub async fn run(&self, arguments: &[&str]) -> Ran {
         let mut command = self.command(arguments);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+            .await
+            .unwrap();
         Ran::of(output)
     }
 
@@ -97,9 +117,18 @@ impl Lab {
         let mut command = self.command(arguments);
         let input = input.to_owned();
         let ran = tokio::task::spawn_blocking(move || {
-            let mut child =
-                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            let mut child = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(input.as_bytes())
+                .unwrap();
             child.wait_with_output().unwrap()
         });
         Ran::of(ran.await.unwrap())
@@ -111,8 +140,16 @@ impl Lab {
     }
 
     /// The same, with a variable: `NAME=value`.
-    pub async fn on_terminal_with(&self, variable: &str, arguments: &[&str], columns: usize) -> Ran {
-        let quoted: Vec<String> = arguments.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    pub async fn on_terminal_with(
+        &self,
+        variable: &str,
+        arguments: &[&str],
+        columns: usize,
+    ) -> Ran {
+        let quoted: Vec<String> = arguments
+            .iter()
+            .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
+            .collect();
         let line = format!(
             "stty cols {columns} rows 50; {variable} '{}' {} --store '{}'",
             env!("CARGO_BIN_EXE_abide"),
@@ -224,7 +261,9 @@ impl Machine for Checkout {
 
     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
-            At::Start if ctx.state().get("fail").is_some() => stop("the card was\u{1b}[31m refused"),
+            At::Start if ctx.state().get("fail").is_some() => {
+                stop("the card was\u{1b}[31m refused")
+            }
             At::Start if ctx.state().get("quick").is_some() => done(ctx.state().clone()),
             At::Start => ctx.wait_for(PAID).timeout(hours(1)).then(At::Ship),
             At::Ship => {
@@ -267,7 +306,9 @@ impl Machine for Parent {
 
     async fn step(&self, at: Family, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
-            Family::Begin => ctx.spawn((0..3).map(|n| spec(CHILD, n).key(format!("child:{n}")))).then(Family::Join),
+            Family::Begin => ctx
+                .spawn((0..3).map(|n| spec(CHILD, n).key(format!("child:{n}"))))
+                .then(Family::Join),
             Family::Join => done(ctx.children().len()),
         }
     }
@@ -321,7 +362,11 @@ pub const FLOW: Flow<(), u32> = Flow::new("flow");
 /// Waits for a condition that an update never makes true.
 pub async fn conditional(wf: Workflow, (): ()) -> Result<u32, BoxError> {
     let ready = wf.state(false);
-    wf.condition("ready", { let ready = ready.clone(); move || ready.get() }).await?;
+    wf.condition("ready", {
+        let ready = ready.clone();
+        move || ready.get()
+    })
+    .await?;
     Ok(1)
 }
 
@@ -344,7 +389,10 @@ pub async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
         if let Some(seen) = look().await {
             return seen;
         }
-        assert!(tokio::time::Instant::now() < until, "it never came to be so");
+        assert!(
+            tokio::time::Instant::now() < until,
+            "it never came to be so"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

@@ -36,10 +36,25 @@ on_every_store! {
 #[tokio::test]
 async fn looking_makes_no_file_and_says_who_does() {
     let lab = Lab::sqlite();
-    for command in [vec!["list"], vec!["show", "order:1"], vec!["doctor"], vec!["signal", "order:1", "paid"], vec!["sweep"]] {
+    for command in [
+        vec!["list"],
+        vec!["show", "order:1"],
+        vec!["doctor"],
+        vec!["signal", "order:1", "paid"],
+        vec!["sweep"],
+    ] {
         let ran = lab.run(&command).await;
-        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{command:?}: {ran:?}");
-        assert!(ran.err.contains("there is no store at") && ran.err.contains("abide serve") && ran.err.contains("abide start"), "{ran:?}");
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (3, ""),
+            "{command:?}: {ran:?}"
+        );
+        assert!(
+            ran.err.contains("there is no store at")
+                && ran.err.contains("abide serve")
+                && ran.err.contains("abide start"),
+            "{ran:?}"
+        );
         assert!(!lab.path("orders.db").exists(), "{command:?}");
     }
     assert_eq!(lab.run(&["start", "checkout"]).await.code, 0);
@@ -52,13 +67,21 @@ async fn looking_does_not_migrate_a_database_and_says_who_does() {
     let ran = lab.run(&["list"]).await;
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(ran.err.contains("try: abide migrate --plan"), "{ran:?}");
-    assert_eq!(abide_pgtest::psql(&lab.url, "select to_regclass('abide.instances') is null"), "t");
+    assert_eq!(
+        abide_pgtest::psql(&lab.url, "select to_regclass('abide.instances') is null"),
+        "t"
+    );
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_be_reached_ends_with_3_and_one_that_is_none_with_2() {
     let lab = Lab::sqlite();
-    let with = |url: &str| common::abide(lab.path("").as_path()).args(["list", "--json", "--store", url]).output().unwrap();
+    let with = |url: &str| {
+        common::abide(lab.path("").as_path())
+            .args(["list", "--json", "--store", url])
+            .output()
+            .unwrap()
+    };
     let directory = lab.path("");
     for (url, code) in [
         ("postgres://nobody:secret@127.0.0.1:9/none".to_owned(), 3),
@@ -69,7 +92,10 @@ async fn a_store_that_cannot_be_reached_ends_with_3_and_one_that_is_none_with_2(
         let output = with(&url);
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{url}: {err}");
-        assert!(err.contains("\ntry: ") && !err.contains("secret"), "{url}: {err}");
+        assert!(
+            err.contains("\ntry: ") && !err.contains("secret"),
+            "{url}: {err}"
+        );
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(document["detail"].is_string(), "{url}: {document}");
     }
@@ -79,10 +105,16 @@ async fn a_store_that_cannot_be_reached_ends_with_3_and_one_that_is_none_with_2(
 async fn the_default_store_is_the_users_own() {
     let lab = Lab::sqlite();
     let home = lab.path("");
-    let started = common::abide(&home).args(["start", "checkout", "--key", "order:1"]).output().unwrap();
+    let started = common::abide(&home)
+        .args(["start", "checkout", "--key", "order:1"])
+        .output()
+        .unwrap();
     assert!(started.status.success(), "{started:?}");
     assert!(home.join("data/abide/abide.db").exists());
-    let shown = common::abide(&home).args(["show", "order:1"]).output().unwrap();
+    let shown = common::abide(&home)
+        .args(["show", "order:1"])
+        .output()
+        .unwrap();
     assert!(shown.status.success(), "{shown:?}");
 }
 
@@ -91,9 +123,18 @@ async fn programs_are_told_what_the_server_tells_them() {
     let lab = Lab::server();
     let abide = lab.abide().await;
     let engine = abide.engine().machine(Checkout).start().await.unwrap();
-    abide.start(Checkout, json!({"n": 1})).key("order:1").await.unwrap();
+    abide
+        .start(Checkout, json!({"n": 1}))
+        .key("order:1")
+        .await
+        .unwrap();
     until_it_is(&abide, "order:1", "waiting_for_signal").await;
-    assert_eq!(lab.run(&["signal", "order:1", "nobody_knows_it"]).await.code, 1);
+    assert_eq!(
+        lab.run(&["signal", "order:1", "nobody_knows_it"])
+            .await
+            .code,
+        1
+    );
     lab.done(&["publish", "other", "a=1"]).await;
     let server = lab.its_server();
     for (command, path) in [
@@ -105,7 +146,12 @@ async fn programs_are_told_what_the_server_tells_them() {
         (vec!["result", "order:1"], "/v1/instances/order:1/result"),
     ] {
         let (_, answered) = server.get(path).await;
-        let mut printed: serde_json::Value = serde_json::from_str(&lab.run(&[command.as_slice(), &["--json"]].concat()).await.out).unwrap();
+        let mut printed: serde_json::Value = serde_json::from_str(
+            &lab.run(&[command.as_slice(), &["--json"]].concat())
+                .await
+                .out,
+        )
+        .unwrap();
         let mut answered = answered;
         // A lease is renewed meanwhile.
         for document in [&mut printed, &mut answered] {
@@ -134,7 +180,15 @@ async fn a_server_that_asks_for_a_token_is_shown_one() {
         (ran.code != 0).then_some(ran)
     });
     let refused = until_it_asks.await;
-    assert!(refused.err.contains("token") && refused.err.contains("\ntry: "), "{refused:?}");
+    assert!(
+        refused.err.contains("token") && refused.err.contains("\ntry: "),
+        "{refused:?}"
+    );
     assert_eq!(lab.run(&["list", "--token", &token]).await.code, 0);
-    assert!(!lab.run(&["list", "--token", "abide_wrong"]).await.err.contains("abide_wrong"));
+    assert!(
+        !lab.run(&["list", "--token", "abide_wrong"])
+            .await
+            .err
+            .contains("abide_wrong")
+    );
 }

@@ -9,16 +9,29 @@ async fn a_file_is_migrated_when_asked_and_the_plan_says_how() {
     let lab = Lab::sqlite();
     let plan = lab.run(&["migrate", "--plan"]).await;
     assert_eq!(plan.code, 0, "{plan:?}");
-    assert!(plan.out.contains("create table abide_instances") && !lab.path("orders.db").exists(), "{plan:?}");
+    assert!(
+        plan.out.contains("create table abide_instances") && !lab.path("orders.db").exists(),
+        "{plan:?}"
+    );
     // The plan is a script that does it.
     let other = lab.path("by-hand.db");
-    abide::sqlite::rusqlite::Connection::open(&other).unwrap().execute_batch(&plan.out).unwrap();
+    abide::sqlite::rusqlite::Connection::open(&other)
+        .unwrap()
+        .execute_batch(&plan.out)
+        .unwrap();
     assert_eq!(abide::sqlite::schema_version(&other).unwrap(), 1);
 
     let done = lab.run(&["migrate"]).await;
     assert_eq!((done.code, done.out.as_str()), (0, ""), "{done:?}");
-    assert_eq!(lab.json(&["migrate", "--plan"]).await, json!({"version": 1, "newest": 1, "sql": ""}));
-    assert!(lab.done(&["migrate", "--schema"]).await.contains("create table abide_instances"));
+    assert_eq!(
+        lab.json(&["migrate", "--plan"]).await,
+        json!({"version": 1, "newest": 1, "sql": ""})
+    );
+    assert!(
+        lab.done(&["migrate", "--schema"])
+            .await
+            .contains("create table abide_instances")
+    );
     assert_eq!(lab.run(&["list"]).await.code, 0);
 }
 
@@ -33,7 +46,10 @@ async fn a_database_is_migrated_when_asked_and_the_plan_says_how() {
     abide_pgtest::psql(&other.url, &plan);
     assert_eq!(other.run(&["list"]).await.code, 0);
 
-    assert_eq!(lab.json(&["migrate"]).await, json!({"version": 0, "newest": 1, "applied": 1}));
+    assert_eq!(
+        lab.json(&["migrate"]).await,
+        json!({"version": 0, "newest": 1, "applied": 1})
+    );
     assert_eq!(lab.run(&["list"]).await.code, 0);
 }
 

@@ -4,14 +4,18 @@ use abide::{Engine, Event, eq, hours, secs};
 use serde_json::{Value, json};
 
 use crate::lab::{
-    CHILD, Chain, Checkout, FLOW, GO, LONG, Lab, Parent, SLOW, after, before, conditional, on_every_store, until_it_is,
+    CHILD, Chain, Checkout, FLOW, GO, LONG, Lab, Parent, SLOW, after, before, conditional,
+    on_every_store, until_it_is,
 };
 
 /// The first line of what is shown, and the liveness as programs see it.
 async fn sentence(lab: &Lab, target: &str) -> (String, Value) {
     let shown = lab.done(&["show", target]).await;
     let one = lab.json(&["show", target]).await;
-    (shown.lines().next().unwrap_or_default().to_owned(), one["liveness"].clone())
+    (
+        shown.lines().next().unwrap_or_default().to_owned(),
+        one["liveness"].clone(),
+    )
 }
 
 async fn stop(engine: Engine) {
@@ -169,7 +173,11 @@ on_every_store! {
 async fn broken(lab: &Lab, hand: impl AsyncFnOnce(&str)) {
     let abide = lab.abide().await;
     let engine = abide.engine().machine(Checkout).start().await.unwrap();
-    abide.start(Checkout, json!({})).key("order:1").await.unwrap();
+    abide
+        .start(Checkout, json!({}))
+        .key("order:1")
+        .await
+        .unwrap();
     until_it_is(&abide, "order:1", "waiting_for_signal").await;
     stop(engine).await;
     assert_eq!(lab.run(&["doctor"]).await.code, 0);
@@ -177,11 +185,22 @@ async fn broken(lab: &Lab, hand: impl AsyncFnOnce(&str)) {
     hand("set status = 3, worker = null where key = 'order:1'").await;
     let (said, liveness) = sentence(lab, "order:1").await;
     assert_eq!(liveness, "repair_needed");
-    assert!(said.starts_with("order:1 needs repair: ") && said.ends_with("run: abide repair order:1"), "{said}");
+    assert!(
+        said.starts_with("order:1 needs repair: ") && said.ends_with("run: abide repair order:1"),
+        "{said}"
+    );
     let doctor = lab.run(&["doctor"]).await;
     assert_eq!(doctor.code, 1, "{doctor:?}");
-    assert!(doctor.out.starts_with("INSTANCE") && doctor.err.contains("1 problem") && doctor.err.contains("try: abide repair"), "{doctor:?}");
-    assert_eq!(lab.done(&["repair", "order:1"]).await, "repair_dispatched\n");
+    assert!(
+        doctor.out.starts_with("INSTANCE")
+            && doctor.err.contains("1 problem")
+            && doctor.err.contains("try: abide repair"),
+        "{doctor:?}"
+    );
+    assert_eq!(
+        lab.done(&["repair", "order:1"]).await,
+        "repair_dispatched\n"
+    );
     assert_eq!(lab.json(&["doctor"]).await["findings"], json!([]));
 }
 
@@ -191,7 +210,8 @@ async fn one_that_needs_repair_on_sqlite() {
     let path = lab.path("orders.db");
     broken(&lab, async |what| {
         let conn = abide::sqlite::rusqlite::Connection::open(&path).unwrap();
-        conn.execute(&format!("update abide_instances {what}"), []).unwrap();
+        conn.execute(&format!("update abide_instances {what}"), [])
+            .unwrap();
     })
     .await;
 }

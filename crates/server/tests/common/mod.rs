@@ -57,7 +57,13 @@ pub struct Setup {
 
 /// A server over a SQLite file, unless something else is said.
 pub fn server() -> Setup {
-    Setup { over: Over::Sqlite, home: None, arguments: Vec::new(), environment: Vec::new(), config: None }
+    Setup {
+        over: Over::Sqlite,
+        home: None,
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        config: None,
+    }
 }
 
 impl Setup {
@@ -106,7 +112,11 @@ impl Setup {
             command.arg("--config").arg(path);
         }
         let log = std::fs::File::create(home.path().join("log")).unwrap();
-        command.args(self.arguments).envs(self.environment).stdout(Stdio::piped()).stderr(log);
+        command
+            .args(self.arguments)
+            .envs(self.environment)
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
@@ -119,9 +129,22 @@ impl Setup {
             let _ = lines.read_to_end(&mut Vec::new());
         });
         let line = told.recv_timeout(PATIENCE).unwrap_or_default();
-        let url = line.split([' ', ',']).find(|word| word.starts_with("http://")).map(str::to_owned);
-        let server = Server { url: url.clone().unwrap_or_default(), store, child, home: Some(home), http: reqwest::Client::new() };
-        assert!(url.is_some(), "the server did not start: {line:?}\n{}", server.log());
+        let url = line
+            .split([' ', ','])
+            .find(|word| word.starts_with("http://"))
+            .map(str::to_owned);
+        let server = Server {
+            url: url.clone().unwrap_or_default(),
+            store,
+            child,
+            home: Some(home),
+            http: reqwest::Client::new(),
+        };
+        assert!(
+            url.is_some(),
+            "the server did not start: {line:?}\n{}",
+            server.log()
+        );
         server
     }
 }
@@ -171,7 +194,11 @@ impl Server {
 
     /// A command over the same store.
     pub fn cli(&self, arguments: &[&str]) -> Output {
-        abide(&self.home()).args(arguments).args(["--store", &self.store]).output().unwrap()
+        abide(&self.home())
+            .args(arguments)
+            .args(["--store", &self.store])
+            .output()
+            .unwrap()
     }
 
     /// A new token of that role.
@@ -193,7 +220,10 @@ impl Server {
 
     /// Sends it a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
     }
 
@@ -209,7 +239,11 @@ impl Server {
             if let Some(status) = self.ended() {
                 return status.code();
             }
-            assert!(Instant::now() < until, "the server does not end\n{}", self.log());
+            assert!(
+                Instant::now() < until,
+                "the server does not end\n{}",
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

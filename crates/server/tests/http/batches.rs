@@ -49,8 +49,14 @@ on_both! {
 #[tokio::test]
 async fn a_batch_has_a_limit() {
     // rule 16.3
-    let server = crate::common::server().set("limits.batch_entries", 3).start();
+    let server = crate::common::server()
+        .set("limits.batch_entries", 3)
+        .start();
     let batch = json!({"instances": vec![json!({"machine": "shop"}); 4]});
     let (status, body) = server.post("/v1/instances/batch", &batch).await;
-    assert_eq!((status, &body["limit"]), (413, &json!("batch_entries")), "{body}");
+    assert_eq!(
+        (status, &body["limit"]),
+        (413, &json!("batch_entries")),
+        "{body}"
+    );
 }

@@ -1,6 +1,9 @@
 //! A machine for these tests, run by an engine in this process over the server's store.
 
-use abide::{Abide, Answer, Call, Context, Engine, Machine, Messages, Outcome, Signal, Step, Update, days, done, stop};
+use abide::{
+    Abide, Answer, Call, Context, Engine, Machine, Messages, Outcome, Signal, Step, Update, days,
+    done, stop,
+};
 
 use crate::common::Server;
 
@@ -29,8 +32,14 @@ impl Machine for Cart {
 
     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
-            At::Fill => ctx.wait_for(ORDER).or(FAIL).timeout(days(30)).then(At::Order),
-            At::Order if ctx.state().iter().any(|item| item == "bomb") => stop("there is a bomb in it"),
+            At::Fill => ctx
+                .wait_for(ORDER)
+                .or(FAIL)
+                .timeout(days(30))
+                .then(At::Order),
+            At::Order if ctx.state().iter().any(|item| item == "bomb") => {
+                stop("there is a bomb in it")
+            }
             At::Order => done(ctx.state().clone()),
         }
     }
@@ -56,7 +65,10 @@ pub async fn engine(server: &Server) -> (Abide, Engine) {
 pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let until = std::time::Instant::now() + crate::common::PATIENCE;
     while !is().await {
-        assert!(std::time::Instant::now() < until, "it never came to be: {what}");
+        assert!(
+            std::time::Instant::now() < until,
+            "it never came to be: {what}"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

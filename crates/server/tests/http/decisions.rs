@@ -16,9 +16,14 @@ async fn declare(server: &Server) {
 }
 
 async fn start(server: &Server, key: &str) -> i64 {
-    let (status, body) = server.post("/v1/instances", &json!({"machine": "shop", "key": key})).await;
+    let (status, body) = server
+        .post("/v1/instances", &json!({"machine": "shop", "key": key}))
+        .await;
     assert_eq!(status, 201, "{body}");
-    assert_eq!((body["key"].as_str(), body["run_number"].as_i64()), (Some(key), Some(1)));
+    assert_eq!(
+        (body["key"].as_str(), body["run_number"].as_i64()),
+        (Some(key), Some(1))
+    );
     body["id"].as_i64().unwrap()
 }
 
@@ -32,8 +37,14 @@ fn is_problem(body: &Value, status: u16, outcome: &str, reason: &str) {
     assert_eq!(body["status"], status, "{body}");
     assert_eq!(body["outcome"], outcome, "{body}");
     assert_eq!(body["reason"], reason, "{body}");
-    assert!(body["type"].as_str().unwrap().starts_with("/problems/"), "{body}");
-    assert!(!body["title"].as_str().unwrap().is_empty() && !body["detail"].as_str().unwrap().is_empty(), "{body}");
+    assert!(
+        body["type"].as_str().unwrap().starts_with("/problems/"),
+        "{body}"
+    );
+    assert!(
+        !body["title"].as_str().unwrap().is_empty() && !body["detail"].as_str().unwrap().is_empty(),
+        "{body}"
+    );
 }
 
 on_both! {
@@ -173,18 +184,33 @@ on_both! {
 #[tokio::test]
 async fn line_9_an_inbox_and_a_payload_have_limits() {
     // rules 7.3, 16.3
-    let server = crate::common::server().set("limits.inbox_pending", 2).set("limits.payload_bytes", 100).start();
-    server.post("/v1/instances", &json!({"machine": "free", "key": "full"})).await;
+    let server = crate::common::server()
+        .set("limits.inbox_pending", 2)
+        .set("limits.payload_bytes", 100)
+        .start();
+    server
+        .post("/v1/instances", &json!({"machine": "free", "key": "full"}))
+        .await;
     let path = "/v1/instances/full/signals/go";
-    let (status, body) = server.post(path, &json!({"payload": "x".repeat(200)})).await;
-    assert_eq!((status, &body["limit"]), (413, &json!("payload_bytes")), "{body}");
+    let (status, body) = server
+        .post(path, &json!({"payload": "x".repeat(200)}))
+        .await;
+    assert_eq!(
+        (status, &body["limit"]),
+        (413, &json!("payload_bytes")),
+        "{body}"
+    );
     is_problem(&body, 413, "rejected_limit_exceeded", "payload_too_large");
     assert_eq!(records(&server, "full").await[0]["arguments"], Value::Null);
     for _ in 0..2 {
         assert_eq!(server.post(path, &json!({})).await.0, 202);
     }
     let (status, body) = server.post(path, &json!({})).await;
-    assert_eq!((status, &body["limit"]), (409, &json!("inbox_pending")), "{body}");
+    assert_eq!(
+        (status, &body["limit"]),
+        (409, &json!("inbox_pending")),
+        "{body}"
+    );
     is_problem(&body, 409, "rejected_limit_exceeded", "inbox_full");
 }
 

@@ -14,31 +14,53 @@ fn the_committed_description_is_that_of_the_code() {
         std::fs::write(path(), &now).unwrap();
     }
     let committed = std::fs::read_to_string(path()).unwrap_or_default();
-    assert!(committed == now, "openapi.json is not what the code says: run this test with UPDATE=1, and look at the difference");
+    assert!(
+        committed == now,
+        "openapi.json is not what the code says: run this test with UPDATE=1, and look at the difference"
+    );
 }
 
 #[test]
 fn every_operation_says_what_it_does_and_all_its_answers() {
-    let api: Value = serde_json::from_str(&abide_server::http::description().to_json().unwrap()).unwrap();
+    let api: Value =
+        serde_json::from_str(&abide_server::http::description().to_json().unwrap()).unwrap();
     let mut ids = std::collections::BTreeSet::new();
     for (path, item) in api["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let at = format!("{method} {path}");
-            let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{at} has no operationId"));
+            let id = operation["operationId"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{at} has no operationId"));
             assert!(ids.insert(id.to_owned()), "{at}: {id} comes twice");
-            assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{at} has no summary");
+            assert!(
+                operation["summary"]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty()),
+                "{at} has no summary"
+            );
             for (status, answer) in operation["responses"].as_object().unwrap() {
                 let content = answer["content"].as_object();
-                let schemas = content.into_iter().flatten().all(|(_, content)| content["schema"].is_object());
+                let schemas = content
+                    .into_iter()
+                    .flatten()
+                    .all(|(_, content)| content["schema"].is_object());
                 assert!(schemas, "{at} {status} has no schema");
                 if status.starts_with(['4', '5']) {
-                    let problem = answer["content"]["application/problem+json"]["schema"]["$ref"].as_str();
-                    assert_eq!(problem, Some("#/components/schemas/Problem"), "{at} {status}");
+                    let problem =
+                        answer["content"]["application/problem+json"]["schema"]["$ref"].as_str();
+                    assert_eq!(
+                        problem,
+                        Some("#/components/schemas/Problem"),
+                        "{at} {status}"
+                    );
                 }
             }
         }
     }
-    assert_eq!(api["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    assert_eq!(
+        api["components"]["securitySchemes"]["token"]["scheme"],
+        "bearer"
+    );
 }
 
 #[tokio::test]

@@ -13,7 +13,9 @@ async fn all(server: &Server, path: &str, limit: usize) -> Vec<Value> {
     let mut cursor = String::new();
     loop {
         let joint = if path.contains('?') { '&' } else { '?' };
-        let (status, page) = server.get(&format!("{path}{joint}limit={limit}{cursor}")).await;
+        let (status, page) = server
+            .get(&format!("{path}{joint}limit={limit}{cursor}"))
+            .await;
         assert_eq!(status, 200, "{page}");
         let found = page["items"].as_array().unwrap();
         assert!(found.len() <= limit, "{page}");
@@ -26,7 +28,10 @@ async fn all(server: &Server, path: &str, limit: usize) -> Vec<Value> {
 }
 
 fn ids(items: &[Value]) -> BTreeSet<i64> {
-    items.iter().map(|item| item["id"].as_i64().unwrap()).collect()
+    items
+        .iter()
+        .map(|item| item["id"].as_i64().unwrap())
+        .collect()
 }
 
 on_both! {

@@ -16,7 +16,12 @@ struct Sent {
 }
 
 /// Reads events until one is the last that is wanted, or the stream ends.
-async fn read(server: &Server, path: &str, last_event_id: Option<&str>, mut enough: impl FnMut(&[Sent]) -> bool) -> Vec<Sent> {
+async fn read(
+    server: &Server,
+    path: &str,
+    last_event_id: Option<&str>,
+    mut enough: impl FnMut(&[Sent]) -> bool,
+) -> Vec<Sent> {
     let mut request = server.http.get(server.at(path));
     if let Some(id) = last_event_id {
         request = request.header("last-event-id", id);
@@ -35,18 +40,26 @@ async fn read(server: &Server, path: &str, last_event_id: Option<&str>, mut enou
             while let Some(at) = text.windows(2).position(|pair| pair == b"\n\n") {
                 let block = String::from_utf8(text.drain(..at + 2).collect()).unwrap();
                 let field = |name: &str| {
-                    let line = block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                    let line = block
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
                     line.map(|value| value.trim_start().to_owned())
                 };
                 let Some(event) = field("event") else {
                     continue;
                 };
                 let data = serde_json::from_str(&field("data").unwrap()).unwrap();
-                events.push(Sent { id: field("id").unwrap_or_default(), event, data });
+                events.push(Sent {
+                    id: field("id").unwrap_or_default(),
+                    event,
+                    data,
+                });
             }
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("the stream says too little");
+    tokio::time::timeout(PATIENCE, reading)
+        .await
+        .expect("the stream says too little");
     events
 }
 
@@ -125,10 +138,27 @@ on_both! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_and_waits_end_at_once_when_the_server_stops() {
     let mut server = crate::common::server().start();
-    server.post("/v1/instances", &json!({"machine": "m", "key": "k"})).await;
-    let stream = server.http.get(server.at("/v1/stream?instance=k")).send().await.unwrap();
-    let whole = server.http.get(server.at("/v1/stream")).send().await.unwrap();
-    let result = tokio::spawn(server.http.get(server.at("/v1/instances/k/result?wait_ms=60000")).send());
+    server
+        .post("/v1/instances", &json!({"machine": "m", "key": "k"}))
+        .await;
+    let stream = server
+        .http
+        .get(server.at("/v1/stream?instance=k"))
+        .send()
+        .await
+        .unwrap();
+    let whole = server
+        .http
+        .get(server.at("/v1/stream"))
+        .send()
+        .await
+        .unwrap();
+    let result = tokio::spawn(
+        server
+            .http
+            .get(server.at("/v1/instances/k/result?wait_ms=60000"))
+            .send(),
+    );
     // Until it waits: the server has read it when it answers one that came later on another connection.
     assert_eq!(server.get("/healthz").await.0, 200);
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
@@ -139,5 +169,9 @@ async fn streams_and_waits_end_at_once_when_the_server_stops() {
     whole.await.unwrap();
     assert_eq!(result.await.unwrap().unwrap().status(), 202);
     assert_eq!(server.wait(), Some(0));
-    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
 }

@@ -16,11 +16,28 @@ async fn sigterm_answers_long_polls_at_once_and_ends_with_0() {
         let machine = json!({"signals": [], "updates": []});
         assert_eq!(server.put("/v1/machines/m/1", &machine).await.0, 200);
         let ask = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 1, "wait_ms": 60_000});
-        let poll = tokio::spawn(server.http.post(server.at("/v1/workers/claim")).json(&ask).send());
-        let stream = server.http.get(server.at("/v1/stream")).send().await.unwrap();
+        let poll = tokio::spawn(
+            server
+                .http
+                .post(server.at("/v1/workers/claim"))
+                .json(&ask)
+                .send(),
+        );
+        let stream = server
+            .http
+            .get(server.at("/v1/stream"))
+            .send()
+            .await
+            .unwrap();
         // A worker that polls is known.
         let began = Instant::now();
-        while !server.get("/v1/workers").await.1.to_string().contains("\"name\":\"w\"") {
+        while !server
+            .get("/v1/workers")
+            .await
+            .1
+            .to_string()
+            .contains("\"name\":\"w\"")
+        {
             assert!(began.elapsed() < PATIENCE, "the worker is not known");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -28,10 +45,18 @@ async fn sigterm_answers_long_polls_at_once_and_ends_with_0() {
         server.signal("TERM");
         let answer = poll.await.unwrap().unwrap();
         assert_eq!(answer.status(), 200);
-        assert_eq!(answer.json::<serde_json::Value>().await.unwrap()["claims"], json!([]));
+        assert_eq!(
+            answer.json::<serde_json::Value>().await.unwrap()["claims"],
+            json!([])
+        );
         stream.bytes().await.unwrap();
         assert_eq!(server.wait(), Some(0), "{}", server.log());
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}\n{}", began.elapsed(), server.log());
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{:?}\n{}",
+            began.elapsed(),
+            server.log()
+        );
     }
 }
 
@@ -44,13 +69,16 @@ async fn a_request_that_runs_when_sigterm_comes_is_finished() {
     assert_eq!(server.get("/healthz").await.0, 200);
     server.signal("TERM");
     let began = Instant::now();
-    while tokio::net::TcpStream::connect(server.address()).await.is_ok() {
+    while tokio::net::TcpStream::connect(server.address())
+        .await
+        .is_ok()
+    {
         assert!(began.elapsed() < PATIENCE, "connections are still taken");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(server.ended().is_none());
     raw.send("\"t\"}").await;
-    let said = raw.to_end().await;
+    let said = raw.rest().await;
     assert_eq!(said.status, Some(200), "{said:?}");
     assert!(said.text.contains("event_id"), "{said:?}");
     assert_eq!(server.wait(), Some(0), "{}", server.log());
@@ -58,7 +86,13 @@ async fn a_request_that_runs_when_sigterm_comes_is_finished() {
     // What was answered is there.
     let home = server.leave();
     let again = crate::common::server().home(home).start();
-    assert_eq!(again.get("/v1/events").await.1["items"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        again.get("/v1/events").await.1["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -70,7 +104,11 @@ async fn a_request_that_never_ends_is_cut_off_when_the_grace_time_is_over() {
     let began = Instant::now();
     server.signal("INT");
     assert_eq!(server.wait(), Some(0), "{}", server.log());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -87,7 +125,11 @@ async fn a_second_signal_ends_it_at_once() {
     }
     server.signal("TERM");
     assert_eq!(server.wait(), Some(1), "{}", server.log());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -105,9 +147,9 @@ async fn it_is_not_ready_while_it_drains() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     kept.send("\r\n").await;
-    let said = kept.to_end().await;
+    let said = kept.rest().await;
     assert_eq!(said.status, Some(503), "{said:?}");
     raw.send("\"t\"}").await;
-    assert_eq!(raw.to_end().await.status, Some(200));
+    assert_eq!(raw.rest().await.status, Some(200));
     assert_eq!(server.wait(), Some(0));
 }

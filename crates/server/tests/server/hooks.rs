@@ -41,20 +41,34 @@ dedup = {header = "x-delivery"}
 "#;
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
 }
 
 fn hex(secret: &str, text: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(text.as_bytes());
-    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    mac.finalize()
+        .into_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Sends what a shop sends.
 async fn deliver(server: &Server, secret: &str, at: u64, body: &Value) -> (u16, Value) {
     let text = body.to_string();
     let signature = format!("t={at},v1={}", hex(secret, &format!("{at}.{text}")));
-    answer(server.http.post(server.at("/v1/hooks/shop")).header("stripe-signature", signature).body(text)).await
+    answer(
+        server
+            .http
+            .post(server.at("/v1/hooks/shop"))
+            .header("stripe-signature", signature)
+            .body(text),
+    )
+    .await
 }
 
 fn paid(id: &str, order: &str) -> Value {
@@ -63,46 +77,98 @@ fn paid(id: &str, order: &str) -> Value {
 }
 
 async fn webhooks_become_signals_and_events(server: Server) {
-    assert_eq!(server.put("/v1/machines/order/1", &json!({"signals": [{"name": "paid"}], "updates": []})).await.0, 200);
-    let start = json!({"machine": "order", "version": 1, "key": "order:42", "step": "begin", "state": {}});
+    assert_eq!(
+        server
+            .put(
+                "/v1/machines/order/1",
+                &json!({"signals": [{"name": "paid"}], "updates": []})
+            )
+            .await
+            .0,
+        200
+    );
+    let start =
+        json!({"machine": "order", "version": 1, "key": "order:42", "step": "begin", "state": {}});
     let (status, body) = server.post("/v1/instances", &start).await;
     assert_eq!(status, 201, "{body}");
 
     let (status, body) = deliver(&server, "new", now(), &paid("evt_1", "42")).await;
-    assert_eq!((status, body["outcome"].as_str(), body["key"].as_str()), (202, Some("signal_received"), Some("order:42")), "{body}");
+    assert_eq!(
+        (status, body["outcome"].as_str(), body["key"].as_str()),
+        (202, Some("signal_received"), Some("order:42")),
+        "{body}"
+    );
     // Delivered again, also with the other secret, it is the same.
     let (status, again) = deliver(&server, "old", now() - 60, &paid("evt_1", "42")).await;
-    assert_eq!((status, again["duplicate"].as_bool(), &again["command_id"]), (200, Some(true), &body["command_id"]), "{again}");
+    assert_eq!(
+        (status, again["duplicate"].as_bool(), &again["command_id"]),
+        (200, Some(true), &body["command_id"]),
+        "{again}"
+    );
 
     // What is not proven leaves nothing behind.
     for (secret, at) in [("wrong", now()), ("new", now() - 400), ("new", now() + 400)] {
         let (status, body) = deliver(&server, secret, at, &paid("evt_2", "42")).await;
-        assert_eq!((status, body["type"].as_str()), (401, Some("/problems/bad_signature")), "{body}");
+        assert_eq!(
+            (status, body["type"].as_str()),
+            (401, Some("/problems/bad_signature")),
+            "{body}"
+        );
     }
     let text = paid("evt_3", "42").to_string();
-    let bare = server.http.post(server.at("/v1/hooks/shop")).body(text.clone());
+    let bare = server
+        .http
+        .post(server.at("/v1/hooks/shop"))
+        .body(text.clone());
     assert_eq!(answer(bare).await.0, 401);
     let at = now();
     let signature = format!("t={at},v1={}", hex("new", &format!("{at}.{text}")));
-    let changed = server.http.post(server.at("/v1/hooks/shop")).header("stripe-signature", signature).body(text.replace("1999", "2999"));
+    let changed = server
+        .http
+        .post(server.at("/v1/hooks/shop"))
+        .header("stripe-signature", signature)
+        .body(text.replace("1999", "2999"));
     assert_eq!(answer(changed).await.0, 401);
     let (_, signals) = server.get("/v1/instances/order:42/signals").await;
     let signals = signals["items"].as_array().unwrap();
     assert_eq!(signals.len(), 1, "{signals:?}");
-    assert_eq!((&signals[0]["source"], &signals[0]["dedup_key"]), (&json!("hook:shop"), &json!("evt_1")));
+    assert_eq!(
+        (&signals[0]["source"], &signals[0]["dedup_key"]),
+        (&json!("hook:shop"), &json!("evt_1"))
+    );
     assert_eq!(signals[0]["arguments"], json!([1999]));
 
     // Nobody is there yet: it is held. Nothing where the rule looks, nothing that a rule is meant for.
     let (status, body) = deliver(&server, "new", now(), &paid("evt_4", "77")).await;
-    assert_eq!((status, body["outcome"].as_str()), (202, Some("signal_held")), "{body}");
-    let (status, body) = deliver(&server, "new", now(), &json!({"id": "evt_5", "type": "payment.succeeded", "data": {}})).await;
+    assert_eq!(
+        (status, body["outcome"].as_str()),
+        (202, Some("signal_held")),
+        "{body}"
+    );
+    let (status, body) = deliver(
+        &server,
+        "new",
+        now(),
+        &json!({"id": "evt_5", "type": "payment.succeeded", "data": {}}),
+    )
+    .await;
     assert_eq!(status, 400, "{body}");
-    let (status, body) = deliver(&server, "new", now(), &json!({"id": "evt_6", "type": "customer.created"})).await;
+    let (status, body) = deliver(
+        &server,
+        "new",
+        now(),
+        &json!({"id": "evt_6", "type": "customer.created"}),
+    )
+    .await;
     assert_eq!((status, body), (200, json!({"ignored": true})));
 
     let refunded = json!({"id": "evt_7", "type": "payment.refunded", "data": {"order": "42"}});
     let (status, body) = deliver(&server, "new", now(), &refunded).await;
-    assert_eq!((status, &body["event_id"], &body["duplicate"]), (200, &json!("evt_7"), &json!(false)), "{body}");
+    assert_eq!(
+        (status, &body["event_id"], &body["duplicate"]),
+        (200, &json!("evt_7"), &json!(false)),
+        "{body}"
+    );
     let (status, body) = deliver(&server, "new", now(), &refunded).await;
     assert_eq!((status, &body["duplicate"]), (200, &json!(true)), "{body}");
     let (_, events) = server.get("/v1/events?type=refunded").await;
@@ -112,33 +178,100 @@ async fn webhooks_become_signals_and_events(server: Server) {
 
 #[tokio::test]
 async fn webhooks_become_signals_and_events_on_sqlite() {
-    webhooks_become_signals_and_events(server().config(CONFIG).env("SHOP_SECRET", "new").start()).await;
+    webhooks_become_signals_and_events(server().config(CONFIG).env("SHOP_SECRET", "new").start())
+        .await;
 }
 
 #[tokio::test]
 async fn webhooks_become_signals_and_events_on_postgres() {
-    webhooks_become_signals_and_events(server().config(CONFIG).env("SHOP_SECRET", "new").over(postgres()).start()).await;
+    webhooks_become_signals_and_events(
+        server()
+            .config(CONFIG)
+            .env("SHOP_SECRET", "new")
+            .over(postgres())
+            .start(),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_sender_may_take_all_from_headers() {
     let server = server().config(CONFIG).env("SHOP_SECRET", "new").start();
-    assert_eq!(server.put("/v1/machines/m/1", &json!({"signals": [{"name": "go"}], "updates": []})).await.0, 200);
-    assert_eq!(server.post("/v1/instances", &json!({"machine": "m", "version": 1, "key": "k", "step": "s", "state": 1})).await.0, 201);
+    assert_eq!(
+        server
+            .put(
+                "/v1/machines/m/1",
+                &json!({"signals": [{"name": "go"}], "updates": []})
+            )
+            .await
+            .0,
+        200
+    );
+    assert_eq!(
+        server
+            .post(
+                "/v1/instances",
+                &json!({"machine": "m", "version": 1, "key": "k", "step": "s", "state": 1})
+            )
+            .await
+            .0,
+        201
+    );
     let send = |event: &'static str, delivery: &'static str| {
-        let request = server.http.post(server.at("/v1/hooks/local")).header("x-event", event).header("x-delivery", delivery);
+        let request = server
+            .http
+            .post(server.at("/v1/hooks/local"))
+            .header("x-event", event)
+            .header("x-delivery", delivery);
         answer(request.body(r#"{"key":"k"}"#))
     };
     assert_eq!(send("go", "1").await.0, 202);
     assert_eq!(send("go", "1").await.0, 200);
     // As the signal would be answered.
     let (status, body) = send("stop", "2").await;
-    assert_eq!((status, body["reason"].as_str()), (404, Some("unknown_signal")), "{body}");
-    let (status, _) = answer(server.http.post(server.at("/v1/hooks/local")).body(r#"{"key":"k"}"#)).await;
+    assert_eq!(
+        (status, body["reason"].as_str()),
+        (404, Some("unknown_signal")),
+        "{body}"
+    );
+    let (status, _) = answer(
+        server
+            .http
+            .post(server.at("/v1/hooks/local"))
+            .body(r#"{"key":"k"}"#),
+    )
+    .await;
     assert_eq!(status, 400);
-    assert_eq!(answer(server.http.post(server.at("/v1/hooks/local")).header("x-event", "go").body("{")).await.0, 400);
-    assert_eq!(answer(server.http.post(server.at("/v1/hooks/local")).header("x-event", "go").body(vec![0xff, 0xfe])).await.0, 400);
-    assert_eq!(answer(server.http.post(server.at("/v1/hooks/absent")).body("{}")).await.0, 404);
+    assert_eq!(
+        answer(
+            server
+                .http
+                .post(server.at("/v1/hooks/local"))
+                .header("x-event", "go")
+                .body("{")
+        )
+        .await
+        .0,
+        400
+    );
+    assert_eq!(
+        answer(
+            server
+                .http
+                .post(server.at("/v1/hooks/local"))
+                .header("x-event", "go")
+                .body(vec![0xff, 0xfe])
+        )
+        .await
+        .0,
+        400
+    );
+    assert_eq!(
+        answer(server.http.post(server.at("/v1/hooks/absent")).body("{}"))
+            .await
+            .0,
+        404
+    );
     assert_eq!(server.get("/v1/hooks/local").await.0, 405);
 }
 
@@ -148,12 +281,22 @@ async fn the_challenge_of_slack_is_answered_when_it_is_signed() {
     let send = |secret: &'static str, body: Value| {
         let (at, text) = (now(), body.to_string());
         let signature = format!("v0={}", hex(secret, &format!("v0:{at}:{text}")));
-        let request = server.http.post(server.at("/v1/hooks/chat")).header("x-slack-request-timestamp", at);
+        let request = server
+            .http
+            .post(server.at("/v1/hooks/chat"))
+            .header("x-slack-request-timestamp", at);
         answer(request.header("x-slack-signature", signature).body(text))
     };
     let ask = json!({"type": "url_verification", "challenge": "abc"});
-    assert_eq!(send("s", ask.clone()).await, (200, json!({"challenge": "abc"})));
+    assert_eq!(
+        send("s", ask.clone()).await,
+        (200, json!({"challenge": "abc"}))
+    );
     assert_eq!(send("t", ask).await.0, 401);
-    let (status, body) = send("s", json!({"event_id": "Ev1", "event": {"type": "message"}})).await;
+    let (status, body) = send(
+        "s",
+        json!({"event_id": "Ev1", "event": {"type": "message"}}),
+    )
+    .await;
     assert_eq!((status, &body["event_id"]), (200, &json!("Ev1")), "{body}");
 }

@@ -9,7 +9,9 @@ use crate::raw::{Raw, Said};
 
 /// A server with a small limit for bodies.
 fn small() -> Server {
-    let setup = server().set("limits.payload_bytes", 1000).set("limits.state_bytes", 1000);
+    let setup = server()
+        .set("limits.payload_bytes", 1000)
+        .set("limits.state_bytes", 1000);
     setup.set("body_bytes", 4096).start()
 }
 
@@ -23,7 +25,11 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
     let server = small();
     let large = json!({"type": "t", "payload": "x".repeat(3 << 20)});
     let (status, body) = server.post("/v1/events", &large).await;
-    assert_eq!((status, body["limit"].as_str()), (413, Some("body_bytes")), "{body}");
+    assert_eq!(
+        (status, body["limit"].as_str()),
+        (413, Some("body_bytes")),
+        "{body}"
+    );
 
     // In chunks, so that nobody can know before.
     let mut raw = Raw::to(&server).await;
@@ -32,37 +38,61 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
         raw.send(format!("400\r\n{}\r\n", "x".repeat(1024))).await;
     }
     raw.send("0\r\n\r\n").await;
-    let said = raw.to_end().await;
+    let said = raw.rest().await;
     assert_eq!(said.status, Some(413), "{said:?}");
 
     // Who asks before sending is told without having sent.
     let mut raw = Raw::to(&server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n").await;
-    let said = raw.to_end().await;
+    let said = raw.rest().await;
     assert_eq!(said.status, Some(413), "{said:?}");
 
     // What is not read by anybody does not cost the answer either.
-    let response = server.http.post(server.at("/nowhere")).body("x".repeat(2 << 20)).send().await.unwrap();
+    let response = server
+        .http
+        .post(server.at("/nowhere"))
+        .body("x".repeat(2 << 20))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 404);
 }
 
 #[tokio::test]
 async fn a_payload_over_its_own_limit_is_told_apart() {
     let server = small();
-    let (status, body) = server.post("/v1/events", &json!({"type": "t", "payload": "x".repeat(2000)})).await;
-    assert_eq!((status, body["limit"].as_str()), (413, Some("payload_bytes")), "{body}");
+    let (status, body) = server
+        .post(
+            "/v1/events",
+            &json!({"type": "t", "payload": "x".repeat(2000)}),
+        )
+        .await;
+    assert_eq!(
+        (status, body["limit"].as_str()),
+        (413, Some("payload_bytes")),
+        "{body}"
+    );
 }
 
 #[tokio::test]
 async fn a_head_that_does_not_come_is_answered_408() {
     let server = server().set("header_timeout_ms", 300).start();
-    for head in ["G", "GET /healthz HTTP/1.1\r\n", "PRI", "POST /v1/events HTTP/1.1\r\nhost: x\r\nx: "] {
+    for head in [
+        "G",
+        "GET /healthz HTTP/1.1\r\n",
+        "PRI",
+        "POST /v1/events HTTP/1.1\r\nhost: x\r\nx: ",
+    ] {
         let began = Instant::now();
         let mut raw = Raw::to(&server).await;
         raw.send(head).await;
-        let said = raw.to_end().await;
+        let said = raw.rest().await;
         assert_eq!(said.status, Some(408), "{head:?}: {said:?}");
-        assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() >= Duration::from_millis(250),
+            "{:?}",
+            began.elapsed()
+        );
     }
     // One that sends a little now and then is not given longer.
     let began = Instant::now();
@@ -72,10 +102,10 @@ async fn a_head_that_does_not_come_is_answered_408() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         raw.send(format!("x-{n}: y\r\n")).await;
     }
-    assert_eq!(raw.to_end().await.status, Some(408));
+    assert_eq!(raw.rest().await.status, Some(408));
     assert!(began.elapsed() < Duration::from_secs(5));
     // One that says nothing at all is let go.
-    let said = Raw::to(&server).await.to_end().await;
+    let said = Raw::to(&server).await.rest().await;
     assert_eq!(said.text, "");
     assert_eq!(server.get("/healthz").await.0, 200);
 }
@@ -86,10 +116,38 @@ async fn a_body_that_does_not_come_is_answered_408() {
     let began = Instant::now();
     let mut raw = Raw::to(&server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{").await;
-    let said = raw.to_end().await;
+    let said = raw.rest().await;
     assert_eq!(said.status, Some(408), "{said:?}");
     assert_eq!(problem(&said)["limit"], "request_timeout_ms");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_connection_may_be_idle_and_a_body_slower_than_a_head() {
+    let server = server().set("header_timeout_ms", 200).start();
+    let mut raw = Raw::to(&server).await;
+    for _ in 0..2 {
+        raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert_eq!(raw.answer().await.status, Some(200));
+        assert!(
+            raw.is_silent(Duration::from_millis(500)).await,
+            "an idle connection was closed"
+        );
+    }
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{").await;
+    assert!(
+        raw.is_silent(Duration::from_millis(500)).await,
+        "a body was taken for a head"
+    );
+    raw.send("\"type\":\"t\"}").await;
+    assert_eq!(raw.answer().await.status, Some(200));
+    // The next head has its deadline again.
+    raw.send("GET /healthz HTTP/1.1\r\n").await;
+    assert_eq!(raw.rest().await.status, Some(408));
 }
 
 /// A request whose body is not all there: it has its place until the rest comes.
@@ -107,7 +165,11 @@ async fn until(server: &Server, path: &str, wanted: u16) -> reqwest::Response {
         if response.status() == wanted {
             return response;
         }
-        assert!(began.elapsed() < PATIENCE, "{path} goes on answering {}", response.status());
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{path} goes on answering {}",
+            response.status()
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -132,18 +194,44 @@ async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
 #[tokio::test]
 async fn long_polls_take_no_place_of_others_and_have_a_bound_of_their_own() {
     let server = server().set("in_flight", 1).set("long_polls", 2).start();
-    let first = server.http.get(server.at("/v1/stream")).send().await.unwrap();
-    let second = server.http.get(server.at("/v1/stream")).send().await.unwrap();
-    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let first = server
+        .http
+        .get(server.at("/v1/stream"))
+        .send()
+        .await
+        .unwrap();
+    let second = server
+        .http
+        .get(server.at("/v1/stream"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (first.status().as_u16(), second.status().as_u16()),
+        (200, 200)
+    );
     assert_eq!(server.get("/v1/queues").await.0, 200);
-    let third = server.http.get(server.at("/v1/stream")).send().await.unwrap();
+    let third = server
+        .http
+        .get(server.at("/v1/stream"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(third.status(), 503);
     assert_eq!(third.headers()["retry-after"], "1");
     let body: serde_json::Value = third.json().await.unwrap();
     assert_eq!(body["limit"], "long_polls");
     drop(first);
     let began = Instant::now();
-    while server.http.get(server.at("/v1/stream")).send().await.unwrap().status() != 200 {
+    while server
+        .http
+        .get(server.at("/v1/stream"))
+        .send()
+        .await
+        .unwrap()
+        .status()
+        != 200
+    {
         assert!(began.elapsed() < PATIENCE, "the place is not given back");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -159,18 +247,24 @@ async fn connections_over_the_limit_are_told_so() {
     }
     let mut third = Raw::to(&server).await;
     third.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let said = third.to_end().await;
+    let said = third.rest().await;
     assert_eq!(said.status, Some(503), "{said:?}");
-    assert!(said.text.contains("retry-after: 1") && said.text.contains("`connections`"), "{said:?}");
+    assert!(
+        said.text.contains("retry-after: 1") && said.text.contains("`connections`"),
+        "{said:?}"
+    );
     // Those that are open go on, and a place that is left is given away.
-    second.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    second
+        .send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await;
     assert_eq!(second.answer().await.status, Some(200));
     drop(first);
     let began = Instant::now();
     loop {
         let mut next = Raw::to(&server).await;
-        next.send("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
-        if next.to_end().await.status == Some(200) {
+        next.send("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await;
+        if next.rest().await.status == Some(200) {
             break;
         }
         assert!(began.elapsed() < PATIENCE);

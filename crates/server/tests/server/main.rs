@@ -1,5 +1,12 @@
 //! The server itself: how it starts and ends, what it is told, whom it lets in, and what it does with bad requests.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what cannot be set up must fail the test"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;

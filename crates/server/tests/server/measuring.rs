@@ -6,41 +6,96 @@ use crate::common::{Server, postgres, server};
 
 /// The value of one line of `/metrics`.
 fn value(text: &str, line: &str) -> f64 {
-    let found = text.lines().find_map(|one| one.strip_prefix(line)?.strip_prefix(' '));
-    found.unwrap_or_else(|| panic!("no {line} in\n{text}")).parse().unwrap()
+    let found = text
+        .lines()
+        .find_map(|one| one.strip_prefix(line)?.strip_prefix(' '));
+    found
+        .unwrap_or_else(|| panic!("no {line} in\n{text}"))
+        .parse()
+        .unwrap()
 }
 
 async fn metrics(server: &Server) -> String {
     let response = server.http.get(server.at("/metrics")).send().await.unwrap();
-    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
+    assert!(
+        response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .starts_with("text/plain")
+    );
     response.text().await.unwrap()
 }
 
 async fn work_can_be_measured(server: Server) {
-    assert_eq!(server.put("/v1/machines/m/1", &json!({"signals": [{"name": "go"}], "updates": []})).await.0, 200);
+    assert_eq!(
+        server
+            .put(
+                "/v1/machines/m/1",
+                &json!({"signals": [{"name": "go"}], "updates": []})
+            )
+            .await
+            .0,
+        200
+    );
     for key in ["a", "b", "c"] {
         let start = json!({"machine": "m", "version": 1, "key": key, "step": "begin", "state": 0});
         assert_eq!(server.post("/v1/instances", &start).await.0, 201);
     }
     let ask = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 2, "wait_ms": 10_000});
     let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
-    let claims: Vec<&Value> = claimed["claims"].as_array().unwrap().iter().map(|claim| &claim["claim"]).collect();
+    let claims: Vec<&Value> = claimed["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|claim| &claim["claim"])
+        .collect();
     assert_eq!(claims.len(), 2, "{claimed}");
     let wait = json!({"wait": {"signals": ["go"], "next": "go", "state": 1}});
     let outcomes = json!([{"claim": claims[0], "outcome": wait}, {"claim": claims[1], "outcome": {"done": {"result": 1}}}]);
-    let (_, committed) = server.post("/v1/workers/commit", &json!({"worker": "w", "outcomes": outcomes})).await;
-    assert_eq!(committed["results"][0]["status"], "committed", "{committed}");
+    let (_, committed) = server
+        .post(
+            "/v1/workers/commit",
+            &json!({"worker": "w", "outcomes": outcomes}),
+        )
+        .await;
+    assert_eq!(
+        committed["results"][0]["status"], "committed",
+        "{committed}"
+    );
     // Given back, it is somebody else's.
     let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
-    let gone = server.http.delete(server.at("/v1/workers/w")).send().await.unwrap();
+    let gone = server
+        .http
+        .delete(server.at("/v1/workers/w"))
+        .send()
+        .await
+        .unwrap();
     assert!(gone.status().is_success());
-    let late = json!([{"claim": claimed["claims"][0]["claim"], "outcome": {"done": {"result": 1}}}]);
-    let (_, stale) = server.post("/v1/workers/commit", &json!({"worker": "w", "outcomes": late})).await;
+    let late =
+        json!([{"claim": claimed["claims"][0]["claim"], "outcome": {"done": {"result": 1}}}]);
+    let (_, stale) = server
+        .post(
+            "/v1/workers/commit",
+            &json!({"worker": "w", "outcomes": late}),
+        )
+        .await;
     assert_eq!(stale["results"][0]["status"], "stale", "{stale}");
     for (key, name, status) in [("a", "no", 404), ("zzz", "go", 404), ("c", "go", 202)] {
-        assert_eq!(server.post(&format!("/v1/instances/{key}/signals/{name}"), &json!({})).await.0, status);
+        assert_eq!(
+            server
+                .post(&format!("/v1/instances/{key}/signals/{name}"), &json!({}))
+                .await
+                .0,
+            status
+        );
     }
-    assert_eq!(server.post("/v1/events", &json!({"type": "t", "payload": 1})).await.0, 200);
+    assert_eq!(
+        server
+            .post("/v1/events", &json!({"type": "t", "payload": 1}))
+            .await
+            .0,
+        200
+    );
 
     let text = metrics(&server).await;
     let at_least = |line: &str, least: f64| {
@@ -49,32 +104,71 @@ async fn work_can_be_measured(server: Server) {
     };
     at_least("abide_claimed_total{queue=\"default\"}", 3.0);
     at_least("abide_claim_latency_seconds_count{queue=\"default\"}", 2.0);
-    at_least("abide_step_seconds_count{machine=\"m\",step=\"begin\"}", 2.0);
+    at_least(
+        "abide_step_seconds_count{machine=\"m\",step=\"begin\"}",
+        2.0,
+    );
     at_least("abide_committed_total", 2.0);
     at_least("abide_stale_total", 1.0);
     at_least("abide_commit_batch_size_count{kind=\"outcomes\"}", 2.0);
     at_least("abide_commit_seconds_count{kind=\"outcomes\"}", 2.0);
-    at_least("abide_signals_total{kind=\"signal\",outcome=\"signal_received\"}", 1.0);
-    at_least("abide_signals_total{kind=\"signal\",outcome=\"rejected_unknown_signal\"}", 1.0);
-    at_least("abide_signals_total{kind=\"signal\",outcome=\"no_target\"}", 1.0);
+    at_least(
+        "abide_signals_total{kind=\"signal\",outcome=\"signal_received\"}",
+        1.0,
+    );
+    at_least(
+        "abide_signals_total{kind=\"signal\",outcome=\"rejected_unknown_signal\"}",
+        1.0,
+    );
+    at_least(
+        "abide_signals_total{kind=\"signal\",outcome=\"no_target\"}",
+        1.0,
+    );
     at_least("abide_events_total{outcome=\"unmatched\"}", 1.0);
-    at_least("abide_queue_depth{queue=\"default\",status=\"runnable\"}", 1.0);
+    at_least(
+        "abide_queue_depth{queue=\"default\",status=\"runnable\"}",
+        1.0,
+    );
     at_least("abide_queue_oldest_ready_seconds{queue=\"default\"}", 0.0);
     at_least("abide_waits{queue=\"default\",kind=\"signal\"}", 1.0);
     at_least("abide_workers", 1.0);
     let route = "/v1/instances/{target}/signals/{name}";
-    at_least(&format!("abide_http_requests_total{{method=\"POST\",route=\"{route}\",status=\"404\"}}"), 2.0);
-    at_least(&format!("abide_http_request_seconds_count{{route=\"{route}\"}}"), 3.0);
+    at_least(
+        &format!("abide_http_requests_total{{method=\"POST\",route=\"{route}\",status=\"404\"}}"),
+        2.0,
+    );
+    at_least(
+        &format!("abide_http_request_seconds_count{{route=\"{route}\"}}"),
+        3.0,
+    );
 
     // Each is described, and histograms have buckets.
-    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+    for line in text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+    {
         let name = line.split(['{', ' ']).next().unwrap();
-        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-        assert!(text.contains(&format!("# HELP {family} ")), "{family} has no HELP");
-        assert!(text.contains(&format!("# TYPE {family} ")), "{family} has no TYPE");
-        assert!(!text.contains(&format!("# TYPE {family} summary")), "{family} has no buckets");
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
+        assert!(
+            text.contains(&format!("# HELP {family} ")),
+            "{family} has no HELP"
+        );
+        assert!(
+            text.contains(&format!("# TYPE {family} ")),
+            "{family} has no TYPE"
+        );
+        assert!(
+            !text.contains(&format!("# TYPE {family} summary")),
+            "{family} has no buckets"
+        );
     }
-    assert!(text.contains("abide_step_seconds_bucket{machine=\"m\",step=\"begin\",le=\"+Inf\"}"), "{text}");
+    assert!(
+        text.contains("abide_step_seconds_bucket{machine=\"m\",step=\"begin\",le=\"+Inf\"}"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -94,29 +188,63 @@ async fn what_is_asked_for_makes_no_label() {
         server.get(&format!("/v1/nothing/{n}")).await;
         server.get(&format!("/v1/instances/key-{n}")).await;
     }
-    let request = server.http.request("BREW".parse().unwrap(), server.at("/v1/queues"));
+    let request = server
+        .http
+        .request("BREW".parse().unwrap(), server.at("/v1/queues"));
     assert_eq!(request.send().await.unwrap().status(), 405);
     let text = metrics(&server).await;
-    assert!(!text.contains("nothing") && !text.contains("key-") && !text.contains("BREW"), "{text}");
-    assert_eq!(value(&text, "abide_http_requests_total{method=\"GET\",route=\"none\",status=\"404\"}"), 20.0);
+    assert!(
+        !text.contains("nothing") && !text.contains("key-") && !text.contains("BREW"),
+        "{text}"
+    );
+    assert_eq!(
+        value(
+            &text,
+            "abide_http_requests_total{method=\"GET\",route=\"none\",status=\"404\"}"
+        ),
+        20.0
+    );
 }
 
 #[tokio::test]
 async fn the_access_log_tells_of_each_request_and_of_no_secret() {
     let server = server().start();
-    let request = server.http.post(server.at("/v1/events?x=geheim")).header("x-request-id", "my-id-1");
-    let response = request.bearer_auth("geheim").json(&json!({"type": "t", "payload": "geheim"})).send().await.unwrap();
+    let request = server
+        .http
+        .post(server.at("/v1/events?x=geheim"))
+        .header("x-request-id", "my-id-1");
+    let response = request
+        .bearer_auth("geheim")
+        .json(&json!({"type": "t", "payload": "geheim"}))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.headers()["x-request-id"], "my-id-1");
-    let plain = server.http.get(server.at("/v1/instances/geheim")).header("x-request-id", "not fit").send().await.unwrap();
+    let plain = server
+        .http
+        .get(server.at("/v1/instances/geheim"))
+        .header("x-request-id", "not fit")
+        .send()
+        .await
+        .unwrap();
     let id = plain.headers()["x-request-id"].to_str().unwrap().to_owned();
     assert!(id.len() > 16 && id != "not fit", "{id}");
     let problem: Value = plain.json().await.unwrap();
     assert_eq!(problem["request_id"], Value::String(id.clone()));
     let log = server.log();
     assert!(!log.contains("geheim"), "{log}");
-    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let line = lines.iter().find(|line| line["request_id"] == id.as_str()).unwrap_or_else(|| panic!("{log}"));
-    assert_eq!((&line["method"], &line["route"], &line["status"]), (&json!("GET"), &json!("/v1/instances/{target}"), &json!(404)));
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let line = lines
+        .iter()
+        .find(|line| line["request_id"] == id.as_str())
+        .unwrap_or_else(|| panic!("{log}"));
+    assert_eq!(
+        (&line["method"], &line["route"], &line["status"]),
+        (&json!("GET"), &json!("/v1/instances/{target}"), &json!(404))
+    );
     assert!(line["ms"].as_f64().is_some());
     assert!(lines.iter().any(|line| line["request_id"] == "my-id-1"));
 }

@@ -35,10 +35,14 @@ impl Raw {
     }
 
     /// Reads until the other side closes.
-    pub async fn to_end(mut self) -> Said {
+    pub async fn rest(mut self) -> Said {
         let mut bytes = Vec::new();
         let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut bytes)).await;
-        assert!(read.is_ok(), "the connection stays open, having said {:?}", String::from_utf8_lossy(&bytes));
+        assert!(
+            read.is_ok(),
+            "the connection stays open, having said {:?}",
+            String::from_utf8_lossy(&bytes)
+        );
         said(&bytes)
     }
 
@@ -48,11 +52,19 @@ impl Raw {
         let read = async {
             let mut byte = [0];
             while !bytes.ends_with(b"\r\n\r\n") {
-                assert_eq!(self.0.read(&mut byte).await.unwrap(), 1, "closed after {:?}", String::from_utf8_lossy(&bytes));
+                assert_eq!(
+                    self.0.read(&mut byte).await.unwrap(),
+                    1,
+                    "closed after {:?}",
+                    String::from_utf8_lossy(&bytes)
+                );
                 bytes.push(byte[0]);
             }
             let head = String::from_utf8_lossy(&bytes).to_lowercase();
-            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .and_then(|rest| rest.split("\r\n").next()?.parse().ok());
             let mut body = vec![0; length.unwrap_or(0)];
             self.0.read_exact(&mut body).await.unwrap();
             bytes.extend(body);
@@ -63,13 +75,17 @@ impl Raw {
 
     /// Whether nothing comes for a moment.
     pub async fn is_silent(&mut self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.0.readable()).await.is_err()
+        tokio::time::timeout(time, self.0.peek(&mut [0]))
+            .await
+            .is_err()
     }
 }
 
 fn said(bytes: &[u8]) -> Said {
     let text = String::from_utf8_lossy(bytes).into_owned();
-    let status = text.strip_prefix("HTTP/1.1 ").or_else(|| text.strip_prefix("HTTP/1.0 "));
+    let status = text
+        .strip_prefix("HTTP/1.1 ")
+        .or_else(|| text.strip_prefix("HTTP/1.0 "));
     let status = status.and_then(|rest| rest.get(..3)?.parse().ok());
     Said { status, text }
 }

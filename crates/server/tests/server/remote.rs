@@ -10,13 +10,22 @@ const GO: Signal<u32> = Signal::new("go");
 
 async fn a_program_works_on_a_server_as_on_a_file(server: Server) {
     let abide = Abide::open(&server.url).await.unwrap();
-    let engine = abide.engine().job(DOUBLE, |n: u32| async move { Ok(2 * n) }).start().await.unwrap();
+    let engine = abide
+        .engine()
+        .job(DOUBLE, |n: u32| async move { Ok(2 * n) })
+        .start()
+        .await
+        .unwrap();
     let run = abide.start(DOUBLE, 21).key("answer").await.unwrap();
     assert_eq!(run.result().await.unwrap(), 42);
     assert!(abide.signal("answer", GO, &1).await.is_err());
     // What one sees the other does.
     let (status, seen) = server.get("/v1/instances/answer").await;
-    assert_eq!((status, seen["status"].as_str()), (200, Some("done")), "{seen}");
+    assert_eq!(
+        (status, seen["status"].as_str()),
+        (200, Some("done")),
+        "{seen}"
+    );
     engine.shutdown().await;
     abide.close().await;
 }
@@ -43,21 +52,51 @@ async fn each_request_asks_for_the_rights_it_needs() {
     for (request, roles) in [
         (json!("now"), vec!["read", "send", "work", "operate"]),
         (json!("machines"), vec!["read", "work", "operate"]),
-        (json!({"records": [1]}), vec!["read", "send", "work", "operate"]),
+        (
+            json!({"records": [1]}),
+            vec!["read", "send", "work", "operate"],
+        ),
         (json!({"documents": "token"}), vec!["operate"]),
         (json!({"run": [{"publish": []}]}), vec!["send", "operate"]),
-        (json!({"run": [{"fire": {"limit": 1}}]}), vec!["work", "operate"]),
-        (json!({"run": [{"publish": []}, {"start": []}]}), vec!["operate"]),
+        (
+            json!({"run": [{"fire": {"limit": 1}}]}),
+            vec!["work", "operate"],
+        ),
+        (
+            json!({"run": [{"publish": []}, {"start": []}]}),
+            vec!["operate"],
+        ),
     ] {
         for (role, token) in &tokens {
-            let (status, body) = answer(server.http.post(server.at("/rpc/v1")).bearer_auth(token).json(&request)).await;
+            let (status, body) = answer(
+                server
+                    .http
+                    .post(server.at("/rpc/v1"))
+                    .bearer_auth(token)
+                    .json(&request),
+            )
+            .await;
             let may = roles.contains(role);
-            assert_eq!(status, if may { 200 } else { 403 }, "{request} as {role}: {body}");
+            assert_eq!(
+                status,
+                if may { 200 } else { 403 },
+                "{request} as {role}: {body}"
+            );
         }
     }
     let operate = &tokens[3].1;
-    for body in ["", "{", "[]", "{\"nothing\": 1}", "{\"get\": {\"key\": \"\"}}"] {
-        let request = server.http.post(server.at("/rpc/v1")).bearer_auth(operate).body(body);
+    for body in [
+        "",
+        "{",
+        "[]",
+        "{\"nothing\": 1}",
+        "{\"get\": {\"key\": \"\"}}",
+    ] {
+        let request = server
+            .http
+            .post(server.at("/rpc/v1"))
+            .bearer_auth(operate)
+            .body(body);
         let (status, told) = answer(request).await;
         assert_eq!(status, 400, "{body}: {told}");
     }

@@ -10,23 +10,33 @@ async fn told(server: &Server, bytes: &[u8]) -> crate::raw::Said {
     let mut raw = Raw::to(server).await;
     raw.send(bytes).await;
     raw.no_more().await;
-    raw.to_end().await
+    raw.rest().await
 }
 
 async fn lives(server: &mut Server) {
     assert_eq!(server.get("/healthz").await.0, 200);
     assert!(server.ended().is_none());
     let log = server.log();
-    assert!(!log.contains("panicked") && !log.contains("\"panic\""), "{log}");
+    assert!(
+        !log.contains("panicked") && !log.contains("\"panic\""),
+        "{log}"
+    );
 }
 
 #[tokio::test]
 async fn strange_requests_are_answered() {
-    let mut server = server().set("header_timeout_ms", 2000).set("request_timeout_ms", 2000).start();
+    let mut server = server()
+        .set("header_timeout_ms", 2000)
+        .set("request_timeout_ms", 2000)
+        .start();
     let long = "x".repeat(100_000);
     let many: String = (0..300).map(|n| format!("x-{n}: y\r\n")).collect();
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    let post = |rest: &str| format!("POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n{rest}");
+    let post = |rest: &str| {
+        format!(
+            "POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n{rest}"
+        )
+    };
     for (request, wanted) in [
         (get("/"), vec![404]),
         (get("/v1/instances/%ff"), vec![400]),
@@ -73,19 +83,33 @@ async fn strange_requests_are_answered() {
         ("POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
         ("POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
     ] {
-        let mut raw = Raw::to(&server).await;
-        raw.send(&request).await;
-        let said = raw.to_end().await;
+        let said = told(&server, request.as_bytes()).await;
         let shown: String = request.chars().take(120).collect();
         assert!(said.status.is_some_and(|status| wanted.contains(&status)), "{shown:?} was answered {said:?}, not {wanted:?}");
     }
     // Deep and wrong JSON.
     let (opened, closed) = ("[".repeat(100_000), "]".repeat(100_000));
-    for body in [opened.clone(), format!("{opened}{closed}"), format!("{{\"type\":\"t\",\"payload\":{opened}{closed}}}")] {
-        let said = told(&server, post(&format!("content-length: {}\r\n\r\n{body}", body.len())).as_bytes()).await;
+    for body in [
+        opened.clone(),
+        format!("{opened}{closed}"),
+        format!("{{\"type\":\"t\",\"payload\":{opened}{closed}}}"),
+    ] {
+        let said = told(
+            &server,
+            post(&format!("content-length: {}\r\n\r\n{body}", body.len())).as_bytes(),
+        )
+        .await;
         assert!(said.status.is_some_and(|status| status < 500), "{said:?}");
     }
-    let said = told(&server, &[post("content-length: 4\r\n\r\n").as_bytes(), &[b'"', 0xff, 0xfe, b'"']].concat()).await;
+    let said = told(
+        &server,
+        &[
+            post("content-length: 4\r\n\r\n").as_bytes(),
+            &[b'"', 0xff, 0xfe, b'"'],
+        ]
+        .concat(),
+    )
+    .await;
     assert!(matches!(said.status, Some(400 | 422)), "{said:?}");
     lives(&mut server).await;
 }
@@ -94,10 +118,24 @@ async fn strange_requests_are_answered() {
 async fn what_is_not_there_is_a_problem_with_what_there_is() {
     let server = server().start();
     let response = server.http.get(server.at("/v2/x")).send().await.unwrap();
-    assert_eq!((response.status().as_u16(), &response.headers()["content-type"]), (404, &"application/problem+json".parse().unwrap()));
-    let response = server.http.delete(server.at("/v1/instances")).send().await.unwrap();
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            &response.headers()["content-type"]
+        ),
+        (404, &"application/problem+json".parse().unwrap())
+    );
+    let response = server
+        .http
+        .delete(server.at("/v1/instances"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 405);
-    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json"
+    );
     let allow = response.headers()["allow"].to_str().unwrap().to_owned();
     assert!(allow.contains("GET") && allow.contains("POST"), "{allow}");
 }
@@ -105,16 +143,34 @@ async fn what_is_not_there_is_a_problem_with_what_there_is() {
 #[tokio::test]
 async fn http_2_is_spoken_without_tls() {
     let server = server().start();
-    let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let client = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
     let response = client.get(server.at("/healthz")).send().await.unwrap();
-    assert_eq!((response.status().as_u16(), response.version()), (200, reqwest::Version::HTTP_2));
-    let large = client.post(server.at("/v1/events")).header("content-type", "application/json").body("x".repeat(17 << 20));
+    assert_eq!(
+        (response.status().as_u16(), response.version()),
+        (200, reqwest::Version::HTTP_2)
+    );
+    let large = client
+        .post(server.at("/v1/events"))
+        .header("content-type", "application/json")
+        .body("x".repeat(17 << 20));
     assert_eq!(large.send().await.unwrap().status(), 413);
     // It begins well, and goes on badly.
     let mut raw = Raw::to(&server).await;
-    raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff").await;
-    raw.to_end().await;
-    assert_eq!(client.get(server.at("/healthz")).send().await.unwrap().status(), 200);
+    raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")
+        .await;
+    raw.rest().await;
+    assert_eq!(
+        client
+            .get(server.at("/healthz"))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
 }
 
 /// A small generator, so that a run can be repeated.
@@ -135,7 +191,10 @@ impl Dice {
 
 #[tokio::test]
 async fn random_bytes_and_broken_requests_never_hang_it() {
-    let mut server = server().set("header_timeout_ms", 1000).set("request_timeout_ms", 1000).start();
+    let mut server = server()
+        .set("header_timeout_ms", 1000)
+        .set("request_timeout_ms", 1000)
+        .start();
     let seed: u64 = 0x5eed_0006;
     let mut dice = Dice(seed);
     let whole = [
@@ -146,7 +205,9 @@ async fn random_bytes_and_broken_requests_never_hang_it() {
     ];
     for round in 0..300 {
         let mut bytes = if dice.below(4) == 0 {
-            (0..1 + dice.below(400)).map(|_| (dice.next() & 0xff) as u8).collect()
+            (0..1 + dice.below(400))
+                .map(|_| (dice.next() & 0xff) as u8)
+                .collect()
         } else {
             let mut bytes = whole[dice.below(whole.len())].clone();
             for _ in 0..1 + dice.below(4) {
@@ -166,14 +227,20 @@ async fn random_bytes_and_broken_requests_never_hang_it() {
         let two = bytes.starts_with(b"PRI * HTTP/2");
         let said = told(&server, &bytes).await;
         // A head that has come to its end is answered.
-        let begun = bytes.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(bytes.len());
+        let begun = bytes
+            .iter()
+            .position(|byte| !b"\r\n".contains(byte))
+            .unwrap_or(bytes.len());
         let whole = bytes[begun..].windows(4).any(|four| four == b"\r\n\r\n");
         assert!(
             two || !whole || said.status.is_some(),
             "seed {seed:x}, round {round}: {:?} was not answered: {said:?}",
             String::from_utf8_lossy(&bytes)
         );
-        assert!(said.status.is_none_or(|status| status < 500), "seed {seed:x}, round {round}: {said:?}");
+        assert!(
+            said.status.is_none_or(|status| status < 500),
+            "seed {seed:x}, round {round}: {said:?}"
+        );
     }
     lives(&mut server).await;
 }
@@ -188,7 +255,10 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
     }
     let began = std::time::Instant::now();
     while server.get("/v1/queues").await.0 != 200 {
-        assert!(began.elapsed() < crate::common::PATIENCE, "places are not given back");
+        assert!(
+            began.elapsed() < crate::common::PATIENCE,
+            "places are not given back"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     lives(&mut server).await;

@@ -9,9 +9,13 @@ use crate::common::{Server, abide, answer, home, postgres, server};
 
 /// Asks with a token, if there is one.
 async fn ask(server: &Server, method: &str, path: &str, token: Option<&str>) -> (u16, Value) {
-    let mut request = server.http.request(method.to_uppercase().parse().unwrap(), server.at(path));
+    let mut request = server
+        .http
+        .request(method.to_uppercase().parse().unwrap(), server.at(path));
     if method != "get" {
-        request = request.header("content-type", "application/json").body("{}");
+        request = request
+            .header("content-type", "application/json")
+            .body("{}");
     }
     if let Some(token) = token {
         request = request.bearer_auth(token);
@@ -21,12 +25,21 @@ async fn ask(server: &Server, method: &str, path: &str, token: Option<&str>) -> 
 
 /// Makes one token of each role, and waits until the server asks for them.
 async fn guarded(server: &Server) -> BTreeMap<&'static str, String> {
-    let tokens: BTreeMap<_, _> = ["read", "send", "work", "operate"].map(|role| (role, server.token(role))).into();
+    let tokens: BTreeMap<_, _> = ["read", "send", "work", "operate"]
+        .map(|role| (role, server.token(role)))
+        .into();
     let began = Instant::now();
     while ask(server, "get", "/v1/queues", None).await.0 != 401
-        || ask(server, "get", "/v1/queues", Some(&tokens["operate"])).await.0 == 401
+        || ask(server, "get", "/v1/queues", Some(&tokens["operate"]))
+            .await
+            .0
+            == 401
     {
-        assert!(began.elapsed() < Duration::from_secs(5), "the tokens are not known after {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "the tokens are not known after {:?}",
+            began.elapsed()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tokens
@@ -38,14 +51,22 @@ fn roles(method: &str, path: &str) -> &'static [&'static str] {
         ("get", "/healthz" | "/readyz") | ("post", "/v1/hooks/{source}") => &["open"],
         ("get", "/v1/updates/{id}") => &["read", "send"],
         ("get", _) => &["read"],
-        ("post", "/v1/instances/{target}/signals/{name}" | "/v1/instances/{target}/updates/{name}") => &["send"],
+        (
+            "post",
+            "/v1/instances/{target}/signals/{name}" | "/v1/instances/{target}/updates/{name}",
+        ) => &["send"],
         ("post", "/v1/events" | "/v1/events/batch") => &["send"],
         ("post", path) if path.starts_with("/v1/workers/") => &["work"],
         ("delete", "/v1/workers/{worker}") => &["work"],
         ("put", "/v1/machines/{name}/{version}") => &["work"],
         ("put", "/v1/graphs/{name}") => &[],
         ("post", "/v1/instances" | "/v1/instances/batch" | "/v1/signal-with-start") => &[],
-        ("post", "/v1/instances/{target}/cancel" | "/v1/instances/{target}/restart" | "/v1/instances/{target}/repair") => &[],
+        (
+            "post",
+            "/v1/instances/{target}/cancel"
+            | "/v1/instances/{target}/restart"
+            | "/v1/instances/{target}/repair",
+        ) => &[],
         _ => panic!("which role is {method} {path} for? Say it here"),
     }
 }
@@ -55,7 +76,11 @@ async fn every_route_asks_for_its_role(server: Server) {
     let tokens = guarded(&server).await;
     let mut routes = 0;
     for (path, methods) in api["paths"].as_object().unwrap() {
-        let place = ["target", "name", "id", "worker", "source"].iter().fold(path.clone(), |path, part| path.replace(&format!("{{{part}}}"), "1"));
+        let place = ["target", "name", "id", "worker", "source"]
+            .iter()
+            .fold(path.clone(), |path, part| {
+                path.replace(&format!("{{{part}}}"), "1")
+            });
         let place = place.replace("{version}", "1");
         for method in methods.as_object().unwrap().keys() {
             let allowed = roles(method, path);
@@ -65,13 +90,25 @@ async fn every_route_asks_for_its_role(server: Server) {
             routes += 1;
             let open = allowed.contains(&"open");
             let (status, body) = ask(&server, method, &place, None).await;
-            assert_eq!(status == 401, !open, "{method} {path} without a token: {status} {body}");
+            assert_eq!(
+                status == 401,
+                !open,
+                "{method} {path} without a token: {status} {body}"
+            );
             let (status, body) = ask(&server, method, &place, Some("abide_nonsense")).await;
-            assert_eq!(status == 401, !open, "{method} {path} with a wrong token: {status} {body}");
+            assert_eq!(
+                status == 401,
+                !open,
+                "{method} {path} with a wrong token: {status} {body}"
+            );
             for (role, token) in &tokens {
                 let may = open || *role == "operate" || allowed.contains(role);
                 let (status, body) = ask(&server, method, &place, Some(token)).await;
-                assert_eq!(status != 403 && status != 401, may, "{method} {path} as {role}: {status} {body}");
+                assert_eq!(
+                    status != 403 && status != 401,
+                    may,
+                    "{method} {path} as {role}: {status} {body}"
+                );
                 assert!(status < 500, "{method} {path} as {role}: {status} {body}");
                 if !may {
                     let needed = allowed.last().copied().unwrap_or("operate");
@@ -107,16 +144,41 @@ async fn who_brings_no_token_is_told_how() {
     let tokens = guarded(&server).await;
     let response = server.http.get(server.at("/metrics")).send().await.unwrap();
     assert_eq!(response.status(), 401);
-    assert!(response.headers()["www-authenticate"].to_str().unwrap().starts_with("Bearer"));
-    assert_eq!(response.headers()["content-type"], "application/problem+json");
-    assert_eq!(ask(&server, "get", "/metrics", Some(&tokens["read"])).await.0, 200);
+    assert!(
+        response.headers()["www-authenticate"]
+            .to_str()
+            .unwrap()
+            .starts_with("Bearer")
+    );
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json"
+    );
+    assert_eq!(
+        ask(&server, "get", "/metrics", Some(&tokens["read"]))
+            .await
+            .0,
+        200
+    );
     assert_eq!(ask(&server, "get", "/v1/stream", None).await.0, 401);
     // Another scheme, or no token after it.
-    for value in ["Basic eDp5", "Bearer", "Bearer ", "bearer\tx", &format!("Token {}", tokens["read"])] {
-        let request = server.http.get(server.at("/v1/queues")).header("authorization", value);
+    for value in [
+        "Basic eDp5",
+        "Bearer",
+        "Bearer ",
+        "bearer\tx",
+        &format!("Token {}", tokens["read"]),
+    ] {
+        let request = server
+            .http
+            .get(server.at("/v1/queues"))
+            .header("authorization", value);
         assert_eq!(answer(request).await.0, 401, "{value}");
     }
-    let request = server.http.get(server.at("/v1/queues")).header("authorization", format!("bearer {}", tokens["read"]));
+    let request = server
+        .http
+        .get(server.at("/v1/queues"))
+        .header("authorization", format!("bearer {}", tokens["read"]));
     assert_eq!(answer(request).await.0, 200);
 }
 
@@ -126,7 +188,11 @@ async fn a_revoked_token_is_out_within_five_seconds() {
     let tokens = guarded(&server).await;
     assert!(server.cli(&["token", "revoke", "read-1"]).status.success());
     let began = Instant::now();
-    while ask(&server, "get", "/v1/queues", Some(&tokens["read"])).await.0 != 401 {
+    while ask(&server, "get", "/v1/queues", Some(&tokens["read"]))
+        .await
+        .0
+        != 401
+    {
         assert!(began.elapsed() < Duration::from_secs(5));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -141,19 +207,38 @@ async fn a_token_is_shown_once_and_never_stored() {
     let made = server.cli(&["token", "create", "--role", "send", "--name", "shop"]);
     let token = String::from_utf8(made.stdout).unwrap().trim().to_owned();
     // 256 bits, and no other like it.
-    assert!(token.len() >= 43 && token != server.token("send"), "{token}");
+    assert!(
+        token.len() >= 43 && token != server.token("send"),
+        "{token}"
+    );
     let taken = server.cli(&["token", "create", "--role", "read", "--name", "shop"]);
     assert_eq!(taken.status.code(), Some(1));
     let listed = server.cli(&["token", "list", "--json"]);
     let items: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let shop = items["items"].as_array().unwrap().iter().find(|item| item["name"] == "shop").unwrap();
+    let shop = items["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|item| item["name"] == "shop")
+        .unwrap();
     assert_eq!(shop["role"], "send");
     let wrong = server.cli(&["token", "create", "--role", "admin"]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert_eq!(ask(&server, "get", "/v1/updates/1", Some(&token)).await.0, 404);
+    assert_eq!(
+        ask(&server, "get", "/v1/updates/1", Some(&token)).await.0,
+        404
+    );
     let log = server.log();
-    let files: Vec<u8> = ["abide.db", "abide.db-wal"].iter().flat_map(|file| std::fs::read(server.home().join(file)).unwrap_or_default()).collect();
-    assert!(!files.windows(token.len()).any(|bytes| bytes == token.as_bytes()), "the token is in the file");
+    let files: Vec<u8> = ["abide.db", "abide.db-wal"]
+        .iter()
+        .flat_map(|file| std::fs::read(server.home().join(file)).unwrap_or_default())
+        .collect();
+    assert!(
+        !files
+            .windows(token.len())
+            .any(|bytes| bytes == token.as_bytes()),
+        "the token is in the file"
+    );
     assert!(!log.contains(&token), "the token is in the log");
 }
 
@@ -171,16 +256,34 @@ async fn listening_for_others_without_a_token_is_refused_with_what_to_do() {
     assert_eq!(refused.status.code(), Some(1), "{told}");
     assert!(told.contains("abide token create --role"), "{told}");
     // A webhook without proof is refused there, too.
-    let made = abide(home.path()).args(["token", "create", "--role", "read", "--store", &store]).output().unwrap();
+    let made = abide(home.path())
+        .args(["token", "create", "--role", "read", "--store", &store])
+        .output()
+        .unwrap();
     assert!(made.status.success());
     let file = home.path().join("abide.toml");
-    std::fs::write(&file, "[[hooks]]\nsource = \"a\"\nscheme = \"none\"\nevent = \"x\"\n").unwrap();
+    std::fs::write(
+        &file,
+        "[[hooks]]\nsource = \"a\"\nscheme = \"none\"\nevent = \"x\"\n",
+    )
+    .unwrap();
     let refused = serve().arg("--config").arg(&file).output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && told.contains("scheme none"), "{told}");
-    let mut child = serve().stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    assert!(
+        !refused.status.success() && told.contains("scheme none"),
+        "{told}"
+    );
+    let mut child = serve()
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(child.stdout.take().unwrap()),
+        &mut line,
+    )
+    .unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(line.starts_with("listening on http://0.0.0.0:"), "{line}");

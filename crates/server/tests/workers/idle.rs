@@ -16,7 +16,8 @@ const ALLOWED: f64 = 5.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_idle_workers_cost_under_five_statements_a_second() {
-    let cluster = abide_pgtest::Server::private(&[("shared_preload_libraries", "pg_stat_statements")]);
+    let cluster =
+        abide_pgtest::Server::private(&[("shared_preload_libraries", "pg_stat_statements")]);
     let url = cluster.fresh_database();
     psql(&url, "create extension pg_stat_statements");
     let server = server().over(Over::Url(url.clone())).start();
@@ -34,14 +35,25 @@ async fn a_thousand_idle_workers_cost_under_five_statements_a_second() {
         }));
     }
     let end = Instant::now() + Duration::from_secs(60);
-    while psql(&url, "select count(*) from abide.workers where name like 'idle-%'") != WORKERS.to_string() {
+    while psql(
+        &url,
+        "select count(*) from abide.workers where name like 'idle-%'",
+    ) != WORKERS.to_string()
+    {
         assert!(Instant::now() < end, "the workers do not become known");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // Our own counting is not counted: it asks in another database.
     let admin = cluster.url("postgres");
     psql(&admin, "create extension if not exists pg_stat_statements");
-    let database = url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
+    let database = url
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .split('?')
+        .next()
+        .unwrap()
+        .to_owned();
     let count = format!(
         "select coalesce(sum(s.calls), 0) from pg_stat_statements s join pg_database d on d.oid = s.dbid where d.datname = '{database}'"
     );

@@ -100,7 +100,9 @@ impl Worker {
 
     /// Asks for at most so many, and waits so long.
     pub async fn claim(&self, limit: usize, wait_ms: u64) -> Vec<Value> {
-        let (status, body) = self.post("/v1/workers/claim", &self.request(limit, wait_ms)).await;
+        let (status, body) = self
+            .post("/v1/workers/claim", &self.request(limit, wait_ms))
+            .await;
         assert_eq!(status, 200, "{body}");
         body["claims"].as_array().unwrap().clone()
     }
@@ -159,10 +161,14 @@ impl Worker {
 
     /// Gives everything back: how much that was.
     pub async fn sign_off(&self) -> u64 {
-        let request = self.http.delete(format!("{}/v1/workers/{}", self.url, self.name));
+        let request = self
+            .http
+            .delete(format!("{}/v1/workers/{}", self.url, self.name));
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
-        response.json::<Value>().await.unwrap()["given_back"].as_u64().unwrap()
+        response.json::<Value>().await.unwrap()["given_back"]
+            .as_u64()
+            .unwrap()
     }
 }
 
@@ -187,7 +193,9 @@ pub async fn instance(server: &Server, id: i64) -> Value {
 
 /// Waits for the end of an instance.
 pub async fn result(server: &Server, id: i64) -> Value {
-    let (status, body) = server.get(&format!("/v1/instances/{id}/result?wait_ms=20000")).await;
+    let (status, body) = server
+        .get(&format!("/v1/instances/{id}/result?wait_ms=20000"))
+        .await;
     assert_eq!(status, 200, "{body}");
     body
 }
@@ -200,7 +208,10 @@ pub async fn until(server: &Server, id: i64, status: &str) -> Value {
         if found["status"] == status {
             return found;
         }
-        assert!(Instant::now() < end, "{id} does not become {status}: {found}");
+        assert!(
+            Instant::now() < end,
+            "{id} does not become {status}: {found}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

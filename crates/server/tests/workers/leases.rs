@@ -87,7 +87,10 @@ on_both! {
     }
 }
 
-async fn claims_outlive_a_kill_of_the_server(setup: impl Fn() -> crate::common::Setup, over: Option<String>) {
+async fn claims_outlive_a_kill_of_the_server(
+    setup: impl Fn() -> crate::common::Setup,
+    over: Option<String>,
+) {
     let before = match &over {
         Some(url) => setup().over(crate::common::Over::Url(url.clone())),
         None => setup(),
@@ -105,9 +108,13 @@ async fn claims_outlive_a_kill_of_the_server(setup: impl Fn() -> crate::common::
     let hand = hand.at(&after);
     assert_eq!(instance(&after, id).await["status"], "executing");
     assert_eq!(hand.heartbeat(&[&claim]).await, Vec::<Value>::new());
-    hand.done(&claim, json!({"next": {"step": "after", "state": 2}})).await;
+    hand.done(&claim, json!({"next": {"step": "after", "state": 2}}))
+        .await;
     let claim = hand.one().await;
-    assert_eq!((&claim["step"], &claim["attempt"]), (&json!("after"), &json!(0)));
+    assert_eq!(
+        (&claim["step"], &claim["attempt"]),
+        (&json!("after"), &json!(0))
+    );
     hand.done(&claim, json!({"done": {"result": 3}})).await;
     assert_eq!(result(&after, id).await["result"], 3);
 }
@@ -119,6 +126,8 @@ async fn on_sqlite_claims_outlive_a_kill_of_the_server() {
 
 #[tokio::test]
 async fn on_postgres_claims_outlive_a_kill_of_the_server() {
-    let crate::common::Over::Url(url) = postgres() else { unreachable!() };
+    let crate::common::Over::Url(url) = postgres() else {
+        unreachable!()
+    };
     claims_outlive_a_kill_of_the_server(server, Some(url)).await;
 }

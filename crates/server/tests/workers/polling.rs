@@ -28,7 +28,12 @@ async fn unattended(server: &Server) {
     let end = Instant::now() + crate::common::PATIENCE;
     loop {
         let (_, metrics) = server.get("/metrics").await;
-        if metrics.as_str().unwrap().lines().any(|line| line == "abide_http_long_polls 0") {
+        if metrics
+            .as_str()
+            .unwrap()
+            .lines()
+            .any(|line| line == "abide_http_long_polls 0")
+        {
             return;
         }
         assert!(Instant::now() < end, "{metrics}");

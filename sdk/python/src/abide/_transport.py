@@ -18,8 +18,6 @@ from .errors import AbideError, Broken, Duplicate, Invalid, NoTarget, Rejected, 
 #: Stands for what was left out, where None means something.
 UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
 
-FOREVER: Final = float("inf")
-
 #: How many connections there may be, and how many of them may wait for something to happen.
 CONNECTIONS: Final = 256
 LONG_POLLS: Final = 192
@@ -61,7 +59,8 @@ class Transport:
             # Reading the system's certificates takes a while, and plain HTTP has no use for them.
             verify=verify if any(url.startswith("https:") for url in self.urls) else False,
             follow_redirects=False,
-            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64, keepalive_expiry=30.0),
+            # A server closes what is idle for ten seconds; what it may be about to close is not used again.
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64, keepalive_expiry=5.0),
         )
 
     def another(self) -> Transport:
@@ -169,7 +168,7 @@ def _checked(urls: list[str]) -> list[str]:
 
 def unreachable(base: str, cause: httpx.TransportError) -> AbideError:
     """What it means that no answer came."""
-    said = str(cause) or type(cause).__name__
+    said = str(cause).rstrip(".") or type(cause).__name__
     if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)):
         return Unavailable(f"cannot reach {base}: {said}. Is `abide serve` running there?")
     if isinstance(cause, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
@@ -190,8 +189,9 @@ def problem(status: int, content: bytes, headers: Mapping[str, str]) -> AbideErr
     if after is not None:
         body.setdefault("retry_after", after)
     word = str(body.get("type", "")).rpartition("/")[2]
-    if status in (429, 502, 503, 504):
-        # 429, and 503 as a rule: nothing was done. A gateway's errors, and a commit without an answer, leave that open.
+    if status in (408, 429, 502, 503, 504):
+        # With 408, 429, and 503 as a rule, nothing was done. A gateway's errors, and a commit without an answer, leave
+        # that open.
         unknown = status in (502, 504) or word == "unknown"
         return Unavailable(text, unknown=unknown, status=status, problem=body)
     kind: type[AbideError]

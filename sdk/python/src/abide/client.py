@@ -229,10 +229,16 @@ class Abide:
         return self._pages(Instance, _path(target, "runs"))
 
     def waits(
-        self, *, kind: str | None = None, name: str | None = None, instance: int | None = None
+        self,
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        instance: int | str | None = None,
+        key_prefix: str | None = None,
     ) -> AsyncIterator[Waiter]:
         """Who waits for what."""
-        return self._pages(Waiter, "/v1/waits", {"kind": kind, "name": name, "instance": instance})
+        params = {"kind": kind, "name": name, "instance": instance, "key_prefix": key_prefix}
+        return self._pages(Waiter, "/v1/waits", params)
 
     def events(self, *, type: str | None = None) -> AsyncIterator[EventRecord]:
         """The events that are kept."""
@@ -294,7 +300,7 @@ class Abide:
         A refusal is ``Rejected``. With ``dedup`` it is sent once however often it is tried. ``hold_for`` keeps it that
         long for whoever starts under that key.
         """
-        body = _message(payload, arguments, dedup_key=dedup)
+        body = _message(name, payload, arguments, dedup)
         if hold_for is not None:
             body["hold_for_ms"] = milliseconds(hold_for)
         path = _path(target, "signals", _called(name))
@@ -311,7 +317,7 @@ class Abide:
         dedup: str | None = None,
     ) -> Receipt:
         """Sends a signal to the instance of that key, or starts one that has it already, in one commit."""
-        body = {"start": start.wire(), "name": _called(name), **_message(payload, arguments, dedup_key=dedup)}
+        body = {"start": start.wire(), "name": _called(name), **_message(name, payload, arguments, dedup)}
         status, answer = await self._transport.call("POST", "/v1/signal-with-start", body=body, safe=dedup is not None)
         return read(Receipt, {**answer, "started": status == 201})
 
@@ -509,12 +515,14 @@ def _called(name: str | Signal[Any]) -> str:
     return name if isinstance(name, str) else name.name
 
 
-def _message(payload: Any, arguments: Any, **more: Any) -> dict[str, Any]:
-    body = {name: value for name, value in more.items() if value is not None}
+def _message(name: str | Signal[Any], payload: Any, arguments: Any, dedup: str | None) -> dict[str, Any]:
+    body: dict[str, Any] = {} if dedup is None else {"dedup_key": dedup}
     if arguments is not None:
         if payload is not UNSET:
             raise TypeError("give a payload or arguments, not both")
         body["arguments"] = to_json(arguments)
+    elif payload is not UNSET and isinstance(name, Signal) and name.parameters is not None:
+        body["arguments"] = name.arguments(payload)
     elif payload is not UNSET:
         body["payload"] = to_json(payload)
     return body

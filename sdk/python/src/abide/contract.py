@@ -87,6 +87,12 @@ class Signal(Generic[T]):
         """Its contract."""
         return {"name": self.name} if self.parameters is None else {"name": self.name, "parameters": self.parameters}
 
+    def arguments(self, payload: Any) -> Any:
+        """What is sent with, as arguments; an object that is one value is not taken for arguments by name."""
+        plain = to_json(payload)
+        by_field = self._named or _has_fields(self._kind)
+        return plain if by_field and isinstance(plain, dict) else [plain]
+
     def read(self, message: Message) -> T:
         """A message as the type of this signal."""
         return typing.cast(T, self._read(message))

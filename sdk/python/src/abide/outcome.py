@@ -69,9 +69,12 @@ def fail(error: str | BaseException) -> Outcome:
     return Outcome("fail", {"error": error_text(error)})
 
 
-def continue_as_new(step: StepRef, *, state: Any = UNSET) -> Outcome:
-    """Closes this run and opens the next of its chain, with all messages that are pending."""
-    return Outcome("continue_as_new", {"step": step_name(step)}, state)
+def continue_as_new(step: StepRef, *, version: int | None = None, state: Any = UNSET) -> Outcome:
+    """Closes this run and opens the next of its chain, of that version, with all messages that are pending."""
+    body: dict[str, Any] = {"step": step_name(step)}
+    if version is not None:
+        body["version"] = version
+    return Outcome("continue_as_new", body, state)
 
 
 def error_text(error: str | BaseException) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from ._code import Caller, Code, FunctionCode, MachineCode, context_of
 from ._codec import Duration, NotJson, dumps, milliseconds
 from ._commits import Commits
-from ._transport import FOREVER, Backoff, retry_after
+from ._transport import Backoff, retry_after
 from .client import Abide
 from .errors import AbideError, Broken, Refused, Unavailable
 from .function import Function
@@ -69,6 +69,7 @@ class Worker:
         self._owned = not isinstance(server, Abide)
         self._named = name is not None
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._place = f"/v1/workers/{quote(self.name, safe='')}"
         self._lease, self._grace, self._poll = (milliseconds(each) / 1000 for each in (lease, grace, poll))
         made = [machine() if isinstance(machine, type) else machine for machine in machines]
         functions = list(tasks)
@@ -93,9 +94,9 @@ class Worker:
         """Declares what it runs and begins to claim. A server that is away is waited for."""
         for code in self._codes.values():
             path = f"/v1/machines/{quote(code.name, safe='')}/{code.version}"
-            await self._call("PUT", path, body=code.declaration(), patience=FOREVER)
+            await self._insist("PUT", path, body=code.declaration())
         if self._named:
-            await self._sign_off(patience=FOREVER)
+            await self._insist("DELETE", self._place)
         self._tending = [asyncio.create_task(self._commits.run()), asyncio.create_task(self._heartbeats())]
         self._claiming = [asyncio.create_task(self._claims(queue)) for queue in self._queues]
         for task in [*self._tending, *self._claiming]:
@@ -108,6 +109,8 @@ class Worker:
 
     async def stop(self) -> None:
         """Claims no more, lets what runs end within the grace time, gives the rest back."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         for task in self._claiming:
             task.cancel()
@@ -122,7 +125,7 @@ class Worker:
             task.cancel()
         await _ended(self._tending)
         try:
-            await self._sign_off(patience=1.0)
+            await self._call("DELETE", self._place, patience=1.0)
         except AbideError as error:
             log.warning("worker %s could not sign off, what it held comes free with its lease: %s", self.name, error)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -259,8 +262,15 @@ class Worker:
                     held.context.lost = True
                     held.task.cancel()
 
-    async def _sign_off(self, patience: float) -> None:
-        await self._call("DELETE", f"/v1/workers/{quote(self.name, safe='')}", patience=patience)
+    async def _insist(self, method: str, path: str, **how: Any) -> None:
+        """A request that is made when there is a server, however long that takes."""
+        while True:
+            try:
+                await self._call(method, path, patience=5.0, **how)
+                return
+            except Unavailable as error:
+                log.warning("worker %s waits for a server: %s", self.name, error)
+                await asyncio.sleep(1)
 
     async def _call(self, method: str, path: str, **how: Any) -> Any:
         _, body = await self._transport.call(method, path, safe=True, **how)

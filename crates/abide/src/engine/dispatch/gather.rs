@@ -50,7 +50,11 @@ impl Dispatcher {
 
     /// Takes what has run: to be committed with others, or in a transaction of its own.
     pub(super) fn take(&mut self, finished: Finished) {
-        measured::step(&finished.task.lane.machine, &finished.task.step, finished.took);
+        measured::step(
+            &finished.task.lane.machine,
+            &finished.task.step,
+            finished.took,
+        );
         if finished.ran.within.is_none() {
             self.pending.push_back(finished);
             return;

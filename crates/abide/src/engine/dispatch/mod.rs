@@ -317,7 +317,9 @@ impl Dispatcher {
         let lanes = self.shared.lanes();
         if lanes.is_empty() {
             // There is nothing that it could run.
-            self.queues.iter_mut().for_each(|queue| queue.hungry = false);
+            self.queues
+                .iter_mut()
+                .for_each(|queue| queue.hungry = false);
         }
         if self.shared.stop.is_cancelled() || !may_claim || lanes.is_empty() {
             return batch;

@@ -1,6 +1,9 @@
 //! The records of signals and updates, as readers see them.
 
-use abide::{Command, CommandId, CommandStatus, InstanceId, Json, Key, Name, Sequence, Timestamp, ValidationErrors, WaitId};
+use abide::{
+    Command, CommandId, CommandStatus, InstanceId, Json, Key, Name, Sequence, Timestamp,
+    ValidationErrors, WaitId,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -97,7 +100,9 @@ impl From<Command> for SignalView {
             source: record.source,
             received_at: record.received_at,
             held_until: record.hold_until,
-            applied_at: record.closed_at.filter(|_| record.status == CommandStatus::Applied),
+            applied_at: record
+                .closed_at
+                .filter(|_| record.status == CommandStatus::Applied),
             closed_at: record.closed_at,
         }
     }

@@ -1,8 +1,8 @@
 //! An instance as readers see it.
 
 use abide::{
-    Cause, EventCondition, InstanceId, Json, Key, Kind, Look, Name, Operator, Scope, Status, Timestamp, WaitId, WaitKind,
-    Waiter, WaiterFilter,
+    Cause, EventCondition, InstanceId, Json, Key, Kind, Look, Name, Operator, Scope, Status,
+    Timestamp, WaitId, WaitKind, Waiter, WaiterFilter,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -159,7 +159,11 @@ pub struct ConditionView {
 
 impl From<EventCondition> for ConditionView {
     fn from(condition: EventCondition) -> Self {
-        Self { left: condition.left.into(), op: condition.op, right: condition.right }
+        Self {
+            left: condition.left.into(),
+            op: condition.op,
+            right: condition.right,
+        }
     }
 }
 
@@ -217,7 +221,9 @@ impl LivenessWord {
         match self {
             Self::Running => Some(Status::Executing),
             Self::Ready | Self::WaitingForWorker => Some(Status::Runnable),
-            Self::WaitingForSignal | Self::WaitingForEvent | Self::WaitingForCondition => Some(Status::AwaitingSignal),
+            Self::WaitingForSignal | Self::WaitingForEvent | Self::WaitingForCondition => {
+                Some(Status::AwaitingSignal)
+            }
             Self::WaitingForChildren => Some(Status::AwaitingChildren),
             Self::ReplayBlocked => Some(Status::Scheduled),
             Self::Closed | Self::Scheduled | Self::RepairNeeded => None,
@@ -246,23 +252,36 @@ async fn view(app: &App, look: Look) -> Result<InstanceView, Problem> {
 impl InstanceView {
     /// An instance, and those who stand for its waits for events.
     pub fn new(look: Look, waiters: Vec<Waiter>) -> Self {
-        let Look { instance, wait, continue_as_new_recommended, liveness } = look;
+        let Look {
+            instance,
+            wait,
+            continue_as_new_recommended,
+            liveness,
+        } = look;
         let wait = wait.map(|wait| WaitView {
             kind: wait.kind,
             id: wait.id,
-            names: wait.names.into_iter().filter(|name| name.event_type().is_none()).collect(),
+            names: wait
+                .names
+                .into_iter()
+                .filter(|name| name.event_type().is_none())
+                .collect(),
             events: waiters.into_iter().map(EventAwaited::from).collect(),
             since: wait.since,
             deadline: wait.deadline,
         });
         let name = liveness.name();
         let liveness_reason = match liveness {
-            abide::Liveness::ReplayBlocked(reason) | abide::Liveness::RepairNeeded(reason) => Some(reason),
+            abide::Liveness::ReplayBlocked(reason) | abide::Liveness::RepairNeeded(reason) => {
+                Some(reason)
+            }
             _ => None,
         };
         Self {
             first_id: instance.chain(),
-            unique_key: instance.unique_key.map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned()),
+            unique_key: instance
+                .unique_key
+                .map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned()),
             id: instance.id,
             key: instance.key,
             machine: instance.machine,
@@ -292,7 +311,11 @@ impl InstanceView {
             signals_pending: instance.inbox.signals,
             updates_pending: instance.inbox.updates,
             message_cursor: instance.inbox.cursor.0,
-            history_events: if instance.history { instance.history_events } else { 0 },
+            history_events: if instance.history {
+                instance.history_events
+            } else {
+                0
+            },
             continue_as_new_recommended,
             created_at: instance.created_at,
             updated_at: instance.updated_at,
@@ -302,7 +325,10 @@ impl InstanceView {
 }
 
 async fn waiters(app: &App, instance: InstanceId) -> Result<Vec<Waiter>, Problem> {
-    let filter = WaiterFilter { instance: Some(instance), ..WaiterFilter::default() };
+    let filter = WaiterFilter {
+        instance: Some(instance),
+        ..WaiterFilter::default()
+    };
     let most = app.limits().names_per_wait;
     Ok(app.abide().event_waits(&filter, None, most).await?.items)
 }
@@ -311,7 +337,11 @@ impl From<Waiter> for EventAwaited {
     fn from(waiter: Waiter) -> Self {
         Self {
             event_type: waiter.event_type,
-            conditions: waiter.conditions.into_iter().map(ConditionView::from).collect(),
+            conditions: waiter
+                .conditions
+                .into_iter()
+                .map(ConditionView::from)
+                .collect(),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
 
 use crate::http::Problem;
@@ -26,7 +26,9 @@ pub fn limited(limit: Option<usize>) -> Result<usize, Problem> {
     match limit.unwrap_or(LIMIT) {
         0 => Err(Problem::bad_request("limit is 0: ask for 1 at least")),
         limit if limit > LIMIT_MAX => {
-            let detail = format!("limit is {limit}, and {LIMIT_MAX} is the most: follow next_cursor for more");
+            let detail = format!(
+                "limit is {limit}, and {LIMIT_MAX} is the most: follow next_cursor for more"
+            );
             Err(Problem::bad_request(detail).with("limit", LIMIT_MAX))
         }
         limit => Ok(limit),

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use abide::{CommandStatus, Json, Operator, Status, WaitKind};
 use serde::{Deserialize, Deserializer};
-use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{
+    AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type,
+};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::Problem;
@@ -48,7 +50,9 @@ impl<'de> Deserialize<'de> for Millis {
 pub fn waited(wait_ms: Option<u64>) -> Result<Duration, Problem> {
     let ms = wait_ms.unwrap_or(0);
     if ms > WAIT_MS_MAX {
-        let detail = format!("wait_ms is {ms}, and {WAIT_MS_MAX} is the most: ask again when the time is up");
+        let detail = format!(
+            "wait_ms is {ms}, and {WAIT_MS_MAX} is the most: ask again when the time is up"
+        );
         return Err(Problem::bad_request(detail).with("limit", WAIT_MS_MAX));
     }
     Ok(Duration::from_millis(ms))

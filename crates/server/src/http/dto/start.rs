@@ -79,7 +79,10 @@ impl StartRequest {
     pub async fn wanted(self, app: &App, graphs: &mut Graphs) -> Result<Wanted, Problem> {
         let problems = self.problems();
         if !problems.is_empty() {
-            return Err(Problem::unprocessable(format!("nothing can be started so: {}", problems.join("; "))));
+            return Err(Problem::unprocessable(format!(
+                "nothing can be started so: {}",
+                problems.join("; ")
+            )));
         }
         if let (Some(true), Some(machine), Some(key)) = (self.reserve, &self.machine, &self.key) {
             return Ok(Wanted::Reserve(machine.clone(), key.clone()));
@@ -91,7 +94,9 @@ impl StartRequest {
                     graphs.insert(name.clone(), found);
                 }
                 let Some(Some(graph)) = graphs.get(name) else {
-                    let detail = format!("there is no graph {name:?} here: put it to /v1/graphs/{name} first");
+                    let detail = format!(
+                        "there is no graph {name:?} here: put it to /v1/graphs/{name} first"
+                    );
                     return Err(Problem::unprocessable(detail).with("reason", "unknown_graph"));
                 };
                 graph.start_of(&self.input.unwrap_or_default())?
@@ -138,11 +143,19 @@ impl StartRequest {
             }
             (None, Some(_)) => {
                 let of_machines = [
-                    (self.state.is_some(), "`state` is a machine's: a graph begins with `input`"),
+                    (
+                        self.state.is_some(),
+                        "`state` is a machine's: a graph begins with `input`",
+                    ),
                     (self.version.is_some(), "a graph has no `version`"),
                     (self.step.is_some(), "a graph has no `step` to begin at"),
                 ];
-                problems.extend(of_machines.into_iter().filter(|(is, _)| *is).map(|(_, problem)| problem));
+                problems.extend(
+                    of_machines
+                        .into_iter()
+                        .filter(|(is, _)| *is)
+                        .map(|(_, problem)| problem),
+                );
             }
         }
         if self.due_at.is_some() && self.delay_ms.is_some() {

@@ -113,7 +113,10 @@ impl Group {
 
     /// Who waits in it.
     pub fn workers(&self) -> impl Iterator<Item = &Name> {
-        self.waiting.iter().filter(|waiting| !waiting.is_gone()).map(|waiting| &waiting.poll.worker)
+        self.waiting
+            .iter()
+            .filter(|waiting| !waiting.is_gone())
+            .map(|waiting| &waiting.poll.worker)
     }
 
     /// Takes out the polls of a worker.
@@ -143,11 +146,20 @@ impl Group {
         }
         self.looking = true;
         self.hungry = false;
-        Look { taken, wakes: self.wakes, began: Instant::now(), before: number }
+        Look {
+            taken,
+            wakes: self.wakes,
+            began: Instant::now(),
+            before: number,
+        }
     }
 
     /// Settles a look that has brought so much for each of its polls, in order: what each is to be told.
-    pub fn settle(&mut self, look: Look, brought: Vec<Vec<Claimed>>) -> Vec<(Waiting, Vec<Claimed>)> {
+    pub fn settle(
+        &mut self,
+        look: Look,
+        brought: Vec<Vec<Claimed>>,
+    ) -> Vec<(Waiting, Vec<Claimed>)> {
         self.looking = false;
         self.looked = look.began;
         let mut told = Vec::new();
@@ -172,7 +184,11 @@ impl Group {
         }
         let newer = self.waiting.iter().any(Waiting::is_once);
         self.hungry |= !exhausted || newer || self.wakes > look.wakes;
-        self.width = if exhausted { 1 } else { (self.width * 2).min(WIDTH_MAX) };
+        self.width = if exhausted {
+            1
+        } else {
+            (self.width * 2).min(WIDTH_MAX)
+        };
         told
     }
 

@@ -6,6 +6,7 @@
 
 mod group;
 mod roll;
+mod runs;
 mod task;
 
 use std::sync::Arc;
@@ -86,9 +87,14 @@ impl Hub {
     pub async fn poll(&self, poll: Poll) -> Result<Handed, Problem> {
         let (reply, answer) = oneshot::channel();
         let wait = poll.wait;
-        let mut answer = Answer { answer, hub: self.clone() };
+        let mut answer = Answer {
+            answer,
+            hub: self.clone(),
+        };
         if self.0.send(Ask::Poll(poll, reply)).is_err() {
-            return Err(Problem::unavailable("the server is shutting down: ask another, or this one when it is back"));
+            return Err(Problem::unavailable(
+                "the server is shutting down: ask another, or this one when it is back",
+            ));
         }
         let claims = if wait.is_zero() {
             (&mut answer.answer).await
@@ -99,10 +105,16 @@ impl Hub {
             }
         };
         match claims {
-            Ok(Ok(claims)) => Ok(Handed { claims, hub: self.clone() }),
+            Ok(Ok(claims)) => Ok(Handed {
+                claims,
+                hub: self.clone(),
+            }),
             Ok(Err(problem)) => Err(problem),
             // The hub has ended.
-            Err(_) => Ok(Handed { claims: Vec::new(), hub: self.clone() }),
+            Err(_) => Ok(Handed {
+                claims: Vec::new(),
+                hub: self.clone(),
+            }),
         }
     }
 
@@ -144,7 +156,8 @@ impl Drop for Answer {
     fn drop(&mut self) {
         self.answer.close();
         if let Ok(Ok(claims)) = self.answer.try_recv() {
-            self.hub.give_back(claims.into_iter().map(|one| one.claim).collect());
+            self.hub
+                .give_back(claims.into_iter().map(|one| one.claim).collect());
         }
     }
 }
@@ -170,6 +183,7 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         let claims = std::mem::take(&mut self.claims);
-        self.hub.give_back(claims.into_iter().map(|one| one.claim).collect());
+        self.hub
+            .give_back(claims.into_iter().map(|one| one.claim).collect());
     }
 }

@@ -34,7 +34,8 @@ impl Roll {
     /// The number of the worker that polls, when the database knows it for that.
     pub fn id(&self, poll: &Poll) -> Option<WorkerId> {
         let known = self.known.get(&poll.worker)?;
-        let serves = known.queues.contains(&poll.queue) && poll.lanes.iter().all(|lane| known.lanes.contains(lane));
+        let serves = known.queues.contains(&poll.queue)
+            && poll.lanes.iter().all(|lane| known.lanes.contains(lane));
         serves.then_some(known.id)
     }
 
@@ -70,7 +71,9 @@ impl Roll {
                 }
                 None => continue,
             };
-            let Some(worker) = new.get_mut(place) else { continue };
+            let Some(worker) = new.get_mut(place) else {
+                continue;
+            };
             if !worker.queues.contains(&poll.queue) {
                 worker.queues.push(poll.queue.clone());
             }
@@ -131,7 +134,10 @@ impl Roll {
     /// Forgets the workers with these numbers: their names.
     pub fn lose(&mut self, lost: &[WorkerId]) -> Vec<Name> {
         let lost: HashSet<&WorkerId> = lost.iter().collect();
-        let names = self.known.iter().filter(|(_, known)| lost.contains(&known.id));
+        let names = self
+            .known
+            .iter()
+            .filter(|(_, known)| lost.contains(&known.id));
         let names: Vec<Name> = names.map(|(name, _)| name.clone()).collect();
         for name in &names {
             self.known.remove(name);

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Name, Store, Worker, WorkerId};
+use abide::{Name, Store, WorkerId};
 use abide_kernel::model::{Claim, Claimed, Kind, Lane};
-use abide_kernel::{Answer, ClaimRequest, Effects, Error, Listener, NewWorker, Op, Result};
+use abide_kernel::{Effects, Error, Listener};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -14,8 +14,9 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::group::{Group, Look, Spot};
+use super::group::{Group, Spot};
 use super::roll::{self, Roll};
+use super::runs::{Landed, Looked, Sent, enlist, give_back, look, may_pass, renew};
 use super::{Ask, Waiting};
 use crate::http::Problem;
 
@@ -33,32 +34,6 @@ const TICK: Duration = Duration::from_secs(1);
 const TROUBLE: Duration = Duration::from_millis(250);
 /// How long a machine is remembered to be a workflow.
 const WORKFLOW: Duration = Duration::from_secs(60);
-
-/// What a transaction came to.
-enum Landed {
-    /// Looks at groups.
-    Looked(Vec<Sent>, Result<Looked>),
-    /// Workers were made known.
-    Enlisted(Vec<Name>, Result<Vec<Worker>>),
-    /// Leases were renewed; whose were lost.
-    Renewed(Result<Vec<WorkerId>>),
-    /// Claims were given back, or not.
-    Returned(Vec<Claim>),
-}
-
-/// A look at one group, and under what number each of its polls was made.
-struct Sent {
-    spot: Spot,
-    look: Look,
-    ids: Vec<WorkerId>,
-}
-
-/// What looks have brought.
-struct Looked {
-    lost: Vec<WorkerId>,
-    /// Of each poll, in order.
-    claimed: Vec<Vec<Claimed>>,
-}
 
 pub(super) struct Task {
     store: Arc<dyn Store>,
@@ -150,14 +125,24 @@ impl Task {
                 self.roll.see(&poll.worker);
                 let number = self.number;
                 self.number += 1;
-                self.place(Waiting { poll, number, reply });
+                self.place(Waiting {
+                    poll,
+                    number,
+                    reply,
+                });
             }
             Ask::Seen(worker) => self.roll.see(&worker),
             Ask::Forget(worker) => {
                 self.roll.forget(&worker);
                 let mut polls = self.roll.turn_away(std::slice::from_ref(&worker));
-                polls.extend(self.groups.values_mut().flat_map(|group| group.leave(&worker)));
-                polls.into_iter().for_each(|waiting| self.hand(waiting, Vec::new()));
+                polls.extend(
+                    self.groups
+                        .values_mut()
+                        .flat_map(|group| group.leave(&worker)),
+                );
+                polls
+                    .into_iter()
+                    .for_each(|waiting| self.hand(waiting, Vec::new()));
             }
             Ask::Return(claims) => self.returned.extend(claims),
             Ask::End(reply) => self.ending = Some(reply),
@@ -167,7 +152,11 @@ impl Task {
     /// Puts a poll where it belongs: into its group, when its worker is known.
     fn place(&mut self, waiting: Waiting) {
         if let Some(lane) = waiting.poll.lanes.first()
-            && waiting.poll.lanes.iter().all(|lane| self.workflows.contains_key(lane))
+            && waiting
+                .poll
+                .lanes
+                .iter()
+                .all(|lane| self.workflows.contains_key(lane))
         {
             // Who has stopped waiting is not told.
             let problem = is_workflow(&lane.machine, lane.version);
@@ -176,8 +165,14 @@ impl Task {
         if self.roll.id(&waiting.poll).is_none() {
             return self.roll.arrive(waiting);
         }
-        let spot = Spot { queue: waiting.poll.queue.clone(), lanes: waiting.poll.lanes.clone() };
-        self.groups.entry(spot).or_insert_with(Group::new).join(waiting);
+        let spot = Spot {
+            queue: waiting.poll.queue.clone(),
+            lanes: waiting.poll.lanes.clone(),
+        };
+        self.groups
+            .entry(spot)
+            .or_insert_with(Group::new)
+            .join(waiting);
     }
 
     fn hear(&mut self, effects: &Effects) {
@@ -196,10 +191,16 @@ impl Task {
         self.workflows.retain(|_, until| *until > now);
         if self.renewed.elapsed() >= roll::RENEWAL {
             self.renewed = now;
-            let waiting: HashSet<Name> = self.groups.values().flat_map(Group::workers).cloned().collect();
+            let waiting: HashSet<Name> = self
+                .groups
+                .values()
+                .flat_map(Group::workers)
+                .cloned()
+                .collect();
             let living = self.roll.living(&waiting);
             if !living.is_empty() {
-                self.under_way.push(renew(self.store.clone(), living).boxed());
+                self.under_way
+                    .push(renew(self.store.clone(), living).boxed());
             }
         }
     }
@@ -213,13 +214,15 @@ impl Task {
             self.returning = true;
             let some = self.returned.len().min(RETURNS_MAX);
             let claims = self.returned.drain(..some).collect();
-            self.under_way.push(give_back(self.store.clone(), claims).boxed());
+            self.under_way
+                .push(give_back(self.store.clone(), claims).boxed());
         }
         if !self.enlisting {
             let strangers = self.roll.strangers(STRANGERS_MAX);
             if !strangers.is_empty() {
                 self.enlisting = true;
-                self.under_way.push(enlist(self.store.clone(), strangers).boxed());
+                self.under_way
+                    .push(enlist(self.store.clone(), strangers).boxed());
             }
         }
         while self.under_way.len() < RUNS_MAX {
@@ -228,7 +231,8 @@ impl Task {
                 return;
             }
             let workflows = self.workflows.keys().cloned().collect();
-            self.under_way.push(look(self.store.clone(), sent, workflows).boxed());
+            self.under_way
+                .push(look(self.store.clone(), sent, workflows).boxed());
         }
     }
 
@@ -246,7 +250,9 @@ impl Task {
         let mut left = POLLS_MAX;
         let mut sent = Vec::new();
         for (_, spot) in wanting {
-            let Some(group) = self.groups.get_mut(&spot) else { continue };
+            let Some(group) = self.groups.get_mut(&spot) else {
+                continue;
+            };
             if left == 0 {
                 break;
             }
@@ -268,9 +274,15 @@ impl Task {
             if taken.is_empty() {
                 group.fail(Vec::new());
             } else {
-                sent.push(Sent { spot, look: look.with(taken), ids });
+                sent.push(Sent {
+                    spot,
+                    look: look.with(taken),
+                    ids,
+                });
             }
-            strangers.into_iter().for_each(|waiting| self.roll.arrive(waiting));
+            strangers
+                .into_iter()
+                .for_each(|waiting| self.roll.arrive(waiting));
         }
         sent
     }
@@ -306,7 +318,10 @@ impl Task {
             }
             Landed::Renewed(Err(error)) => {
                 // Soon again: who is not renewed is taken for dead.
-                self.renewed = Instant::now().checked_sub(roll::RENEWAL).unwrap_or_else(Instant::now) + TICK;
+                self.renewed = Instant::now()
+                    .checked_sub(roll::RENEWAL)
+                    .unwrap_or_else(Instant::now)
+                    + TICK;
                 self.rest(&error);
             }
             Landed::Returned(left) => {
@@ -329,8 +344,14 @@ impl Task {
 
     /// Has the polls of a worker wait until it is known again.
     fn back_to_the_door(&mut self, worker: &Name) {
-        let polls: Vec<Waiting> = self.groups.values_mut().flat_map(|group| group.leave(worker)).collect();
-        polls.into_iter().for_each(|waiting| self.roll.arrive(waiting));
+        let polls: Vec<Waiting> = self
+            .groups
+            .values_mut()
+            .flat_map(|group| group.leave(worker))
+            .collect();
+        polls
+            .into_iter()
+            .for_each(|waiting| self.roll.arrive(waiting));
     }
 
     fn settle_looks(&mut self, sent: Vec<Sent>, looked: Looked) {
@@ -342,20 +363,24 @@ impl Task {
             for ((waiting, id), claims) in polls.into_iter().zip(ids).zip(brought) {
                 if looked.lost.contains(&id) {
                     // It died, or signed off elsewhere: what was claimed in its name is not its own.
-                    self.returned.extend(claims.into_iter().map(|one| one.claim));
+                    self.returned
+                        .extend(claims.into_iter().map(|one| one.claim));
                     self.roll.lose(&[id]);
                     self.back_to_the_door(&waiting.poll.worker);
                     self.roll.arrive(waiting);
                 } else if !self.roll.is(&waiting.poll.worker, id) {
                     // It signed off here meanwhile.
-                    self.returned.extend(claims.into_iter().map(|one| one.claim));
+                    self.returned
+                        .extend(claims.into_iter().map(|one| one.claim));
                     self.hand(waiting, Vec::new());
                 } else {
                     taken.push(waiting);
                     kept.push(claims);
                 }
             }
-            let Some(group) = self.groups.get_mut(&spot) else { continue };
+            let Some(group) = self.groups.get_mut(&spot) else {
+                continue;
+            };
             if taken.is_empty() {
                 group.fail(Vec::new());
                 continue;
@@ -373,7 +398,9 @@ impl Task {
         if !may_pass(error) {
             refused.append(&mut stay);
         }
-        refused.into_iter().for_each(|waiting| refuse(waiting, error));
+        refused
+            .into_iter()
+            .for_each(|waiting| refuse(waiting, error));
         if let Some(group) = self.groups.get_mut(&sent.spot) {
             group.fail(stay);
         }
@@ -381,14 +408,19 @@ impl Task {
 
     /// Gives a poll what was claimed for it; what only an engine can run is given back.
     fn deliver(&mut self, waiting: Waiting, claims: Vec<Claimed>) {
-        let (workflows, claims): (Vec<_>, Vec<_>) = claims.into_iter().partition(|one| one.kind == Kind::Workflow);
+        let (workflows, claims): (Vec<_>, Vec<_>) = claims
+            .into_iter()
+            .partition(|one| one.kind == Kind::Workflow);
         let Some(first) = workflows.first() else {
             return self.hand(waiting, claims);
         };
         let problem = is_workflow(&first.machine, first.version);
         for one in workflows {
             tracing::warn!(machine = %one.machine, worker = %waiting.poll.worker, "a worker over HTTP asked for a workflow");
-            let lane = Lane { machine: one.machine, version: one.version };
+            let lane = Lane {
+                machine: one.machine,
+                version: one.version,
+            };
             self.workflows.insert(lane, Instant::now() + WORKFLOW);
             self.returned.push(one.claim);
         }
@@ -400,7 +432,8 @@ impl Task {
 
     fn hand(&mut self, waiting: Waiting, claims: Vec<Claimed>) {
         if let Err(Ok(claims)) = waiting.reply.send(Ok(claims)) {
-            self.returned.extend(claims.into_iter().map(|one| one.claim));
+            self.returned
+                .extend(claims.into_iter().map(|one| one.claim));
         }
     }
 
@@ -409,12 +442,15 @@ impl Task {
         let groups = self.groups.values_mut();
         let mut polls: Vec<Waiting> = groups.flat_map(Group::empty).collect();
         polls.extend(self.roll.empty());
-        polls.into_iter().for_each(|waiting| self.hand(waiting, Vec::new()));
+        polls
+            .into_iter()
+            .for_each(|waiting| self.hand(waiting, Vec::new()));
         while let Some(landed) = self.under_way.next().await {
             match landed {
                 Landed::Looked(sent, looked) => {
                     let claimed = looked.map_or_else(|_| Vec::new(), |looked| looked.claimed);
-                    self.returned.extend(claimed.into_iter().flatten().map(|one| one.claim));
+                    self.returned
+                        .extend(claimed.into_iter().flatten().map(|one| one.claim));
                     let polls = sent.into_iter().flat_map(|one| one.look.split().1);
                     polls.for_each(|waiting| drop(waiting.reply.send(Ok(Vec::new()))));
                 }
@@ -438,18 +474,17 @@ impl Task {
     }
 }
 
-/// Whether the same request may succeed later; a claim whose answer got lost runs out.
-const fn may_pass(error: &Error) -> bool {
-    error.is_passing() || matches!(error, Error::Unknown(_))
-}
-
 fn refuse(waiting: Waiting, error: &Error) {
     let problem = match error {
         Error::Refused(refusal) => Problem::from(refusal.clone()),
         Error::Conflict(_) | Error::Unavailable(_) | Error::Unknown(_) | Error::Closed => {
             Problem::unavailable(error.to_string())
         }
-        other => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", other.to_string()),
+        other => Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "broken",
+            other.to_string(),
+        ),
     };
     // Who has stopped waiting is not told.
     let _ = waiting.reply.send(Err(problem));
@@ -460,77 +495,4 @@ fn is_workflow(machine: &Name, version: u32) -> Problem {
         "{machine} version {version} is a workflow: its code runs in an engine, not in a worker over HTTP; leave it out of `machines`"
     ))
     .with("reason", "workflow")
-}
-
-/// Claims for polls, first come first served, in one transaction. That their workers live is made sure of in the same.
-async fn look(store: Arc<dyn Store>, sent: Vec<Sent>, workflows: HashSet<Lane>) -> Landed {
-    let mut ids: Vec<WorkerId> = sent.iter().flat_map(|one| one.ids.iter().copied()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut ops = vec![Op::Renew { workers: ids, lease: roll::LEASE }];
-    for one in &sent {
-        let lanes: Vec<Lane> = one.spot.lanes.iter().filter(|lane| !workflows.contains(lane)).cloned().collect();
-        for (waiting, worker) in one.look.polls().iter().zip(&one.ids) {
-            ops.push(Op::Claim(ClaimRequest {
-                worker: *worker,
-                queue: one.spot.queue.clone(),
-                lanes: lanes.clone(),
-                limit: waiting.poll.limit,
-                lease: Some(waiting.poll.lease),
-            }));
-        }
-    }
-    let answers = match store.run(ops.into()).await {
-        Ok(answers) => answers,
-        Err(error) => return Landed::Looked(sent, Err(error)),
-    };
-    let mut looked = Looked { lost: Vec::new(), claimed: Vec::new() };
-    for answer in answers {
-        match answer {
-            Answer::Renewed { lost } => looked.lost = lost,
-            Answer::Claimed(claimed) => looked.claimed.push(claimed),
-            _ => return Landed::Looked(sent, Err(other())),
-        }
-    }
-    Landed::Looked(sent, Ok(looked))
-}
-
-async fn enlist(store: Arc<dyn Store>, strangers: Vec<NewWorker>) -> Landed {
-    let names = strangers.iter().map(|worker| worker.name.clone()).collect();
-    let ops: Vec<Op> = strangers.into_iter().map(Op::Enlist).collect();
-    let answers = match store.run(ops.into()).await {
-        Ok(answers) => answers,
-        Err(error) => return Landed::Enlisted(names, Err(error)),
-    };
-    let worker = |answer| match answer {
-        Answer::Registered(worker) => Ok(worker),
-        _ => Err(other()),
-    };
-    Landed::Enlisted(names, answers.into_iter().map(worker).collect())
-}
-
-async fn renew(store: Arc<dyn Store>, workers: Vec<WorkerId>) -> Landed {
-    let renewal = Op::Renew { workers, lease: roll::LEASE };
-    let answers = store.run(Arc::from([renewal])).await;
-    Landed::Renewed(answers.map(|answers| match answers.into_iter().next() {
-        Some(Answer::Renewed { lost }) => lost,
-        _ => Vec::new(),
-    }))
-}
-
-/// Gives claims back; those that could not be.
-async fn give_back(store: Arc<dyn Store>, claims: Vec<Claim>) -> Landed {
-    let copies = claims.iter().map(super::super::text::copy).collect();
-    match store.run(Arc::from([Op::GiveBack(claims)])).await {
-        Ok(_) => Landed::Returned(Vec::new()),
-        Err(error) if may_pass(&error) => Landed::Returned(copies),
-        Err(error) => {
-            tracing::error!(%error, "claims could not be given back; they run out");
-            Landed::Returned(Vec::new())
-        }
-    }
-}
-
-fn other() -> Error {
-    Error::Broken("a hub's request was answered with something else".into())
 }
