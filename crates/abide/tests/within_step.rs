@@ -37,7 +37,7 @@ async fn the_store_in_memory_has_none_and_says_so() {
     let engine = lab.engine().machine(code).start().await.unwrap();
     let order = lab.start(Script::any(), json!(null)).await.unwrap();
     let error = lab.failed_of(&order).await;
-    assert!(error.contains("use SQLite or PostgreSQL"), "{error}");
+    assert!(error.contains("open SQLite or PostgreSQL"), "{error}");
     engine.shutdown().await;
 }
 

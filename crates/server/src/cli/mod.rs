@@ -79,15 +79,24 @@ impl Global {
         if let Some(store) = &self.store {
             values.push(("store".to_owned(), store.clone(), "--store"));
         }
-        let flags = Flags { config: self.config.clone(), values };
-        Settings::load(&flags).map_err(|error| Failure::usage(error.to_string()).next("abide config"))
+        let flags = Flags {
+            config: self.config.clone(),
+            values,
+        };
+        Settings::load(&flags)
+            .map_err(|error| Failure::usage(error.to_string()).next("abide config"))
     }
 
     /// What commands work with.
     fn context(&self) -> Result<Context> {
         let settings = self.settings(Vec::new())?;
         let out = Out::new(self.json);
-        Ok(Context::new(settings.store, self.token.clone(), settings.limits, out))
+        Ok(Context::new(
+            settings.store,
+            self.token.clone(),
+            settings.limits,
+            out,
+        ))
     }
 }
 
@@ -105,7 +114,10 @@ enum Command {
 /// Runs the command that the process was called with.
 pub fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("abide: the system gives no threads: {error}");

@@ -68,7 +68,11 @@ impl Exporter {
         // What is not woken by something from outside follows from the attempt before it.
         let earlier = match attempt.attempt.checked_sub(1) {
             Some(before) => Some((attempt.step_sequence, before)),
-            None => attempt.step_sequence.checked_sub(1).filter(|seq| *seq > 0).map(|seq| (seq, 0)),
+            None => attempt
+                .step_sequence
+                .checked_sub(1)
+                .filter(|seq| *seq > 0)
+                .map(|seq| (seq, 0)),
         };
         let mut links: Vec<SpanContext> = woken.chain(joined).take(LINKS).collect();
         if links.is_empty() {
@@ -88,7 +92,9 @@ impl Exporter {
             attributes.push(KeyValue::new("abide.cause", cause.name()));
         }
         self.send(Span {
-            context: self.ids.attempt(run, attempt.step_sequence, attempt.attempt),
+            context: self
+                .ids
+                .attempt(run, attempt.step_sequence, attempt.attempt),
             within: Some(run),
             kind: SpanKind::Consumer,
             name: format!("{} {}", attempt.machine, attempt.step),
@@ -96,7 +102,10 @@ impl Exporter {
             to: attempt.ended,
             attributes,
             links,
-            status: attempt.error.clone().map_or(SpanStatus::Unset, SpanStatus::error),
+            status: attempt
+                .error
+                .clone()
+                .map_or(SpanStatus::Unset, SpanStatus::error),
         });
     }
 
@@ -112,7 +121,12 @@ impl Exporter {
                 KeyValue::new("abide.instance", message.instance.0),
                 KeyValue::new("abide.command", message.id.0),
             ],
-            links: message.traceparent.as_deref().and_then(parent).into_iter().collect(),
+            links: message
+                .traceparent
+                .as_deref()
+                .and_then(parent)
+                .into_iter()
+                .collect(),
             status: SpanStatus::Unset,
         });
     }
@@ -132,12 +146,22 @@ impl Exporter {
             to: moment(finished),
             attributes: vec![
                 KeyValue::new("abide.instance", instance.id.0),
-                KeyValue::new("abide.key", instance.key.as_ref().map_or_else(String::new, ToString::to_string)),
+                KeyValue::new(
+                    "abide.key",
+                    instance
+                        .key
+                        .as_ref()
+                        .map_or_else(String::new, ToString::to_string),
+                ),
                 KeyValue::new("abide.machine", instance.machine.to_string()),
                 KeyValue::new("abide.version", i64::from(instance.version)),
                 KeyValue::new("abide.status", instance.status.to_string()),
             ],
-            links: instance.parent.map(|parent| self.ids.run(parent)).into_iter().collect(),
+            links: instance
+                .parent
+                .map(|parent| self.ids.run(parent))
+                .into_iter()
+                .collect(),
             status: error.map_or(SpanStatus::Unset, SpanStatus::error),
         });
     }

@@ -104,10 +104,22 @@ mod tests {
         let run = InstanceId(7);
         assert_eq!(one.attempt(run, 1, 0), same.attempt(run, 1, 0));
         assert_ne!(one.trace(run), other.trace(run));
-        assert_ne!(one.attempt(run, 1, 0).span_id(), one.attempt(run, 1, 1).span_id());
-        assert_ne!(one.attempt(run, 1, 0).span_id(), one.attempt(run, 0, 1).span_id());
-        assert_ne!(one.run(run).span_id(), one.message(run, CommandId(7)).span_id());
-        assert_eq!(one.run(run).trace_id(), one.message(run, CommandId(7)).trace_id());
+        assert_ne!(
+            one.attempt(run, 1, 0).span_id(),
+            one.attempt(run, 1, 1).span_id()
+        );
+        assert_ne!(
+            one.attempt(run, 1, 0).span_id(),
+            one.attempt(run, 0, 1).span_id()
+        );
+        assert_ne!(
+            one.run(run).span_id(),
+            one.message(run, CommandId(7)).span_id()
+        );
+        assert_eq!(
+            one.run(run).trace_id(),
+            one.message(run, CommandId(7)).trace_id()
+        );
     }
 
     #[test]

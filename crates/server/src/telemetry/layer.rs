@@ -67,7 +67,9 @@ where
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let Some(span) = context.span(&id) else { return };
+        let Some(span) = context.span(&id) else {
+            return;
+        };
         if let Some(mut attempt) = span.extensions_mut().remove::<Attempt>() {
             attempt.ended = SystemTime::now();
             self.traces.attempt(&attempt);
@@ -106,7 +108,11 @@ impl Visit for Reading {
 
 impl Reading {
     fn text(&mut self, name: &str, value: &str) {
-        let numbers = || value.split(',').filter_map(|number| number.trim().parse().ok());
+        let numbers = || {
+            value
+                .split(',')
+                .filter_map(|number| number.trim().parse().ok())
+        };
         match name {
             "machine" => self.0.machine = value.to_owned(),
             "step" => self.0.step = value.to_owned(),

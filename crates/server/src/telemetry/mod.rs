@@ -71,10 +71,14 @@ pub struct Message {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The binary cannot do it.
-    #[error("this abide was built without traces: build it with the feature `otel`, or leave `otel_endpoint` out")]
+    #[error(
+        "this abide was built without traces: build it with the feature `otel`, or leave `otel_endpoint` out"
+    )]
     NotBuilt,
     /// The place to send them to is none.
-    #[error("traces cannot be sent to {endpoint:?}: {problem}; write the address of an OTLP collector, such as http://127.0.0.1:4318")]
+    #[error(
+        "traces cannot be sent to {endpoint:?}: {problem}; write the address of an OTLP collector, such as http://127.0.0.1:4318"
+    )]
     BadEndpoint {
         /// The address.
         endpoint: String,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Name, Store, WorkerId};
+use abide::{Name, Store};
 use abide_kernel::model::{Claim, Claimed, Kind, Lane};
 use abide_kernel::{Effects, Error, Listener};
 use axum::http::StatusCode;
