@@ -10,12 +10,13 @@ use std::time::Duration;
 use abide::{Abide, OpenError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::prelude::*;
 
 use crate::hooks::Scheme;
 use crate::http::{self, App};
 use crate::settings::{self, LogFormat, Settings, hidden};
-use crate::telemetry::{TraceError, Traces};
+use crate::telemetry::{TraceError, Traces, tell_of_runs};
 use crate::{auth, graphs, metrics};
 
 /// Why a server did not start.
@@ -154,8 +155,14 @@ async fn serve(
         retention: settings.retention,
         grace,
     };
-    let app = App::new(abide.clone(), settings, traces);
+    let app = App::new(abide.clone(), settings, traces.clone());
     let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
+    let runs_told = CancellationToken::new();
+    let runs = tokio::spawn(tell_of_runs(
+        abide.store().clone(),
+        traces,
+        runs_told.clone(),
+    ));
     println!("listening on http://{address}, store {store}");
     tracing::info!(%address, store, version = env!("CARGO_PKG_VERSION"), "ready");
 
@@ -180,6 +187,9 @@ async fn serve(
     connections.finish(grace).await;
     app.workers().hub.end().await;
     engine.shutdown().await;
+    runs_told.cancel();
+    // It ends when it is told to; it cannot fail.
+    let _ = runs.await;
     tracing::info!("shut down");
     Ok(())
 }

@@ -135,6 +135,6 @@ pub async fn serve(url: &str) -> Result<()> {
     let mut settings = abide_server::settings::Settings::default();
     url.clone_into(&mut settings.store);
     "127.0.0.1:0".clone_into(&mut settings.listen);
-    abide_server::serve::log(&settings);
-    Ok(abide_server::serve::run(settings).await?)
+    let traces = abide_server::serve::observe(&settings)?;
+    Ok(abide_server::serve::run(settings, traces).await?)
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Limits, Store};
+use abide::{Abide, Cause, Command, Limits, Store, Timestamp};
+use abide_kernel::model::Claimed;
+use axum::http::HeaderMap;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +14,7 @@ use crate::graphs::Put;
 use crate::hooks::Hook;
 use crate::metrics::Depths;
 use crate::settings::Settings;
-use crate::telemetry::Traces;
+use crate::telemetry::{Attempt, Message, Traces};
 use crate::workers::Workers;
 
 use super::feed::Feed;
@@ -78,6 +80,37 @@ impl App {
     /// Where traces go.
     pub fn traces(&self) -> &Traces {
         &self.0.traces
+    }
+
+    /// Tells of a message that was accepted, and of the span that it was sent in.
+    pub(crate) fn trace(&self, record: &Command, headers: &HeaderMap) {
+        if self.traces().is_on()
+            && let Some(message) = Message::of(record, Some(headers))
+        {
+            self.traces().message(&message);
+        }
+    }
+
+    /// Tells of what comes to light when an instance is claimed: the events that woke it, and the attempt before it when the
+    /// worker that made that one is gone.
+    pub(crate) fn trace_claim(&self, claimed: &Claimed, now: Timestamp) {
+        if !self.traces().is_on() {
+            return;
+        }
+        for event in claimed
+            .awaited
+            .iter()
+            .filter(|one| one.name.event_type().is_some())
+        {
+            if let Some(message) = Message::of(event, None) {
+                self.traces().message(&message);
+            }
+        }
+        if claimed.cause == Cause::Reclaim
+            && let Some(lost) = Attempt::lost(claimed, now)
+        {
+            self.traces().attempt(&lost);
+        }
     }
 
     /// Cancelled when the server shuts down: whoever waits for something answers at once then, with what there is.

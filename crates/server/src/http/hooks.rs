@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use abide::{Arguments, Target};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
@@ -60,7 +60,7 @@ async fn hook(
         .map_err(|unmapped| Problem::bad_request(unmapped.to_string()))?;
     match action {
         None => Ok(axum::Json(json!({"ignored": true})).into_response()),
-        Some(action) => done(&app, hook, action).await,
+        Some(action) => done(&app, hook, action, &headers).await,
     }
 }
 
@@ -95,7 +95,12 @@ fn challenge(hook: &Hook, body: &str) -> Option<String> {
 }
 
 /// Does what the webhook is to become.
-async fn done(app: &App, hook: &Hook, action: Action) -> Result<Response, Problem> {
+async fn done(
+    app: &App,
+    hook: &Hook,
+    action: Action,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
     match action {
         Action::Signal {
             name,
@@ -118,7 +123,7 @@ async fn done(app: &App, hook: &Hook, action: Action) -> Result<Response, Proble
             if let Some(time) = hold_for {
                 letter = letter.hold_for(time);
             }
-            Ok(told(letter.await, &place)?.into_response())
+            Ok(told(app, letter.await, &place, headers)?.into_response())
         }
         Action::Event {
             event_type,

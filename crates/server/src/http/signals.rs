@@ -5,7 +5,7 @@ use abide::{
     Receipt, Rejection, SendError, Sequence, Target,
 };
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -102,6 +102,7 @@ pub async fn signal(
     State(app): State<App>,
     Place((text, name)): Place<(String, String)>,
     caller: Caller,
+    headers: HeaderMap,
     Body(request): Body<SignalRequest>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
@@ -115,7 +116,7 @@ pub async fn signal(
     if let Some(time) = request.hold_for_ms {
         letter = letter.hold_for(time.duration());
     }
-    told(letter.await, &text)
+    told(&app, letter.await, &text, &headers)
 }
 
 /// What to start, and the signal to send it.
@@ -151,6 +152,7 @@ pub struct SignalWithStart {
 pub async fn signal_with_start(
     State(app): State<App>,
     caller: Caller,
+    headers: HeaderMap,
     Body(request): Body<SignalWithStart>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
@@ -171,13 +173,15 @@ pub async fn signal_with_start(
     if let Some(key) = request.dedup_key {
         letter = letter.dedup(key.as_str());
     }
-    told(letter.await, key.as_str())
+    told(&app, letter.await, key.as_str(), &headers)
 }
 
 /// What the sender of a signal is told: the table of rule 7.3.
 pub fn told(
+    app: &App,
     sent: Result<Receipt, SendError>,
     text: &str,
+    headers: &HeaderMap,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let receipt = sent.map_err(|error| refused(error, text, "command_id"))?;
     let status = match (receipt.duplicate, receipt.started) {
@@ -186,6 +190,9 @@ pub fn told(
         (false, false) => StatusCode::ACCEPTED,
     };
     let record = receipt.record;
+    if !receipt.duplicate {
+        app.trace(&record, headers);
+    }
     Ok((
         status,
         axum::Json(SignalAnswer {

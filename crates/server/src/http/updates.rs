@@ -129,6 +129,9 @@ pub async fn update(
         return Err(Problem::from(abide::Error::Closed));
     };
     let mut record = receipt.record;
+    if !receipt.duplicate {
+        app.trace(&record, &parts.headers);
+    }
     if record.status.is_pending()
         && request.wait_for == WaitFor::Completed
         && !wait.is_zero()

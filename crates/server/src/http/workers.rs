@@ -3,11 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{CommandId, InstanceId, Json, Key, Name, Sequence, Status, Timestamp};
-use abide_kernel::model::{
-    Cause, Child, Claimed, Command, CommandKind, Commit, Committed, Heartbeat, Lane,
-};
-use abide_kernel::rules::contract::yields;
+use abide::{InstanceId, Json, Name};
+use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane};
 use abide_kernel::rules::graph::graph_of;
 use abide_kernel::{Answer, Op, Store};
 use axum::extract::State;
@@ -18,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, Graphs, KeyText, NameText, StatusWord, waited};
+use super::dto::{ClaimView, Graphs, NameText, waited};
 use super::{App, Body, LongPoll, Place, Problem};
 use crate::metrics;
 use crate::telemetry::Attempt;
@@ -90,141 +87,6 @@ pub struct Claims {
     claims: Vec<ClaimView>,
 }
 
-/// An instance that a worker holds, and what its step runs on.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Claim)]
-pub struct ClaimView {
-    /// What to send back with the outcome and with heartbeats.
-    claim: String,
-    /// The instance.
-    #[schema(value_type = i64)]
-    instance_id: InstanceId,
-    /// Its key.
-    #[schema(value_type = Option<KeyText>)]
-    key: Option<Key>,
-    /// The machine.
-    #[schema(value_type = NameText)]
-    machine: Name,
-    /// Its version.
-    version: u32,
-    /// The step to run.
-    #[schema(value_type = NameText)]
-    step: Name,
-    /// The state to run it with.
-    #[schema(value_type = AnyJson)]
-    state: Json,
-    /// How often this step was begun before.
-    attempt: u32,
-    /// The pending signals and events that it waited for, in order.
-    awaited: Vec<Message>,
-    /// All that are pending, in order.
-    inbox: Vec<Message>,
-    /// The children of the barrier that it joins.
-    children: Vec<ChildView>,
-    /// Whether its wait ran into its deadline.
-    timed_out: bool,
-    /// The updates to answer: when there are any, the outcome is an `answer`, and the step runs later.
-    updates: Vec<UpdateToAnswer>,
-    /// What woke it.
-    #[schema(value_type = CauseWord)]
-    cause: Cause,
-    /// The number of this step in the run, the same when it is run again: with the instance's id it is a token for side
-    /// effects that must not be done twice.
-    step_sequence: u32,
-}
-
-/// What woke an instance.
-#[derive(ToSchema)]
-#[schema(as = Cause, rename_all = "snake_case")]
-#[allow(dead_code, reason = "it is only a schema")]
-pub enum CauseWord {
-    /// It was started.
-    Start,
-    /// The step before it went on to this one.
-    Next,
-    /// The step asked to be run again, or failed and is tried again.
-    Retry,
-    /// A signal came.
-    Signal,
-    /// An event matched.
-    Event,
-    /// The time was up.
-    Timeout,
-    /// Its children have ended.
-    Children,
-    /// An update came.
-    Update,
-    /// The worker that held it died.
-    Reclaim,
-    /// Its code did not fit its history, and is tried again.
-    Replay,
-}
-
-/// A signal or an event in an inbox.
-#[derive(Serialize, ToSchema)]
-pub struct Message {
-    /// Its record.
-    #[schema(value_type = i64)]
-    id: CommandId,
-    /// `signal` or `event`.
-    kind: &'static str,
-    /// Its name; of an event its type.
-    #[schema(value_type = NameText)]
-    name: Name,
-    /// What it says: true without an argument, with one its value, with several the list of them.
-    #[schema(value_type = AnyJson)]
-    payload: Json,
-    /// Its arguments: an object by parameter under a contract, else a list.
-    #[schema(value_type = AnyJson)]
-    arguments: Json,
-    /// Its place in the chain.
-    #[schema(value_type = Option<i64>)]
-    message_sequence: Option<Sequence>,
-    /// When it came.
-    #[schema(value_type = String, format = DateTime)]
-    received_at: Timestamp,
-}
-
-/// An update to answer.
-#[derive(Serialize, ToSchema)]
-pub struct UpdateToAnswer {
-    /// Its record.
-    #[schema(value_type = i64)]
-    update_id: CommandId,
-    /// Its name.
-    #[schema(value_type = NameText)]
-    name: Name,
-    /// Its arguments: an object by parameter.
-    #[schema(value_type = AnyJson)]
-    arguments: Json,
-}
-
-/// A child as its parent sees it when it joins.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Child)]
-pub struct ChildView {
-    /// The child.
-    #[schema(value_type = i64)]
-    id: InstanceId,
-    /// Its key.
-    #[schema(value_type = Option<KeyText>)]
-    key: Option<Key>,
-    /// Its machine.
-    #[schema(value_type = NameText)]
-    machine: Name,
-    /// Where it stands.
-    #[schema(value_type = StatusWord)]
-    status: Status,
-    /// Its state.
-    #[schema(value_type = AnyJson)]
-    state: Json,
-    /// What it came to.
-    #[schema(value_type = AnyJson)]
-    result: Option<Json>,
-    /// What it failed of.
-    last_error: Option<String>,
-}
-
 /// Claim work: wait until there is some, or the time is up.
 ///
 /// A claim is held for as long as its lease, counted from the last heartbeat that names it; then another worker gets the
@@ -257,9 +119,13 @@ pub async fn claim(
     };
     let inboxes = inboxes(app.store(), &handed).await?;
     let since = app.store().clock().now();
+    handed
+        .claims()
+        .iter()
+        .for_each(|claimed| app.trace_claim(claimed, since));
     let claims = handed.take().into_iter().zip(inboxes);
     let claims = claims
-        .map(|(claimed, inbox)| view(claimed, inbox, &worker, lease, since))
+        .map(|(claimed, inbox)| ClaimView::new(claimed, inbox, &worker, lease, since))
         .collect();
     Ok(axum::Json(Claims { claims }))
 }
@@ -342,86 +208,6 @@ async fn inbox(
     let mut inbox = store.inbox(id).await?;
     inbox.retain(|message| message.kind == CommandKind::Signal);
     Ok(inbox)
-}
-
-fn view(
-    claimed: Claimed,
-    inbox: Vec<Command>,
-    worker: &Name,
-    lease: Duration,
-    since: Timestamp,
-) -> ClaimView {
-    let about = About::of(&claimed);
-    let hold = Hold {
-        claim: claimed.claim,
-        worker: worker.clone(),
-        lease,
-        since,
-        about,
-    };
-    ClaimView {
-        claim: hold.to_text(),
-        instance_id: hold.claim.id(),
-        key: claimed.key,
-        machine: claimed.machine,
-        version: claimed.version,
-        step: claimed.step,
-        state: claimed.state,
-        attempt: claimed.attempt,
-        awaited: claimed.awaited.into_iter().map(Message::from).collect(),
-        inbox: inbox.into_iter().map(Message::from).collect(),
-        children: claimed.children.into_iter().map(ChildView::from).collect(),
-        timed_out: claimed.timed_out,
-        updates: claimed
-            .updates
-            .into_iter()
-            .map(UpdateToAnswer::from)
-            .collect(),
-        cause: claimed.cause,
-        step_sequence: claimed.step_seq,
-    }
-}
-
-impl From<Command> for Message {
-    fn from(message: Command) -> Self {
-        let (kind, name) = match message.name.event_type() {
-            Some(event_type) => ("event", Name::stored(event_type)),
-            None => ("signal", message.name),
-        };
-        Self {
-            id: message.id,
-            kind,
-            name,
-            payload: yields(&message.arguments),
-            arguments: message.arguments,
-            message_sequence: message.sequence,
-            received_at: message.received_at,
-        }
-    }
-}
-
-impl From<Command> for UpdateToAnswer {
-    fn from(update: Command) -> Self {
-        Self {
-            update_id: update.id,
-            name: update.name,
-            arguments: update.arguments,
-        }
-    }
-}
-
-impl From<Child> for ChildView {
-    fn from(child: Child) -> Self {
-        Self {
-            id: child.id,
-            key: child.key,
-            machine: child.machine,
-            status: child.status,
-            state: child.state,
-            result: child.result,
-            last_error: child.last_error,
-        }
-    }
 }
 
 /// Outcomes to commit.

@@ -67,9 +67,9 @@ pub enum LogFormat {
 #[error("{0}")]
 pub struct SettingError(pub String);
 
-impl Settings {
+impl Default for Settings {
     /// The settings with nothing given.
-    fn new() -> Self {
+    fn default() -> Self {
         Self {
             store: default_store(),
             listen: "127.0.0.1:7070".to_owned(),
@@ -90,7 +90,9 @@ impl Settings {
             sources: BTreeMap::new(),
         }
     }
+}
 
+impl Settings {
     /// Reads all of them: those flags, the environment, and the file that the flags, the environment or the user's
     /// directory name. A key that is unknown is an error.
     pub fn load(flags: &Flags) -> Result<Self, SettingError> {
@@ -101,7 +103,7 @@ impl Settings {
         flags: &Flags,
         environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
     ) -> Result<Self, SettingError> {
-        let mut settings = Self::new();
+        let mut settings = Self::default();
         // The strongest come last and overwrite.
         for (key, given, source) in layers::gather(flags, environment)? {
             (key.set)(&mut settings, &given).map_err(|expected| {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use abide::{Instance, InstanceId, Status, Timestamp};
+use abide::{Instance, InstanceId, Status};
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status as SpanStatus};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{
 };
 
 use super::ids::{Ids, parent};
-use super::{Attempt, Message, TraceError};
+use super::{Attempt, Message, TraceError, moment};
 
 /// A span names so many of those that woke it.
 const LINKS: usize = 128;
@@ -205,9 +205,4 @@ struct Span {
     attributes: Vec<KeyValue>,
     links: Vec<SpanContext>,
     status: SpanStatus,
-}
-
-fn moment(at: Timestamp) -> SystemTime {
-    let micros = u64::try_from(at.as_micros()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }

@@ -10,9 +10,13 @@ mod ids;
 #[cfg(feature = "otel")]
 mod layer;
 
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use abide::{Cause, CommandId, InstanceId};
+use abide::{Cause, Command, CommandId, CommandKind, InstanceId, Store, Target, Timestamp};
+use abide_kernel::model::Claimed;
+use axum::http::HeaderMap;
+use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "otel")]
 pub use layer::StepLayer;
@@ -50,6 +54,28 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
+impl Attempt {
+    /// The attempt before that of a claim, whose worker is gone: when it began is not known any more.
+    pub fn lost(claimed: &Claimed, now: Timestamp) -> Option<Self> {
+        Some(Self {
+            instance: claimed.claim.id(),
+            machine: claimed.machine.to_string(),
+            version: claimed.version,
+            step: claimed.step.to_string(),
+            step_sequence: claimed.step_seq,
+            attempt: claimed.attempt.checked_sub(1)?,
+            cause: None,
+            woken_by: claimed.awaited.iter().map(|message| message.id).collect(),
+            joined: claimed.children.iter().map(|child| child.id).collect(),
+            worker: String::new(),
+            began: moment(now),
+            ended: moment(now),
+            outcome: "lost".to_owned(),
+            error: Some("the worker that ran it is gone: its lease ran out".to_owned()),
+        })
+    }
+}
+
 /// A signal, an update or an event that was accepted for a run.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -65,6 +91,50 @@ pub struct Message {
     pub at: SystemTime,
     /// The sender's own span, as its `traceparent` header names it.
     pub traceparent: Option<String>,
+}
+
+impl Message {
+    /// What a record tells; none while nobody has it. The request that brought it may name the span that it was sent in.
+    pub fn of(record: &Command, headers: Option<&HeaderMap>) -> Option<Self> {
+        let traceparent = headers.and_then(|headers| headers.get("traceparent"));
+        let (kind, name) = match (record.kind, record.name.event_type()) {
+            (CommandKind::Signal, Some(event_type)) => ("event", event_type.to_string()),
+            (CommandKind::Signal, None) => ("signal", record.name.to_string()),
+            (CommandKind::Update, _) => ("update", record.name.to_string()),
+            (CommandKind::Cancel, _) => ("cancel", record.name.to_string()),
+        };
+        Some(Self {
+            id: record.id,
+            instance: record.instance?,
+            name,
+            kind,
+            at: moment(record.received_at),
+            traceparent: traceparent.and_then(|text| Some(text.to_str().ok()?.to_owned())),
+        })
+    }
+}
+
+/// A moment as the system writes it.
+pub(crate) fn moment(at: Timestamp) -> SystemTime {
+    let micros = u64::try_from(at.as_micros()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+/// Tells of every run whose end this process commits, until it is cancelled.
+pub async fn tell_of_runs(store: Arc<dyn Store>, traces: Traces, over: CancellationToken) {
+    if !traces.is_on() {
+        return;
+    }
+    let mut news = store.listen();
+    while let Some(Some(effects)) = over.run_until_cancelled(news.next()).await {
+        for id in &effects.ended {
+            match store.get(&Target::Id(*id)).await {
+                Ok(Some(instance)) => traces.run(&instance),
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, instance = %id, "no trace is told of a run"),
+            }
+        }
+    }
 }
 
 /// Why traces cannot be sent.

@@ -1,7 +1,7 @@
 //! A claim as a text that a worker is given and sends back: it says all that a server must know, so that any server of the
 //! same database, and the one that comes after a restart, can take it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use abide::{CommandId, InstanceId, Key, Name, Timestamp, WorkerId};
 use abide_kernel::model::{Cause, Claim, Claimed, Epoch, Outcome, ParentRef};
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use crate::telemetry::Attempt;
+use crate::telemetry::{Attempt, moment};
 
 /// The first byte: how the rest is written.
 const FORMAT: u8 = 1;
@@ -162,10 +162,6 @@ impl Hold {
             about,
         })
     }
-}
-
-fn moment(at: Timestamp) -> SystemTime {
-    UNIX_EPOCH + at.since(Timestamp::from_micros(0))
 }
 
 /// The same claim once more, for a transaction that is tried again.

@@ -19,3 +19,5 @@ mod settings;
 mod starting;
 mod strange;
 mod tokens;
+#[cfg(feature = "otel")]
+mod traces;

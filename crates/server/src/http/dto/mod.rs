@@ -1,11 +1,13 @@
 //! What goes over the wire: requests and answers as types, and how `/openapi.json` shows them.
 
+mod claim;
 mod command;
 mod instance;
 mod paging;
 mod scalars;
 mod start;
 
+pub use claim::ClaimView;
 pub use command::{SignalView, UpdateView, messages};
 pub use instance::{ConditionView, InstanceView, LivenessWord, views};
 pub use paging::{LIMIT_MAX, Listed, decode, encode, limited};
