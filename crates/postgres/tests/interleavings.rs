@@ -121,13 +121,14 @@ impl Gate {
         let mut bytes = Vec::new();
         loop {
             while let Some((kind, end)) = message(&bytes, 0, false) {
+                // Before the client has it: who has the answer may shut the gate at once, and counts anew.
+                if kind == b'Z' {
+                    self.count.lock().unwrap().answered += 1;
+                }
                 if to.write_all(&bytes[..end]).await.is_err() {
                     return;
                 }
                 bytes.drain(..end);
-                if kind == b'Z' {
-                    self.count.lock().unwrap().answered += 1;
-                }
             }
             if !matches!(from.read_buf(&mut bytes).await, Ok(1..)) {
                 return;

@@ -99,7 +99,10 @@ pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
 
 /// Serves until the process is told to stop: then no more connections are taken, whoever waits is answered at once, what
 /// runs is finished within the grace time, and the store is closed. Told a second time, the process ends at once.
-pub async fn run(settings: Settings, traces: Traces) -> Result<(), ServeError> {
+pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeError> {
+    for hook in &mut settings.hooks {
+        hook.fetch().map_err(ServeError::Hooks)?;
+    }
     let addresses = resolved(&settings.listen).await?;
     settings::prepare(&settings.store).map_err(ServeError::Directory)?;
     let abide = Abide::options()
@@ -156,6 +159,9 @@ async fn serve(
         grace,
     };
     let app = App::new(abide.clone(), settings, traces.clone());
+    if outside.is_some() {
+        app.tokens().insist();
+    }
     let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
     let runs_told = CancellationToken::new();
     let runs = tokio::spawn(tell_of_runs(
@@ -174,6 +180,7 @@ async fn serve(
         }
     };
     let connections = connection::accept(&app, listener, service, told).await;
+    app.draining().cancel();
     tracing::info!("shutting down: no more connections; what runs is finished");
     tokio::spawn(async move {
         tokio::select! {
@@ -183,7 +190,6 @@ async fn serve(
         tracing::warn!("told twice to stop: ending at once");
         std::process::exit(1);
     });
-    app.draining().cancel();
     connections.finish(grace).await;
     app.workers().hub.end().await;
     engine.shutdown().await;

@@ -1,7 +1,9 @@
 //! Lets a request through, or says what it lacks.
 
+use std::net::IpAddr;
+
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -29,6 +31,12 @@ pub async fn guard(
 /// The role that a request comes with, and who sends it; else what to answer.
 pub async fn admitted(app: &App, headers: &HeaderMap) -> Result<(Role, Caller), Response> {
     match app.tokens().access(bearer(headers)).await {
+        Ok(Access::Open) if is_foreign(headers) => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "this server asks for no token, and so takes nothing from the pages of other sites: `abide token create` makes one",
+        )
+        .into_response()),
         Ok(Access::Open) => Ok((Role::Operate, Caller(None))),
         Ok(Access::As(name, role)) => Ok((role, Caller(Some(name)))),
         Ok(Access::Missing) => Err(unauthorized(
@@ -62,6 +70,20 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .ok()?
         .split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether a browser sends it for a page that is not from this machine. Such a page can reach what listens on loopback, too.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return false;
+    };
+    let origin = origin.to_str().ok().and_then(|text| text.parse().ok());
+    let host = origin.as_ref().and_then(Uri::host);
+    let is_local = |host: &str| {
+        let number = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host.eq_ignore_ascii_case("localhost") || number.is_ok_and(|number| number.is_loopback())
+    };
+    !host.is_some_and(is_local)
 }
 
 fn unauthorized(detail: &str) -> Response {

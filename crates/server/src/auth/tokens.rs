@@ -1,6 +1,7 @@
 //! Tokens: 256 random bits, of which the store has the SHA-256 hash.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide::{Error, Json, Name, Store, Timestamp};
@@ -156,6 +157,8 @@ pub enum Access {
 /// The tokens as a server knows them: read again every few seconds, so that a request costs no statement.
 pub struct Tokens {
     store: Arc<dyn Store>,
+    /// Whether a token is asked for even when there is none: the last one that is revoked must not open the door.
+    insists: AtomicBool,
     read: Mutex<Option<(Instant, Arc<[Known]>)>>,
 }
 
@@ -164,14 +167,22 @@ impl Tokens {
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
+            insists: AtomicBool::new(false),
             read: Mutex::new(None),
         }
+    }
+
+    /// Asks for a token from now on, whether there is any or not.
+    pub fn insist(&self) {
+        self.insists.store(true, Ordering::Relaxed);
     }
 
     /// What a token allows.
     pub async fn access(&self, token: Option<&str>) -> Result<Access, Error> {
         let known = self.known().await?;
-        if known.is_empty() {
+        if !known.is_empty() {
+            self.insist();
+        } else if !self.insists.load(Ordering::Relaxed) {
             return Ok(Access::Open);
         }
         let Some(token) = token else {

@@ -113,7 +113,7 @@ struct FoundEntry {
     id: bool,
 }
 
-/// Reads the sources, with their secrets from where they are.
+/// Reads the sources. Secrets that are elsewhere are fetched by who serves: nobody else needs them, or may read them.
 pub(crate) fn read(value: &Value) -> Result<Vec<Hook>, String> {
     let Value::Array(entries) = value else {
         return Err("write it as [[hooks]], one for each source".to_owned());
@@ -201,15 +201,18 @@ fn entry(mut table: Table) -> Result<Hook, String> {
                 .to_owned(),
         );
     }
-    let secrets = written
+    let (elsewhere, here): (Vec<String>, Vec<String>) =
+        written.into_iter().partition(|text| is_elsewhere(text));
+    let secrets = here
         .iter()
-        .map(|text| Secret::read(text, &scheme))
+        .map(|text| Secret::new(text.trim(), &scheme))
         .collect::<Result<_, _>>()?;
     let tolerance = Duration::from_secs(entry.tolerance_s.unwrap_or(TOLERANCE_S));
     Ok(Hook {
         source: entry.source,
         scheme,
         secrets,
+        elsewhere,
         tolerance,
         rules,
     })
@@ -308,18 +311,36 @@ fn told(error: toml::de::Error) -> String {
     error.message().to_owned()
 }
 
+/// Whether a secret is named, not given: `env:NAME`, or `file:PATH`.
+fn is_elsewhere(text: &str) -> bool {
+    text.starts_with("env:") || text.starts_with("file:")
+}
+
+impl Hook {
+    /// Fetches the secrets that are elsewhere, in the environment or in files. Until then nothing that they sign is believed.
+    pub(crate) fn fetch(&mut self) -> Result<(), String> {
+        for place in &self.elsewhere {
+            let secret = Secret::fetch(place, &self.scheme)
+                .map_err(|problem| format!("the source {:?}: {problem}", self.source))?;
+            self.secrets.push(secret);
+        }
+        self.elsewhere.clear();
+        Ok(())
+    }
+}
+
 impl Secret {
-    /// Reads a secret: as it stands, or `env:NAME`, or `file:PATH`.
-    fn read(text: &str, scheme: &Scheme) -> Result<Self, String> {
-        let found = if let Some(name) = text.strip_prefix("env:") {
-            std::env::var(name)
-                .map_err(|_| format!("its secret is in the variable {name}, which is not set"))?
-        } else if let Some(path) = text.strip_prefix("file:") {
-            std::fs::read_to_string(path).map_err(|error| {
+    fn fetch(place: &str, scheme: &Scheme) -> Result<Self, String> {
+        let found = match place.strip_prefix("file:") {
+            Some(path) => std::fs::read_to_string(path).map_err(|error| {
                 format!("its secret is in {path}, which cannot be read: {error}")
-            })?
-        } else {
-            text.to_owned()
+            })?,
+            None => {
+                let name = place.strip_prefix("env:").unwrap_or(place);
+                std::env::var(name).map_err(|_| {
+                    format!("its secret is in the variable {name}, which is not set")
+                })?
+            }
         };
         Self::new(found.trim(), scheme)
     }

@@ -98,6 +98,9 @@ pub enum Unmapped {
         /// Where.
         place: String,
     },
+    /// There is nothing where the payload was to be found.
+    #[error("there is no payload at {0}: leave `payload` out of the rule for the whole body")]
+    NoPayload(String),
     /// What was found there cannot be that.
     #[error("what is at {place} cannot be the {what}: {refusal}")]
     Unfit {
@@ -187,16 +190,12 @@ impl Request<'_> {
 
     fn payload(&self, path: Option<&Path>) -> Result<Json, Unmapped> {
         let found = match path {
-            Some(path) => dig(self.body, path).ok_or_else(|| Unmapped::Nowhere {
-                what: "payload",
-                place: path.as_str().to_owned(),
-            })?,
+            Some(path) => {
+                dig(self.body, path).ok_or_else(|| Unmapped::NoPayload(path.as_str().to_owned()))?
+            }
             None => self.body,
         };
-        Json::of(found).map_err(|_| Unmapped::Nowhere {
-            what: "payload",
-            place: "the body".to_owned(),
-        })
+        Json::of(found).map_err(|_| Unmapped::NoPayload("the body".to_owned()))
     }
 
     fn name(&self, text: &Text, what: &'static str) -> Result<Name, Unmapped> {

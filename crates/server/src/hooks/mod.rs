@@ -25,6 +25,8 @@ pub struct Hook {
     /// How a sender proves who it is.
     pub scheme: Scheme,
     secrets: Vec<Secret>,
+    /// Where the secrets are that are not fetched yet.
+    elsewhere: Vec<String>,
     tolerance: Duration,
     rules: Vec<Rule>,
 }

@@ -424,14 +424,6 @@ fn settings_that_make_no_sense_are_refused_with_what_to_write() {
             format!("scheme = \"standard\"\nsecret = \"whsec_ü\"\n{SIGNAL}"),
             "base64",
         ),
-        (
-            format!("scheme = \"stripe\"\nsecret = \"env:ABSENT_FOR_SURE\"\n{SIGNAL}"),
-            "ABSENT_FOR_SURE",
-        ),
-        (
-            format!("scheme = \"stripe\"\nsecret = \"file:/absent\"\n{SIGNAL}"),
-            "/absent",
-        ),
         (secret.to_owned(), "what becomes of it"),
         (format!("{secret}\nsignal = \"x\""), "target"),
         (
@@ -456,6 +448,26 @@ fn settings_that_make_no_sense_are_refused_with_what_to_write() {
         assert!(
             problem.contains(told) && problem.contains("\"s\""),
             "{toml}\n→ {problem}"
+        );
+    }
+}
+
+#[test]
+fn a_secret_that_is_elsewhere_is_missed_by_who_serves_and_by_nobody_else() {
+    for (place, told) in [
+        ("env:ABSENT_FOR_SURE", "ABSENT_FOR_SURE"),
+        ("file:/absent", "/absent"),
+    ] {
+        let mut hook = try_hook(&format!(
+            "scheme = \"github\"\nsecret = \"{place}\"\n{SIGNAL}"
+        ))
+        .unwrap_or_else(|problem| panic!("{problem}"));
+        let signed = headers(&[("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)))]);
+        assert!(hook.verify(&signed, b"{}", 0).is_err());
+        let problem = hook.fetch().unwrap_err();
+        assert!(
+            problem.contains(told) && problem.contains("\"s\""),
+            "{problem}"
         );
     }
 }

@@ -5,7 +5,7 @@ use std::error::Error;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::body::Slow;
@@ -19,27 +19,29 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
+        let is_json = is_json(request.headers());
         let bytes = raw(request, app).await?;
         if bytes.is_empty() {
             return parse(b"{}").map(Self);
         }
-        let kind = kind
-            .as_ref()
-            .and_then(|kind| kind.to_str().ok())
-            .unwrap_or("");
-        let essence = kind.split(';').next().unwrap_or("").trim();
-        if !(essence.eq_ignore_ascii_case("application/json") || essence.ends_with("+json")) {
-            return Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                format!(
-                    "the body is said to be {kind:?}: send JSON, with content-type: application/json"
-                ),
-            ));
-        }
+        is_json?;
         parse(&bytes).map(Self)
     }
+}
+
+/// Refuses a body that is not said to be JSON. Pages of other sites can make a browser send any other without being asked.
+pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") || essence.ends_with("+json") {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        format!("the body is said to be {kind:?}: send JSON, with content-type: application/json"),
+    ))
 }
 
 /// The body as it came.
@@ -106,7 +108,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
         axum::extract::Query::<T>::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Query(params)| Self(params))
-            .map_err(|rejection| Problem::bad_request(rejection.body_text()))
+            .map_err(|rejection| {
+                let text = rejection.body_text();
+                let problem = text.strip_prefix("Failed to deserialize query string: ");
+                Problem::bad_request(format!(
+                    "the query does not fit: {}",
+                    problem.unwrap_or(&text)
+                ))
+            })
     }
 }
 
@@ -120,7 +129,14 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T
         Path::<T>::from_request_parts(parts, state)
             .await
             .map(|Path(place)| Self(place))
-            .map_err(|rejection| Problem::bad_request(rejection.body_text()))
+            .map_err(|rejection| {
+                let text = rejection.body_text();
+                let problem = text.strip_prefix("Invalid URL: ");
+                Problem::bad_request(format!(
+                    "the path does not fit: {}",
+                    problem.unwrap_or(&text)
+                ))
+            })
     }
 }
 

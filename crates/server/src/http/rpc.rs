@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
 
+use super::extract::is_json;
 use super::{App, LongPoll, Problem, raw};
 use crate::auth::{Role, admitted, allowed};
 
@@ -24,6 +25,7 @@ pub fn routes() -> Router<App> {
 
 async fn ask(State(app): State<App>, request: Request) -> Result<axum::Json<Reply>, Response> {
     let (role, _) = admitted(&app, request.headers()).await?;
+    is_json(request.headers()).map_err(Problem::into_response)?;
     let body = raw(request, &app).await.map_err(Problem::into_response)?;
     let asked = wire::parse(&body)
         .map_err(|error| Problem::bad_request(error.to_string()).into_response())?;
@@ -64,6 +66,7 @@ async fn news(
     let told = stream::unfold(heard, |(mut listener, draining, place)| async move {
         let effects = tokio::select! {
             () = draining.cancelled() => None,
+            () = place.gone() => None,
             effects = listener.next() => effects,
         }?;
         let event = Event::default().json_data(&*effects).unwrap_or_default();

@@ -99,7 +99,7 @@ pub async fn stream(
         ready: VecDeque::new(),
         ended: false,
         looked: None,
-        _place: place,
+        place,
     })))
 }
 
@@ -150,13 +150,14 @@ fn whole(
         (app, listening, types, place, ready),
         |mut state| async move {
             loop {
-                let (app, listening, types, _, ready) = &mut state;
+                let (app, listening, types, place, ready) = &mut state;
                 if let Some(event) = ready.pop_front() {
                     return Some((Ok(event), state));
                 }
                 let told = tokio::select! {
                     told = listening.next() => told?,
                     () = app.draining().cancelled() => return None,
+                    () = place.gone() => return None,
                 };
                 match told {
                     Told::Reset => ready.push_back(
@@ -203,7 +204,7 @@ struct Story {
     ready: VecDeque<Event>,
     ended: bool,
     looked: Option<Instant>,
-    _place: LongPoll,
+    place: LongPoll,
 }
 
 fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + Send {
@@ -228,14 +229,16 @@ fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + 
 }
 
 impl Story {
-    /// Waits until there may be something new; false when the server shuts down.
+    /// Waits until there may be something new; false when the server shuts down, or the client is gone.
     async fn wait(&mut self) -> bool {
         let Some(looked) = self.looked else {
             return !self.app.draining().is_cancelled();
         };
-        let draining = self.app.draining().clone();
+        let Self {
+            app, news, place, ..
+        } = self;
         let heard = async {
-            if self.news.next().await.is_none() {
+            if news.next().await.is_none() {
                 // The store is gone: the next look says so.
                 tokio::time::sleep_until(looked + FLOOR).await;
             }
@@ -244,7 +247,8 @@ impl Story {
         tokio::select! {
             () = heard => true,
             () = tokio::time::sleep_until(looked + FLOOR) => true,
-            () = draining.cancelled() => false,
+            () = app.draining().cancelled() => false,
+            () = place.gone() => false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What an operator can measure. Names, units and help are in [`names`]; the library writes to the same ones.
+//! What an operator can measure. Names, units and help are in `names`; the library writes to the same ones.
 
 mod depths;
 mod names;

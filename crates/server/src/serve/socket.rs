@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 /// A connection's socket. Clones are the same one.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ struct Inner {
     since: Mutex<Option<Instant>>,
     /// Told when the first byte of a head has come.
     begun: Notify,
+    /// Runs while the client takes nothing of what is written.
+    stalled: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
 /// A request that is being answered.
@@ -45,6 +48,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2";
 const LINGER: Duration = Duration::from_millis(500);
 /// How much of it is read.
 const LINGER_BYTES: usize = 1 << 20;
+/// For how long a client may take nothing of its answer. An answer that nobody reads is memory and a connection.
+const STALLED: Duration = Duration::from_secs(60);
 
 impl Socket {
     pub fn new(stream: TcpStream) -> Self {
@@ -58,6 +63,7 @@ impl Socket {
             // The first head is waited for from the beginning.
             since: Mutex::new(Some(Instant::now())),
             begun: Notify::new(),
+            stalled: Mutex::new(None),
         }))
     }
 
@@ -155,6 +161,19 @@ impl Inner {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the socket takes bytes; an error when it has taken none for too long.
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ready = self.stream.poll_write_ready(cx);
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        if ready.is_ready() {
+            *stalled = None;
+            return ready;
+        }
+        let sleep = stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED)));
+        ready!(sleep.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
     /// Notes that something of a head has come. HTTP/2 has no heads of that kind, and looks after itself.
     fn heard(&self) {
         let first = !self.heard.swap(true, Ordering::Relaxed);
@@ -207,7 +226,7 @@ impl AsyncWrite for Socket {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.stream.poll_write_ready(cx))?;
+            ready!(self.0.poll_writable(cx))?;
             match self.0.stream.try_write_vectored(slices) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),

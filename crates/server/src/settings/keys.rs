@@ -247,6 +247,19 @@ impl Given {
 
     fn directives(&self) -> Result<String, String> {
         let text = self.text()?;
+        // A word alone that is no level would be a target, and silence all others.
+        let is_slip = |part: &str| {
+            !part.contains(['=', '['])
+                && part
+                    .trim()
+                    .parse::<tracing_subscriber::filter::LevelFilter>()
+                    .is_err()
+        };
+        if let Some(part) = text.split(',').find(|part| is_slip(part)) {
+            return Err(format!(
+                "{part:?} is no level: write error, warn, info, debug or trace, or target=level"
+            ));
+        }
         match text.parse::<tracing_subscriber::EnvFilter>() {
             Ok(_) => Ok(text),
             Err(error) => Err(format!("write error, warn, info, debug or trace ({error})")),

@@ -180,7 +180,7 @@ fn from_file(named: Option<PathBuf>) -> Result<Found, SettingError> {
         std::fs::read_to_string(&path).map_err(|error| bad(format!("cannot be read: {error}")))?;
     let table: Table = text
         .parse()
-        .map_err(|error: toml::de::Error| bad(format!("is no TOML: {error}")))?;
+        .map_err(|error: toml::de::Error| bad(no_toml(&text, &error)))?;
     let mut found = Vec::new();
     for (name, value) in table {
         match value {
@@ -246,4 +246,11 @@ fn distance(one: &str, other: &str) -> usize {
         row = next;
     }
     row.last().copied().unwrap_or(0)
+}
+
+/// Where a text stops being TOML. The line itself is not shown: it may have a secret in it.
+fn no_toml(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.unwrap_or_default().matches('\n').count() + 1;
+    format!("is no TOML: line {line}: {}", error.message())
 }

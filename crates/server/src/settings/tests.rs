@@ -131,6 +131,7 @@ fn a_value_that_makes_no_sense_is_refused_with_what_to_write() {
         ("retention", "NaN", "days"),
         ("log_format", "xml", "text or json"),
         ("log_level", "a=b=c", "debug"),
+        ("log_level", "debgu", "debug"),
         ("body_bytes", "2048", "payload_bytes"),
         ("store", "", "empty"),
         ("hooks", "x", "[[hooks]]"),

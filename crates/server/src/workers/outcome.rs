@@ -1,10 +1,12 @@
 //! What a worker over HTTP answers for a step, as JSON.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use abide::{CommandId, EventCondition, Json, Name, Start};
 use abide_kernel::model::{Answered, EventWait, Join, Outcome, Wait};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 
 use crate::http::dto::{
@@ -176,11 +178,20 @@ pub struct AnswerRequest {
 
 /// What a worker answered, or what is wrong with it.
 pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome, String> {
-    let request: OutcomeRequest = serde_json::from_str(json.as_str())
-        .map_err(|error| format!("the outcome does not fit: {error}"))?;
+    let request: OutcomeRequest =
+        serde_json::from_str(json.as_str()).map_err(|error| unfit(json, &error))?;
     outcome(app, request, graphs)
         .await
         .map_err(|problem| problem.detail)
+}
+
+/// Why that is no outcome.
+fn unfit(json: &Json, error: &serde_json::Error) -> String {
+    let fields: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(json.as_str());
+    match fields {
+        Ok(fields) if fields.len() == 1 => format!("the outcome does not fit: {error}"),
+        _ => "the outcome does not fit: give an object with one field that names it, like {\"done\": {\"result\": 1}}".to_owned(),
+    }
 }
 
 async fn outcome(

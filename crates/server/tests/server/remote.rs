@@ -96,6 +96,7 @@ async fn each_request_asks_for_the_rights_it_needs() {
             .http
             .post(server.at("/rpc/v1"))
             .bearer_auth(operate)
+            .header("content-type", "application/json")
             .body(body);
         let (status, told) = answer(request).await;
         assert_eq!(status, 400, "{body}: {told}");

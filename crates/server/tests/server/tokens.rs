@@ -202,6 +202,55 @@ async fn a_revoked_token_is_out_within_five_seconds() {
 }
 
 #[tokio::test]
+async fn the_last_token_that_is_revoked_does_not_open_the_door() {
+    let server = server().start();
+    let tokens = guarded(&server).await;
+    for role in tokens.keys() {
+        let revoked = server.cli(&["token", "revoke", &format!("{role}-1")]);
+        assert!(revoked.status.success());
+    }
+    let began = Instant::now();
+    while ask(&server, "get", "/v1/queues", Some(&tokens["operate"]))
+        .await
+        .0
+        != 401
+    {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(ask(&server, "get", "/v1/queues", None).await.0, 401);
+    assert_eq!(ask(&server, "post", "/v1/instances", None).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_can_make_a_browser_do_nothing() {
+    let server = server().start();
+    let from = |origin: &str| {
+        let request = server.http.post(server.at("/v1/instances/1/cancel"));
+        request.header("origin", origin.to_owned())
+    };
+    for foreign in [
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1.evil.example",
+    ] {
+        let (status, problem) = answer(from(foreign)).await;
+        assert_eq!(status, 403, "{foreign} {problem}");
+    }
+    for own in [
+        "http://localhost:7070",
+        "http://127.0.0.1:3000",
+        "http://[::1]:7070",
+    ] {
+        assert_eq!(answer(from(own)).await.0, 404, "{own}");
+    }
+    // What a page may send without being asked is no JSON.
+    let request = server.http.post(server.at("/rpc/v1"));
+    let request = request.header("content-type", "text/plain").body("\"now\"");
+    assert_eq!(answer(request).await.0, 415);
+}
+
+#[tokio::test]
 async fn a_token_is_shown_once_and_never_stored() {
     let server = server().start();
     let made = server.cli(&["token", "create", "--role", "send", "--name", "shop"]);
