@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::w3b::{PARKED, parked, signal_all};
+use super::w3b::{PARKED, parked, parked_in, signal_all};
 use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
@@ -27,10 +27,11 @@ pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
         Ok(PARKED as f64 / took.as_secs_f64())
     };
     let server = async || {
-        let (abide, engine) = parked(site).await?;
+        let url = site.fresh().await?;
+        let (abide, engine) = parked_in(&url).await?;
         engine.shutdown().await;
         abide.close().await;
-        let server = Server::start(&site.last().ok_or("no database was made")?).await?;
+        let server = Server::start(&url).await?;
         let took = signal_each(&server.address).await?;
         server.stop().await?;
         Ok(PARKED as f64 / took.as_secs_f64())

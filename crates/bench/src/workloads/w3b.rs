@@ -57,7 +57,12 @@ pub async fn resumed(site: &Site, rounds: usize) -> Result<Measured> {
 
 /// Instances that wait for a signal, and the engine that has parked them.
 pub(super) async fn parked(site: &Site) -> Result<(Abide, Engine)> {
-    let abide = Abide::open(&site.fresh().await?).await?;
+    parked_in(&site.fresh().await?).await
+}
+
+/// The same in that database.
+pub(super) async fn parked_in(url: &str) -> Result<(Abide, Engine)> {
+    let abide = Abide::open(url).await?;
     let orders: Vec<u64> = (0..PARKED as u64).collect();
     for batch in orders.chunks(CONCURRENCY) {
         let specs = batch.iter().map(|order| {

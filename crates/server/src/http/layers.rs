@@ -113,7 +113,8 @@ impl Ticket {
 
 /// Gives a request a place and a deadline. When there is no place left it is answered at once, and nothing is begun.
 pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
-    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+    // Who looks after a full server must be able to see that it is full.
+    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
     }
     let Ok(place) = app.in_flight().clone().try_acquire_owned() else {

@@ -1,6 +1,6 @@
 //! Every metric: its name, its unit, what it tells.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
 /// Waits and requests: from half a millisecond to a minute.
 const SECONDS: &[f64] = &[
@@ -126,4 +126,15 @@ pub(super) fn describe() {
         Unit::Count,
         "Long polls and streams that are open"
     );
+    // What has not happened yet is told as 0, and not left out.
+    for name in [
+        "abide_committed_total",
+        "abide_stale_total",
+        "abide_refused_total",
+        "abide_reclaimed_total",
+        "abide_fired_total",
+        "abide_swept_total",
+    ] {
+        counter!(name).absolute(0);
+    }
 }

@@ -202,6 +202,14 @@ async fn outcome(
     Ok(match request {
         OutcomeRequest::Answer {
             updates,
+            then: None,
+            ..
+        } if updates.is_empty() => {
+            let detail = "it answers no update and nothing follows: answer those that the claim came with, or say what is done";
+            return Err(Problem::unprocessable(detail));
+        }
+        OutcomeRequest::Answer {
+            updates,
             state,
             then,
         } => Outcome::Answer {

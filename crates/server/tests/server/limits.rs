@@ -153,7 +153,11 @@ async fn a_connection_may_be_idle_and_a_body_slower_than_a_head() {
 /// A request whose body is not all there: it has its place until the rest comes.
 async fn half_a_request(server: &Server) -> Raw {
     let mut raw = Raw::to(server).await;
-    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{\"type\":").await;
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\nexpect: 100-continue\r\n\r\n").await;
+    // Asked for its body, it has its place.
+    let said = raw.answer().await;
+    assert_eq!(said.status, Some(100), "{said:?}");
+    raw.send("{\"type\":").await;
     raw
 }
 

@@ -112,6 +112,7 @@ const CRATES: &[Crate] = &[
             "abide-sqlite",
             "abide-postgres",
             "abide-pgtest",
+            "abide-server",
         ],
         tests_use: &[],
         avoids: &[],
