@@ -46,14 +46,22 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
 
 /// The body as it came.
 pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
-    let most = app.settings().body_bytes;
+    raw_within(request, app.settings().body_bytes, "body_bytes").await
+}
+
+/// The body as it came, when it is no larger than that limit.
+pub async fn raw_within(
+    request: Request,
+    most: usize,
+    limit: &'static str,
+) -> Result<Bytes, Problem> {
     let body = request.into_body();
     if body.size_hint().lower() > most as u64 {
-        return Err(too_large(most));
+        return Err(too_large(most, limit));
     }
     axum::body::to_bytes(body, most).await.map_err(|error| {
         if is(&error, |cause| cause.is::<http_body_util::LengthLimitError>()) {
-            too_large(most)
+            too_large(most, limit)
         } else if is(&error, |cause| cause.is::<Slow>()) {
             Problem::new(
                 StatusCode::REQUEST_TIMEOUT,
@@ -67,12 +75,11 @@ pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
     })
 }
 
-fn too_large(most: usize) -> Problem {
+fn too_large(most: usize, limit: &str) -> Problem {
     let detail = format!(
-        "the body is over the limit `body_bytes`, which is {most}: make it smaller, or raise that limit of the server"
+        "the body is over the limit `{limit}`, which is {most}: make it smaller, or raise that limit of the server"
     );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
-        .with("limit", "body_bytes")
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", limit)
 }
 
 /// Whether an error, or what caused it, is such a one.

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::signals::told;
-use super::{App, Place, Problem, raw};
+use super::{App, Place, Problem, raw_within};
 use crate::hooks::{Action, Hook, Scheme, Unproven};
 
 /// What brings its own proof.
@@ -47,7 +47,8 @@ async fn hook(
         ))
     })?;
     let headers = request.headers().clone();
-    let body = raw(request, &app).await?;
+    // Who sends it is not known before it is read, so no more is read than a signal may carry.
+    let body = raw_within(request, app.limits().payload_bytes, "limits.payload_bytes").await?;
     hook.verify(&headers, &body, now_s())
         .map_err(|unproven| not_proven(hook, &unproven))?;
     let text = std::str::from_utf8(&body)

@@ -35,7 +35,7 @@ use crate::auth::{Role, guard};
 
 pub use app::App;
 pub use caller::Caller;
-pub use extract::{Body, Params, Place, raw, target};
+pub use extract::{Body, Params, Place, raw, raw_within, target};
 pub use layers::{LongPoll, Peer, request_id};
 pub use problem::Problem;
 

@@ -300,3 +300,21 @@ async fn the_challenge_of_slack_is_answered_when_it_is_signed() {
     .await;
     assert_eq!((status, &body["event_id"]), (200, &json!("Ev1")), "{body}");
 }
+
+#[tokio::test]
+async fn no_more_of_a_webhook_is_read_than_a_signal_may_carry() {
+    let server = server()
+        .config(CONFIG)
+        .env("SHOP_SECRET", "new")
+        .set("limits.payload_bytes", 2_000)
+        .start();
+    let large = json!({"type": "payment.succeeded", "padding": "x".repeat(2_000)});
+    let (status, told) = deliver(&server, "new", now(), &large).await;
+    assert_eq!(status, 413, "{told}");
+    assert_eq!(told["limit"], "limits.payload_bytes");
+    let unsigned = server.http.post(server.at("/v1/hooks/shop"));
+    let (status, _) = answer(unsigned.body("x".repeat(3_000))).await;
+    assert_eq!(status, 413, "before anybody is asked who sends it");
+    let small = json!({"type": "something.else"});
+    assert_eq!(deliver(&server, "new", now(), &small).await.0, 200);
+}
