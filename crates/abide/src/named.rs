@@ -86,9 +86,12 @@ impl Abide {
             problem: error.to_string(),
         })?;
         let kept = (DocumentKind::Graph, Name::new(graph.name())?, Some(body));
-        // The first alone would let it be found before anybody can advance it.
-        self.declare(machines, Vec::new()).await?;
-        self.client().run(Op::Keep(vec![kept])).await?;
+        let declare = Op::Declare {
+            machines,
+            contracts: Vec::new(),
+        };
+        let ops = vec![declare, Op::Keep(vec![kept])];
+        self.client().run_all(ops).await?;
         Ok(())
     }
 

@@ -54,6 +54,7 @@ impl Engine {
         let news = store.listen();
         let engine = abide
             .engine()
+            .name(&name())
             .queue(QUEUE, CONCURRENCY)
             .retention(options.retention)
             .grace(options.grace)
@@ -158,4 +159,11 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// The name of this server among the workers: no other process has it.
+fn name() -> String {
+    // Without randomness the process id must do.
+    let tag = crate::auth::random::<4>().map_or(0, u32::from_le_bytes);
+    format!("server-{}-{tag:08x}", std::process::id())
 }

@@ -336,12 +336,18 @@ fn serves(workers: &[Worker], instance: &Instance) -> bool {
 impl Client {
     /// Runs one operation, again while it conflicts with others.
     pub(crate) async fn run(&self, op: Op) -> Result<Answer, Error> {
+        let answers = self.run_all(vec![op]).await?;
+        answers.into_iter().next().ok_or(Error::Closed)
+    }
+
+    /// Runs operations in one transaction, again while it conflicts with others.
+    pub(crate) async fn run_all(&self, ops: Vec<Op>) -> Result<Vec<Answer>, Error> {
         const TRIES: u32 = 20;
-        let ops: Arc<[Op]> = Arc::from([op]);
+        let ops: Arc<[Op]> = ops.into();
         let mut tries = 0;
         loop {
             match self.store.run(ops.clone()).await {
-                Ok(answers) => return answers.into_iter().next().ok_or(Error::Closed),
+                Ok(answers) => return Ok(answers),
                 Err(abide_kernel::Error::Conflict(_)) if tries < TRIES => tries += 1,
                 Err(error) => return Err(error.into()),
             }
