@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use abide_core::model::Timestamp;
 use futures_util::future::BoxFuture;
 
+use crate::Result;
+
 /// Where the engine takes the time from.
 pub trait Clock: Send + Sync + 'static {
     /// The time.
@@ -24,14 +26,32 @@ impl SystemClock {
     /// The longest sleep at a stretch: the computer's clock may be set meanwhile.
     const STRETCH: Duration = Duration::from_secs(30);
 
-    /// Follows the clock of a server that said it was `theirs` while it was between `before` and `after` here (as
-    /// [`here`](Self::here) tells).
-    pub fn follow(&self, before: Timestamp, theirs: Timestamp, after: Timestamp) {
-        let middle = before.as_micros() / 2 + after.as_micros() / 2;
-        self.offset_us.store(
-            theirs.as_micros() - middle,
-            std::sync::atomic::Ordering::Relaxed,
-        );
+    /// How often another's clock is looked at to follow it once.
+    const LOOKS: usize = 3;
+    /// How often those who follow another's clock do so.
+    pub const FOLLOWED_EVERY: Duration = Duration::from_secs(60);
+
+    /// Follows another's clock, so that all who do agree. It is looked at a few times, and the quickest look counts: the
+    /// others are off by as long as they were under way.
+    pub async fn follow<F>(&self, look: impl Fn() -> F) -> Result<()>
+    where
+        F: Future<Output = Result<Timestamp>>,
+    {
+        let mut looks = Vec::with_capacity(Self::LOOKS);
+        for _ in 0..Self::LOOKS {
+            let before = Self::here();
+            looks.push((before, look().await?, Self::here()));
+        }
+        let quickest = looks
+            .into_iter()
+            .min_by_key(|(before, _, after)| after.since(*before));
+        if let Some((before, theirs, after)) = quickest {
+            let middle = before.as_micros() / 2 + after.as_micros() / 2;
+            let offset = theirs.as_micros() - middle;
+            self.offset_us
+                .store(offset, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The time of this computer, as it is.

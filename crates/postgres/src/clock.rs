@@ -1,7 +1,6 @@
 //! The server: whether it is new enough, and what time it has.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use abide_core::model::Timestamp;
 use abide_kernel::{Error, Result, SystemClock};
@@ -18,10 +17,6 @@ const SERVER_VERSION: &str = "select current_setting('server_version_num')::bigi
 
 /// The oldest server that will do.
 const VERSION_MIN: i64 = 14;
-/// How often the server is asked for the time at once.
-const ASKED: usize = 3;
-/// How often the clock is set right.
-const EVERY: Duration = Duration::from_secs(60);
 
 /// Refuses a server that is too old.
 pub(crate) async fn check_server(client: &Client) -> Result<()> {
@@ -36,25 +31,16 @@ pub(crate) async fn check_server(client: &Client) -> Result<()> {
     }
 }
 
-/// Sets the clock by the server's, so that all processes that use it agree. It is asked a few times, and the quickest
-/// answer counts: the others are off by as long as they were under way.
+/// Sets the clock by the server's, so that all processes that use it agree.
 pub(crate) async fn follow(clock: &SystemClock, client: &Client) -> Result<()> {
-    let mut answers = Vec::with_capacity(ASKED);
-    for _ in 0..ASKED {
-        let before = SystemClock::here();
+    let look = || async {
         let rows = query(client, CLOCK, Vec::new()).await?;
-        let after = SystemClock::here();
-        for theirs in each(&rows, |cells| cells.next::<Timestamp>())? {
-            answers.push((before, theirs, after));
-        }
-    }
-    let quickest = answers
-        .into_iter()
-        .min_by_key(|(before, _, after)| after.since(*before));
-    if let Some((before, theirs, after)) = quickest {
-        clock.follow(before, theirs, after);
-    }
-    Ok(())
+        let told = each(&rows, |cells| cells.next::<Timestamp>())?;
+        told.into_iter()
+            .next()
+            .ok_or_else(|| Error::Broken("the server did not tell the time".into()))
+    };
+    clock.follow(look).await
 }
 
 /// Sets the clock by the server's once in a while, until it is stopped.
@@ -65,7 +51,7 @@ pub(crate) async fn keep_following(
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(SystemClock::FOLLOWED_EVERY) => {}
             () = stop.cancelled() => return,
         }
         let followed = match pool.get().await {

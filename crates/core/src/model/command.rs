@@ -414,6 +414,16 @@ pub struct Command {
 null_is_a_result!(Command, |one| one.status == CommandStatus::Completed);
 
 impl Command {
+    /// What it is to those outside, and under which name: a matched event is a signal of a reserved name.
+    pub fn kind_and_name(&self) -> (&'static str, Name) {
+        match (self.kind, self.name.event_type()) {
+            (CommandKind::Signal, Some(event_type)) => ("event", Name::stored(event_type)),
+            (CommandKind::Signal, None) => ("signal", self.name.clone()),
+            (CommandKind::Update, _) => ("update", self.name.clone()),
+            (CommandKind::Cancel, _) => ("cancel", self.name.clone()),
+        }
+    }
+
     /// What its sender was told.
     pub fn outcome(&self) -> &'static str {
         match (self.rejection, self.kind, self.status) {

@@ -1,5 +1,6 @@
 //! `abide workers`, `abide queues`, `abide machines`, `abide stats`: the whole of it at a glance.
 
+use abide_kernel::rules::graph::graph_of;
 use std::collections::BTreeMap;
 
 use abide::{Contract, Kind, QueueDepth, Status};
@@ -182,7 +183,7 @@ impl Machines {
                 one.version.to_string(),
                 match one.kind {
                     Kind::Machine => "machine".to_owned(),
-                    Kind::Workflow if one.machine.as_str().starts_with("graph/") => {
+                    Kind::Workflow if graph_of(one.machine.as_str()).is_some() => {
                         "graph".to_owned()
                     }
                     Kind::Workflow => "workflow".to_owned(),

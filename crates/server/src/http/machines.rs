@@ -1,6 +1,7 @@
 //! Declaring machines whose code runs elsewhere.
 
 use abide::{Accepts, Contract, Declared, Kind, Name, Parameter, RetrySpec, TypeSpec};
+use abide_kernel::rules::graph::graph_of;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -169,7 +170,7 @@ pub async fn declare(
     Body(request): Body<MachineRequest>,
 ) -> Result<axum::Json<MachineView>, Problem> {
     let machine = Name::new(name)?;
-    if machine.as_str().starts_with("graph/") {
+    if graph_of(machine.as_str()).is_some() {
         return Err(Problem::unprocessable(
             "the machines of graphs are made by putting a graph to /v1/graphs/{name}",
         ));

@@ -13,7 +13,7 @@ mod layer;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use abide::{Cause, Command, CommandId, CommandKind, InstanceId, Store, Target, Timestamp};
+use abide::{Cause, Command, CommandId, InstanceId, Store, Target, Timestamp};
 use abide_kernel::model::Claimed;
 use axum::http::HeaderMap;
 use tokio_util::sync::CancellationToken;
@@ -97,16 +97,11 @@ impl Message {
     /// What a record tells; none while nobody has it. The request that brought it may name the span that it was sent in.
     pub fn of(record: &Command, headers: Option<&HeaderMap>) -> Option<Self> {
         let traceparent = headers.and_then(|headers| headers.get("traceparent"));
-        let (kind, name) = match (record.kind, record.name.event_type()) {
-            (CommandKind::Signal, Some(event_type)) => ("event", event_type.to_string()),
-            (CommandKind::Signal, None) => ("signal", record.name.to_string()),
-            (CommandKind::Update, _) => ("update", record.name.to_string()),
-            (CommandKind::Cancel, _) => ("cancel", record.name.to_string()),
-        };
+        let (kind, name) = record.kind_and_name();
         Some(Self {
             id: record.id,
             instance: record.instance?,
-            name,
+            name: name.to_string(),
             kind,
             at: moment(record.received_at),
             traceparent: traceparent.and_then(|text| Some(text.to_str().ok()?.to_owned())),

@@ -189,10 +189,7 @@ impl ClaimView {
 
 impl From<Command> for Message {
     fn from(message: Command) -> Self {
-        let (kind, name) = match message.name.event_type() {
-            Some(event_type) => ("event", Name::stored(event_type)),
-            None => ("signal", message.name),
-        };
+        let (kind, name) = message.kind_and_name();
         Self {
             id: message.id,
             kind,

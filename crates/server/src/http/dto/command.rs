@@ -78,10 +78,7 @@ pub struct SignalView {
 impl From<Command> for SignalView {
     fn from(record: Command) -> Self {
         let outcome = record.outcome();
-        let (kind, name) = match record.name.event_type() {
-            Some(event_type) => ("event", Name::stored(event_type)),
-            None => ("signal", record.name),
-        };
+        let (kind, name) = record.kind_and_name();
         Self {
             id: record.id,
             kind,
