@@ -50,7 +50,6 @@ extern crate self as abide;
 mod client;
 mod engine;
 mod error;
-mod fold;
 mod graph;
 mod history;
 mod machine;

@@ -14,12 +14,12 @@ use serde::de::DeserializeOwned;
 
 use crate::client::{Address, Client, Handle, Spec, Watch, exported};
 use crate::engine::{Engine, EngineBuilder, Runner, Settings};
-use crate::fold::Submit;
 use crate::graph::{Graph, GraphProgram};
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
 use crate::measured::Measured;
 use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
+use abide_kernel::fold::Submit;
 
 /// The way in: starts instances, looks at them, and puts engines together that run them.
 ///

@@ -33,6 +33,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same error once more, for another who waits for the same transaction.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        match self {
+            Self::Refused(refusal) => Self::Refused(refusal.clone()),
+            Self::Conflict(text) => Self::Conflict(text.clone()),
+            Self::Unavailable(text) => Self::Unavailable(text.clone()),
+            Self::Unknown(text) => Self::Unknown(text.clone()),
+            Self::Broken(text) => Self::Broken(text.clone()),
+            Self::Closed => Self::Closed,
+        }
+    }
+
     /// Whether nothing was written and the same request may succeed later.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::Unavailable(_))

@@ -7,6 +7,7 @@
 
 mod clock;
 mod error;
+pub mod fold;
 mod ledger;
 mod manual_clock;
 pub mod memory;
@@ -30,7 +31,7 @@ pub use abide_core::rules;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use manual_clock::ManualClock;
-pub use op::{Answer, ClaimRequest, Cursor, Finding, NewWorker, Op, SweepRequest};
+pub use op::{Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Op, SweepRequest};
 pub use own::{OwnTransaction, was_taken};
 pub use query::{
     CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Page, QueueDepth,

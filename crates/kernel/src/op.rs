@@ -91,12 +91,7 @@ pub enum Op {
     },
     /// Say that these claims are still held, and that their workers live; each entry has its own answer. What is not named
     /// runs out. No lease gets shorter, and none longer than its step's time limit.
-    Extend {
-        /// The claims.
-        claims: Vec<Claim>,
-        /// For how long they are to be believed.
-        lease: Duration,
-    },
+    Extend(Vec<Extension>),
     /// Take from dead workers what they held, at most that many at once.
     Reclaim {
         /// At most that many.
@@ -120,6 +115,26 @@ pub enum Op {
     Sweep(SweepRequest),
     /// Write documents over those of the same kind and name, or delete those that come without a body.
     Keep(#[serde(with = "kept")] Vec<(DocumentKind, Name, Option<Json>)>),
+}
+
+/// A claim that is still held.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Extension {
+    /// The claim.
+    pub claim: Claim,
+    /// For how long it is to be believed.
+    pub lease: Duration,
+}
+
+impl Extension {
+    /// The same once more, for a transaction that is tried again.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self {
+            claim: self.claim.again(),
+            lease: self.lease,
+        }
+    }
 }
 
 /// A request for work.

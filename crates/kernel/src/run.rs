@@ -111,9 +111,7 @@ impl<T: Txn> Turn<'_, T> {
             Op::Register(worker) => Answer::Registered(ops::workers::register(self, worker).await?),
             Op::Enlist(worker) => Answer::Registered(ops::workers::enlist(self, worker).await?),
             Op::Renew { workers, lease } => ops::workers::renew(self, workers, *lease).await?,
-            Op::Extend { claims, lease } => {
-                Answer::Extended(ops::workers::extend(self, claims, *lease).await?)
-            }
+            Op::Extend(claims) => Answer::Extended(ops::workers::extend(self, claims).await?),
             Op::Reclaim { limit } => ops::workers::reclaim(self, *limit).await?,
             Op::SignOff { worker, limit } => ops::workers::sign_off(self, *worker, *limit).await?,
             Op::SignOffNamed { name, limit } => {

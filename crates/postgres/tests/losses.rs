@@ -101,7 +101,7 @@ async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m"), start("m")]).await;
     let held = claim(&store, worker, &["m"], 1).await.remove(0);
-    let again = held.claim.renewed(held.claim.epoch());
+    let again = held.claim.again();
 
     // The claim is the last statement, COMMIT travels with it, and both wait behind a lock on the table.
     let mut host = connect(&url).await;

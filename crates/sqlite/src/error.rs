@@ -77,18 +77,6 @@ fn poisoned(error: &rusqlite::Error) -> String {
     )
 }
 
-/// The same error once more, for another who waits for the same transaction.
-pub(crate) fn again(error: &Error) -> Error {
-    match error {
-        Error::Refused(refusal) => Error::Refused(refusal.clone()),
-        Error::Conflict(text) => Error::Conflict(text.clone()),
-        Error::Unavailable(text) => Error::Unavailable(text.clone()),
-        Error::Unknown(text) => Error::Unknown(text.clone()),
-        Error::Closed => Error::Closed,
-        other => Error::Broken(other.to_string()),
-    }
-}
-
 /// The text of an error without the words that name its class, to be set into another text.
 pub(crate) fn bare(error: Error) -> String {
     match error {

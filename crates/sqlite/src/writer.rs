@@ -13,7 +13,7 @@ use rusqlite::{Connection, DEFAULT_NAME};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::Cache;
-use crate::error::{again, classed, of_checkpoint, of_commit};
+use crate::error::{classed, of_checkpoint, of_commit};
 use crate::log::Log;
 use crate::session::Session;
 
@@ -128,7 +128,7 @@ impl Writer {
         while !runs.is_empty() {
             if let Some(text) = &self.poison {
                 let error = Error::Broken(text.clone());
-                return answer(runs.drain(..), || Err(again(&error)));
+                return answer(runs.drain(..), || Err(error.again()));
             }
             let most = if alone > 0 { 1 } else { runs.len() };
             alone = alone.saturating_sub(1);
@@ -144,7 +144,7 @@ impl Writer {
                 // One of several is at fault, and the others must not suffer: each for itself.
                 Transacted::Spoiled(count, _) if count > 1 => alone = count,
                 Transacted::Spoiled(count, error) | Transacted::Failed(count, error) => {
-                    answer(runs.drain(..count.min(most)), || Err(again(&error)));
+                    answer(runs.drain(..count.min(most)), || Err(error.again()));
                 }
             }
         }

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex};
 use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
 
-use crate::fold::{Events, Mail, Starts, Submit};
+use abide_kernel::fold::{Events, Mail, Starts, Submit};
 
 /// What every call goes through.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use abide_kernel::{Answer, ClaimRequest, Error, Op};
 
 use super::builder::Shared;
 use super::{Follow, Ran, Task};
-use crate::fold::{self, Folded, Mail, Request};
+use abide_kernel::fold::{self, Folded, Mail, Request};
 
 /// A step that has run: what it held, what it was, what it answers.
 pub(super) struct Finished {
@@ -219,7 +219,7 @@ impl Finished {
             _ => None,
         };
         let error = ran.error.clone();
-        let again = claim.renewed(claim.epoch());
+        let again = claim.again();
         let commit = Commit {
             claim,
             outcome: ran.outcome,
@@ -349,15 +349,8 @@ async fn attempt(
 /// Commits the members of a refused transaction one by one, so that the one at fault hurts no other.
 async fn one_by_one(shared: &Shared, commits: &[Commit], sent: Vec<Sent>, landed: &mut Landed) {
     for (commit, sent) in commits.iter().zip(sent) {
-        let alone = Commit {
-            claim: commit.claim.renewed(commit.claim.epoch()),
-            outcome: commit.outcome.clone(),
-            keep: commit.keep,
-            took: commit.took,
-            error: commit.error.clone(),
-        };
         let ops = Arc::from([Op::Commit {
-            commits: vec![alone],
+            commits: vec![commit.again()],
             serves: shared.serves(),
         }]);
         let answer = match attempt(shared, &ops, Of::One, &mut landed.unsure).await {

@@ -18,7 +18,7 @@ use super::settings::Settings;
 use super::stats::Counters;
 use super::{Retention, Runner, Stats, lease, retention, timers};
 use crate::Error;
-use crate::fold::{Mail, Submit};
+use abide_kernel::fold::{Mail, Submit};
 
 /// What the tasks of one engine share.
 pub(crate) struct Shared {

@@ -14,6 +14,7 @@
 mod common;
 
 mod faulty;
+mod folded;
 mod mail;
 #[cfg(feature = "postgres")]
 mod postgres;

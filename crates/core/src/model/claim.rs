@@ -74,6 +74,12 @@ impl Claim {
         self.parent.as_ref()
     }
 
+    /// The same hold once more, for a transaction that is tried again.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        self.renewed(self.epoch)
+    }
+
     /// The hold that follows a commit which kept it; only the kernel has a reason to call this.
     #[must_use]
     pub fn renewed(&self, epoch: Epoch) -> Self {

@@ -214,6 +214,20 @@ pub struct Commit {
     pub error: Option<String>,
 }
 
+impl Commit {
+    /// The same once more, for a transaction that is tried again.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self {
+            claim: self.claim.again(),
+            outcome: self.outcome.clone(),
+            keep: self.keep,
+            took: self.took,
+            error: self.error.clone(),
+        }
+    }
+}
+
 /// What became of a commit.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -175,10 +175,10 @@ pub async fn an_answer_over_the_limit_is_refused_and_the_claim_stays(lab: Lab) {
         then: None,
     };
     let claim = claimed.claim;
-    let refused = lab.commit(super::build::again(&claim), huge).await;
+    let refused = lab.commit(claim.again(), huge).await;
     assert!(matches!(refused, Committed::Refused(_)), "{refused:?}");
     let nested = answer(&[update.id], Some(answer(&[], None)));
-    let refused = lab.commit(super::build::again(&claim), nested).await;
+    let refused = lab.commit(claim.again(), nested).await;
     assert!(matches!(refused, Committed::Refused(_)), "{refused:?}");
     lab.commit(claim, answer(&[update.id], None)).await;
     assert_eq!(lab.record(update.id).await.status, CommandStatus::Completed);
@@ -249,9 +249,7 @@ pub async fn an_answer_that_is_sent_again_counts_once(lab: Lab) {
     let id = lab.parked(worker, plain(), &["paid"], None).await;
     let update = lab.update(id).await;
     let claim = lab.claim(worker).await.claim;
-    let first = lab
-        .commit(super::build::again(&claim), answer(&[update.id], None))
-        .await;
+    let first = lab.commit(claim.again(), answer(&[update.id], None)).await;
     let again = lab.commit(claim, answer(&[update.id], None)).await;
     assert_eq!(first, again);
     let completed = lab.kinds(id).await;

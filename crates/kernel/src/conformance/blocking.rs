@@ -6,7 +6,7 @@ use abide_core::model::{
 };
 use abide_core::rules::liveness::Liveness;
 
-use super::build::{MINUTE, again, cancelling, lane, updates, within};
+use super::build::{MINUTE, cancelling, lane, updates, within};
 use super::coding::{Coded, awaiting, brooding, ended, go_on, offspring, sleep, unfit, workflow};
 use super::invariants::examined;
 use super::lab::{Lab, OVER_LEASE, command_ids, ids};
@@ -122,7 +122,7 @@ pub async fn a_turn_that_blocks_does_nothing_else(lab: Lab) {
         .answers(&[update.id])
         .starts(1, offspring(1), 1);
     for _ in 0..2 {
-        let answer = lab.commit(again(&claim), turn.clone().into()).await;
+        let answer = lab.commit(claim.again(), turn.clone().into()).await;
         assert_eq!(answer, Committed::Moved(Status::Scheduled));
     }
     assert_eq!(lab.inbox(id).await, [paid.id, update.id]);

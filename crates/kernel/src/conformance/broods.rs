@@ -7,7 +7,7 @@ use abide_core::model::{
 use abide_core::rules::liveness::Liveness;
 
 use super::build::{
-    MINUTE, again, cancelling, commit, continue_as_new, done, json, key, lane, name, spawn, stop,
+    MINUTE, cancelling, commit, continue_as_new, done, json, key, lane, name, spawn, stop,
 };
 use super::coding::{Coded, awaiting, brooding, ended, go_on, joining, offspring, sleep, workflow};
 use super::lab::Lab;
@@ -386,7 +386,7 @@ pub async fn the_children_go_with_a_workflow_that_is_ended_by_force(lab: Lab) {
             children: count,
         };
         assert_eq!(answer, cancelled);
-        let ended = lab.commit(again(&held), done()).await;
+        let ended = lab.commit(held.again(), done()).await;
         match children {
             Children::Cascade => assert_eq!(ended, Committed::Stale),
             Children::Leave => {

@@ -281,10 +281,5 @@ pub(super) fn keep(claim: Claim, outcome: Outcome) -> Commit {
     }
 }
 
-/// The same claim once more, as a worker has it that did not hear the answer to its commit.
-pub(super) fn again(claim: &Claim) -> Claim {
-    claim.renewed(claim.epoch())
-}
-
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);

@@ -3,8 +3,8 @@
 use abide_core::model::{Cancel, Children, CommandStatus, Committed, InstanceId, Operated, Status};
 
 use super::build::{
-    MINUTE, again, cancelling, done, join, key, keyed, later, next, plain, signal, spawn, stop,
-    updates, urgent, wait, within,
+    MINUTE, cancelling, done, join, key, keyed, later, next, plain, signal, spawn, stop, updates,
+    urgent, wait, within,
 };
 use super::lab::{Lab, ids};
 use crate::Op;
@@ -66,7 +66,7 @@ pub async fn it_wins_over_a_step_that_runs(lab: Lab) {
     let told = |effects: &crate::Effects| effects.cancelled.contains(&id);
     assert!(super::waking::heard(&mut listener, told).await);
     for outcome in [done(), next("x"), spawn(vec![plain()])] {
-        assert_eq!(lab.commit(again(&claim), outcome).await, Committed::Stale);
+        assert_eq!(lab.commit(claim.again(), outcome).await, Committed::Stale);
     }
     let found = lab.get(id).await;
     assert_eq!((found.status, found.result), (Status::Cancelled, None));

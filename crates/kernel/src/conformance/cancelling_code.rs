@@ -5,7 +5,7 @@ use abide_core::model::{
     Outcome, Park, Sequence, Start, Status, Then, Unended, WorkerId,
 };
 
-use super::build::{MINUTE, again, cancelling, done, key, keyed, plain, spawn, updates, urgent};
+use super::build::{MINUTE, cancelling, done, key, keyed, plain, spawn, updates, urgent};
 use super::coding::{Coded, awaiting, brooding, ended, go_on, offspring, sleep, unfit, workflow};
 use super::lab::{Lab, command_ids};
 use crate::CommandFilter;
@@ -401,5 +401,5 @@ pub async fn a_machine_is_never_asked(lab: Lab) {
     let claim = lab.claim(worker).await.claim;
     let answer = lab.cancel(cancelling(id)).await;
     assert_eq!(answer, Operated::Cancelled { id, children: 0 });
-    assert_eq!(lab.commit(again(&claim), done()).await, Committed::Stale);
+    assert_eq!(lab.commit(claim.again(), done()).await, Committed::Stale);
 }

@@ -5,7 +5,7 @@ use abide_core::model::{
 };
 
 use super::build::{
-    again, commit, done, json, key, keyed, later, many, name, next, plain, spawn, stop, urgent,
+    commit, done, json, key, keyed, later, many, name, next, plain, spawn, stop, urgent,
 };
 use super::lab::{Lab, ids};
 
@@ -317,7 +317,7 @@ pub async fn a_child_that_ends_twice_is_counted_once(lab: Lab) {
     let parent = lab.start(plain()).await;
     lab.step(worker, spawn(many(2))).await;
     let child = lab.claim(worker).await.claim;
-    let twice = again(&child);
+    let twice = child.again();
     for claim in [child, twice] {
         assert_eq!(
             lab.commit(claim, done()).await,

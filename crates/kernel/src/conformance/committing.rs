@@ -5,8 +5,8 @@ use std::time::Duration;
 use abide_core::model::{Cause, Commit, Committed, Outcome, Refusal, Start, Status};
 
 use super::build::{
-    MINUTE, SECOND, again, commit, done, join, json, many, name, next, next_after, plain, retry,
-    spawn, stop, wait,
+    MINUTE, SECOND, commit, done, join, json, many, name, next, next_after, plain, retry, spawn,
+    stop, wait,
 };
 use super::lab::Lab;
 
@@ -233,7 +233,7 @@ pub async fn a_refused_outcome_leaves_the_claim_as_it_was(lab: Lab) {
         ),
     ];
     for (outcome, reason) in refused {
-        let answer = lab.commit(again(&claimed.claim), outcome).await;
+        let answer = lab.commit(claimed.claim.again(), outcome).await;
         assert!(
             matches!(&answer, Committed::Refused(refusal) if refusal.reason() == reason),
             "{answer:?}"
@@ -283,8 +283,8 @@ pub async fn a_batch_of_commits_is_answered_one_by_one(lab: Lab) {
         .map(|claimed| claimed.claim);
     let mut claim = || claims.next().unwrap();
     let (first, lost) = (claim(), claim());
-    lab.run(crate::Op::GiveBack(vec![again(&lost)])).await;
-    let twice = again(&first);
+    lab.run(crate::Op::GiveBack(vec![lost.again()])).await;
+    let twice = first.again();
     let commits = vec![
         commit(first, next("b")),
         commit(lost, done()),

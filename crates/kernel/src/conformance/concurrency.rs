@@ -8,9 +8,7 @@ use abide_core::model::{
 };
 use tokio::task::JoinSet;
 
-use super::build::{
-    again, commit, done, keyed, lane, many, name, next, plain, retry, spawn, within,
-};
+use super::build::{commit, done, keyed, lane, many, name, next, plain, retry, spawn, within};
 use super::lab::Lab;
 use crate::{Answer, ClaimRequest, Op, Result, Store};
 
@@ -241,7 +239,7 @@ pub async fn of_many_commits_of_one_claim_one_counts(lab: Lab) {
     lab.step(worker, spawn(many(2))).await;
     let claimed = lab.claim(worker).await;
     let end = |_| {
-        let (lab, commits) = (lab.clone(), vec![commit(again(&claimed.claim), done())]);
+        let (lab, commits) = (lab.clone(), vec![commit(claimed.claim.again(), done())]);
         let serves = Vec::new();
         async move {
             persist(lab.store.as_ref(), vec![Op::Commit { commits, serves }])

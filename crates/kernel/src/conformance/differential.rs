@@ -12,7 +12,7 @@ use abide_core::model::{
     Operated, Outcome, Scope, Start, Status, When, WorkerId,
 };
 
-use super::build::{again, done, json, key, lane, plain};
+use super::build::{done, json, key, lane, plain};
 use super::dice::Dice;
 use super::eventing::{any, awaits};
 use super::lab::{Lab, WAITERS, limits};
@@ -21,7 +21,9 @@ use super::roll::{EVENTS, LEASE, MACHINES, QUEUES, lanes, name, serves};
 use super::waiters::{standing, totals};
 use super::weave::{Knows, WORKFLOW};
 use crate::memory::Memory;
-use crate::{Answer, ClaimRequest, Clock, Cursor, ManualClock, NewWorker, Op, SweepRequest};
+use crate::{
+    Answer, ClaimRequest, Clock, Cursor, Extension, ManualClock, NewWorker, Op, SweepRequest,
+};
 
 /// How many seeds run, one after the other on the same stores.
 const SEEDS: u64 = 4;
@@ -294,12 +296,16 @@ impl Program {
     fn extend(&mut self) -> Op {
         let held = self.held.iter().map(|(claim, _)| claim);
         let used = self.used.iter().rev().take(3).map(|(claim, _)| claim);
-        let dice = &mut self.dice;
-        let named = held.chain(used).filter(|_| dice.chance(60));
-        Op::Extend {
-            claims: named.map(again).collect(),
-            lease: Duration::from_secs(self.dice.between(1, 15) as u64),
+        let mut named: Vec<Extension> = Vec::new();
+        for claim in held.chain(used) {
+            if self.dice.chance(60) {
+                named.push(Extension {
+                    claim: claim.again(),
+                    lease: Duration::from_secs(self.dice.between(1, 15) as u64),
+                });
+            }
         }
+        Op::Extend(named)
     }
 
     fn commit(&mut self) -> Op {
@@ -345,7 +351,7 @@ impl Program {
         let mut commits = Vec::new();
         for _ in 0..self.dice.between(1, 2).min(self.used.len()) {
             let (claim, outcome) = self.dice.pick(&self.used);
-            let (claim, outcome) = (again(claim), outcome.clone());
+            let (claim, outcome) = (claim.again(), outcome.clone());
             let mut commit = self.some_commit(&claim);
             if self.dice.chance(70) {
                 commit.outcome = outcome;
@@ -414,7 +420,7 @@ impl Program {
                     }
                 }
                 (Op::GiveBack(claims), _) => {
-                    let lost = |claim: &Claim| (again(claim), done());
+                    let lost = |claim: &Claim| (claim.again(), done());
                     self.used.extend(claims.iter().map(lost));
                 }
                 (_, Answer::Claimed(claimed)) => {
@@ -457,7 +463,7 @@ impl Program {
     }
 
     fn hear_commit(&mut self, commit: &Commit, answer: Committed) {
-        let claim = again(&commit.claim);
+        let claim = commit.claim.again();
         match answer {
             Committed::Refused(_) => self.held.push((claim, Knows::default())),
             Committed::Kept(kept, _) => {
@@ -478,12 +484,12 @@ impl Program {
         for op in ops {
             match op {
                 Op::Commit { commits, .. } => {
-                    let claims = commits.iter().map(|commit| again(&commit.claim));
+                    let claims = commits.iter().map(|commit| commit.claim.again());
                     self.held
                         .extend(claims.map(|claim| (claim, Knows::default())));
                 }
                 Op::GiveBack(claims) => {
-                    let claims = claims.iter().map(again);
+                    let claims = claims.iter().map(Claim::again);
                     self.held
                         .extend(claims.map(|claim| (claim, Knows::default())));
                 }

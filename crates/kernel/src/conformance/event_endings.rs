@@ -229,7 +229,7 @@ pub async fn one_wait_for_too_many_of_a_type_is_refused(lab: Lab) {
     let first = lab.claim(worker).await;
     let too_many = vec![order(1); WAITERS + 1];
     let refusal = lab
-        .refused(super::build::again(&first.claim), awaits(too_many, &[]))
+        .refused(first.claim.again(), awaits(too_many, &[]))
         .await;
     assert!(
         refusal.to_string().contains("waiters_per_type"),
@@ -241,7 +241,7 @@ pub async fn one_wait_for_too_many_of_a_type_is_refused(lab: Lab) {
         let list = format!("[{}]", values.join(","));
         awaits(vec![that(any("order"), "id", Operator::In, &list)], &[])
     };
-    let claim = super::build::again(&first.claim);
+    let claim = first.claim.again();
     let refusal = lab.refused(claim, values(WAITERS + 1)).await;
     assert!(
         refusal.to_string().contains("waiters_per_type"),
@@ -250,7 +250,7 @@ pub async fn one_wait_for_too_many_of_a_type_is_refused(lab: Lab) {
     lab.commit(first.claim, values(WAITERS)).await;
     assert_eq!(lab.waiters().await.len(), 1, "it is told once");
     let second = lab.claim(worker).await;
-    let claim = super::build::again(&second.claim);
+    let claim = second.claim.again();
     lab.refused(claim, awaits(vec![order(1)], &[])).await;
     assert_eq!(lab.tell(ordered(7)).await, 1);
     let answer = lab.commit(second.claim, values(WAITERS)).await;
@@ -294,12 +294,12 @@ pub async fn a_commit_of_a_wait_that_is_sent_again_opens_nothing_twice(lab: Lab)
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
-    let twice = super::build::again(&claimed.claim);
+    let twice = claimed.claim.again();
     let waits = || awaits(vec![order(1), any("paid")], &[]);
     lab.commit(claimed.claim, waits()).await;
     let before = lab.waiters().await;
     lab.pass(SECOND);
-    lab.commit(super::build::again(&twice), waits()).await;
+    lab.commit(twice.again(), waits()).await;
     assert_eq!(lab.waiters().await, before);
     assert_eq!(lab.tell(ordered(1)).await, 1);
     lab.commit(twice, waits()).await;

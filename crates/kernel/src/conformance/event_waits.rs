@@ -7,8 +7,8 @@ use abide_core::model::{
 use abide_core::rules::liveness::{Liveness, waiting};
 
 use super::build::{
-    MINUTE, SECOND, again, answer, done, held, keyed, name, next, plain, retry, signal, starting,
-    updates, wait,
+    MINUTE, SECOND, answer, done, held, keyed, name, next, plain, retry, signal, starting, updates,
+    wait,
 };
 use super::coding::{Coded, awaiting, ended, go_on, offspring, workflow};
 use super::eventing::{
@@ -188,7 +188,7 @@ pub async fn a_wait_for_an_event_needs_a_timeout(lab: Lab) {
     for timeout_ms in [None, Some(0)] {
         for signals in [&[] as &[&str], &["s"]] {
             let waits = within_ms(vec![order(1)], signals, timeout_ms);
-            let refusal = lab.refused(again(&claimed.claim), waits).await;
+            let refusal = lab.refused(claimed.claim.again(), waits).await;
             assert!(refusal.to_string().contains("timeout"), "{refusal}");
         }
     }
@@ -200,7 +200,7 @@ pub async fn a_wait_for_an_event_needs_a_timeout(lab: Lab) {
         ..parks(vec![(1, order(1))], lab.now())
     };
     let refusal = lab
-        .refused(again(&turn.claim), Coded::parks(forever).into())
+        .refused(turn.claim.again(), Coded::parks(forever).into())
         .await;
     assert!(refusal.to_string().contains("timeout"), "{refusal}");
     assert!(lab.waiters().await.is_empty());
@@ -231,7 +231,7 @@ pub async fn all_that_is_wrong_with_a_wait_is_told_at_once(lab: Lab) {
         "null",
     );
     let waits = awaits(vec![bad, order(1), worse], &["s"]);
-    let refusal = lab.refused(again(&claimed.claim), waits.clone()).await;
+    let refusal = lab.refused(claimed.claim.again(), waits.clone()).await;
     let Refusal::BadEvent { problem } = &refusal else {
         panic!("{refusal:?}")
     };
@@ -239,10 +239,10 @@ pub async fn all_that_is_wrong_with_a_wait_is_told_at_once(lab: Lab) {
         assert!(problem.contains(word), "{word} in {problem}");
     }
     let then = answer(&[], Some(waits));
-    assert_eq!(lab.refused(again(&claimed.claim), then).await, refusal);
+    assert_eq!(lab.refused(claimed.claim.again(), then).await, refusal);
     assert_eq!(lab.get(id).await, before);
     let many = vec![order(1); 1000];
-    let refusal = lab.refused(again(&claimed.claim), awaits(many, &[])).await;
+    let refusal = lab.refused(claimed.claim.again(), awaits(many, &[])).await;
     assert!(refusal.to_string().contains("names_per_wait"), "{refusal}");
     lab.commit(claimed.claim, done()).await;
 }
@@ -275,7 +275,7 @@ pub async fn nobody_can_send_what_stands_for_an_event(lab: Lab) {
     let claimed = lab.claim(worker).await;
     assert_eq!(claimed.claim.id(), other);
     let refusal = lab
-        .refused(again(&claimed.claim), wait(&["event:order"], None))
+        .refused(claimed.claim.again(), wait(&["event:order"], None))
         .await;
     assert!(refusal.to_string().contains("event:order"), "{refusal}");
     lab.commit(claimed.claim, done()).await;

@@ -5,8 +5,7 @@ use abide_core::model::{
 };
 
 use super::build::{
-    MINUTE, SECOND, again, answer, done, json, keyed, next, plain, spawn, under, updates, wait,
-    within,
+    MINUTE, SECOND, answer, done, json, keyed, next, plain, spawn, under, updates, wait, within,
 };
 use super::lab::Lab;
 use super::remote_claims::{enlist, extend, lease_one};
@@ -250,7 +249,7 @@ pub async fn a_failure_that_is_sent_again_changes_nothing(lab: Lab) {
     let id = lab.start(plain()).await;
     let claim = lab.claim(worker).await.claim;
     let moved = Committed::Moved(Status::Scheduled);
-    assert_eq!(lab.commit(again(&claim), fail("no")).await, moved);
+    assert_eq!(lab.commit(claim.again(), fail("no")).await, moved);
     let before = (lab.get(id).await, lab.events(id).await);
     assert_eq!(lab.commit(claim, fail("no")).await, moved);
     assert_eq!((lab.get(id).await, lab.events(id).await), before);

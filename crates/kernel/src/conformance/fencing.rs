@@ -3,7 +3,7 @@
 use abide_core::model::{Committed, Start, Status};
 
 use super::build::{
-    again, commit, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop, wait,
+    commit, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop, wait,
 };
 use super::lab::{LEASE, Lab, OVER_LEASE};
 use crate::{Filter, Op};
@@ -27,7 +27,7 @@ pub async fn a_commit_that_is_sent_again_changes_nothing_and_is_answered_as_befo
             })
             .await;
         let claimed = lab.claim(worker).await;
-        let twice = again(&claimed.claim);
+        let twice = claimed.claim.again();
         assert_eq!(
             lab.commit(claimed.claim, outcome.clone()).await,
             Committed::Moved(status)
@@ -47,7 +47,7 @@ pub async fn a_commit_that_kept_its_claim_and_is_sent_again_is_handed_the_same_c
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
-    let twice = again(&claimed.claim);
+    let twice = claimed.claim.again();
     let first = lab.commit_all(vec![keep(claimed.claim, next("b"))]).await;
     let second = lab.commit_all(vec![keep(twice, next("b"))]).await;
     assert_eq!(first, second);
@@ -64,7 +64,7 @@ pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab
     let worker = lab.worker("w").await;
     lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
-    let twice = again(&claimed.claim);
+    let twice = claimed.claim.again();
     lab.commit(claimed.claim, next("b")).await;
     let anew = lab.claim(worker).await;
     let answer = lab.commit_all(vec![keep(twice, next("b"))]).await;
@@ -81,7 +81,7 @@ pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
     let parent = lab.start(plain()).await;
     lab.step(worker, spawn(many(2))).await;
     let claimed = lab.claim(worker).await;
-    let twice = again(&claimed.claim);
+    let twice = claimed.claim.again();
     let answers = lab
         .commit_all(vec![commit(claimed.claim, done()), commit(twice, done())])
         .await;
@@ -118,7 +118,7 @@ pub async fn a_stale_commit_changes_nothing(lab: Lab) {
         done(),
         stop("no"),
     ] {
-        assert_eq!(lab.commit(again(&lost), outcome).await, Committed::Stale);
+        assert_eq!(lab.commit(lost.again(), outcome).await, Committed::Stale);
     }
     assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
     assert!(
@@ -151,7 +151,7 @@ pub async fn the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent(lab:
     let parent = lab.start(plain()).await;
     lab.step(worker, spawn(many(1))).await;
     let lost = lab.claim(worker).await.claim;
-    lab.run(Op::GiveBack(vec![again(&lost)])).await;
+    lab.run(Op::GiveBack(vec![lost.again()])).await;
     assert_eq!(lab.commit(lost, done()).await, Committed::Stale);
     let found = lab.get(parent).await;
     assert_eq!(
@@ -195,7 +195,7 @@ pub async fn a_transaction_that_fails_leaves_nothing(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
-    let twice = again(&claimed.claim);
+    let twice = claimed.claim.again();
     let before = lab.get(id).await;
     let ops = vec![
         Op::Commit {

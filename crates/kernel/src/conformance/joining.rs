@@ -3,7 +3,7 @@
 use abide_core::model::{BarrierNumber, Cause, Committed, Happening, Start, Status};
 
 use super::build::{
-    MINUTE, again, commit, done, join, keep, many, next, plain, spawn, stop, urgent, within,
+    MINUTE, commit, done, join, keep, many, next, plain, spawn, stop, urgent, within,
 };
 use super::lab::Lab;
 
@@ -221,11 +221,11 @@ pub async fn a_parent_waits_for_its_partition_when_its_barrier_opens(lab: Lab) {
         child.claim.parent().unwrap().partition,
         Some(super::build::key("p"))
     );
-    lab.commit(again(&child.claim), done()).await;
+    lab.commit(child.claim.again(), done()).await;
     assert!(
         lab.claim_some(worker, 2).await.is_empty(),
         "its rival executes"
     );
-    lab.commit(again(&held.claim), done()).await;
+    lab.commit(held.claim.again(), done()).await;
     assert_eq!(lab.claim_ids(worker, 2).await, [parent]);
 }

@@ -3,8 +3,8 @@
 use abide_core::model::{Cause, Claim, Commit, Committed, Lane, Name, Start, Status};
 
 use super::build::{
-    MINUTE, again, done, join, keep, lane, later, many, name, next, next_after, retry, stop,
-    urgent, wait, within,
+    MINUTE, done, join, keep, lane, later, many, name, next, next_after, retry, stop, urgent, wait,
+    within,
 };
 use super::lab::Lab;
 use crate::{Answer, ClaimRequest, Op};
@@ -32,7 +32,7 @@ pub async fn a_next_that_is_due_at_once_keeps_the_claim(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = lab.start(urgent(0)).await;
     let claimed = lab.claim(worker).await;
-    let first = again(&claimed.claim);
+    let first = claimed.claim.again();
     let claim = kept(keep_on(&lab, keep(claimed.claim, next("b"))).await);
     assert!(claim.epoch() > first.epoch());
     let found = lab.get(id).await;
@@ -50,7 +50,7 @@ pub async fn a_next_that_is_due_at_once_keeps_the_claim(lab: Lab) {
         "each outcome is committed before the following step begins"
     );
     let claim = kept(keep_on(&lab, keep(claim, next("c"))).await);
-    assert_eq!(lab.commit(again(&first), done()).await, Committed::Stale);
+    assert_eq!(lab.commit(first.again(), done()).await, Committed::Stale);
     assert_eq!(
         lab.commit(claim, done()).await,
         Committed::Moved(Status::Done)

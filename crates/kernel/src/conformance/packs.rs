@@ -264,8 +264,7 @@ pub async fn a_stale_commit_beside_the_good_one_does_not_consume_twice(lab: Lab)
     let id = lab.parked(worker, plain(), &["a"], None).await;
     let a = lab.signal(id, "a").await;
     let stale = lab.claim(worker).await.claim;
-    lab.run(crate::Op::GiveBack(vec![super::build::again(&stale)]))
-        .await;
+    lab.run(crate::Op::GiveBack(vec![stale.again()])).await;
     let claim = lab.claim(worker).await.claim;
     let late = lab.signal(id, "a").await;
     let committed = lab

@@ -3,8 +3,8 @@
 use abide_core::model::{InstanceId, Priority, Start, Status, When};
 
 use super::build::{
-    MINUTE, SECOND, again, commit, done, key, lane, later, name, next, next_after, plain, retry,
-    spawn, stop, wait, within,
+    MINUTE, SECOND, commit, done, key, lane, later, name, next, next_after, plain, retry, spawn,
+    stop, wait, within,
 };
 use super::lab::{Lab, OVER_LEASE, ids};
 use crate::{Answer, ClaimRequest, Op};
@@ -176,7 +176,7 @@ pub async fn a_partition_is_freed_when_its_holder_gives_it_back(lab: Lab) {
     let calm = lab.start(prior("p", 3)).await;
     let claim = lab.claim(worker).await.claim;
     let urgent = lab.start(prior("p", 1)).await;
-    lab.run(Op::GiveBack(vec![again(&claim)])).await;
+    lab.run(Op::GiveBack(vec![claim.again()])).await;
     assert_eq!(lab.claim_ids(worker, 10).await, [urgent]);
     lab.run(Op::GiveBackExcept {
         worker,

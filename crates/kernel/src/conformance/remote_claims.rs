@@ -8,11 +8,11 @@ use abide_core::model::{
 };
 
 use super::build::{
-    MINUTE, SECOND, again, answer, cancelling, done, keep, key, keyed, lane, later, many, name,
-    next, plain, spawn, updates, wait, within,
+    MINUTE, SECOND, answer, cancelling, done, keep, key, keyed, lane, later, many, name, next,
+    plain, spawn, updates, wait, within,
 };
 use super::lab::{Lab, ids};
-use crate::{Answer, ClaimRequest, NewWorker, Op};
+use crate::{Answer, ClaimRequest, Extension, NewWorker, Op};
 
 /// The lease of the claims of these tests.
 const SHORT: Duration = Duration::from_secs(10);
@@ -45,9 +45,11 @@ pub(super) async fn lease_one(lab: &Lab, worker: WorkerId) -> Claimed {
 
 /// Says of claims that they are still held.
 pub(super) async fn extend(lab: &Lab, claims: &[&Claim]) -> Vec<Heartbeat> {
-    let claims = claims.iter().map(|claim| again(claim)).collect();
-    let lease = SHORT;
-    match lab.run(Op::Extend { claims, lease }).await {
+    let claims = claims.iter().map(|claim| Extension {
+        claim: claim.again(),
+        lease: SHORT,
+    });
+    match lab.run(Op::Extend(claims.collect())).await {
         Answer::Extended(beats) => beats,
         other => panic!("a heartbeat is not answered with {other:?}"),
     }
@@ -150,7 +152,7 @@ pub async fn a_claim_that_has_run_out_is_not_extended(lab: Lab) {
         [Heartbeat::Lost, Heartbeat::Renewed],
         "each is answered for itself"
     );
-    lab.commit(again(&anew.claim), done()).await;
+    lab.commit(anew.claim.again(), done()).await;
     assert_eq!(extend(&lab, &[&anew.claim]).await, [Heartbeat::Lost]);
 }
 
@@ -409,15 +411,15 @@ pub async fn a_claim_that_nobody_was_granted_is_lost_and_harms_nothing(lab: Lab)
     }
     let beats = extend(&lab, &forged.each_ref()).await;
     assert_eq!(beats, [Heartbeat::Lost; 9]);
-    let back = forged.iter().map(again).collect();
+    let back = forged.iter().map(Claim::again).collect();
     assert_eq!(lab.touch(Op::GiveBack(back)).await.0, 0);
     for claim in &forged {
         for outcome in [next("b"), done(), super::failing::fail("no")] {
-            assert_eq!(lab.commit(again(claim), outcome).await, Committed::Stale);
+            assert_eq!(lab.commit(claim.again(), outcome).await, Committed::Stale);
         }
     }
     for claim in &parents {
-        assert_eq!(lab.commit(again(claim), done()).await, Committed::Stale);
+        assert_eq!(lab.commit(claim.again(), done()).await, Committed::Stale);
     }
     for (id, before) in all.into_iter().zip(before) {
         assert_eq!((lab.get(id).await, lab.events(id).await), before);

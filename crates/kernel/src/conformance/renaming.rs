@@ -13,8 +13,8 @@ use abide_core::model::{
 
 use super::invariants::history;
 use crate::{
-    Answer, ClaimRequest, CommandFilter, Cursor, Error, EventFilter, Filter, Finding, Op,
-    QueueDepth, Result, Store, SweepRequest, WaiterFilter,
+    Answer, ClaimRequest, CommandFilter, Cursor, Error, EventFilter, Extension, Filter, Finding,
+    Op, QueueDepth, Result, Store, SweepRequest, WaiterFilter,
 };
 
 /// A store, and what its ids are called.
@@ -180,10 +180,15 @@ impl Renamed {
                 workers: workers.iter().map(|one| self.own_worker(*one)).collect(),
                 lease: *lease,
             },
-            Op::Extend { claims, lease } => Op::Extend {
-                claims: claims.iter().map(|one| self.own_claim(one)).collect(),
-                lease: *lease,
-            },
+            Op::Extend(claims) => Op::Extend(
+                claims
+                    .iter()
+                    .map(|one| Extension {
+                        claim: self.own_claim(&one.claim),
+                        lease: one.lease,
+                    })
+                    .collect(),
+            ),
             Op::SignOffNamed { name, limit } => Op::SignOffNamed {
                 name: name.clone(),
                 limit: *limit,

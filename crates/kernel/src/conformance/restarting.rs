@@ -6,8 +6,8 @@ use abide_core::model::{
 };
 
 use super::build::{
-    MINUTE, again, cancelling, continue_as_new, done, held, json, key, keyed, later, name, next,
-    once, paying, plain, retry, signal, spawn, stop, urgent, wait,
+    MINUTE, cancelling, continue_as_new, done, held, json, key, keyed, later, name, next, once,
+    paying, plain, retry, signal, spawn, stop, urgent, wait,
 };
 use super::lab::Lab;
 use crate::{Filter, Op};
@@ -242,7 +242,7 @@ pub async fn a_stale_worker_of_the_old_run_changes_nothing(lab: Lab) {
     lab.cancel(cancelling(first)).await;
     lab.restarted(first).await;
     assert_eq!(
-        lab.commit(again(&claim), done()).await,
+        lab.commit(claim.again(), done()).await,
         abide_core::model::Committed::Stale
     );
     assert_eq!(lab.status(first).await, Status::Cancelled);

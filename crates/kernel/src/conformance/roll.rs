@@ -10,7 +10,7 @@ use abide_core::model::{
 };
 
 pub use super::build::name;
-use super::build::{again, strict, updates};
+use super::build::{strict, updates};
 use super::dice::Dice;
 pub use super::lab::LEASE;
 use super::weave::WORKFLOW;
@@ -87,7 +87,7 @@ impl Dice {
     /// Something for that claim to commit; it spawns nobody if there is `room` for none.
     pub fn some_commit(&mut self, claim: &Claim, room: bool) -> Commit {
         Commit {
-            claim: again(claim),
+            claim: claim.again(),
             outcome: self.some_outcome(room),
             keep: self.chance(50),
             took: Duration::from_millis(self.below(900) as u64),

@@ -317,8 +317,7 @@ pub async fn a_continuation_that_is_sent_again_opens_one_run(lab: Lab) {
     let worker = lab.worker("w").await;
     let first = lab.start(keyed("k")).await;
     let claim = lab.claim(worker).await.claim;
-    lab.commit(super::build::again(&claim), continue_as_new("again"))
-        .await;
+    lab.commit(claim.again(), continue_as_new("again")).await;
     lab.commit(claim, continue_as_new("again")).await;
     assert_eq!(lab.get(newest(&lab, "k").await).await.run.number, 2);
     let filter = Filter {

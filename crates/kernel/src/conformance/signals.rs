@@ -3,8 +3,8 @@
 use abide_core::model::{Cause, CommandStatus, Sequence, Status};
 
 use super::build::{
-    MINUTE, again, done, join, key, keyed, later, many, next, paying, plain, retry, signal, spawn,
-    urgent, wait, within,
+    MINUTE, done, join, key, keyed, later, many, next, paying, plain, retry, signal, spawn, urgent,
+    wait, within,
 };
 use super::lab::{Lab, command_ids};
 use crate::{Op, Target};
@@ -234,7 +234,7 @@ pub async fn a_commit_that_is_sent_again_consumes_once(lab: Lab) {
     let id = lab.parked(worker, plain(), &["paid"], None).await;
     lab.signal(id, "paid").await;
     let claim = lab.claim(worker).await.claim;
-    lab.commit(again(&claim), next("x")).await;
+    lab.commit(claim.again(), next("x")).await;
     let second = lab.signal(id, "paid").await;
     lab.commit(claim, next("x")).await;
     assert_eq!(lab.inbox(id).await, [second.id]);

@@ -2,7 +2,7 @@
 
 use abide_core::model::{Cause, Committed, Heartbeat, InstanceId, Status, WorkerId};
 
-use super::build::{MINUTE, SECOND, again, done, lane, many, name, next, plain, urgent};
+use super::build::{MINUTE, SECOND, done, lane, many, name, next, plain, urgent};
 use super::lab::{LEASE, Lab, OVER_LEASE};
 use crate::{Answer, Op};
 
@@ -185,7 +185,7 @@ pub async fn a_claim_that_is_given_back_does_not_raise_the_attempt(lab: Lab) {
         .into_iter()
         .map(|one| one.claim)
         .collect();
-    let stale = again(&claims[0]);
+    let stale = claims[0].again();
     assert_eq!(lab.touch(Op::GiveBack(claims)).await.0, 2);
     let after = lab.get(ids[0]).await;
     assert_eq!(
@@ -196,9 +196,9 @@ pub async fn a_claim_that_is_given_back_does_not_raise_the_attempt(lab: Lab) {
         (after.due_at, after.cause, after.step_seq),
         (before.due_at, before.cause, before.step_seq)
     );
-    assert_eq!(lab.commit(again(&stale), done()).await, Committed::Stale);
+    assert_eq!(lab.commit(stale.again(), done()).await, Committed::Stale);
     assert_eq!(
-        lab.touch(Op::GiveBack(vec![again(&stale)])).await.0,
+        lab.touch(Op::GiveBack(vec![stale.again()])).await.0,
         0,
         "it is given back once"
     );

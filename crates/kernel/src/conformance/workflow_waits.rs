@@ -6,7 +6,7 @@ use abide_core::model::{
 };
 use abide_core::rules::liveness::{Liveness, waiting};
 
-use super::build::{MINUTE, SECOND, again, name, updates};
+use super::build::{MINUTE, SECOND, name, updates};
 use super::coding::{Coded, awaiting, condition, ended, go_on, offspring, sleep, workflow};
 use super::lab::{Lab, command_ids};
 
@@ -474,7 +474,7 @@ pub async fn a_turn_that_parks_does_not_sleep_while_an_update_is_pending(lab: La
     let claim = lab.claim(worker).await.claim;
     let update = lab.update(id).await;
     let park = awaiting(1, &["paid"]);
-    let answer = lab.commit(again(&claim), Coded::parks(park.clone()).into());
+    let answer = lab.commit(claim.again(), Coded::parks(park.clone()).into());
     assert_eq!(answer.await, Committed::Moved(Status::Runnable));
     let claimed = lab.claim(worker).await;
     assert!(claimed.aside);

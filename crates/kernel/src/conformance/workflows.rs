@@ -5,9 +5,7 @@ use abide_core::model::{
     Name, OperationKind, Park, Refusal, Start, Status, Then, TriedAgain,
 };
 
-use super::build::{
-    MINUTE, SECOND, again, commit, json, lane, many, name, plain, under, updates, urgent,
-};
+use super::build::{MINUTE, SECOND, commit, json, lane, many, name, plain, under, updates, urgent};
 use super::coding::{
     Coded, awaiting, brooding, completed, condition, ended, go_on, joining, keeping, offspring,
     opened, sleep, workflow,
@@ -98,7 +96,7 @@ pub async fn it_goes_on_under_the_kept_claim_and_is_told_of_its_inbox(lab: Lab) 
     let worker = lab.worker("w").await;
     let id = lab.start(workflow()).await;
     let claimed = lab.claim(worker).await;
-    let first = again(&claimed.claim);
+    let first = claimed.claim.again();
     lab.signal(id, "a").await;
     lab.signal(id, "b").await;
     let Committed::Kept(claim, inbox) =
@@ -116,7 +114,7 @@ pub async fn it_goes_on_under_the_kept_claim_and_is_told_of_its_inbox(lab: Lab) 
     assert_eq!((found.step_seq, found.attempt), (2, 0));
     assert_eq!(
         lab.commit(first, Coded::then(go_on()).into()).await,
-        Committed::Kept(again(&claim), inbox),
+        Committed::Kept(claim.again(), inbox),
         "the first was committed, and nothing has ended that hold"
     );
     let ended = lab.commit(claim, Coded::then(ended()).into()).await;
@@ -214,7 +212,7 @@ pub async fn a_turn_that_breaks_a_rule_changes_nothing(lab: Lab) {
     for turn in refused {
         let turn = turn.takes(&[&paid]).starts(9, offspring(1), 0);
         let told = format!("{:?}", abide_core::model::Outcome::from(turn.clone()));
-        let answer = lab.commit(again(&claim), turn.into()).await;
+        let answer = lab.commit(claim.again(), turn.into()).await;
         let told = &told[told.len().saturating_sub(300)..];
         assert!(
             matches!(answer, Committed::Refused(_)),
@@ -222,7 +220,7 @@ pub async fn a_turn_that_breaks_a_rule_changes_nothing(lab: Lab) {
         );
         assert_eq!((lab.get(id).await, lab.kinds(id).await), before);
     }
-    let nothing = lab.commit(again(&claim), Coded::parks(brooding(1)).into());
+    let nothing = lab.commit(claim.again(), Coded::parks(brooding(1)).into());
     let Committed::Refused(Refusal::BadOutcome { problem }) = nothing.await else {
         panic!("it waits for nothing")
     };
@@ -259,7 +257,7 @@ pub async fn a_lost_claim_drops_all_of_a_turn(lab: Lab) {
         Coded::then(ended()),
         Coded::then(super::coding::unfit()),
     ] {
-        let answer = lab.commit(again(&claim), turn.into()).await;
+        let answer = lab.commit(claim.again(), turn.into()).await;
         assert_eq!(answer, Committed::Stale);
     }
     assert_eq!((lab.get(id).await, lab.kinds(id).await), before);
@@ -277,7 +275,7 @@ pub async fn a_turn_that_is_sent_again_is_answered_as_before(lab: Lab) {
     let id = lab.start(workflow()).await;
     let claim = lab.claim(worker).await.claim;
     let turn = busy(&lab, id).await;
-    let parked = lab.commit(again(&claim), turn.clone().into()).await;
+    let parked = lab.commit(claim.again(), turn.clone().into()).await;
     assert_eq!(parked, Committed::Moved(Status::AwaitingSignal));
     let after = (lab.get(id).await, lab.kinds(id).await, count(&lab).await);
     assert_eq!(lab.commit(claim, turn.into()).await, parked);
@@ -288,7 +286,7 @@ pub async fn a_turn_that_is_sent_again_is_answered_as_before(lab: Lab) {
     let claim = lab.claim(worker).await.claim;
     let unfit = || Coded::then(super::coding::unfit()).into();
     for _ in 0..2 {
-        let answer = lab.commit(again(&claim), unfit()).await;
+        let answer = lab.commit(claim.again(), unfit()).await;
         assert_eq!(answer, Committed::Moved(Status::Scheduled));
     }
     assert_eq!(lab.told(fit, "replay_blocked").await, 1);

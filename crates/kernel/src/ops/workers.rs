@@ -1,6 +1,6 @@
 //! Workers come, live, die and sign off, and what they held goes back to its queue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use abide_core::model::{Claim, Heartbeat, InstanceId, Name, Worker, WorkerId};
@@ -10,7 +10,7 @@ use abide_core::rules::claims::{
 
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, NewWorker, Result, Touched, Txn};
+use crate::{Answer, Extension, NewWorker, Result, Touched, Txn};
 
 /// How long a dead worker is remembered. A process that slept through its lease may still send a claim that it had
 /// prepared; what that takes is taken back as long as its worker is known to be dead.
@@ -81,25 +81,27 @@ pub(crate) async fn renew<T: Txn>(
 /// what it holds.
 pub(crate) async fn extend<T: Txn>(
     turn: &mut Turn<'_, T>,
-    claims: &[Claim],
-    lease: Duration,
+    claims: &[Extension],
 ) -> Result<Vec<Heartbeat>> {
-    let mut ledger = Ledger::load(turn.txn, claims.iter().map(Claim::id).collect()).await?;
+    let ids = claims.iter().map(|one| one.claim.id()).collect();
+    let mut ledger = Ledger::load(turn.txn, ids).await?;
     let mut beats = Vec::with_capacity(claims.len());
-    let mut workers = Vec::new();
-    for claim in claims {
+    let mut workers: BTreeMap<Duration, Vec<WorkerId>> = BTreeMap::new();
+    for &Extension { ref claim, lease } in claims {
         let beat = ledger
             .get(claim.id())
             .map(|account| claims::extend(&mut account.row, claim, lease, turn.now));
         if beat == Some(Heartbeat::Renewed) {
-            workers.push(claim.worker());
+            workers.entry(lease).or_default().push(claim.worker());
         }
         beats.push(beat.unwrap_or(Heartbeat::Lost));
     }
     ledger
         .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
         .await?;
-    renew(turn, &workers, lease).await?;
+    for (lease, workers) in workers {
+        renew(turn, &workers, lease).await?;
+    }
     Ok(beats)
 }
 

@@ -45,7 +45,7 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         Op::Publish(_) => [Right::Send].into(),
         Op::Claim(_)
         | Op::Commit { .. }
-        | Op::Extend { .. }
+        | Op::Extend(_)
         | Op::Register(_)
         | Op::Enlist(_)
         | Op::Renew { .. }

@@ -8,9 +8,9 @@ use abide_kernel::model::{
     Claim, Claimed, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Start, Status, Then,
     WorkerId, WorkflowTurn,
 };
-use abide_kernel::{Answer, ClaimRequest, Clock, NewWorker, Op, SweepRequest};
+use abide_kernel::{Answer, ClaimRequest, Clock, Extension, NewWorker, Op, SweepRequest};
 
-use crate::world::{BATCH_MOST, Heard, Held, Worker, World, again};
+use crate::world::{BATCH_MOST, Heard, Held, Worker, World};
 
 impl World {
     /// Does one thing.
@@ -157,11 +157,15 @@ impl World {
         let mut named: Vec<usize> = (0..self.workers[at].held.len()).collect();
         named.retain(|_| self.dice.chance(70));
         let held = &self.workers[at].held;
-        let claims = named.iter().map(|one| again(&held[*one].claim)).collect();
+        let lease = Duration::from_secs(self.dice.between(1, 20) as u64);
+        let claims = named.iter().map(|one| Extension {
+            claim: held[*one].claim.again(),
+            lease,
+        });
+        let extend = Op::Extend(claims.collect());
         let worker = self.workers[at].id;
         self.tell(format!("{worker} names {} of its claims", named.len()));
-        let lease = Duration::from_secs(self.dice.between(1, 20) as u64);
-        if let Heard::Answers(answers) = self.send([Op::Extend { claims, lease }].into())
+        if let Heard::Answers(answers) = self.send([extend].into())
             && let [Answer::Extended(beats)] = answers.as_slice()
         {
             assert_eq!(beats.len(), named.len());
@@ -227,7 +231,7 @@ impl World {
             self.send([op].into());
         } else if let Some(one) = self.workers[at].held.pop() {
             self.tell(format!("{worker} gives {} back", one.claim.id()));
-            self.send([Op::GiveBack(vec![again(&one.claim)])].into());
+            self.send([Op::GiveBack(vec![one.claim.again()])].into());
             self.limbo.push(one.claim);
         }
     }
@@ -277,7 +281,7 @@ impl World {
         let held: Vec<Claim> = self.workers[at]
             .held
             .iter()
-            .map(|one| again(&one.claim))
+            .map(|one| one.claim.again())
             .collect();
         let commits = held.iter().map(|claim| self.some_commit(claim)).collect();
         let request = ClaimRequest {

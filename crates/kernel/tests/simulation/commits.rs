@@ -6,7 +6,7 @@ use abide_kernel::conformance::roll::{lanes, name, serves};
 use abide_kernel::model::{Claim, Commit, Committed, Outcome};
 use abide_kernel::{Answer, ClaimRequest, Op};
 
-use crate::world::{Heard, Held, Worker, World, again};
+use crate::world::{Heard, Held, Worker, World};
 
 impl World {
     pub fn some_commit(&mut self, claim: &Claim) -> Commit {
@@ -126,7 +126,7 @@ impl World {
                             self.check_told(id, one.step_seq, one.attempt);
                         }
                     }
-                    self.taken.push((again(&one.claim), outcome));
+                    self.taken.push((one.claim.again(), outcome));
                     if let Committed::Kept(claim, _) = answer {
                         assert!(
                             !self.is_granted(&claim),
@@ -180,7 +180,7 @@ impl World {
             return;
         }
         let (claim, outcome) = self.dice.pick(&self.taken);
-        let (claim, mut outcome) = (again(claim), outcome.clone());
+        let (claim, mut outcome) = (claim.again(), outcome.clone());
         if self.dice.chance(30) {
             outcome = self.some_commit(&claim).outcome;
         }

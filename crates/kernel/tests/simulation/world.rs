@@ -337,8 +337,3 @@ pub fn now<T>(future: impl Future<Output = T>) -> T {
         .now_or_never()
         .expect("a store in memory never waits")
 }
-
-/// The same claim once more.
-pub fn again(claim: &Claim) -> Claim {
-    claim.renewed(claim.epoch())
-}

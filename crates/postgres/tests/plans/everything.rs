@@ -7,7 +7,9 @@ use abide_kernel::model::{
     BarrierNumber, Blocked, Claimed, Declared, InstanceId, Join, Key, Kind, Outcome, RetrySpec,
     Start, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
-use abide_kernel::{Answer, ClaimRequest, Filter, NewWorker, Op, Store, SweepRequest, Target};
+use abide_kernel::{
+    Answer, ClaimRequest, Extension, Filter, NewWorker, Op, Store, SweepRequest, Target,
+};
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
 
@@ -179,14 +181,11 @@ async fn remote(store: &Postgres, url: &str, batch: usize) {
         }
     };
     let claimed = lease(Duration::from_secs(60)).await;
-    let claims = claimed
-        .iter()
-        .map(|one| one.claim.renewed(one.claim.epoch()));
-    let extend = Op::Extend {
-        claims: claims.collect(),
+    let claims = claimed.iter().map(|one| Extension {
+        claim: one.claim.again(),
         lease: Duration::from_secs(90),
-    };
-    one(store, extend).await;
+    });
+    one(store, Op::Extend(claims.collect())).await;
     let fail = || Outcome::Fail {
         error: "no".to_owned(),
     };

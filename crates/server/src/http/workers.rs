@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide::{InstanceId, Json, Name};
 use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane};
 use abide_kernel::rules::graph::graph_of;
-use abide_kernel::{Answer, Op, Store};
+use abide_kernel::{Answer, Extension, Op, Store};
 use axum::extract::State;
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -306,7 +306,7 @@ pub async fn commit(
     }
     let committed = match commits.is_empty() {
         true => Vec::new(),
-        false => app.workers().fold.commit(commits).await?,
+        false => app.workers().commits.ask(commits).await?,
     };
     let mut committed = committed.into_iter();
     let results = judged.into_iter().map(|(claim, result, entry)| {
@@ -401,30 +401,23 @@ pub async fn heartbeat(
 ) -> Result<axum::Json<Lost>, Problem> {
     app.limits().check_batch(request.claims.len())?;
     app.workers().hub.seen(request.worker.clone());
-    let mut lost = Vec::new();
-    let mut held: Vec<(Duration, Vec<abide_kernel::model::Claim>, Vec<String>)> = Vec::new();
+    let (mut lost, mut texts, mut held) = (Vec::new(), Vec::new(), Vec::new());
     for text in request.claims {
         match Hold::from_text(&text) {
             Ok(hold) if hold.worker == request.worker => {
-                match held.iter_mut().find(|(lease, ..)| *lease == hold.lease) {
-                    Some((_, claims, texts)) => {
-                        claims.push(hold.claim);
-                        texts.push(text);
-                    }
-                    None => held.push((hold.lease, vec![hold.claim], vec![text])),
-                }
+                held.push(Extension {
+                    claim: hold.claim,
+                    lease: hold.lease.clamp(LEASE_MIN, LEASE_MAX),
+                });
+                texts.push(text);
             }
             _ => lost.push(text),
         }
     }
-    for (lease, claims, texts) in held {
-        let lease = lease.clamp(LEASE_MIN, LEASE_MAX);
-        let beats = app.workers().fold.extend(lease, claims).await?;
-        let gone = texts
-            .into_iter()
-            .zip(beats)
-            .filter(|(_, beat)| *beat == Heartbeat::Lost);
-        lost.extend(gone.map(|(text, _)| text));
+    if !held.is_empty() {
+        let beats = app.workers().heartbeats.ask(held).await?;
+        let beats = texts.into_iter().zip(beats);
+        lost.extend(beats.filter_map(|(text, beat)| (beat == Heartbeat::Lost).then_some(text)));
     }
     Ok(axum::Json(Lost { lost }))
 }

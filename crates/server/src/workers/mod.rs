@@ -1,28 +1,33 @@
 //! Workers over HTTP: long polls for work, and what comes back of it.
 //!
-//! [`Hub`] owns the long polls, [`Fold`] the outcomes and heartbeats. Neither keeps anything that a restart would lose: who
-//! holds what is in the database, and in the texts of claims ([`Hold`]).
+//! [`Hub`] owns the long polls; outcomes and heartbeats that come together share a transaction. Neither keeps anything that
+//! a restart would lose: who holds what is in the database, and in the texts of claims ([`Hold`]).
 
-mod fold;
 mod hub;
 pub mod outcome;
 mod text;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide::Store;
+use abide_kernel::fold::{Commits, Extensions, Submit};
 
-pub use fold::Fold;
 pub use hub::{Handed, Hub, Poll};
 pub use text::{About, Hold, NoClaim};
+
+/// How long outcomes and heartbeats wait for a database that is away.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What workers over HTTP are served by. Cheap to clone.
 #[derive(Clone)]
 pub struct Workers {
     /// Their long polls.
     pub hub: Hub,
-    /// Their outcomes and heartbeats.
-    pub fold: Fold,
+    /// Their outcomes.
+    pub commits: Submit<Commits>,
+    /// Their heartbeats.
+    pub heartbeats: Submit<Extensions>,
 }
 
 impl Workers {
@@ -30,7 +35,8 @@ impl Workers {
     pub fn begin(store: &Arc<dyn Store>) -> Self {
         Self {
             hub: Hub::begin(store.clone()),
-            fold: Fold::begin(store.clone()),
+            commits: Submit::begin(store.clone(), PATIENCE),
+            heartbeats: Submit::begin(store.clone(), PATIENCE),
         }
     }
 }

@@ -164,12 +164,6 @@ impl Hold {
     }
 }
 
-/// The same claim once more, for a transaction that is tried again.
-pub fn copy(claim: &Claim) -> Claim {
-    let (partition, parent) = (claim.partition().cloned(), claim.parent().cloned());
-    Claim::granted(claim.id(), claim.epoch(), claim.worker(), partition, parent)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

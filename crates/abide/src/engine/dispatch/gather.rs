@@ -4,8 +4,8 @@ use futures_util::future::FutureExt;
 
 use super::super::batch::{Batch, Finished, land_within};
 use super::Dispatcher;
-use crate::fold::{Mail, Request};
 use crate::measured;
+use abide_kernel::fold::{self, Mail, Request};
 
 impl Dispatcher {
     /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills
@@ -75,13 +75,7 @@ impl Dispatcher {
 
     pub(super) fn take_mail(&mut self, batch: &mut Batch, most: usize) {
         self.outcomes_next = true;
-        let mut size = 0;
-        while let Some(letter) = self.mail.front()
-            && (size == 0 || size + letter.items.len() <= most)
-        {
-            size += letter.items.len();
-            batch.mail.extend(self.mail.pop_front());
-        }
+        batch.mail.extend(fold::take(&mut self.mail, most));
         self.mail_since = tokio::time::Instant::now();
     }
 }

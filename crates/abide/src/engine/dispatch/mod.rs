@@ -24,7 +24,7 @@ use super::settings::Crash;
 use super::span::attempt;
 use super::stats::add;
 use super::{Follow, Ran, Task};
-use crate::fold::{Mail, Request};
+use abide_kernel::fold::{Mail, Request};
 
 /// What others may ask of the dispatcher.
 pub(super) enum Command {

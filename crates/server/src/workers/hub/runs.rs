@@ -7,7 +7,6 @@ use abide::{Name, Store, Worker, WorkerId};
 use abide_kernel::model::{Claim, Claimed, Lane};
 use abide_kernel::{Answer, ClaimRequest, Error, NewWorker, Op, Result};
 
-use super::super::text::copy;
 use super::group::{Look, Spot};
 use super::roll;
 
@@ -122,7 +121,7 @@ pub(super) async fn renew(store: Arc<dyn Store>, workers: Vec<WorkerId>) -> Land
 
 /// Gives claims back; those that could not be.
 pub(super) async fn give_back(store: Arc<dyn Store>, claims: Vec<Claim>) -> Landed {
-    let copies = claims.iter().map(copy).collect();
+    let copies = claims.iter().map(Claim::again).collect();
     match store.run(Arc::from([Op::GiveBack(claims)])).await {
         Ok(_) => Landed::Returned(Vec::new()),
         Err(error) if may_pass(&error) => Landed::Returned(copies),

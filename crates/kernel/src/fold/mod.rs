@@ -1,112 +1,50 @@
-//! Folds single requests that come at the same time into one transaction.
+//! Folds requests that come at the same time into one transaction.
+//!
+//! [`Submit`] is where they are handed in, one for each kind of request; [`kinds`](self) says what can be folded.
+
+mod batch;
+mod kinds;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use abide_core::model::{Delivered, Delivery, Publish, Published, Refusal, Start, Started};
-use abide_kernel::{Answer, Error, Op, Result, Store};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::{Answer, Error, Op, Result, Store};
+
+pub use batch::Batch;
+pub use kinds::{Commits, Events, Extensions, Mail, Starts};
+
 /// A kind of request that can be folded: many of its items are one operation.
-pub(crate) trait Folded: Send + Sync + 'static {
+pub trait Folded: Send + Sync + 'static {
     /// What is asked for.
-    type Item: Clone + Send + Sync;
+    type Item: Send + Sync;
     /// What became of it.
     type Each: Send;
+    /// Whether an item that was done is answered in the same way when it is asked for again: then one whose answer got
+    /// lost is.
+    const REPEATABLE: bool;
 
+    /// The operation for all of these.
     fn op(items: Vec<Self::Item>) -> Op;
+    /// The items of such an operation.
     fn items(op: &Op) -> &[Self::Item];
+    /// The item once more, for a transaction that is tried again.
+    fn again(item: &Self::Item) -> Self::Item;
+    /// What became of each, in order; nothing when it answers something else.
     fn answers(answer: Answer) -> Option<Vec<Self::Each>>;
 }
 
-/// Starts of instances.
-pub(crate) struct Starts;
-
-impl Folded for Starts {
-    type Item = Start;
-    type Each = Result<Started, Refusal>;
-
-    fn op(items: Vec<Start>) -> Op {
-        Op::Start(items)
-    }
-
-    fn items(op: &Op) -> &[Start] {
-        match op {
-            Op::Start(items) => items,
-            _ => &[],
-        }
-    }
-
-    fn answers(answer: Answer) -> Option<Vec<Self::Each>> {
-        match answer {
-            Answer::Started(each) => Some(each),
-            _ => None,
-        }
-    }
-}
-
-/// Signals and updates.
-pub(crate) struct Mail;
-
-impl Folded for Mail {
-    type Item = Delivery;
-    type Each = Result<Delivered, Refusal>;
-
-    fn op(items: Vec<Delivery>) -> Op {
-        Op::Deliver(items)
-    }
-
-    fn items(op: &Op) -> &[Delivery] {
-        match op {
-            Op::Deliver(items) => items,
-            _ => &[],
-        }
-    }
-
-    fn answers(answer: Answer) -> Option<Vec<Self::Each>> {
-        match answer {
-            Answer::Delivered(each) => Some(each),
-            _ => None,
-        }
-    }
-}
-
-/// Events.
-pub(crate) struct Events;
-
-impl Folded for Events {
-    type Item = Publish;
-    type Each = Result<Published, Refusal>;
-
-    fn op(items: Vec<Publish>) -> Op {
-        Op::Publish(items)
-    }
-
-    fn items(op: &Op) -> &[Publish] {
-        match op {
-            Op::Publish(items) => items,
-            _ => &[],
-        }
-    }
-
-    fn answers(answer: Answer) -> Option<Vec<Self::Each>> {
-        match answer {
-            Answer::Published(each) => Some(each),
-            _ => None,
-        }
-    }
-}
-
 /// What one caller asks for.
-pub(crate) struct Request<K: Folded> {
-    pub items: Vec<K::Item>,
+pub struct Request<K: Folded> {
+    items: Vec<K::Item>,
     /// Until when it waits for a database that is away.
-    pub until: Instant,
-    pub reply: oneshot::Sender<Result<Vec<K::Each>>>,
+    until: Instant,
+    reply: oneshot::Sender<Result<Vec<K::Each>>>,
 }
 
 impl<K: Folded> std::fmt::Debug for Request<K> {
@@ -123,7 +61,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A hand-over to the task that folds, or to an engine that does it better.
-pub(crate) struct Submit<K: Folded> {
+pub struct Submit<K: Folded> {
     requests: mpsc::UnboundedSender<Request<K>>,
     patience: Duration,
     engines: Arc<Mutex<Vec<mpsc::UnboundedSender<Request<K>>>>>,
@@ -136,6 +74,12 @@ impl<K: Folded> Clone for Submit<K> {
             patience: self.patience,
             engines: self.engines.clone(),
         }
+    }
+}
+
+impl<K: Folded> std::fmt::Debug for Submit<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Submit").finish_non_exhaustive()
     }
 }
 
@@ -209,7 +153,7 @@ async fn fold<K: Folded>(store: Arc<dyn Store>, mut requests: mpsc::UnboundedRec
         let size: usize = waiting.iter().map(|request| request.items.len()).sum();
         let worth_it = under_way.is_empty() || size >= BATCH;
         if !waiting.is_empty() && worth_it && under_way.len() < store.writers() {
-            under_way.push(send(&store, next_batch(&mut waiting)));
+            under_way.push(send(&store, take(&mut waiting, BATCH)));
             continue;
         }
         tokio::select! {
@@ -241,11 +185,11 @@ async fn gather<K: Folded>(
 }
 
 /// The requests of the next transaction: as many as fit, and one at least.
-fn next_batch<K: Folded>(waiting: &mut VecDeque<Request<K>>) -> Vec<Request<K>> {
+pub fn take<K: Folded>(waiting: &mut VecDeque<Request<K>>, most: usize) -> Vec<Request<K>> {
     let mut batch = Vec::new();
     let mut size = 0;
     while let Some(request) = waiting.front()
-        && (batch.is_empty() || size + request.items.len() <= BATCH)
+        && (batch.is_empty() || size + request.items.len() <= most)
     {
         size += request.items.len();
         batch.extend(waiting.pop_front());
@@ -253,8 +197,8 @@ fn next_batch<K: Folded>(waiting: &mut VecDeque<Request<K>>) -> Vec<Request<K>> 
     batch
 }
 
-/// Runs a batch, again and again while nothing was written; whose patience is spent leaves it. When the database refuses
-/// it as a whole, its members go one by one.
+/// Runs a batch, again and again while nothing was written or nothing can be done twice; whose patience is spent leaves it.
+/// When the database refuses it as a whole, its members go one by one.
 async fn send<K: Folded>(store: &Arc<dyn Store>, batch: Vec<Request<K>>) {
     let mut batch = Batch::of(batch);
     loop {
@@ -262,18 +206,19 @@ async fn send<K: Folded>(store: &Arc<dyn Store>, batch: Vec<Request<K>>) {
             Ok(answers) => return batch.answer(answers),
             Err(error) => error,
         };
-        if error.is_passing() {
+        let unknown = matches!(error, Error::Unknown(_));
+        if error.is_passing() || (unknown && K::REPEATABLE) {
             let now = Instant::now();
-            if batch.members.iter().any(|member| member.until <= now) {
+            if batch.is_spent(now) {
                 let (spent, patient) = batch.apart().partition(|one| one.until <= now);
                 Batch::of(spent).fail(&error);
                 batch = Batch::of(patient);
             }
-            if batch.members.is_empty() {
+            if batch.len() == 0 {
                 return;
             }
             tokio::time::sleep(BACKOFF).await;
-        } else if batch.members.len() == 1 || matches!(error, Error::Unknown(_)) {
+        } else if batch.len() == 1 || unknown {
             return batch.fail(&error);
         } else {
             for one in batch.apart() {
@@ -281,93 +226,5 @@ async fn send<K: Folded>(store: &Arc<dyn Store>, batch: Vec<Request<K>>) {
             }
             return;
         }
-    }
-}
-
-/// Requests that share a transaction.
-pub(crate) struct Batch<K: Folded> {
-    ops: Arc<[Op]>,
-    members: Vec<Member<K>>,
-}
-
-/// One request of a batch.
-struct Member<K: Folded> {
-    items: usize,
-    until: Instant,
-    reply: oneshot::Sender<Result<Vec<K::Each>>>,
-}
-
-impl<K: Folded> Batch<K> {
-    pub fn of(requests: Vec<Request<K>>) -> Self {
-        Self::with(requests, Vec::new())
-    }
-
-    /// The batch, and other operations that are to follow in the same transaction.
-    pub fn with(requests: Vec<Request<K>>, more: Vec<Op>) -> Self {
-        let mut items = Vec::with_capacity(requests.iter().map(|one| one.items.len()).sum());
-        let members = requests.into_iter().map(|request| {
-            let member = Member {
-                items: request.items.len(),
-                until: request.until,
-                reply: request.reply,
-            };
-            items.extend(request.items);
-            member
-        });
-        let members = members.collect();
-        let ops = std::iter::once(K::op(items)).chain(more).collect();
-        Self { ops, members }
-    }
-
-    /// The operations; the batch itself is the first.
-    pub fn ops(&self) -> Arc<[Op]> {
-        self.ops.clone()
-    }
-
-    /// The requests it was made of.
-    pub fn apart(self) -> impl Iterator<Item = Request<K>> {
-        let items = self.ops.first().map(K::items).unwrap_or_default().to_vec();
-        let mut items = items.into_iter();
-        self.members.into_iter().map(move |member| Request {
-            items: items.by_ref().take(member.items).collect(),
-            until: member.until,
-            reply: member.reply,
-        })
-    }
-
-    async fn run(&self, store: &Arc<dyn Store>) -> Result<Vec<K::Each>> {
-        let answer = store.run(self.ops.clone()).await?.into_iter().next();
-        answer
-            .and_then(K::answers)
-            .ok_or_else(|| Error::Broken("a request was answered with something else".into()))
-    }
-
-    /// Gives each request its own of the answers. Who has stopped waiting is not told; what was done is done all the
-    /// same.
-    pub fn answer(self, answers: Vec<K::Each>) {
-        let mut answers = answers.into_iter();
-        for member in self.members {
-            let own = answers.by_ref().take(member.items).collect();
-            let _ = member.reply.send(Ok(own));
-        }
-    }
-
-    pub fn fail(self, error: &Error) {
-        for member in self.members {
-            let _ = member.reply.send(Err(again(error)));
-        }
-    }
-}
-
-/// The same error once more, for another who waits.
-fn again(error: &Error) -> Error {
-    match error {
-        Error::Refused(refusal) => Error::Refused(refusal.clone()),
-        Error::Conflict(text) => Error::Conflict(text.clone()),
-        Error::Unavailable(text) => Error::Unavailable(text.clone()),
-        Error::Unknown(text) => Error::Unknown(text.clone()),
-        Error::Closed => Error::Closed,
-        Error::Broken(text) => Error::Broken(text.clone()),
-        other => Error::Broken(other.to_string()),
     }
 }
