@@ -10,39 +10,14 @@
 )]
 
 mod common;
-
-use std::path::PathBuf;
-use std::sync::Arc;
+mod tls;
 
 use abide_kernel::{Error, Store};
 use abide_postgres::{Options, Postgres};
 use common::{start, start_all};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tls::{acceptor, file};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-
-/// A certificate for `localhost`, good for a hundred years, and who signed it.
-fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/tls")
-        .join(name)
-}
-
-fn acceptor() -> TlsAcceptor {
-    let certificate = CertificateDer::from_pem_file(file("server.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
-}
 
 /// The URL of a database behind a proxy that speaks TLS, by that host's name.
 async fn behind_tls(host: &str) -> String {
