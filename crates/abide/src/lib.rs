@@ -67,10 +67,10 @@ pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
     CommandStatus, Completed, Condition as EventCondition, Contract, Declared, Ending, Entry,
     EventSequence, GraphProblem, GraphSpec, Happening, Instance, InstanceId, Json, Key, Kind,
-    Limits, Name, NotJson, Opened, OperationKind, Operator, Parameter, Path, Priority, Published,
-    Refusal, Rejection, RetrySpec, Scope, Sequence, Signature, Start, Started, Status, StepSpec,
-    StepStatus, Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId, WaitKind, Waiter, When, Worker,
-    WorkerId,
+    Limits, Name, NotJson, Offer, Opened, OperationKind, Operator, Parameter, Path, Priority,
+    Published, Refusal, Rejection, RetrySpec, Scope, Sequence, Signature, Start, Started, Status,
+    StepSpec, StepStatus, Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId, WaitKind, Waiter,
+    When, Worker, WorkerId,
 };
 pub use abide_core::rules::contract::{Problem, ValidationErrors};
 pub use abide_core::rules::liveness::{Liveness, Waiting};

@@ -131,6 +131,14 @@ impl Store for Measured {
         self.0.machines()
     }
 
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>> {
+        self.0.document(kind, name)
+    }
+
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
         self.0.documents(kind)
     }

@@ -110,10 +110,11 @@ impl Abide {
 
     /// The graph that is kept under a name.
     pub async fn graph(&self, name: &str) -> Result<Option<Graph>, Error> {
-        let documents = self.store().documents(DocumentKind::Graph).await?;
-        let found = documents
-            .into_iter()
-            .find(|document| document.name.as_str() == name);
+        // What cannot be a name is none.
+        let Ok(known) = Name::new(name) else {
+            return Ok(None);
+        };
+        let found = self.store().document(DocumentKind::Graph, &known).await?;
         let Some(document) = found else {
             return Ok(None);
         };

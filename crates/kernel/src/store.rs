@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Refusal, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Refusal, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
@@ -110,6 +110,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// The documents of a kind, by name.
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>>;
+
+    /// The document of a kind and a name, if there is one.
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>>;
 
     /// The earliest moment at which anything is due.
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;

@@ -3,7 +3,7 @@
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
 use abide_kernel::Result;
 
-use crate::cells::each;
+use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::pool::Pool;
 use crate::read::ask;
@@ -25,6 +25,10 @@ where d.kind = c.kind and d.name = c.name";
 /// The documents of a kind, by name. Index: `documents_pkey`.
 pub const DOCUMENTS: &str = "\
 select name, body, updated_at from abide.documents where kind = $1 order by name";
+
+/// The document of a kind and a name. Index: `documents_pkey`.
+pub const DOCUMENT: &str = "\
+select name, body, updated_at from abide.documents where kind = $1 and name = $2";
 
 /// Writes documents, or deletes those that have no body.
 pub(crate) fn keep(
@@ -65,12 +69,25 @@ pub(crate) fn keep(
 /// The documents of a kind, by name.
 pub(crate) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<Document>> {
     let rows = ask(pool, DOCUMENTS, vec![Param::one(kind.code())]).await?;
-    each(&rows, |cells| {
-        Ok(Document {
-            kind,
-            name: cells.next()?,
-            body: cells.next()?,
-            updated_at: cells.next()?,
-        })
+    each(&rows, |cells| read(kind, cells))
+}
+
+/// The document of a kind and a name, if there is one.
+pub(crate) async fn document(
+    pool: &Pool,
+    kind: DocumentKind,
+    name: &Name,
+) -> Result<Option<Document>> {
+    let params = vec![Param::one(kind.code()), Param::one(name.as_str())];
+    let rows = ask(pool, DOCUMENT, params).await?;
+    Ok(each(&rows, |cells| read(kind, cells))?.pop())
+}
+
+fn read(kind: DocumentKind, cells: &mut Cells<'_>) -> Result<Document> {
+    Ok(Document {
+        kind,
+        name: cells.next()?,
+        body: cells.next()?,
+        updated_at: cells.next()?,
     })
 }

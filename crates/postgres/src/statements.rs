@@ -129,5 +129,6 @@ pub const ALL: &[(&str, &str)] = &[
     ("machines", load::MACHINES),
     ("keep", documents::KEEP),
     ("forget", documents::FORGET),
+    ("document", documents::DOCUMENT),
     ("documents", documents::DOCUMENTS),
 ];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Name, Timestamp, Worker,
 };
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
@@ -337,6 +337,14 @@ impl Store for Postgres {
 
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
         Box::pin(async move { documents::documents(&self.pool, kind).await })
+    }
+
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>> {
+        Box::pin(async move { documents::document(&self.pool, kind, name).await })
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

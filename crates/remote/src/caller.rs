@@ -184,6 +184,9 @@ impl Caller {
             413 => denied(format!(
                 "the request is too large for {server} (413: {said}): send less at once, or raise that limit of the server"
             )),
+            421 => denied(format!(
+                "{server} does not answer to that name (421: {said})"
+            )),
             429 | 503 => {
                 let after = after.as_ref().and_then(|after| after.to_str().ok());
                 let after = after

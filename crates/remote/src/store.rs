@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
 };
 use abide_kernel::wire::{Reply, Request};
 use abide_kernel::{
@@ -220,6 +220,15 @@ impl Store for Remote {
 
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
         asking!(self, Request::Documents(kind), Reply::Documents(found) => found)
+    }
+
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>> {
+        let name = name.clone();
+        asking!(self, Request::Document { kind, name }, Reply::Document(found) => found)
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

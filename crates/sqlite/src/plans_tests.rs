@@ -125,6 +125,7 @@ fn statements() -> Vec<(String, &'static str)> {
         (machines::DECLARED, "PRIMARY KEY"),
         (documents::FORGET, "PRIMARY KEY (kind=? AND name=?)"),
         (documents::OF_KIND, "PRIMARY KEY (kind=?)"),
+        (documents::OF_NAME, "PRIMARY KEY (kind=? AND name=?)"),
         (machines::CONTRACT, BY_ID),
         (workers::KNOWN, BY_ID),
         (workers::NAMED, "abide_workers_by_name"),

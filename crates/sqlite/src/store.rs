@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use abide_core::model::Limits;
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Timestamp, Waiter, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Waiter, Worker,
 };
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
@@ -293,6 +293,18 @@ impl Store for Sqlite {
         Box::pin(
             self.readers
                 .read(move |conn| documents::documents(conn, kind)),
+        )
+    }
+
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>> {
+        let name = name.clone();
+        Box::pin(
+            self.readers
+                .read(move |conn| documents::document(conn, kind, &name)),
         )
     }
 

@@ -4,8 +4,8 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use abide_core::model::{
-    Arguments, Command, CommandId, Delivered, Delivery, InstanceId, Name, Refusal, Rejection,
-    Sequence, Start, Verdict,
+    Arguments, Command, CommandId, Delivered, Delivery, InstanceId, Name, Offer, Refusal,
+    Rejection, Sequence, Start, Verdict,
 };
 use abide_core::rules::contract::ValidationErrors;
 use abide_kernel::{Answer, Op};
@@ -226,6 +226,8 @@ pub struct Rejected {
     pub record: Option<Command>,
     /// The newest run of the chain, when another was addressed.
     pub current: Option<InstanceId>,
+    /// The names that the machine declares, when this is none of them.
+    pub offer: Option<Offer>,
 }
 
 impl Rejected {
@@ -238,8 +240,12 @@ impl Rejected {
         let newer = self
             .current
             .map(|current| format!("; the newest is {current}"));
+        let offer = self
+            .offer
+            .as_ref()
+            .map(|offer| format!("; it declares {offer}"));
         let errors = self.validation_errors().map(|errors| format!(": {errors}"));
-        newer.unwrap_or_default() + &errors.unwrap_or_default()
+        [newer, offer, errors].into_iter().flatten().collect()
     }
 }
 
@@ -256,6 +262,7 @@ pub(crate) fn receipt(answer: Result<Delivered, Refusal>) -> Result<Receipt, Sen
             why,
             record,
             current: delivered.current,
+            offer: delivered.offer,
         }))),
         _ => Err(SendError::NoTarget),
     }

@@ -1,10 +1,11 @@
 //! A store that loses requests and answers, as networks do.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abide::{
     BarrierNumber, Child, Command, CommandFilter, CommandId, CommandPage, Filter, Instance,
-    InstanceId, Json, Page, QueueDepth, Target,
+    InstanceId, Json, Name, Page, QueueDepth, Target,
 };
 use abide::{EventFilter, EventPage, EventSequence, WaiterFilter, WaiterPage};
 use abide::{Timestamp, Worker};
@@ -31,6 +32,7 @@ type Plan = dyn Fn(&[Op]) -> Option<Trouble> + Send + Sync;
 pub struct Faulty {
     store: Arc<dyn Store>,
     plan: Box<Plan>,
+    lists: AtomicUsize,
 }
 
 impl Faulty {
@@ -39,7 +41,13 @@ impl Faulty {
         plan: impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let plan = Box::new(plan);
-        Arc::new(Self { store, plan })
+        let lists = AtomicUsize::new(0);
+        Arc::new(Self { store, plan, lists })
+    }
+
+    /// How often all documents of a kind were read.
+    pub fn lists(&self) -> usize {
+        self.lists.load(Ordering::Relaxed)
     }
 }
 
@@ -164,7 +172,16 @@ impl Store for Faulty {
         self.store.machines()
     }
 
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>> {
+        self.store.document(kind, name)
+    }
+
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
         self.store.documents(kind)
     }
 

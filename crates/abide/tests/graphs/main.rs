@@ -14,5 +14,6 @@
 mod common;
 
 mod building;
+mod keeping;
 mod running;
 mod steps;

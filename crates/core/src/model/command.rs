@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::json::null_is_a_result;
 use super::{
-    Arguments, CommandId, InstanceId, Json, Key, Name, Sequence, Start, Status, Timestamp, WaitId,
+    Arguments, CommandId, InstanceId, Json, Key, Name, Offer, Sequence, Start, Status, Timestamp,
+    WaitId,
 };
 
 /// Which instance is meant: by its id, or by its key, which stands for the newest run that has it.
@@ -324,6 +325,9 @@ pub struct Delivered {
     pub started: bool,
     /// The newest run of the chain, when another was addressed.
     pub current: Option<InstanceId>,
+    /// The names that are declared, when this is none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
 }
 
 /// The decision over a delivery.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::{Json, Operator};
@@ -167,12 +169,24 @@ impl Serialize for Matches {
 impl<'de> Deserialize<'de> for Matches {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         // By hand: what is tried in turn forgets which field was wrong.
-        let json = Json::deserialize(from)?;
-        let read = match json.as_str().trim_start().starts_with('[') {
-            true => json.to::<Vec<MatchSpec>>(),
-            false => json.to::<MatchSpec>().map(|one| vec![one]),
-        };
-        read.map(Self).map_err(serde::de::Error::custom)
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Matches;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a condition, which is an object, or a list of them")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, one: A) -> Result<Matches, A::Error> {
+                let one = MatchSpec::deserialize(MapAccessDeserializer::new(one))?;
+                Ok(Matches(vec![one]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, many: A) -> Result<Matches, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(many)).map(Matches)
+            }
+        }
+        from.deserialize_any(OneOrMany)
     }
 }
 
@@ -286,12 +300,24 @@ impl Serialize for SubGraph {
 
 impl<'de> Deserialize<'de> for SubGraph {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let json = Json::deserialize(from)?;
-        if let Ok(name) = json.to::<String>() {
-            return Ok(Self::Named(name));
+        struct NameOrGraph;
+        impl<'de> Visitor<'de> for NameOrGraph {
+            type Value = SubGraph;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a graph, or a graph, which is an object")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<SubGraph, E> {
+                Ok(SubGraph::Named(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, graph: A) -> Result<SubGraph, A::Error> {
+                let graph = GraphSpec::deserialize(MapAccessDeserializer::new(graph))?;
+                Ok(SubGraph::Whole(Box::new(graph)))
+            }
         }
-        let graph = json.to::<GraphSpec>().map_err(serde::de::Error::custom)?;
-        Ok(Self::Whole(Box::new(graph)))
+        from.deserialize_any(NameOrGraph)
     }
 }
 

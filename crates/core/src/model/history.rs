@@ -329,6 +329,38 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl Happening {
+    /// The names of all kinds.
+    pub const KINDS: [&'static str; 28] = [
+        "started",
+        "step_completed",
+        "step_failed",
+        "retried",
+        "wait_opened",
+        "signal_received",
+        "event_matched",
+        "signal_applied",
+        "signal_discarded",
+        "message_cursor_advanced",
+        "update_accepted",
+        "update_completed",
+        "update_failed",
+        "timed_out",
+        "children_spawned",
+        "child_ended",
+        "children_joined",
+        "reclaimed",
+        "repaired",
+        "operation_opened",
+        "operation_completed",
+        "operation_retried",
+        "replay_blocked",
+        "cancel_requested",
+        "cancelled",
+        "continued",
+        "done",
+        "failed",
+    ];
+
     /// Its name, as readers see it.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -435,6 +467,17 @@ mod tests {
         assert_eq!(
             read.into_iter().map(|entry| entry.what).collect::<Vec<_>>(),
             events
+        );
+    }
+
+    #[test]
+    fn every_kind_is_known_by_its_name() {
+        let unknown = serde_json::from_str::<Happening>(r#"{"kind":"nothing","data":null}"#);
+        let known = Happening::KINDS.map(|kind| format!("`{kind}`")).join(", ");
+        let told = unknown.unwrap_err().to_string();
+        assert!(
+            told.contains(&format!("expected one of {known} at")),
+            "{told}"
         );
     }
 

@@ -12,6 +12,7 @@ mod instance;
 mod json;
 mod limits;
 mod machine;
+mod offer;
 mod operation;
 mod outcome;
 mod refusal;
@@ -45,6 +46,7 @@ pub use instance::{Child, Instance, WaitKind};
 pub use json::{Json, NotJson};
 pub use limits::Limits;
 pub use machine::{Declared, Kind, Policy};
+pub use offer::Offer;
 pub use operation::{
     Blocked, Brood, Completed, Ending, Opened, Operation, OperationKind, Park, Signature, Taken,
     Then, TriedAgain, Unended, WorkflowTurn,

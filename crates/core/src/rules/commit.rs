@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::claims::{end_hold, queue_up};
 use super::{event, inbox, retry, workflow};
 use crate::model::{
-    Answered, Awaits, Cause, Closing, CommandKind, CommandStatus, Commit, Epoch, Happening, Inbox,
-    Json, Limits, Name, Outcome, Pending, Priority, Refusal, RetrySpec, Row, Sequence, Status,
-    Timestamp, Wait, WaitKind,
+    Answered, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Commit, Epoch,
+    Happening, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, RetrySpec, Row,
+    Sequence, Status, Timestamp, Wait, WaitKind,
 };
 
 /// What the world looks like when an outcome is committed.
@@ -167,6 +167,33 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
         | Outcome::Stop { .. }
         | Outcome::Fail { .. } => Ok(()),
     }
+}
+
+/// Refuses answers to what is no update that is pending here, under the claim that holds the row: what it came with stays
+/// pending as long as it is held, so such an answer is for another instance, or was given before (rule 9.2).
+pub fn check_answers(outcome: &Outcome, pending: &[Pending]) -> Result<(), Refusal> {
+    let Outcome::Answer { updates, .. } = outcome else {
+        return Ok(());
+    };
+    let is_pending = |id: CommandId| {
+        let mut found = pending.iter();
+        found.any(|one| one.id == id && one.kind != CommandKind::Signal)
+    };
+    let ids = updates.iter().map(|answered| answered.update_id);
+    let mut astray: Vec<String> = ids
+        .filter(|id| !is_pending(*id))
+        .map(|id| id.to_string())
+        .collect();
+    astray.dedup();
+    if astray.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::BadOutcome {
+        problem: format!(
+            "it answers {}, and no update of that id is pending here: answer those that the claim came with",
+            astray.join(", ")
+        ),
+    })
 }
 
 /// Refuses a wait for a signal that nobody can send.
@@ -402,7 +429,7 @@ pub(super) fn close_rest(row: &mut Row, left: &[Pending], status: Status, moved:
     moved.close(inbox::discard(row, left, status));
 }
 
-/// Writes the answers to the updates that are still to be answered; others are passed over.
+/// Writes the answers to the updates that are still to be answered; what is answered twice, or not pending, is passed over.
 pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Closed {
     let mut closed = inbox::Closed::default();
     let mut highest = row.inbox.cursor;

@@ -4,7 +4,7 @@ use super::claims::{come_back, queue_up};
 use super::contract::{self, Terms, Unfit, ValidationErrors};
 use crate::model::{
     Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Happening,
-    Json, Limits, Name, Pending, Rejection, Row, Sequence, Status, Taken, Timestamp, WaitId,
+    Json, Limits, Name, Offer, Pending, Rejection, Row, Sequence, Status, Taken, Timestamp, WaitId,
     WaitKind,
 };
 
@@ -18,6 +18,8 @@ pub struct Unwanted {
     pub rejection: Rejection,
     /// What is wrong with the arguments.
     pub errors: Option<ValidationErrors>,
+    /// The names that are declared, when the message's is none of them.
+    pub offer: Option<Offer>,
 }
 
 impl From<Rejection> for Unwanted {
@@ -25,6 +27,7 @@ impl From<Rejection> for Unwanted {
         Self {
             rejection,
             errors: None,
+            offer: None,
         }
     }
 }
@@ -41,22 +44,35 @@ pub fn fit(delivery: &Delivery, terms: Option<&Terms>, limits: &Limits) -> Resul
         CommandKind::Update => (Rejection::UnknownUpdate, Rejection::InvalidUpdate),
     };
     let fits = match (terms, delivery.kind) {
-        (_, CommandKind::Cancel) | (None, CommandKind::Update) => return Err(unknown.into()),
+        (_, CommandKind::Cancel) => return Err(unknown.into()),
+        (None, CommandKind::Update) => Err(Unfit::Unknown),
         (None, CommandKind::Signal) => Ok(contract::free(&delivery.arguments)),
         (Some(terms), CommandKind::Signal) => terms.signal(&delivery.name, &delivery.arguments),
         (Some(terms), CommandKind::Update) => terms.update(&delivery.name, &delivery.arguments),
     };
     let arguments = fits.map_err(|unfit| match unfit {
-        Unfit::Unknown => Unwanted::from(unknown),
+        Unfit::Unknown => Unwanted {
+            offer: Some(offer(delivery.kind, terms)),
+            ..unknown.into()
+        },
         Unfit::Invalid(errors) => Unwanted {
-            rejection: invalid,
             errors: Some(errors),
+            ..invalid.into()
         },
     })?;
     if arguments.size() > limits.payload_bytes {
         return Err(Rejection::PayloadTooLarge.into());
     }
     Ok(arguments)
+}
+
+/// What could have been sent.
+fn offer(kind: CommandKind, terms: Option<&Terms>) -> Offer {
+    match (terms, kind) {
+        (Some(terms), CommandKind::Signal) => Offer::of(terms.signals()),
+        (Some(terms), CommandKind::Update) => Offer::of(terms.updates()),
+        (None, _) | (_, CommandKind::Cancel) => Offer::default(),
+    }
 }
 
 /// Whether a message may come in at all: lines 4, 6 and the first half of 9 of rule 7.3.

@@ -135,27 +135,64 @@ pub async fn what_is_not_answered_comes_again(lab: Lab) {
     assert_eq!(lab.get(id).await.due_at, Some(lab.now() + MINUTE));
 }
 
-pub async fn an_answer_to_what_is_not_pending_is_passed_over(lab: Lab) {
-    // rule 9.2
+pub async fn an_answer_to_what_is_no_update_here_is_refused_and_the_claim_stays(lab: Lab) {
+    // rules 4.2 and 9.2
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
     let id = lab.parked(worker, plain(), &["paid"], None).await;
     let other = lab.start(later(MINUTE)).await;
+    let earlier = lab.update(id).await;
+    lab.step(worker, answer(&[earlier.id], None)).await;
     let update = lab.update(id).await;
-    let paid = lab.signal(id, "x").await;
+    let signal = lab.signal(id, "x").await;
     let foreign = lab.update(other).await;
     let claimed = lab.claim_some(worker, 9).await;
-    let claim = claimed
-        .into_iter()
-        .find(|one| one.claim.id() == id)
-        .unwrap()
-        .claim;
-    let outcome = answer(&[update.id, update.id, paid.id, foreign.id], None);
-    lab.commit(claim, outcome).await;
+    let mut claims = claimed.into_iter().map(|one| one.claim);
+    let claim = claims.find(|claim| claim.id() == id).unwrap();
+    for astray in [
+        vec![foreign.id],
+        vec![signal.id],
+        vec![earlier.id],
+        vec![update.id, foreign.id, signal.id],
+    ] {
+        for then in [None, Some(next("b"))] {
+            let refused = lab.commit(claim.again(), answer(&astray, then)).await;
+            let Committed::Refused(refusal) = refused else {
+                panic!("{astray:?}: {refused:?}");
+            };
+            let told = refusal.to_string();
+            let ids = astray.iter().filter(|id| **id != update.id);
+            let ids: Vec<String> = ids.map(ToString::to_string).collect();
+            let expected = format!("it answers {}, and", ids.join(", "));
+            assert!(told.contains(&expected), "{told}");
+        }
+    }
+    assert_eq!(lab.record(update.id).await.status, CommandStatus::Accepted);
     assert_eq!(lab.record(foreign.id).await.status, CommandStatus::Accepted);
-    assert_eq!(lab.record(paid.id).await.status, CommandStatus::Received);
+    assert_eq!(lab.record(signal.id).await.status, CommandStatus::Received);
+    // Named twice it is answered once.
+    let committed = lab
+        .commit(claim, answer(&[update.id, update.id], None))
+        .await;
+    assert_eq!(committed, Committed::Moved(Status::AwaitingSignal));
+    assert_eq!(lab.record(update.id).await.status, CommandStatus::Completed);
     let found = lab.get(id).await.inbox;
     assert_eq!((found.updates, found.signals), (0, 1));
+}
+
+pub async fn what_came_after_the_claim_can_be_answered_under_it(lab: Lab) {
+    // rule 9.1
+    lab.under(updates()).await;
+    let worker = lab.worker("w").await;
+    let id = lab.parked(worker, plain(), &["paid"], None).await;
+    let first = lab.update(id).await;
+    let claim = lab.claim(worker).await.claim;
+    let second = lab.update(id).await;
+    let committed = lab
+        .commit(claim, answer(&[first.id, second.id], None))
+        .await;
+    assert_eq!(committed, Committed::Moved(Status::AwaitingSignal));
+    assert_eq!(lab.record(second.id).await.status, CommandStatus::Completed);
 }
 
 pub async fn an_answer_over_the_limit_is_refused_and_the_claim_stays(lab: Lab) {

@@ -203,6 +203,14 @@ pub async fn a_signal_that_is_not_declared_is_refused(lab: Lab) {
     let answer = lab.deliver(signal(id, "shipped")).await;
     refused(&lab, &answer, Rejection::UnknownSignal).await;
     assert_eq!(answer.verdict.outcome(), "rejected_unknown_signal");
+    let offer = answer.offer.as_ref().map(ToString::to_string);
+    assert_eq!(
+        offer.as_deref(),
+        Some("paid, stop"),
+        "what could have been sent"
+    );
+    let taken = lab.deliver(signal(id, "stop")).await;
+    assert_eq!(taken.offer, None);
     assert_eq!(Rejection::UnknownSignal.reason(), "unknown_signal");
 }
 

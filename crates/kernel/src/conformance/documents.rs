@@ -71,6 +71,32 @@ pub async fn documents_are_listed_by_name_and_those_of_another_kind_are_not(lab:
     assert_eq!(names(kept(&lab, TOKEN).await), [name("b")]);
 }
 
+pub async fn a_document_is_found_by_its_kind_and_its_whole_name(lab: Lab) {
+    let kept = vec![
+        (GRAPH, "a", Some(json("1"))),
+        (GRAPH, "ab", Some(json("2"))),
+        (TOKEN, "t", Some(json("3"))),
+    ];
+    keep(&lab, kept).await;
+    for (kind, text, expected) in [
+        (GRAPH, "a", Some("1")),
+        (GRAPH, "ab", Some("2")),
+        (TOKEN, "t", Some("3")),
+        (GRAPH, "A", None),
+        (GRAPH, "%", None),
+        (GRAPH, "t", None),
+        (TOKEN, "a", None),
+    ] {
+        let named = name(text);
+        let found = lab.store.document(kind, &named).await.unwrap();
+        let body = found.as_ref().map(|document| document.body.as_str());
+        assert_eq!(body, expected, "{kind:?} {text}");
+        let of_kind = self::kept(&lab, kind).await;
+        let listed = of_kind.into_iter().find(|one| one.name == named);
+        assert_eq!(found, listed, "as it is listed");
+    }
+}
+
 pub async fn the_last_word_on_a_document_counts(lab: Lab) {
     keep(&lab, vec![(GRAPH, "gone", Some(json("0")))]).await;
     keep(

@@ -220,6 +220,7 @@ macro_rules! for_each_conformance_test {
             documents {
                 a_document_is_kept_as_it_was_written_replaced_and_deleted,
                 documents_are_listed_by_name_and_those_of_another_kind_are_not,
+                a_document_is_found_by_its_kind_and_its_whole_name,
                 the_last_word_on_a_document_counts,
                 a_document_over_the_limit_is_refused_with_all_that_came_with_it,
                 all_that_is_declared_is_listed_by_machine_and_version,
@@ -403,7 +404,8 @@ macro_rules! for_each_conformance_test {
                 a_failing_handler_changes_nothing,
                 several_are_answered_in_one_commit_each_for_itself,
                 what_is_not_answered_comes_again,
-                an_answer_to_what_is_not_pending_is_passed_over,
+                an_answer_to_what_is_no_update_here_is_refused_and_the_claim_stays,
+                what_came_after_the_claim_can_be_answered_under_it,
                 an_answer_over_the_limit_is_refused_and_the_claim_stays,
                 a_run_that_ends_fails_its_pending_updates,
                 a_worker_that_dies_in_the_middle_leaves_the_update_to_the_next,

@@ -36,8 +36,9 @@ pub async fn only_declared_updates_are_taken(lab: Lab) {
     lab.under(updates()).await;
     let id = lab.start(plain()).await;
     let unknown = Delivery::update(id, name("remove"));
-    for delivery in [unknown, adding(free, 1)] {
+    for (delivery, offered) in [(unknown, "add"), (adding(free, 1), "none")] {
         let answer = lab.deliver(delivery).await;
+        assert_eq!(answer.offer.unwrap().to_string(), offered);
         assert_eq!(answer.verdict, Verdict::Rejected(Rejection::UnknownUpdate));
         assert_eq!(answer.verdict.outcome(), "rejected_unknown_update");
         assert_eq!(answer.record.unwrap().status, CommandStatus::Rejected);

@@ -96,6 +96,8 @@ pub async fn if_the_signal_would_be_refused_nothing_starts(lab: Lab) {
             (answer.verdict, answer.started),
             (Verdict::Rejected(rejection), false)
         );
+        let is_unknown = rejection == Rejection::UnknownSignal;
+        assert_eq!(answer.offer.is_some(), is_unknown);
         let record = answer.record.unwrap();
         assert_eq!(
             (record.status, record.key.clone(), record.instance),

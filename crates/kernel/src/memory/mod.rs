@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind, Event,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Timestamp, Waiter, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Name, Timestamp, Waiter, Worker,
 };
 use futures_util::future::BoxFuture;
 
@@ -244,6 +244,14 @@ impl Store for Memory {
             let of_kind = documents.filter(|one| one.kind == kind);
             of_kind.cloned().collect()
         })
+    }
+
+    fn document<'a>(
+        &'a self,
+        kind: DocumentKind,
+        name: &'a Name,
+    ) -> BoxFuture<'a, Result<Option<Document>>> {
+        self.read(move |tables| tables.documents().get(&(kind, name.clone())).cloned())
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

@@ -75,9 +75,9 @@ pub(crate) async fn begin<T: Txn>(
     for ((at, delivery, key, problem), id) in unwanted.into_iter().zip(ids) {
         let mut command = new_command(delivery, id, turn.now);
         command.key = key;
-        let command = rejected(command, problem);
+        let command = rejected(command, &problem);
         records.push(command.clone());
-        begun.answers.insert(at, Ok(refusal(command)));
+        begun.answers.insert(at, Ok(refusal(command, problem)));
     }
     if !records.is_empty() {
         turn.txn.insert_commands(&records).await?;

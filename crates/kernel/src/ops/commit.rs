@@ -9,7 +9,7 @@ use abide_core::model::{
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
-use abide_core::rules::commit::{Facts, Look, apply, check, look};
+use abide_core::rules::commit::{Facts, Look, apply, check, check_answers, look};
 use abide_core::rules::event::index_of;
 use abide_core::rules::workflow;
 
@@ -211,6 +211,13 @@ fn one<'a, T: Txn>(
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
         return Committed::Refused(refusal);
     }
+    let pending = around
+        .pending
+        .get(&account.row.id)
+        .map_or(&[][..], Vec::as_slice);
+    if let Err(refusal) = check_answers(&commit.outcome, pending) {
+        return Committed::Refused(refusal);
+    }
     if let Err(refusal) = has_room_for_waiters(&commit.outcome, waiters, turn.limits) {
         return Committed::Refused(refusal);
     }
@@ -228,10 +235,7 @@ fn one<'a, T: Txn>(
         now: turn.now,
         limits: turn.limits,
         waiting: around.waiting.get(&account.row.queue).copied(),
-        pending: around
-            .pending
-            .get(&account.row.id)
-            .map_or(&[], Vec::as_slice),
+        pending,
         retry: around
             .policies
             .get(&account.row.id)

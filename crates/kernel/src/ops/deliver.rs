@@ -241,11 +241,11 @@ impl Post<'_> {
         if given.size() <= turn.limits.payload_bytes {
             command.arguments = given;
         }
-        let command = rejected(command, unwanted);
+        let command = rejected(command, &unwanted);
         self.records.push(command.clone());
         Ok(Delivered {
             current,
-            ..refusal(command)
+            ..refusal(command, unwanted)
         })
     }
 
@@ -373,10 +373,13 @@ pub(crate) fn new_command(
 }
 
 /// The record of a command that is refused.
-pub(crate) fn rejected(mut command: Command, unwanted: Unwanted) -> Command {
+pub(crate) fn rejected(mut command: Command, unwanted: &Unwanted) -> Command {
     command.status = CommandStatus::Rejected;
     command.rejection = Some(unwanted.rejection);
-    command.validation_errors = unwanted.errors.and_then(|errors| Json::of(&errors).ok());
+    command.validation_errors = unwanted
+        .errors
+        .as_ref()
+        .and_then(|errors| Json::of(errors).ok());
     command.closed_at = Some(command.received_at);
     command.hold_until = None;
     if unwanted.rejection == Rejection::PayloadTooLarge {
@@ -386,11 +389,11 @@ pub(crate) fn rejected(mut command: Command, unwanted: Unwanted) -> Command {
 }
 
 /// What the sender of a refused command is told.
-pub(crate) fn refusal(command: Command) -> Delivered {
-    let verdict = command
-        .rejection
-        .map_or(Verdict::NoTarget, Verdict::Rejected);
-    answer(verdict, command)
+pub(crate) fn refusal(command: Command, unwanted: Unwanted) -> Delivered {
+    Delivered {
+        offer: unwanted.offer,
+        ..answer(Verdict::Rejected(unwanted.rejection), command)
+    }
 }
 
 fn duplicate(first: Command) -> Delivered {
@@ -411,6 +414,7 @@ fn answer(verdict: Verdict, command: Command) -> Delivered {
         duplicate: false,
         started: false,
         current: None,
+        offer: None,
     }
 }
 
@@ -421,6 +425,7 @@ fn no_target() -> Delivered {
         duplicate: false,
         started: false,
         current: None,
+        offer: None,
     }
 }
 

@@ -291,7 +291,7 @@ async fn hand_over<T: Txn>(
                 take_in(&mut command, row, &mut account.told, turn.now);
             }
             Err(unwanted) => {
-                command = rejected(command, unwanted);
+                command = rejected(command, &unwanted);
                 command.closed_at = Some(turn.now);
             }
         }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Target, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Target, Timestamp, Worker,
 };
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,13 @@ pub enum Request {
     Machines,
     /// [`Store::documents`].
     Documents(DocumentKind),
+    /// [`Store::document`].
+    Document {
+        /// Of which kind.
+        kind: DocumentKind,
+        /// Its name.
+        name: Name,
+    },
     /// [`Store::next_due`].
     NextDue,
     /// [`Store::workers`].
@@ -162,6 +169,8 @@ pub enum Reply {
     Machines(Vec<Declared>),
     /// Documents.
     Documents(Vec<Document>),
+    /// A document, if there is one.
+    Document(Option<Document>),
     /// When something is due, if anything is.
     Due(Option<Timestamp>),
     /// Workers.
@@ -229,6 +238,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
         Request::Contract(id) => Reply::Contract(store.contract(id).await?),
         Request::Machines => Reply::Machines(store.machines().await?),
         Request::Documents(kind) => Reply::Documents(store.documents(kind).await?),
+        Request::Document { kind, name } => Reply::Document(store.document(kind, &name).await?),
         Request::NextDue => Reply::Due(store.next_due().await?),
         Request::Workers => Reply::Workers(store.workers().await?),
         Request::Depths => Reply::Depths(store.depths().await?),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use abide_core::model::{CommandKind, DocumentKind};
 
 use super::Request;
-use crate::Op;
+use crate::{Effects, Op};
 
 /// Something that one must be allowed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,13 +20,33 @@ pub enum Right {
     Operate,
 }
 
+impl Right {
+    /// What is heard of the news by who may do this and nothing else. Who sends hears of answers to updates, which it may look
+    /// up, and not what is worked on here; all others may look at that anyway, or work on it.
+    pub fn hears(self, told: &Effects) -> Effects {
+        match self {
+            Self::Read | Self::Work | Self::Operate => told.clone(),
+            Self::Send => Effects {
+                answered: told.answered.clone(),
+                ended_elsewhere: told.ended_elsewhere,
+                anything: told.anything,
+                ..Effects::default()
+            },
+        }
+    }
+}
+
 impl Request {
     /// All that one must be allowed to do to be answered.
     pub fn needs(&self) -> BTreeSet<Right> {
         match self {
             Self::Run(ops) => ops.iter().flat_map(needs).collect(),
             // They are hashes, but nobody's business.
-            Self::Documents(DocumentKind::Token) => [Right::Operate].into(),
+            Self::Documents(DocumentKind::Token)
+            | Self::Document {
+                kind: DocumentKind::Token,
+                ..
+            } => [Right::Operate].into(),
             _ => [Right::Read].into(),
         }
     }

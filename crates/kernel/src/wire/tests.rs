@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     Answered, Arguments, Child, CommandKind, Commit, Committed, Delivered, Delivery, DocumentKind,
-    Inbox, Key, Name, Operated, Outcome, Refusal, Rejection, Start, Started, Status, Then,
+    Inbox, Key, Name, Offer, Operated, Outcome, Refusal, Rejection, Start, Started, Status, Then,
     UniqueKey, Verdict, When, WorkflowTurn,
 };
 
@@ -124,6 +124,10 @@ fn times_keys_and_decisions_come_back_as_they_were() {
             duplicate: true,
             started: false,
             current: Some(InstanceId(2)),
+            offer: Some(Offer {
+                names: vec![name("paid")],
+                more: 3,
+            }),
         });
     }
     let (id, children) = (InstanceId(7), 3);
@@ -303,4 +307,34 @@ fn a_request_needs_all_that_its_operations_need() {
         Request::Documents(DocumentKind::Token).needs(),
         [Right::Operate].into()
     );
+    let one = |kind| Request::Document {
+        kind,
+        name: name("n"),
+    };
+    assert_eq!(one(DocumentKind::Graph).needs(), [Right::Read].into());
+    assert_eq!(one(DocumentKind::Token).needs(), [Right::Operate].into());
+}
+
+#[test]
+fn who_only_sends_hears_of_answers_and_not_of_what_is_worked_on() {
+    let told = Effects {
+        ready: [name("q")].into(),
+        ended: vec![InstanceId(1)],
+        answered: vec![abide_core::model::CommandId(2)],
+        cancelled: vec![InstanceId(3)],
+        mailed: vec![InstanceId(4)],
+        due: Some(Timestamp::from_micros(5)),
+        ..Effects::default()
+    };
+    for right in [Right::Read, Right::Work, Right::Operate] {
+        assert_eq!(right.hears(&told), told);
+    }
+    let heard = Right::Send.hears(&told);
+    let answered = Effects {
+        answered: told.answered.clone(),
+        ..Effects::default()
+    };
+    assert_eq!(heard, answered);
+    let lost = Effects::anything();
+    assert_eq!(Right::Send.hears(&lost), lost);
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -16,7 +17,7 @@ pub async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match admitted(&app, request.headers()).await {
+    match admitted(&app, request.uri(), request.headers()).await {
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
                 request.extensions_mut().insert(caller);
@@ -29,8 +30,19 @@ pub async fn guard(
 }
 
 /// The role that a request comes with, and who sends it; else what to answer.
-pub async fn admitted(app: &App, headers: &HeaderMap) -> Result<(Role, Caller), Response> {
+pub async fn admitted(
+    app: &App,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(Role, Caller), Response> {
     match app.tokens().access(bearer(headers)).await {
+        Ok(Access::Open) if !is_for_loopback(uri, headers) => Err(Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "misdirected_request",
+            "this server asks for no token, and so answers to the names of this machine alone: ask for localhost or \
+             127.0.0.1, or make a token with `abide token create`, and it answers to every name",
+        )
+        .into_response()),
         Ok(Access::Open) if is_foreign(headers) => Err(Problem::new(
             StatusCode::FORBIDDEN,
             "forbidden",
@@ -72,6 +84,18 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
+/// Whether a request is for a name of this machine that nobody else can give away. The page of another site that has its own
+/// name lead to loopback (DNS rebinding) would else be of the same origin, and could read every answer.
+fn is_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
+    // HTTP/2 has it in the URI, HTTP/1.1 in the header; HTTP/1.0, which no browser speaks, may have none.
+    let said = headers.get_all(header::HOST).iter().map(|host| {
+        let authority = host.to_str().ok()?.parse::<Authority>().ok()?;
+        Some(authority.host().to_owned())
+    });
+    let mut named = said.chain(uri.host().map(|host| Some(host.to_owned())));
+    named.all(|host| host.is_some_and(|host| is_loopback(&host)))
+}
+
 /// Whether a browser sends it for a page that is not from this machine. Such a page can reach what listens on loopback, too.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else {
@@ -79,11 +103,16 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     };
     let origin = origin.to_str().ok().and_then(|text| text.parse().ok());
     let host = origin.as_ref().and_then(Uri::host);
-    let is_local = |host: &str| {
-        let number = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        host.eq_ignore_ascii_case("localhost") || number.is_ok_and(|number| number.is_loopback())
-    };
-    !host.is_some_and(is_local)
+    !host.is_some_and(is_loopback)
+}
+
+/// Whether that is a name or a number of this machine. `localhost` and what is below it lead nowhere else (RFC 6761).
+fn is_loopback(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let number = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || number.is_ok_and(|number| number.to_canonical().is_loopback())
 }
 
 fn unauthorized(detail: &str) -> Response {

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
-use super::{App, Body, Params, Problem};
+use super::{App, Body, Params, Problem, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -149,7 +149,7 @@ pub async fn publish_all(
     let mut results = Vec::with_capacity(request.events.len());
     let (mut places, mut events) = (Vec::new(), Vec::new());
     for entry in &request.events {
-        match serde_json::from_str::<PublishRequest>(entry.get()) {
+        match unfit::fit::<PublishRequest>(entry.get()) {
             Ok(request) => {
                 let event = event_of(request.event_type.as_str(), &request.payload);
                 places.push(results.len());

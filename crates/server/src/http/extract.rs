@@ -3,13 +3,15 @@
 use std::error::Error;
 
 use axum::body::{Bytes, HttpBody};
+use axum::extract::path::ErrorKind;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::body::Slow;
-use super::{App, Problem};
+use super::{App, Problem, unfit};
 use abide::{Address, Target};
 
 /// A body of JSON. An empty one reads as `{}`.
@@ -79,7 +81,7 @@ fn too_large(most: usize, limit: &str) -> Problem {
     let detail = format!(
         "the body is over the limit `{limit}`, which is {most}: make it smaller, or raise that limit of the server"
     );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", limit)
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).over(limit, most)
 }
 
 /// Whether an error, or what caused it, is such a one.
@@ -89,19 +91,19 @@ fn is(error: &(dyn Error + 'static), such: impl Fn(&(dyn Error + 'static)) -> bo
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first.is_some_and(|first| *first != b'{')
-        && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
-    {
+    let is_json = || serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+    if first.is_some_and(|first| *first != b'{') && is_json() {
         // A list would be read as an object's fields in their order.
         return Err(Problem::unprocessable(
             "the body does not fit: send a JSON object, like {}",
         ));
     }
-    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => {
-            Problem::unprocessable(format!("the body does not fit: {error}"))
-        }
-        _ => Problem::bad_request(format!("the body is no JSON: {error}")),
+    serde_json::from_slice(bytes).map_err(|error| match is_json() {
+        true => Problem::unprocessable(format!(
+            "the body does not fit: {}",
+            unfit::why::<T>(bytes, &error)
+        )),
+        false => Problem::bad_request(format!("the body is no JSON: {error}")),
     })
 }
 
@@ -120,10 +122,38 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
                 let problem = text.strip_prefix("Failed to deserialize query string: ");
                 Problem::bad_request(format!(
                     "the query does not fit: {}",
-                    problem.unwrap_or(&text)
+                    in_query(&parts.uri, problem.unwrap_or(&text))
                 ))
             })
     }
+}
+
+/// What is wrong with a query, for who has written it.
+fn in_query(uri: &Uri, problem: &str) -> String {
+    type Pairs = axum::extract::Query<Vec<(String, String)>>;
+    let pairs = Pairs::try_from_uri(uri).map_or_else(|_| Vec::new(), |pairs| pairs.0);
+    let named = problem.split_once(": ").and_then(|(name, message)| {
+        let (_, value) = pairs.iter().find(|(given, _)| given == name)?;
+        Some((name, value, message))
+    });
+    let Some((name, value, message)) = named else {
+        return unfit::in_words("", problem, None);
+    };
+    let found = unfit::quoted(value);
+    let message = match message {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "invalid value: that, expected a whole number"
+        }
+        "number too large to fit in target type" => {
+            "invalid value: that, expected a smaller number"
+        }
+        "number too small to fit in target type" => "invalid value: that, expected a larger number",
+        "provided string was not `true` or `false`" => {
+            "invalid value: that, expected true or false"
+        }
+        other => other,
+    };
+    unfit::in_words(name, message, Some(&found))
 }
 
 /// What the path names: whole segments, percent-decoded.
@@ -137,13 +167,32 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T
             .await
             .map(|Path(place)| Self(place))
             .map_err(|rejection| {
-                let text = rejection.body_text();
-                let problem = text.strip_prefix("Invalid URL: ");
-                Problem::bad_request(format!(
-                    "the path does not fit: {}",
-                    problem.unwrap_or(&text)
-                ))
+                Problem::bad_request(format!("the path does not fit: {}", in_path(rejection)))
             })
+    }
+}
+
+/// What is wrong with a path, for who has written it.
+fn in_path(rejection: PathRejection) -> String {
+    let text = rejection.body_text();
+    let PathRejection::FailedToDeserializePathParams(failed) = rejection else {
+        return text;
+    };
+    let number = |value: &str| {
+        format!(
+            "{} is no whole number, or too large a one",
+            unfit::quoted(value)
+        )
+    };
+    match failed.into_kind() {
+        ErrorKind::ParseErrorAtKey { key, value, .. } => format!("`{key}`: {}", number(&value)),
+        ErrorKind::ParseErrorAtIndex { value, .. } | ErrorKind::ParseError { value, .. } => {
+            number(&value)
+        }
+        ErrorKind::InvalidUtf8InPathParam { key } => {
+            format!("`{key}` is no text: percent-encode its UTF-8")
+        }
+        _ => text,
     }
 }
 

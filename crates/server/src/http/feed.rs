@@ -11,6 +11,17 @@ use tokio::sync::watch;
 /// How many changes are kept for those who come back.
 const KEPT: usize = 4_096;
 
+/// The kinds of changes.
+pub const KINDS: [&str; 7] = [
+    "ready",
+    "ended",
+    "answered",
+    "cancelled",
+    "mailed",
+    "due",
+    "reset",
+];
+
 /// One change.
 #[derive(Debug)]
 pub struct Change {

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, NameText};
-use super::{App, Body, Place, Problem};
+use super::{App, Body, Place, Problem, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -153,7 +153,7 @@ fn read_step(at: usize, text: &RawValue, problems: &mut Vec<GraphProblem>) -> St
         name: Option<serde_json::Value>,
         after: Option<serde_json::Value>,
     }
-    let error = match serde_json::from_str::<StepSpec>(text.get()) {
+    let error = match unfit::fit::<StepSpec>(text.get()) {
         Ok(step) => return step,
         Err(error) => error,
     };

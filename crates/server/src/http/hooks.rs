@@ -48,7 +48,7 @@ async fn hook(
     })?;
     let headers = request.headers().clone();
     // Who sends it is not known before it is read, so no more is read than a signal may carry.
-    let body = raw_within(request, app.limits().payload_bytes, "limits.payload_bytes").await?;
+    let body = raw_within(request, app.limits().payload_bytes, "payload_bytes").await?;
     hook.verify(&headers, &body, now_s())
         .map_err(|unproven| not_proven(hook, &unproven))?;
     let text = std::str::from_utf8(&body)

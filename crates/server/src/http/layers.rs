@@ -120,7 +120,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     let Ok(place) = app.in_flight().clone().try_acquire_owned() else {
         let detail = "the server works on as many requests as the setting `in_flight` allows: send it again in a second";
         return Problem::unavailable(detail)
-            .with("limit", "in_flight")
+            .over("in_flight", app.settings().in_flight)
             .into_response();
     };
     let ticket = Ticket(Arc::new(std::sync::Mutex::new(Some(place))));
@@ -183,7 +183,7 @@ impl FromRequestParts<App> for LongPoll {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let place = app.long_polls().clone().try_acquire_owned().map_err(|_| {
             let detail = "as many requests wait as the setting `long_polls` allows: send it again in a second";
-            Problem::unavailable(detail).with("limit", "long_polls")
+            Problem::unavailable(detail).over("long_polls", app.settings().long_polls)
         })?;
         if let Some(ticket) = parts.extensions.get::<Ticket>() {
             drop(ticket.take());
@@ -204,9 +204,13 @@ impl Drop for LongPoll {
 
 /// There is no such path.
 pub(super) async fn nowhere(request: Request) -> Problem {
+    let path = request.uri().path();
+    let hint = match path.strip_suffix('/') {
+        None | Some("") => String::new(),
+        Some(_) => format!("leave the slash at the end of {path} out; "),
+    };
     Problem::not_found(format!(
-        "there is nothing at {}: /openapi.json lists what there is",
-        request.uri().path()
+        "there is nothing at {path}: {hint}/openapi.json lists what there is"
     ))
 }
 

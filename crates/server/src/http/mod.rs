@@ -23,6 +23,7 @@ pub(crate) mod signals;
 pub(crate) mod starts;
 pub(crate) mod stats;
 mod stream;
+pub(crate) mod unfit;
 mod updates;
 pub(crate) mod waits;
 mod workers;

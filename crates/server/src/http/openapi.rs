@@ -24,7 +24,7 @@ const TOKEN: &str = "token";
 const PROBLEM_JSON: &str = "application/problem+json";
 
 /// What all operations may be answered with, and when: status, to which of them it applies, and what it means.
-const SHARED: [(&str, Applies, &str); 11] = [
+const SHARED: [(&str, Applies, &str); 12] = [
     ("400", Applies::All, "The request cannot be read."),
     (
         "401",
@@ -49,6 +49,11 @@ const SHARED: [(&str, Applies, &str); 11] = [
         "The body, or something in it, is over its `limit`.",
     ),
     ("415", Applies::Bodies, "The body is not said to be JSON."),
+    (
+        "421",
+        Applies::Guarded,
+        "The server asks for no token, and this is for a name that is not its machine's.",
+    ),
     (
         "422",
         Applies::Inputs,

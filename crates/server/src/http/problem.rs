@@ -19,7 +19,8 @@ pub struct Problem {
     pub status: u16,
     /// What was wrong, what was expected, and what to do.
     pub detail: String,
-    /// `outcome`, `reason`, `validation_errors`, `current_id`, `limit`, and the fields of the ordinary answer, where they apply.
+    /// `outcome`, `reason`, `validation_errors`, `current_id`, `limit` (the name of the limit that was met) and `most` (what
+    /// that allows), and the fields of the ordinary answer, where they apply.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -66,6 +67,12 @@ impl Problem {
             self.more.insert(name.to_owned(), value);
         }
         self
+    }
+
+    /// Says which limit was met, by its name, and what it allows.
+    #[must_use]
+    pub fn over(self, limit: &str, most: impl Serialize) -> Self {
+        self.with("limit", limit).with("most", most)
     }
 
     /// Says one thing more, if there is one.
@@ -138,7 +145,7 @@ fn refused(refusal: &abide::Refusal) -> Problem {
     let problem = Problem::new(status, refusal.reason(), refusal.to_string())
         .with("reason", refusal.reason());
     match refusal {
-        abide::Refusal::LimitExceeded { limit, .. } => problem.with("limit", limit),
+        abide::Refusal::LimitExceeded { limit, most, .. } => problem.over(limit, most),
         abide::Refusal::KeyTaken { holder } => problem.with("id", holder),
         _ => problem,
     }

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use abide_kernel::wire::{self, HEARTBEAT, Reply, Request as Asked, Right};
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -24,7 +24,7 @@ pub fn routes() -> Router<App> {
 }
 
 async fn ask(State(app): State<App>, request: Request) -> Result<axum::Json<Reply>, Response> {
-    let (role, _) = admitted(&app, request.headers()).await?;
+    let (role, _) = admitted(&app, request.uri(), request.headers()).await?;
     is_json(request.headers()).map_err(Problem::into_response)?;
     let body = raw(request, &app).await.map_err(Problem::into_response)?;
     let asked = wire::parse(&body)
@@ -55,22 +55,35 @@ fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What commits have to tell, as server-sent events. It says what was told from the moment on at which the answer began.
+/// What commits have to tell that the token may hear, as server-sent events. It says what was told from the moment on at which
+/// the answer began.
 async fn news(
     State(app): State<App>,
+    uri: Uri,
     headers: HeaderMap,
     place: LongPoll,
 ) -> Result<Response, Response> {
-    admitted(&app, &headers).await?;
+    let (role, _) = admitted(&app, &uri, &headers).await?;
+    let right = match role {
+        Role::Read => Right::Read,
+        Role::Send => Right::Send,
+        Role::Work => Right::Work,
+        Role::Operate => Right::Operate,
+    };
     let heard = (app.store().listen(), app.draining().clone(), place);
-    let told = stream::unfold(heard, |(mut listener, draining, place)| async move {
-        let effects = tokio::select! {
-            () = draining.cancelled() => None,
-            () = place.gone() => None,
-            effects = listener.next() => effects,
-        }?;
-        let event = Event::default().json_data(&*effects).unwrap_or_default();
-        Some((Ok::<_, Infallible>(event), (listener, draining, place)))
+    let told = stream::unfold(heard, move |(mut listener, draining, place)| async move {
+        loop {
+            let effects = tokio::select! {
+                () = draining.cancelled() => None,
+                () = place.gone() => None,
+                effects = listener.next() => effects,
+            }?;
+            let effects = right.hears(&effects);
+            if !effects.is_empty() {
+                let event = Event::default().json_data(&effects).unwrap_or_default();
+                return Some((Ok::<_, Infallible>(event), (listener, draining, place)));
+            }
+        }
     });
     Ok(Sse::new(told)
         .keep_alive(KeepAlive::new().interval(HEARTBEAT))

@@ -17,7 +17,7 @@ use super::dto::{
     StartRequest, TargetText, Wanted, decode, encode, given, limited, messages,
 };
 use super::instances::{PageQuery, nobody};
-use super::{App, Body, Params, Place, Problem, target};
+use super::{App, Body, Params, Place, Problem, target, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -84,8 +84,11 @@ pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Argum
             "give a `payload` or `arguments`, not both",
         )),
         (Some(payload), None) => Ok(Arguments::Payload(payload)),
-        (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|error| {
-            Problem::unprocessable(format!("`arguments` are a list or an object: {error}"))
+        (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|_| {
+            Problem::unprocessable(format!(
+                "`arguments` is {}: expected a list of them, by their places, or an object, by their names",
+                unfit::shown(arguments.as_str())
+            ))
         }),
         (None, None) => Ok(Arguments::default()),
     }

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{KeyText, StartRequest, Wanted};
-use super::{App, Body, Problem};
+use super::{App, Body, Problem, unfit};
 
 /// What starts instances.
 pub fn operate() -> OpenApiRouter<App> {
@@ -157,7 +157,7 @@ pub async fn start_all(
     // What is to be started next, and at which places of the answer.
     let mut starts = Vec::new();
     for entry in &request.instances {
-        let read = serde_json::from_str::<StartRequest>(entry.get());
+        let read = unfit::fit::<StartRequest>(entry.get());
         let wanted = match read {
             Ok(request) => match request.wanted(&app, &mut graphs).await {
                 Ok(wanted) => wanted,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
 
-use abide::{InstanceId, Status};
+use abide::{Happening, InstanceId, Status};
 use abide_kernel::Listener;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -19,7 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::TargetText;
-use super::feed::{Listening, Told};
+use super::feed::{KINDS, Listening, Told};
 use super::history::EntryView;
 use super::instances::found;
 use super::{App, LongPoll, Params, Problem};
@@ -37,13 +37,15 @@ pub struct StreamQuery {
     /// The instance whose history to stream: an id or a key. Left out: what changes on the whole server.
     #[param(value_type = Option<TargetText>)]
     instance: Option<String>,
-    /// The kinds of events to send, with commas between them; all unless given.
+    /// The kinds of events to send, with commas between them; all unless given. One that does not exist is refused.
     #[param(pattern = r"^[a-z_]+(,[a-z_]+)*$")]
     types: Option<String>,
     /// The id of the last event that was received; the header `Last-Event-ID` goes before it.
     last_event_id: Option<String>,
 }
 
+/// The event that tells that there will be no more.
+const END: &str = "end";
 /// How often a comment is sent when there is nothing else.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -62,7 +64,11 @@ pub async fn stream(
     headers: HeaderMap,
     place: LongPoll,
 ) -> Result<axum::response::Response, Problem> {
-    let types = types(query.types.as_deref())?;
+    let known = match query.instance {
+        Some(_) => [&Happening::KINDS[..], &[END]].concat(),
+        None => KINDS.to_vec(),
+    };
+    let types = types(query.types.as_deref(), &known)?;
     let last = match headers.get("last-event-id") {
         None => query.last_event_id,
         Some(id) => match id.to_str() {
@@ -119,23 +125,19 @@ impl Types {
     }
 }
 
-fn types(types: Option<&str>) -> Result<Types, Problem> {
+/// The kinds that are asked for, of those that there are.
+fn types(types: Option<&str>, known: &[&str]) -> Result<Types, Problem> {
     let Some(types) = types else {
         return Ok(Types(None));
     };
     let each: BTreeSet<String> = types.split(',').map(str::to_owned).collect();
-    let is_word = |kind: &String| {
-        !kind.is_empty()
-            && kind
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-    };
-    if !each.iter().all(is_word) {
-        return Err(Problem::bad_request(format!(
-            "types is {types:?}: give kinds of events with commas between them, like signal_received,done"
-        )));
+    match each.iter().find(|kind| !known.contains(&kind.as_str())) {
+        None => Ok(Types(Some(each))),
+        Some(unknown) => Err(Problem::bad_request(format!(
+            "types has {unknown:?}, which is no kind of event here: give some of {}, with commas between them",
+            known.join(", ")
+        ))),
     }
-    Ok(Types(Some(each)))
 }
 
 /// What changes on the whole server.
@@ -285,7 +287,7 @@ impl Story {
             self.ended = true;
             let data = json!({ "id": self.id, "status": status.map(Status::name) });
             self.ready
-                .push_back(Event::default().event("end").data(data.to_string()));
+                .push_back(Event::default().event(END).data(data.to_string()));
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::http::dto::{
     AnyJson, Graphs, Millis, NameText, OperatorWord, StartRequest, Wanted, given,
 };
-use crate::http::{App, Problem};
+use crate::http::{App, Problem, unfit};
 
 /// What a step came to: an object with one field, which names the outcome.
 #[derive(Deserialize, ToSchema)]
@@ -179,17 +179,17 @@ pub struct AnswerRequest {
 /// What a worker answered, or what is wrong with it.
 pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome, String> {
     let request: OutcomeRequest =
-        serde_json::from_str(json.as_str()).map_err(|error| unfit(json, &error))?;
+        unfit::fit(json.as_str()).map_err(|problem| unfit_outcome(json, &problem))?;
     outcome(app, request, graphs)
         .await
         .map_err(|problem| problem.detail)
 }
 
 /// Why that is no outcome.
-fn unfit(json: &Json, error: &serde_json::Error) -> String {
+fn unfit_outcome(json: &Json, problem: &str) -> String {
     let fields: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(json.as_str());
     match fields {
-        Ok(fields) if fields.len() == 1 => format!("the outcome does not fit: {error}"),
+        Ok(fields) if fields.len() == 1 => format!("the outcome does not fit: {problem}"),
         _ => "the outcome does not fit: give an object with one field that names it, like {\"done\": {\"result\": 1}}".to_owned(),
     }
 }

@@ -144,6 +144,7 @@ on_both! {
         let (status, body) = server.post("/v1/instances/order:7/signals/payed", &json!({})).await;
         assert_eq!(status, 404);
         is_problem(&body, 404, "rejected_unknown_signal", "unknown_signal");
+        assert!(body["detail"].as_str().unwrap().ends_with("; it declares paid"), "{body}");
 
         let wrong = json!({"arguments": {"note": 7, "tip": 1}});
         let (status, body) = server.post("/v1/instances/order:7/signals/paid", &wrong).await;

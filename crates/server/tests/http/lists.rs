@@ -84,6 +84,9 @@ on_both! {
                 let (status, body) = server.get(&format!("{list}?{query}")).await;
                 assert_eq!(status, 400, "{list}?{query}: {body}");
                 assert!(body["detail"].as_str().unwrap().contains(expected), "{list}?{query}: {body}");
+                if query == "limit=1001" {
+                    assert_eq!((&body["limit"], &body["most"]), (&json!("limit"), &json!(1_000)), "a name, and a number: {body}");
+                }
             }
         }
         for query in ["status=asleep", "wait_kind=x", "liveness=well", "machine=", "parent=%0a"] {

@@ -59,7 +59,7 @@ on_both! {
         assert_eq!((status, &body["status"], &body["last_error"]), (200, &json!("failed"), &json!("there is a bomb in it")), "{body}");
         assert_eq!(server.get("/v1/instances/nobody/result").await.0, 404);
         let (status, body) = server.get("/v1/instances/c:2/result?wait_ms=60001").await;
-        assert_eq!((status, &body["limit"]), (400, &json!(60_000)), "{body}");
+        assert_eq!((status, &body["limit"], &body["most"]), (400, &json!("wait_ms"), &json!(60_000)), "{body}");
         engine.shutdown().await;
     }
 

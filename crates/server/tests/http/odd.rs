@@ -63,7 +63,7 @@ on_both! {
         // rule 16.3
         let huge = "x".repeat((1 << 20) + 1);
         let (status, body) = server.post("/v1/instances", &json!({"machine": "m", "state": huge})).await;
-        assert_eq!((status, &body["limit"]), (413, &json!("state_bytes")), "{body}");
+        assert_eq!((status, &body["limit"], &body["most"]), (413, &json!("state_bytes"), &json!(1 << 20)), "{body}");
         let (status, body) = server.post("/v1/events", &json!({"type": "t", "payload": huge})).await;
         assert_eq!((status, &body["limit"]), (413, &json!("payload_bytes")), "{body}");
         let (_, body) = server.post("/v1/instances/batch", &json!({"instances": [{"machine": "m", "state": huge}, {"machine": "m"}]})).await;

@@ -132,6 +132,18 @@ on_both! {
         }
         server.post("/v1/instances", &json!({"machine": "m", "key": "k"})).await;
         assert_eq!(server.get("/v1/stream?instance=k&last_event_id=x").await.0, 400);
+        // A kind that does not exist would never come: what exists is told.
+        for (query, unknown, known) in [
+            ("types=redy,ended", "\"redy\"", "ready, ended, answered, cancelled, mailed, due, reset"),
+            ("types=step_completed", "\"step_completed\"", "ready, ended,"),
+            ("instance=k&types=signal_recieved", "\"signal_recieved\"", "signal_received, event_matched,"),
+            ("instance=k&types=ready", "\"ready\"", "failed, end,"),
+        ] {
+            let (status, body) = server.get(&format!("/v1/stream?{query}")).await;
+            let told = body["detail"].as_str().unwrap();
+            assert_eq!(status, 400, "{query}: {told}");
+            assert!(told.contains(unknown) && told.contains(known), "{query}: {told}");
+        }
     }
 }
 

@@ -31,6 +31,7 @@ on_both! {
         assert!(invalid["validation_errors"].is_object() && invalid["update_status"] == "rejected", "{invalid}");
         let (status, unknown) = server.post("/v1/instances/c:1/updates/drop", &json!({"arguments": []})).await;
         assert_eq!((status, &unknown["outcome"], &unknown["reason"]), (404, &json!("rejected_unknown_update"), &json!("unknown_update")), "{unknown}");
+        assert!(unknown["detail"].as_str().unwrap().ends_with("; it declares add"), "{unknown}");
 
         let (status, record) = server.get(&format!("/v1/updates/{}", failed["update_id"])).await;
         assert_eq!((status, &record["update_status"], &record["error"]), (200, &json!("failed"), &json!("an item has a name")), "{record}");
@@ -74,6 +75,6 @@ on_both! {
             assert_eq!(server.post("/v1/instances/f/updates/add", &odd).await.0, 422, "{odd}");
         }
         let (status, body) = server.post("/v1/instances/f/updates/add", &json!({"wait_ms": 60_001})).await;
-        assert_eq!((status, &body["limit"]), (400, &json!(60_000)), "{body}");
+        assert_eq!((status, &body["limit"], &body["most"]), (400, &json!("wait_ms"), &json!(60_000)), "{body}");
     }
 }

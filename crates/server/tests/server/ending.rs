@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::common::{PATIENCE, postgres, server};
 use crate::raw::Raw;
 
-const HALF: &str = "POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{\"type\":";
+const HALF: &str = "POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{\"type\":";
 
 #[tokio::test]
 async fn sigterm_answers_long_polls_at_once_and_ends_with_0() {
@@ -136,7 +136,8 @@ async fn a_second_signal_ends_it_at_once() {
 async fn it_is_not_ready_while_it_drains() {
     let mut server = server().start();
     let mut kept = Raw::to(&server).await;
-    kept.send("GET /readyz HTTP/1.1\r\nhost: x\r\n").await;
+    kept.send("GET /readyz HTTP/1.1\r\nhost: localhost\r\n")
+        .await;
     let mut raw = Raw::to(&server).await;
     raw.send(HALF).await;
     assert_eq!(server.get("/healthz").await.0, 200);

@@ -33,7 +33,7 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
 
     // In chunks, so that nobody can know before.
     let mut raw = Raw::to(&server).await;
-    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n").await;
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n").await;
     for _ in 0..64 {
         raw.send(format!("400\r\n{}\r\n", "x".repeat(1024))).await;
     }
@@ -43,7 +43,7 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
 
     // Who asks before sending is told without having sent.
     let mut raw = Raw::to(&server).await;
-    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n").await;
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n").await;
     let said = raw.rest().await;
     assert_eq!(said.status, Some(413), "{said:?}");
 
@@ -81,7 +81,7 @@ async fn a_head_that_does_not_come_is_answered_408() {
         "G",
         "GET /healthz HTTP/1.1\r\n",
         "PRI",
-        "POST /v1/events HTTP/1.1\r\nhost: x\r\nx: ",
+        "POST /v1/events HTTP/1.1\r\nhost: localhost\r\nx: ",
     ] {
         let began = Instant::now();
         let mut raw = Raw::to(&server).await;
@@ -115,7 +115,7 @@ async fn a_body_that_does_not_come_is_answered_408() {
     let server = server().set("request_timeout_ms", 400).start();
     let began = Instant::now();
     let mut raw = Raw::to(&server).await;
-    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{").await;
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{").await;
     let said = raw.rest().await;
     assert_eq!(said.status, Some(408), "{said:?}");
     assert_eq!(problem(&said)["limit"], "request_timeout_ms");
@@ -131,14 +131,15 @@ async fn a_connection_may_be_idle_and_a_body_slower_than_a_head() {
     let server = server().set("header_timeout_ms", 200).start();
     let mut raw = Raw::to(&server).await;
     for _ in 0..2 {
-        raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await;
         assert_eq!(raw.answer().await.status, Some(200));
         assert!(
             raw.is_silent(Duration::from_millis(500)).await,
             "an idle connection was closed"
         );
     }
-    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{").await;
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{").await;
     assert!(
         raw.is_silent(Duration::from_millis(500)).await,
         "a body was taken for a head"
@@ -153,7 +154,7 @@ async fn a_connection_may_be_idle_and_a_body_slower_than_a_head() {
 /// A request whose body is not all there: it has its place until the rest comes.
 async fn half_a_request(server: &Server) -> Raw {
     let mut raw = Raw::to(server).await;
-    raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 12\r\nexpect: 100-continue\r\n\r\n").await;
+    raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 12\r\nexpect: 100-continue\r\n\r\n").await;
     // Asked for its body, it has its place.
     let said = raw.answer().await;
     assert_eq!(said.status, Some(100), "{said:?}");
@@ -224,7 +225,10 @@ async fn long_polls_take_no_place_of_others_and_have_a_bound_of_their_own() {
     assert_eq!(third.status(), 503);
     assert_eq!(third.headers()["retry-after"], "1");
     let body: serde_json::Value = third.json().await.unwrap();
-    assert_eq!(body["limit"], "long_polls");
+    assert_eq!(
+        (&body["limit"], &body["most"]),
+        (&"long_polls".into(), &2.into())
+    );
     drop(first);
     let began = Instant::now();
     while server
@@ -250,11 +254,14 @@ async fn connections_over_the_limit_are_told_so() {
     let server = server().set("connections", 2).start();
     let (mut first, mut second) = (Raw::to(&server).await, Raw::to(&server).await);
     for raw in [&mut first, &mut second] {
-        raw.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await;
         assert_eq!(raw.answer().await.status, Some(200));
     }
     let mut third = Raw::to(&server).await;
-    third.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    third
+        .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
     let said = third.rest().await;
     assert_eq!(said.status, Some(503), "{said:?}");
     assert!(
@@ -263,14 +270,14 @@ async fn connections_over_the_limit_are_told_so() {
     );
     // Those that are open go on, and a place that is left is given away.
     second
-        .send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
     assert_eq!(second.answer().await.status, Some(200));
     drop(first);
     let began = Instant::now();
     loop {
         let mut next = Raw::to(&server).await;
-        next.send("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        next.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             .await;
         if next.rest().await.status == Some(200) {
             break;

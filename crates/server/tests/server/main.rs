@@ -9,6 +9,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod ending;
 mod hooks;
 mod limits;

@@ -73,6 +73,20 @@ impl Raw {
         said(&bytes)
     }
 
+    /// Reads one frame of HTTP/2: its kind, its stream, and what is in it.
+    pub async fn frame(&mut self) -> (u8, u32, Vec<u8>) {
+        let read = async {
+            let mut head = [0; 9];
+            self.0.read_exact(&mut head).await.unwrap();
+            let [a, b, c, kind, _, stream @ ..] = head;
+            let length = u32::from_be_bytes([0, a, b, c]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            self.0.read_exact(&mut payload).await.unwrap();
+            (kind, u32::from_be_bytes(stream), payload)
+        };
+        tokio::time::timeout(PATIENCE, read).await.unwrap()
+    }
+
     /// Whether nothing comes for a moment.
     pub async fn is_silent(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.0.peek(&mut [0]))

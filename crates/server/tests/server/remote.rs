@@ -41,6 +41,25 @@ async fn a_program_works_on_a_server_as_on_a_file_on_postgres() {
 }
 
 #[tokio::test]
+async fn who_names_an_open_server_otherwise_is_told_what_to_do() {
+    let server = server().start();
+    // It leads to this machine, and is none of its names.
+    let url = server.url.replace("127.0.0.1", "0.0.0.0");
+    let Err(error) = Abide::open(&url).await else {
+        panic!("{url} is answered");
+    };
+    let told = error.to_string();
+    assert!(
+        told.contains("421") && told.contains("abide token create"),
+        "{told}"
+    );
+    assert!(
+        !told.contains("of this release"),
+        "it is a server of ours: {told}"
+    );
+}
+
+#[tokio::test]
 async fn each_request_asks_for_the_rights_it_needs() {
     let server = server().start();
     let tokens = ["read", "send", "work", "operate"].map(|role| (role, server.token(role)));

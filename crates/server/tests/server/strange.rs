@@ -31,10 +31,11 @@ async fn strange_requests_are_answered() {
         .start();
     let long = "x".repeat(100_000);
     let many: String = (0..300).map(|n| format!("x-{n}: y\r\n")).collect();
-    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let get =
+        |path: &str| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     let post = |rest: &str| {
         format!(
-            "POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n{rest}"
+            "POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n{rest}"
         )
     };
     for (request, wanted) in [
@@ -52,8 +53,8 @@ async fn strange_requests_are_answered() {
         (get("/v1/instances?cursor=%ff%fe"), vec![400, 422]),
         (get("/v1/updates/x"), vec![400, 404, 422]),
         (get(&format!("/{long}")), vec![404, 414, 431]),
-        (format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx: {long}\r\n\r\n"), vec![431]),
-        (format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{many}\r\n"), vec![431]),
+        (format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {long}\r\n\r\n"), vec![431]),
+        (format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{many}\r\n"), vec![431]),
         ("GET /healthz HTTP/1.1\r\n\r\n".to_owned(), vec![200, 400]),
         ("GET /healthz HTTP/1.0\r\n\r\n".to_owned(), vec![200]),
         ("GET /healthz HTTP/9.9\r\n\r\n".to_owned(), vec![400, 505]),
@@ -63,11 +64,11 @@ async fn strange_requests_are_answered() {
         ("GET  /healthz  HTTP/1.1\r\n\r\n".to_owned(), vec![400]),
         ("GET /healthz HTTP/1.1\r\nno colon\r\n\r\n".to_owned(), vec![400]),
         ("GET /healthz HTTP/1.1\r\nx: a\u{0}b\r\n\r\n".to_owned(), vec![400]),
-        ("GET http://elsewhere/healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(), vec![200]),
-        ("OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(), vec![404, 405]),
-        ("CONNECT x:1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(), vec![404, 405]),
-        ("TRACE /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(), vec![405]),
-        ("DELETE /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(), vec![405]),
+        ("GET http://elsewhere/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned(), vec![200]),
+        ("OPTIONS * HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned(), vec![404, 405]),
+        ("CONNECT x:1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned(), vec![404, 405]),
+        ("TRACE /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned(), vec![405]),
+        ("DELETE /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned(), vec![405]),
         (post("content-length: 2\r\ncontent-length: 3\r\n\r\n{}"), vec![400]),
         (post("content-length: -1\r\n\r\n{}"), vec![400]),
         (post("content-length: 99999999999999999999\r\n\r\n{}"), vec![400]),
@@ -80,8 +81,8 @@ async fn strange_requests_are_answered() {
         (post("content-length: 3\r\n\r\n{}}"), vec![400, 422]),
         (post("content-length: 0\r\n\r\n"), vec![400, 422]),
         (post("\r\n"), vec![400, 422]),
-        ("POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
-        ("POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
+        ("POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
+        ("POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
     ] {
         let said = told(&server, request.as_bytes()).await;
         let shown: String = request.chars().take(120).collect();
@@ -198,9 +199,9 @@ async fn random_bytes_and_broken_requests_never_hang_it() {
     let seed: u64 = 0x5eed_0006;
     let mut dice = Dice(seed);
     let whole = [
-        b"GET /v1/instances?limit=10 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_vec(),
-        b"POST /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 28\r\n\r\n{\"type\":\"t\",\"payload\":[1,2]}".to_vec(),
-        b"PUT /v1/machines/m/1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec(),
+        b"GET /v1/instances?limit=10 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_vec(),
+        b"POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 28\r\n\r\n{\"type\":\"t\",\"payload\":[1,2]}".to_vec(),
+        b"PUT /v1/machines/m/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_vec(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec(),
     ];
     for round in 0..300 {
@@ -250,7 +251,7 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
     let mut server = server().set("in_flight", 4).start();
     for _ in 0..50 {
         let mut raw = Raw::to(&server).await;
-        raw.send("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{").await;
+        raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{").await;
         drop(raw);
     }
     let began = std::time::Instant::now();

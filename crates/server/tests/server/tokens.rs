@@ -250,6 +250,188 @@ async fn a_page_of_another_site_can_make_a_browser_do_nothing() {
     assert_eq!(answer(request).await.0, 415);
 }
 
+/// A client that finds a name at the server, as a browser does whose DNS was told so.
+fn rebound(server: &Server, name: &str, two: bool) -> (reqwest::Client, String) {
+    let address: std::net::SocketAddr = server.address().parse().unwrap();
+    let client = reqwest::Client::builder().resolve(name, address);
+    let client = if two {
+        client.http2_prior_knowledge()
+    } else {
+        client
+    };
+    (
+        client.build().unwrap(),
+        format!("http://{name}:{}", address.port()),
+    )
+}
+
+#[tokio::test]
+async fn a_page_whose_name_was_made_to_lead_here_can_read_nothing() {
+    let server = server().start();
+    for two in [false, true] {
+        for foreign in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+        ] {
+            let (client, url) = rebound(&server, foreign, two);
+            for path in [
+                "/v1/instances",
+                "/openapi.json",
+                "/metrics",
+                "/v1/stream",
+                "/rpc/v1/news",
+            ] {
+                let (status, problem) = answer(client.get(format!("{url}{path}"))).await;
+                assert_eq!(status, 421, "{foreign} {path} {problem}");
+                let told = problem["detail"].as_str().unwrap();
+                assert!(
+                    told.contains("localhost") && told.contains("abide token create"),
+                    "{told}"
+                );
+            }
+            let start = client
+                .post(format!("{url}/v1/instances"))
+                .json(&serde_json::json!({"machine": "m"}));
+            assert_eq!(answer(start).await.0, 421, "{foreign}");
+            let ask = client
+                .post(format!("{url}/rpc/v1"))
+                .json(&serde_json::json!("machines"));
+            assert_eq!(answer(ask).await.0, 421, "{foreign}");
+            // What tells nothing is open to all.
+            assert_eq!(answer(client.get(format!("{url}/healthz"))).await.0, 200);
+        }
+        for own in ["localhost", "LOCALHOST", "shop.localhost"] {
+            let (client, url) = rebound(&server, own, two);
+            assert_eq!(
+                answer(client.get(format!("{url}/v1/queues"))).await.0,
+                200,
+                "{own}"
+            );
+        }
+    }
+    let (_, port) = server
+        .address()
+        .rsplit_once(':')
+        .map(|(host, port)| (host.to_owned(), port.to_owned()))
+        .unwrap();
+    for (host, expected) in [
+        ("127.0.0.1".to_owned(), 200),
+        ("127.8.9.1:1".to_owned(), 200),
+        ("[::1]".to_owned(), 200),
+        (format!("[::1]:{port}"), 200),
+        ("localhost:99".to_owned(), 200),
+        ("192.168.1.5".to_owned(), 421),
+        ("[::2]".to_owned(), 421),
+        ("128.0.0.1".to_owned(), 421),
+        ("xlocalhost".to_owned(), 421),
+        ("a b".to_owned(), 421),
+    ] {
+        let request = server
+            .http
+            .get(server.at("/v1/queues"))
+            .header("host", &host);
+        assert_eq!(answer(request).await.0, expected, "{host}");
+    }
+    // HTTP/1.0 has no name to go by, and no browser speaks it.
+    let mut raw = crate::raw::Raw::to(&server).await;
+    raw.send("GET /v1/queues HTTP/1.0\r\n\r\n").await;
+    assert_eq!(raw.rest().await.status, Some(200));
+    let mut raw = crate::raw::Raw::to(&server).await;
+    raw.send("GET http://evil.example/v1/queues HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    assert_eq!(raw.rest().await.status, Some(421));
+}
+
+#[tokio::test]
+async fn with_a_token_a_server_answers_to_every_name() {
+    let server = server().start();
+    let tokens = guarded(&server).await;
+    for two in [false, true] {
+        let (client, url) = rebound(&server, "shop.example", two);
+        let request = client.get(format!("{url}/v1/queues"));
+        assert_eq!(answer(request.bearer_auth(&tokens["read"])).await.0, 200);
+        assert_eq!(answer(client.get(format!("{url}/v1/queues"))).await.0, 401);
+    }
+}
+
+#[tokio::test]
+async fn who_only_sends_is_told_of_answers_and_not_of_what_is_worked_on() {
+    use futures_util::StreamExt;
+    let server = server().start();
+    let tokens = guarded(&server).await;
+    let call = |method: &str, path: &str, role: &str, body: Value| {
+        let request = server
+            .http
+            .request(method.parse().unwrap(), server.at(path));
+        answer(request.bearer_auth(&tokens[role]).json(&body))
+    };
+    let listen = async |role: &str| {
+        let request = server
+            .http
+            .get(server.at("/rpc/v1/news"))
+            .bearer_auth(&tokens[role]);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200, "{role}");
+        response.bytes_stream()
+    };
+    let declare = serde_json::json!({"updates": [{"name": "add"}]});
+    assert_eq!(
+        call("PUT", "/v1/machines/m/1", "work", declare).await.0,
+        200
+    );
+    let mut heard: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    let mut streams = Vec::new();
+    for role in ["read", "send", "work", "operate"] {
+        streams.push((role, listen(role).await));
+    }
+    let start = serde_json::json!({"machine": "m", "key": "k"});
+    assert_eq!(call("POST", "/v1/instances", "operate", start).await.0, 201);
+    let update = serde_json::json!({"wait_for": "accepted"});
+    let (_, update) = call("POST", "/v1/instances/k/updates/add", "send", update).await;
+    let claim = serde_json::json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}]});
+    let (_, claims) = call("POST", "/v1/workers/claim", "work", claim).await;
+    let outcome = serde_json::json!({"answer": {"updates": [{"update_id": update["update_id"]}], "then": {"done": {"result": 1}}}});
+    let commit = serde_json::json!({"worker": "w", "outcomes": [{"claim": claims["claims"][0]["claim"], "outcome": outcome}]});
+    let (_, committed) = call("POST", "/v1/workers/commit", "work", commit).await;
+    assert_eq!(
+        committed["results"][0]["status"], "committed",
+        "{committed}"
+    );
+    for (role, stream) in &mut streams {
+        let mut text = String::new();
+        // What comes before the answer has come when it comes.
+        while !text.contains("\"answered\"") {
+            let piece = tokio::time::timeout(crate::common::PATIENCE, stream.next())
+                .await
+                .unwrap();
+            text.push_str(std::str::from_utf8(&piece.unwrap().unwrap()).unwrap());
+        }
+        let told = text.lines().filter_map(|line| line.strip_prefix("data:"));
+        heard.insert(
+            role,
+            told.map(|data| serde_json::from_str(data.trim()).unwrap())
+                .collect(),
+        );
+    }
+    let has = |role: &str, what: &str| heard[role].iter().any(|told| told.get(what).is_some());
+    for role in ["read", "work", "operate"] {
+        assert!(
+            has(role, "ready") && has(role, "ended"),
+            "{role}: {heard:?}"
+        );
+    }
+    let answered = serde_json::json!({"answered": [update["update_id"]]});
+    assert_eq!(heard["send"], [answered]);
+    // A program with such a token goes on sending, and waits for its answers.
+    let options = abide::OpenOptions::default().token(&tokens["send"]);
+    let abide = options.open(&server.url).await.unwrap();
+    let start = serde_json::json!({"machine": "m", "key": "l"});
+    assert_eq!(call("POST", "/v1/instances", "operate", start).await.0, 201);
+    let sent = abide.signal_named("l", "go", abide::Arguments::default());
+    assert!(sent.await.is_ok());
+    abide.close().await;
+}
+
 #[tokio::test]
 async fn a_token_is_shown_once_and_never_stored() {
     let server = server().start();

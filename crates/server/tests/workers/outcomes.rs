@@ -152,21 +152,29 @@ on_both! {
         start(&server, json!({"machine": "m"})).await;
         let claim = worker.one().await;
         let wrong = [
-            (json!({"next": {"step": "a", "state": 1, "wait": 3}}), "unknown field `wait`"),
-            (json!({"next": {"step": "a"}}), "missing field `state`"),
-            (json!({"nxt": {}}), "unknown variant `nxt`"),
+            (json!({"next": {"step": "a", "state": 1, "wait": 3}}), "unknown field `next.wait`: expected"),
+            (json!({"next": {"step": "a"}}), "`next.state` is missing"),
+            (json!({"nxt": {}}), "it is \"nxt\": expected one of `next`, `retry`,"),
             (json!({"done": {"result": 1}, "stop": {"reason": "x"}}), "the outcome does not fit"),
             (json!("done"), "the outcome does not fit"),
-            (json!({"workflow": {}}), "unknown variant `workflow`"),
-            (json!({"next": {"step": "", "state": 1}}), "empty"),
+            (json!({"workflow": {}}), "it is \"workflow\": expected one of `next`,"),
+            (json!({"next": {"step": "", "state": 1}}), "`next.step`: \"\" cannot be a name or a key: it is empty"),
+            (json!({"next": "a"}), "`next` is \"a\": expected an object"),
+            (json!({"done": null}), "`done` is null: expected an object"),
+            (json!({"wait": {"signals": "paid", "next": "a", "state": 1}}), "`wait.signals` is \"paid\": expected a list"),
+            (json!({"spawn": {"children": [{"machine": "x"}], "join": 2, "next": "a", "state": 1}}), "`spawn.join` is 2: expected an object"),
+            (json!({"answer": {"updates": [{"result": 1}]}}), "`answer.updates[0].update_id` is missing"),
+            (json!({"answer": {"updates": [], "then": "done"}}), "`answer.then` is \"done\": expected an object with one field, which has that name"),
+            (json!({"answer": {"updates": [], "then": {"dnoe": {}}}}), "`answer.then` is \"dnoe\": expected one of `next`,"),
+            (json!({"answer": {"updates": [], "then": 5}}), "`answer.then` is 5: expected one of `next`,"),
             (json!({"wait": {"next": "a", "state": 1}}), "waits for nothing"),
             (json!({"wait": {"signals": ["event:x"], "next": "a", "state": 1}}), "no signal"),
             (json!({"wait": {"events": [{"type": "paid"}], "next": "a", "state": 1}}), "timeout"),
             (json!({"wait": {"events": [{"type": "paid", "conditions": [{"left": "a", "op": "like", "right": 1}]}], "timeout_ms": 5, "next": "a", "state": 1}}), "like"),
-            (json!({"spawn": {"children": [{"machin": "x"}], "next": "a", "state": 1}}), "unknown field `machin`"),
+            (json!({"spawn": {"children": [{"machin": "x"}], "next": "a", "state": 1}}), "unknown field `spawn.children[0].machin`: expected"),
             (json!({"spawn": {"children": [{"state": 1}], "next": "a", "state": 1}}), "children[0]"),
             (json!({"spawn": {"children": [{"machine": "x", "key": "k", "reserve": true}], "next": "a", "state": 1}}), "reserve"),
-            (json!({"retry": {"state": 1, "delay_ms": -1}}), "the outcome does not fit"),
+            (json!({"retry": {"state": 1, "delay_ms": -1}}), "`retry.delay_ms` is -1: expected a whole number, 0 or more"),
             (json!({"next": {"step": "a", "state": "x".repeat(1 << 20)}}), "state_bytes"),
             (json!({"answer": {"updates": [{"update_id": 1, "result": 1, "error": "x"}]}}), "a result and an error"),
             (json!({"answer": {"updates": [], "then": {"answer": {"updates": []}}}}), "answer cannot follow"),
@@ -177,6 +185,34 @@ on_both! {
             assert!(error.contains(what), "{what}: {error}");
         }
         worker.done(&claim, json!({"done": {"result": 1}})).await;
+    }
+
+    async fn an_answer_to_an_update_that_is_not_its_own_is_refused_with_its_id(server: Server) {
+        // rules 4.2 and 9.2
+        let (status, body) = server.put("/v1/machines/m/1", &json!({"updates": [{"name": "add"}]})).await;
+        assert_eq!(status, 200, "{body}");
+        let worker = worker(&server);
+        let mut updates = Vec::new();
+        for key in ["a", "b"] {
+            start(&server, json!({"machine": "m", "key": key})).await;
+            let path = format!("/v1/instances/{key}/updates/add");
+            let (status, update) = server.post(&path, &json!({"wait_for": "accepted"})).await;
+            assert_eq!(status, 202, "{update}");
+            updates.push(update["update_id"].as_i64().unwrap());
+        }
+        let claims = worker.claim(2, 5_000).await;
+        let answer = |ids: &[i64]| {
+            let updates: Vec<Value> = ids.iter().map(|id| json!({"update_id": id, "result": 1})).collect();
+            json!({"answer": {"updates": updates}})
+        };
+        let other = updates[1];
+        let error = worker.refused(&claims[0], answer(&[updates[0], other, 987_654])).await;
+        assert!(error.contains(&format!("it answers {other}, 987654, and no update of that id is pending here")), "{error}");
+        assert_eq!(server.get(&format!("/v1/updates/{}", updates[0])).await.1["update_status"], "accepted", "nothing of it was done");
+        worker.done(&claims[0], answer(&updates[..1])).await;
+        assert_eq!(server.get(&format!("/v1/updates/{}", updates[0])).await.1["update_status"], "completed");
+        // Sent again, because its answer got lost, it is the same commit.
+        worker.done(&claims[0], answer(&updates[..1])).await;
     }
 
     async fn one_bad_outcome_of_a_batch_refuses_itself_only(server: Server) {

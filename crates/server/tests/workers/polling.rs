@@ -161,3 +161,46 @@ on_both! {
         assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
     }
 }
+
+#[tokio::test]
+async fn a_poll_beyond_the_limit_is_told_when_to_come_again() {
+    let server = crate::common::server().set("long_polls", 1).start();
+    let holder = server
+        .http
+        .get(server.at("/v1/stream"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(holder.status(), 200);
+    let hand = worker(&server);
+    let poll = || {
+        let request = server.http.post(server.at("/v1/workers/claim"));
+        request.json(&hand.request(1, LONG_MS)).send()
+    };
+    let full = poll().await.unwrap();
+    assert_eq!(full.status(), 503);
+    assert_eq!(full.headers()["retry-after"], "1");
+    assert_eq!(full.headers()["content-type"], "application/problem+json");
+    let problem: Value = full.json().await.unwrap();
+    assert_eq!(
+        (&problem["limit"], &problem["most"]),
+        (&json!("long_polls"), &json!(1)),
+        "{problem}"
+    );
+    // Nothing was claimed for it: the next one has it, as soon as there is a place.
+    start(&server, json!({"machine": "m"})).await;
+    drop(holder);
+    let began = Instant::now();
+    let claims = loop {
+        let answer = poll().await.unwrap();
+        if answer.status() == 200 {
+            break answer.json::<Value>().await.unwrap();
+        }
+        assert!(
+            began.elapsed() < crate::common::PATIENCE,
+            "the place is not given back"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    assert_eq!(claims["claims"].as_array().unwrap().len(), 1, "{claims}");
+}

@@ -1,7 +1,7 @@
 //! Small documents, by kind and name.
 
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
-use rusqlite::{Connection, Result, params};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
 
@@ -42,13 +42,30 @@ pub(crate) const OF_KIND: &str =
 /// The documents of a kind, by name.
 pub(crate) fn documents(conn: &Connection, kind: DocumentKind) -> Result<Vec<Document>> {
     let mut statement = conn.prepare_cached(OF_KIND)?;
-    let rows = statement.query_map([kind.code()], |row| {
-        Ok(Document {
-            kind,
-            name: cells::name(row, 0)?,
-            body: cells::json(row, 1)?,
-            updated_at: cells::time(row, 2)?,
-        })
-    })?;
+    let rows = statement.query_map([kind.code()], |row| read(kind, row))?;
     rows.collect()
+}
+
+/// By primary key.
+pub(crate) const OF_NAME: &str =
+    "select name, body, updated_at from abide_documents where kind = ?1 and name = ?2";
+
+/// The document of a kind and a name, if there is one.
+pub(crate) fn document(
+    conn: &Connection,
+    kind: DocumentKind,
+    name: &Name,
+) -> Result<Option<Document>> {
+    let mut statement = conn.prepare_cached(OF_NAME)?;
+    let found = statement.query_row(params![kind.code(), name.as_str()], |row| read(kind, row));
+    found.optional()
+}
+
+fn read(kind: DocumentKind, row: &Row<'_>) -> Result<Document> {
+    Ok(Document {
+        kind,
+        name: cells::name(row, 0)?,
+        body: cells::json(row, 1)?,
+        updated_at: cells::time(row, 2)?,
+    })
 }

@@ -46,6 +46,16 @@ impl Terms {
         &self.contract
     }
 
+    /// The signals that are declared.
+    pub fn signals(&self) -> impl Iterator<Item = &Name> {
+        self.signals.keys()
+    }
+
+    /// The updates that are declared.
+    pub fn updates(&self) -> impl Iterator<Item = &Name> {
+        self.updates.keys()
+    }
+
     /// The normalised arguments of a signal: an object by parameter names where there are parameters, else a list.
     pub fn signal(&self, name: &Name, arguments: &Arguments) -> Result<Json, Unfit> {
         // rule 7.3: a machine that declares no signals takes any name.

@@ -1,0 +1,286 @@
+//! What is wrong with JSON that does not fit, in the words of who has written it: where, what is there, what is expected.
+
+use std::fmt::Write as _;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+/// Reads JSON; what is wrong when it does not fit.
+pub fn fit<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|error| why::<T>(json.as_bytes(), &error))
+}
+
+/// The most JSON that is looked at a second time: as values it takes many times the room.
+const LOOKED_AT: usize = 1 << 20;
+
+/// Why JSON that a reader has refused with that error does not fit. It is read once more, slowly and with a look at the way.
+pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> String {
+    let slowly = match json.len() <= LOOKED_AT {
+        true => serde_json::from_slice::<Value>(json).ok(),
+        false => None,
+    };
+    let Some(mut value) = slowly else {
+        let (line, column) = (error.line(), error.column());
+        let told = in_words("", &error.to_string(), None);
+        return format!("at line {line}, column {column}: {told}");
+    };
+    let Some((way, message)) = refused::<T>(&value) else {
+        // What is given twice is there once by now.
+        return in_words("", &error.to_string(), None);
+    };
+    let mut way = way.as_slice();
+    if let (Some((Leg::Field(word), before)), Some(found)) = (way.split_last(), at(&value, way)) {
+        // A word that stands where an object of that name would.
+        if found.as_str() == Some(word) {
+            way = before;
+        }
+    }
+    let found = at(&value, way).map(short);
+    let known = match message.ends_with(", expected string or map") {
+        true => words::<T>(&mut value, way),
+        false => None,
+    };
+    let message = match known {
+        Some(known) => format!("invalid type: that, expected {known}"),
+        None => message,
+    };
+    in_words(&written(way), &message, found.as_deref())
+}
+
+/// One leg of the way to a value.
+enum Leg {
+    Field(String),
+    Place(usize),
+}
+
+/// Where a value is refused, and with what.
+fn refused<T: DeserializeOwned>(value: &Value) -> Option<(Vec<Leg>, String)> {
+    let error = serde_path_to_error::deserialize::<_, T>(value).err()?;
+    let way = legs(error.path());
+    Some((way, error.into_inner().to_string()))
+}
+
+fn legs(path: &Path) -> Vec<Leg> {
+    let leg = |segment: &Segment| match segment {
+        Segment::Seq { index } => Some(Leg::Place(*index)),
+        Segment::Map { key } => Some(Leg::Field(key.clone())),
+        Segment::Enum { variant } => Some(Leg::Field(variant.clone())),
+        Segment::Unknown => None,
+    };
+    path.iter().map_while(leg).collect()
+}
+
+/// What is there, or the last on the way that is.
+fn at<'v>(value: &'v Value, way: &[Leg]) -> Option<&'v Value> {
+    way.iter().try_fold(value, |value, leg| match leg {
+        // A word stands for an object that would have this field.
+        Leg::Field(name) if value.as_str() == Some(name) => Some(value),
+        Leg::Field(name) => value.get(name),
+        Leg::Place(index) => value.get(index),
+    })
+}
+
+/// Which words may stand there: what is told of one that cannot.
+fn words<T: DeserializeOwned>(value: &mut Value, way: &[Leg]) -> Option<String> {
+    let place = way.iter().try_fold(&mut *value, |value, leg| match leg {
+        Leg::Field(name) => value.get_mut(name),
+        Leg::Place(index) => value.get_mut(index),
+    })?;
+    *place = Value::from("\u{0}");
+    let (_, message) = refused::<T>(value)?;
+    let (_, words) = message.split_once("`, expected ")?;
+    message
+        .starts_with("unknown variant")
+        .then(|| words.to_owned())
+}
+
+/// The way as it would be written in a program.
+fn written(way: &[Leg]) -> String {
+    let mut text = String::new();
+    for leg in way {
+        // Writing to a text cannot fail.
+        let _ = match leg {
+            Leg::Place(index) => write!(text, "[{index}]"),
+            Leg::Field(name) if text.is_empty() => write!(text, "{name}"),
+            Leg::Field(name) => write!(text, ".{name}"),
+        };
+    }
+    text
+}
+
+/// The most that is shown of a text.
+const SHOWN: usize = 60;
+
+/// JSON, shortly.
+pub fn shown(json: &str) -> String {
+    serde_json::from_str(json).map_or_else(|_| quoted(json), |value| short(&value))
+}
+
+/// A value, shortly.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
+/// A text, shortly.
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}
+
+/// What a reader says of a place, for who has written what is there.
+pub fn in_words(place: &str, message: &str, found: Option<&str>) -> String {
+    let message = without_lines(message);
+    let below = |field: &str| match place {
+        "" => field.to_owned(),
+        place => format!("{place}.{field}"),
+    };
+    let is = |found: &str| match place {
+        "" => format!("it is {found}"),
+        place => format!("`{place}` is {found}"),
+    };
+    if let Some(field) = between(message, "missing field `", "`") {
+        return format!("`{}` is missing", below(field));
+    }
+    if let Some(field) = between(message, "duplicate field `", "`") {
+        let field = if place == field {
+            place.to_owned()
+        } else {
+            below(field)
+        };
+        return format!("`{field}` is given twice");
+    }
+    if let Some((field, rest)) = split(message, "unknown field `", "`, ") {
+        let place = if place.is_empty() { field } else { place };
+        return match rest.strip_prefix("expected ") {
+            Some(known) => format!("unknown field `{place}`: expected {known}"),
+            None => format!("unknown field `{place}`: expected none"),
+        };
+    }
+    if let Some((word, known)) = split(message, "unknown variant `", "`, expected ") {
+        return format!("{}: expected {known}", is(&quoted(word)));
+    }
+    if let Some((_, rest)) = split(message, "invalid length ", ", expected ") {
+        return format!(
+            "{}: expected {}",
+            is(found.unwrap_or("a list")),
+            expected(rest)
+        );
+    }
+    for begin in ["invalid type: ", "invalid value: "] {
+        if let Some((met, rest)) = split(message, begin, ", expected ") {
+            let met = found.map_or_else(|| met_as_json(met), str::to_owned);
+            return format!("{}: expected {}", is(&met), expected(rest));
+        }
+    }
+    match place {
+        "" => message.to_owned(),
+        place => format!("`{place}`: {message}"),
+    }
+}
+
+/// A message without the lines and columns at its end: what is read line by line is written by programs.
+fn without_lines(mut message: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    while let Some((rest, place)) = message.rsplit_once(" at line ")
+        && let Some((line, column)) = place.split_once(" column ")
+        && is_number(line)
+        && is_number(column)
+    {
+        message = rest;
+    }
+    message
+}
+
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
+    text.strip_prefix(begin)?.strip_suffix(end)
+}
+
+fn split<'t>(text: &'t str, begin: &str, middle: &str) -> Option<(&'t str, &'t str)> {
+    text.strip_prefix(begin)?.split_once(middle)
+}
+
+/// What a reader has met, as JSON calls it.
+fn met_as_json(what: &str) -> String {
+    let number = |kind: &str| between(what, kind, "`");
+    let value = number("integer `").or_else(|| number("floating point `"));
+    match (what, value.or_else(|| number("boolean `"))) {
+        (_, Some(value)) => value.to_owned(),
+        ("map", None) => "an object".to_owned(),
+        ("sequence", None) => "a list".to_owned(),
+        (other, None) => other.to_owned(),
+    }
+}
+
+/// What a reader expects, as JSON calls it.
+fn expected(what: &str) -> String {
+    let range = |least: &str, most: &str| format!("a whole number from {least} to {most}");
+    match what {
+        "a string" | "a borrowed string" => "a string".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "u8" => range("0", "255"),
+        "u16" => range("0", "65535"),
+        "u32" => range("0", "4294967295"),
+        "u64" | "usize" => "a whole number, 0 or more".to_owned(),
+        "i16" => range("-32768", "32767"),
+        "i32" => range("-2147483648", "2147483647"),
+        "i64" => "a whole number".to_owned(),
+        "f64" | "f32" => "a number".to_owned(),
+        "struct variant" => "an object with one field, which has that name".to_owned(),
+        "map with a single key" | "string or map" => {
+            "an object with one field, which names what it is".to_owned()
+        }
+        "unit" | "unit variant" => "the name alone, as a string".to_owned(),
+        "a map" => "an object".to_owned(),
+        other if other.starts_with("struct ") => "an object".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "it is never read")]
+    struct Order {
+        count: u32,
+        items: Vec<String>,
+    }
+
+    #[test]
+    fn what_is_wrong_in_little_is_told_by_its_place_and_in_much_by_its_line() {
+        let order = |item: &str| format!("{{\"count\": 1,\n\"items\": [\"a\", {item}]}}");
+        let told = fit::<Order>(&order("[7]")).unwrap_err();
+        assert_eq!(told, "`items[1]` is a list: expected a string");
+        let much = format!("\"{}\", 7", "x".repeat(LOOKED_AT));
+        let told = fit::<Order>(&order(&much)).unwrap_err();
+        assert!(told.starts_with("at line 2, column "), "{told}");
+        assert!(told.ends_with(": it is 7: expected a string"), "{told}");
+    }
+
+    #[test]
+    fn a_message_of_our_own_is_passed_on() {
+        let told = in_words(
+            "a.b",
+            "7 is no time at line 1 column 3 at line 4 column 5",
+            None,
+        );
+        assert_eq!(told, "`a.b`: 7 is no time");
+        assert_eq!(
+            in_words("", "at line 1 of the log", None),
+            "at line 1 of the log"
+        );
+    }
+}
