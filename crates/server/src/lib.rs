@@ -5,6 +5,7 @@
 
 pub mod auth;
 pub mod cli;
+pub mod demo;
 pub mod graphs;
 pub mod hooks;
 pub mod http;

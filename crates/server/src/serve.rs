@@ -5,11 +5,12 @@ mod socket;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abide::{Abide, OpenError};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::prelude::*;
 
@@ -109,7 +110,7 @@ pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeErro
         .limits(settings.limits.clone())
         .open(&settings.store)
         .await?;
-    let ended = serve(&abide, settings, traces.clone(), addresses).await;
+    let ended = serve(&abide, settings, traces.clone(), &addresses).await;
     abide.close().await;
     // It blocks until the last of them are sent.
     let _ = tokio::task::spawn_blocking(move || traces.close()).await;
@@ -120,84 +121,164 @@ async fn serve(
     abide: &Abide,
     settings: Settings,
     traces: Traces,
-    addresses: Vec<SocketAddr>,
+    addresses: &[SocketAddr],
 ) -> Result<(), ServeError> {
-    let outside = addresses.iter().find(|address| !address.ip().is_loopback());
-    if let Some(&address) = outside
-        && auth::list(&**abide.store()).await?.is_empty()
-    {
-        return Err(ServeError::Unguarded { address });
-    }
-    let unproven = settings
-        .hooks
-        .iter()
-        .find(|hook| hook.scheme == Scheme::None);
-    if let (Some(address), Some(hook)) = (outside, unproven) {
-        let text = format!(
-            "the webhooks of {:?} bring no proof (scheme none), and {address} can be reached by others: give it a scheme and a secret, or listen on 127.0.0.1",
-            hook.source
-        );
-        return Err(ServeError::Hooks(text));
-    }
-    // Before it says that it is ready: a signal that comes then must find somebody.
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return Err(abide::Error::Broken("the system gives no signals".into()).into());
-    };
-    metrics::install();
-    socket::raise_limit();
-    let listener = bound(&addresses).await?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| listening(&addresses, error))?;
     let store = hidden(&settings.store);
-    let grace = settings.grace;
-    let options = graphs::Options {
-        retention: settings.retention,
-        grace,
-    };
-    let app = App::new(abide.clone(), settings, traces.clone());
-    if outside.is_some() {
-        app.tokens().insist();
-    }
-    let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
-    let runs_told = CancellationToken::new();
-    let runs = tokio::spawn(tell_of_runs(
-        abide.store().clone(),
-        traces,
-        runs_told.clone(),
-    ));
+    // Before it says that it is ready: a signal that comes then must find somebody.
+    let mut told = Told::listen()?;
+    let ready = Ready::bound(abide, settings, traces, addresses).await?;
+    let address = ready.address();
     println!("listening on http://{address}, store {store}");
     tracing::info!(%address, store, version = env!("CARGO_PKG_VERSION"), "ready");
-
-    let service = http::service(&app);
-    let told = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+    let until = async {
+        told.stop().await;
+        tracing::info!("shutting down: no more connections; what runs is finished");
+        tokio::spawn(async move {
+            told.stop().await;
+            tracing::warn!("told twice to stop: ending at once");
+            std::process::exit(1);
+        });
     };
-    let connections = connection::accept(&app, listener, service, told).await;
-    app.draining().cancel();
-    tracing::info!("shutting down: no more connections; what runs is finished");
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::warn!("told twice to stop: ending at once");
-        std::process::exit(1);
-    });
-    connections.finish(grace).await;
-    app.workers().hub.end().await;
-    engine.shutdown().await;
-    runs_told.cancel();
-    // It ends when it is told to; it cannot fail.
-    let _ = runs.await;
+    ready.serve(until).await;
     tracing::info!("shut down");
     Ok(())
+}
+
+/// How long after a signal another one is the same.
+const SAME_WORD: Duration = Duration::from_millis(500);
+
+/// What the system tells the process.
+pub(crate) struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    /// Listens from now on.
+    pub(crate) fn listen() -> Result<Self, ServeError> {
+        let (Ok(terminate), Ok(interrupt)) = (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) else {
+            return Err(abide::Error::Broken("the system gives no signals".into()).into());
+        };
+        Ok(Self {
+            terminate,
+            interrupt,
+        })
+    }
+
+    /// Until it is told to stop: by SIGTERM, or by ctrl-c.
+    pub(crate) async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Until it is told once more. What comes at once after the first is the same word: some, such as timeout(1), tell both
+    /// the process and its group.
+    pub(crate) async fn again(&mut self) {
+        let first = Instant::now();
+        while first.elapsed() < SAME_WORD {
+            self.stop().await;
+        }
+    }
+}
+
+/// A server that listens: who connects is answered as soon as it [serves](Self::serve).
+pub struct Ready {
+    app: App,
+    listener: TcpListener,
+    address: SocketAddr,
+    engine: graphs::Engine,
+    runs: JoinHandle<()>,
+    runs_told: CancellationToken,
+}
+
+impl Ready {
+    /// Listens where the settings say, over a store that is open.
+    pub async fn over(
+        abide: &Abide,
+        settings: Settings,
+        traces: Traces,
+    ) -> Result<Self, ServeError> {
+        let addresses = resolved(&settings.listen).await?;
+        Self::bound(abide, settings, traces, &addresses).await
+    }
+
+    async fn bound(
+        abide: &Abide,
+        settings: Settings,
+        traces: Traces,
+        addresses: &[SocketAddr],
+    ) -> Result<Self, ServeError> {
+        let outside = addresses.iter().find(|address| !address.ip().is_loopback());
+        if let Some(&address) = outside
+            && auth::list(&**abide.store()).await?.is_empty()
+        {
+            return Err(ServeError::Unguarded { address });
+        }
+        let unproven = settings
+            .hooks
+            .iter()
+            .find(|hook| hook.scheme == Scheme::None);
+        if let (Some(address), Some(hook)) = (outside, unproven) {
+            let text = format!(
+                "the webhooks of {:?} bring no proof (scheme none), and {address} can be reached by others: give it a scheme and a secret, or listen on 127.0.0.1",
+                hook.source
+            );
+            return Err(ServeError::Hooks(text));
+        }
+        metrics::install();
+        socket::raise_limit();
+        let listener = bound(addresses).await?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| listening(addresses, error))?;
+        let options = graphs::Options {
+            retention: settings.retention,
+            grace: settings.grace,
+        };
+        let app = App::new(abide.clone(), settings, traces.clone());
+        if outside.is_some() {
+            app.tokens().insist();
+        }
+        let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
+        let runs_told = CancellationToken::new();
+        let runs = tokio::spawn(tell_of_runs(
+            abide.store().clone(),
+            traces,
+            runs_told.clone(),
+        ));
+        Ok(Self {
+            app,
+            listener,
+            address,
+            engine,
+            runs,
+            runs_told,
+        })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until then, and ends in order. The store stays open.
+    pub async fn serve(self, until: impl Future<Output = ()>) {
+        let service = http::service(&self.app);
+        let grace = self.app.settings().grace;
+        let connections = connection::accept(&self.app, self.listener, service, until).await;
+        self.app.draining().cancel();
+        connections.finish(grace).await;
+        self.app.workers().hub.end().await;
+        self.engine.shutdown().await;
+        self.runs_told.cancel();
+        // It ends when it is told to; it cannot fail.
+        let _ = self.runs.await;
+    }
 }
 
 /// How long the name of a host may take to be looked up.

@@ -5,6 +5,7 @@ mod commands;
 mod completions;
 mod config;
 mod context;
+mod demo;
 mod doctor;
 mod events;
 mod export;
@@ -55,8 +56,21 @@ pub struct Cli {
     command: Command,
 }
 
+impl Cli {
+    /// What the process was called with.
+    fn called() -> Self {
+        match demo::Worker::called() {
+            Some(worker) => Self {
+                global: Global::default(),
+                command: Command::DemoWorker(worker),
+            },
+            None => Self::parse(),
+        }
+    }
+}
+
 /// What every command takes.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Global {
     /// The store: sqlite:FILE, postgres://USER@HOST/DATABASE, or a server, https://HOST [env: ABIDE_STORE]
     #[arg(long, global = true, value_name = "URL")]
@@ -103,6 +117,10 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Demo(demo::Args),
+    /// No command of anybody's: neither in the help nor completed.
+    #[command(skip)]
+    DemoWorker(demo::Worker),
     #[command(flatten)]
     Store(commands::Command),
     Config(config::Args),
@@ -113,7 +131,7 @@ enum Command {
 
 /// Runs the command that the process was called with.
 pub fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = Cli::called();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -127,6 +145,8 @@ pub fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match command {
             Command::Serve(args) => serve::run(args, &global).await,
+            Command::Demo(args) => demo::run(args, &global).await,
+            Command::DemoWorker(worker) => worker.run().await,
             Command::Config(args) => config::run(args, &global),
             Command::Token(args) => token::run(args, &global.context()?).await,
             Command::Store(command) => command.run(&global.context()?).await,

@@ -55,7 +55,8 @@ pub async fn run(args: Args, global: &Global) -> Result {
     Ok(Exit::Done)
 }
 
-fn failed(error: serve::ServeError) -> Failure {
+/// Why a server did not start, and what to try next.
+pub fn failed(error: serve::ServeError) -> Failure {
     let text = error.to_string();
     match error {
         serve::ServeError::Open(error) => error.into(),

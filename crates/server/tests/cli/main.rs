@@ -12,6 +12,7 @@
 mod common;
 mod lab;
 
+mod demo;
 mod helping;
 mod listing;
 mod looking;

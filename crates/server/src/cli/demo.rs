@@ -1,0 +1,328 @@
+//! `abide demo`: a server, workers that one can kill, and traffic, in one command.
+
+mod keys;
+mod picture;
+mod place;
+mod voice;
+
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use abide::{Abide, Retention};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::Global;
+use super::failure::{Exit, Failure, Result, shell_quoted};
+use super::out::Out;
+use super::serve::failed;
+use super::text::counted;
+use crate::demo::{self, Crew, Scene, Summary, TICK, Traffic};
+use crate::serve::{Ready, ServeError, Told};
+use crate::settings::Settings;
+use crate::telemetry::Traces;
+use keys::Typed;
+use place::Place;
+use voice::Voice;
+
+/// Show what abide is: a server, workers to kill, and nothing is lost
+///
+/// Serves a fresh SQLite file on loopback, starts worker processes that run sample machines, and makes a little traffic:
+/// orders that wait for their payment, approvals, albums with children, parcels as a graph. Kill a worker, with kill -9 or by
+/// typing its number: others go on with what it ran. Nothing is left of it afterwards, unless --keep names a file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  abide demo
+  abide demo --listen 127.0.0.1:0 --workers 3
+  abide demo --keep demo.db
+  abide demo --json | jq -r .steps_per_second")]
+pub struct Args {
+    /// The address and port to listen on; port 0 takes one that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    listen: String,
+    /// How many worker processes to start
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    workers: u32,
+    /// The SQLite file to use, and to keep: run again with it, the demo goes on
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+}
+
+/// A worker process: what the demo calls itself as.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its server.
+    store: String,
+    number: u32,
+}
+
+impl Worker {
+    /// That the process was called as one: `demo-worker URL NUMBER`.
+    pub fn called() -> Option<Self> {
+        let mut words = std::env::args().skip(1);
+        let is_one = words.next()? == demo::WORKER;
+        let (store, number) = (words.next()?, words.next()?.parse().ok()?);
+        is_one.then_some(Self { store, number })
+    }
+
+    /// Runs steps until its parent is gone.
+    pub async fn run(self) -> Result {
+        demo::worker::run(&self.store, self.number).await?;
+        Ok(Exit::Done)
+    }
+}
+
+/// How long finished instances are kept.
+const KEPT: Duration = Duration::from_secs(300);
+/// How long the server finishes what runs.
+const GRACE: Duration = Duration::from_secs(2);
+/// How many ticks there are between two pictures.
+const PICTURE: u64 = 4;
+/// How long workers may take until their processes are there.
+const START: Duration = Duration::from_secs(10);
+
+/// Runs the demo, until it is told to stop.
+pub async fn run(args: Args, global: &Global) -> Result {
+    if global.store.is_some() {
+        let text =
+            "the demo has a store of its own, and takes no --store; --keep FILE keeps its file";
+        return Err(Failure::usage(text).next("abide demo --keep demo.db"));
+    }
+    guarded(&args.listen)?;
+    // Before there is anything to clean up: a signal that comes then must find somebody.
+    let mut told = Told::listen().map_err(failed)?;
+    let place = Place::new(args.keep.as_deref())?;
+    let abide = Abide::open(&place.store())
+        .await
+        .map_err(|error| Failure::from(error).next("abide demo --keep demo.db"))?;
+    let ended = serve(&abide, &args, &place, Out::new(global.json), &mut told).await;
+    abide.close().await;
+    // Its files go with it.
+    drop(place);
+    ended
+}
+
+/// Nobody is asked for a token: only this machine may reach it.
+fn guarded(listen: &str) -> Result<()> {
+    let addresses = listen.to_socket_addrs().map_err(|error| {
+        Failure::usage(format!(
+            "{listen:?} is no address to listen on: {error}; write HOST:PORT"
+        ))
+        .next("abide demo --listen 127.0.0.1:0      (any free port)")
+    })?;
+    let mut outside = addresses.filter(|address| !address.ip().is_loopback());
+    match outside.next() {
+        None => Ok(()),
+        Some(address) => {
+            let text = format!(
+                "{address} can be reached by others, and the demo asks nobody for a token: listen on 127.0.0.1"
+            );
+            Err(Failure::new(Exit::Refused, "no_token", text)
+                .next("abide demo --listen 127.0.0.1:0"))
+        }
+    }
+}
+
+/// Serves, and shows the scene until it is over.
+async fn serve(abide: &Abide, args: &Args, place: &Place, out: Out, told: &mut Told) -> Result {
+    place.wait_for_others(abide).await?;
+    let graph = demo::parcel::parcel()
+        .map_err(|error| Failure::new(Exit::Refused, "demo", error.to_string()))?;
+    abide.keep_graph(&graph).await?;
+    let mut settings = Settings::default();
+    (settings.store, settings.listen) = (place.store(), args.listen.clone());
+    (settings.retention, settings.grace) = (Retention::For(KEPT), GRACE);
+    let ready = Ready::over(abide, settings, Traces::off())
+        .await
+        .map_err(not_served)?;
+    let url = format!("http://{}", ready.address());
+    let stop = CancellationToken::new();
+    let until = stop.clone();
+    let server = tokio::spawn(async move { ready.serve(until.cancelled()).await });
+
+    let mut traffic = Traffic::over(abide, graph).await?;
+    traffic.begin().await?;
+    let exe = std::env::current_exe()?;
+    let crew = Crew::start(exe, &url, args.workers);
+    let scene = Scene::new(abide, crew, args.workers, traffic);
+    let ended = show(scene, place, &url, out, told).await;
+    stop.cancel();
+    // A task that panicked has said so already.
+    let _ = server.await;
+    ended
+}
+
+fn not_served(error: ServeError) -> Failure {
+    let is_taken = matches!(&error, ServeError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse);
+    let failure = failed(error).next("abide demo --listen 127.0.0.1:0      (any free port)");
+    match is_taken {
+        true => failure.line("another program has that port, perhaps a server or a demo of yours"),
+        false => failure,
+    }
+}
+
+/// Shows the scene until somebody ends it; then what became of it.
+async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut Told) -> Result {
+    let mut hangup = signal(SignalKind::hangup())?;
+    // Between two things that it does, never in the middle of one: what is counted stays right.
+    let stop = async {
+        tokio::select! {
+            () = told.stop() => {}
+            _ = hangup.recv() => {}
+        }
+    };
+    let played = play(&mut scene, place, url, out, stop).await;
+    if out.terminal && !out.json {
+        // Below the line where one types. Who does not look any more is not told.
+        let _ = out.raw("\n\n");
+    }
+    let summary = tokio::select! {
+        summary = scene.end() => summary?,
+        // Told twice: the workers are killed, and nothing is counted.
+        () = told.again() => return Ok(Exit::Refused),
+    };
+    played?;
+    // The terminal may have another width by now.
+    voice::last(&Out::new(out.json), &summary, place)?;
+    Ok(match summary.wrong.is_empty() {
+        true => Exit::Done,
+        false => Exit::Refused,
+    })
+}
+
+/// Plays until then, or until somebody types q.
+async fn play(
+    scene: &mut Scene,
+    place: &Place,
+    url: &str,
+    out: Out,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    let mut stop = std::pin::pin!(stop);
+    let started = async {
+        while scene.workers().iter().any(|worker| worker.pid.is_none()) {
+            let Some((number, news)) = scene.news().await else {
+                break;
+            };
+            scene.hear(number, news).await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    if let Ok(started) = tokio::time::timeout(START, started).await {
+        started?;
+    }
+    let begun = Instant::now();
+    let mut typed = keys::typed(&out);
+    let abide = called(url);
+    let mut voice = Voice::new(out, url, &abide, typed.is_some());
+    voice.first(scene, place, &commands(scene, &abide))?;
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut count = 0_u64;
+    loop {
+        let is_turn = tokio::select! {
+            () = &mut stop => return Ok(()),
+            _ = ticks.tick() => {
+                for event in scene.tick().await? {
+                    voice.note(begun.elapsed(), &event)?;
+                }
+                count += 1;
+                count % PICTURE == 1
+            }
+            news = scene.news() => match news {
+                Some((number, news)) => match scene.hear(number, news).await? {
+                    Some(event) => {
+                        voice.note(begun.elapsed(), &event)?;
+                        voice.is_live()
+                    }
+                    None => false,
+                },
+                None => return Ok(()),
+            },
+            typed = keys::next(&mut typed) => match typed {
+                Typed::Quit => return Ok(()),
+                Typed::Number(number) => {
+                    let hint = (!scene.kill(number)).then(|| format!("there is no worker {number} > "));
+                    voice.entered(hint);
+                    true
+                }
+                Typed::Other => {
+                    voice.entered(None);
+                    true
+                }
+            },
+        };
+        if is_turn {
+            let shown = scene.shown().await?;
+            voice.tick(begun.elapsed(), &shown)?;
+        }
+    }
+}
+
+/// How to call the binary for the demo: by the path that it was called by, or as the shell finds it.
+fn called(url: &str) -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    let abide = match called.contains('/') {
+        true => shell_quoted(&called),
+        false => "abide".to_owned(),
+    };
+    format!("{abide} --store {url}")
+}
+
+/// Commands to copy: each works as it stands.
+fn commands(scene: &Scene, abide: &str) -> Vec<(String, String)> {
+    let mut commands = vec![(format!("{abide} list"), "what there is".to_owned())];
+    let mut left = scene
+        .left()
+        .filter_map(|one| Some((one.key(), one.deed()?)));
+    if let Some((key, deed)) = left.next() {
+        commands.push((format!("{abide} show {key}"), "how it stands".to_owned()));
+        commands.push((format!("{abide} watch {key}"), "the same, live".to_owned()));
+        commands.push((format!("{abide} {deed}"), "pay it".to_owned()));
+    }
+    if let Some(pid) = scene.workers().iter().find_map(|worker| worker.pid) {
+        commands.push((format!("kill -9 {pid}"), "a worker".to_owned()));
+    }
+    commands
+}
+
+/// One honest sentence.
+fn sentence(summary: &Summary) -> String {
+    let found = match summary.found {
+        0 => String::new(),
+        count => format!(", {count} were there before"),
+    };
+    let killed = match (summary.killed, summary.cut) {
+        (0, _) => "no worker was killed".to_owned(),
+        (killed, cut) => {
+            let killed = counted(killed, "worker was", "workers were");
+            match cut {
+                0 => format!("{killed} killed while nothing ran there"),
+                cut => format!(
+                    "{killed} killed in the middle of {}",
+                    counted(cut, "step", "steps")
+                ),
+            }
+        }
+    };
+    let again = match summary.again {
+        0 => String::new(),
+        1 => ", also the one that had to run again".to_owned(),
+        count => format!(", also the {count} that had to run again"),
+    };
+    let lost = match (summary.wrong.len(), summary.ended) {
+        (0, 0) => "nothing has ended, so there is nothing to check".to_owned(),
+        (0, ended) => format!(
+            "no step was lost: the histories of all {ended} that ended hold each of their {} steps exactly once{again}",
+            summary.steps
+        ),
+        (1, _) => "one history is not as it must be".to_owned(),
+        (count, _) => format!("{count} histories are not as they must be"),
+    };
+    format!(
+        "{} began{found}, {} ended, {} wait or would go on; {killed}, and {lost}.",
+        summary.began, summary.ended, summary.open
+    )
+}

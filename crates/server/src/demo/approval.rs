@@ -1,0 +1,38 @@
+//! A sample: an expense that somebody must approve, as a workflow. Who does not answer is reminded.
+
+use abide::{BoxError, Flow, Messages, Signal, Workflow, secs};
+
+use super::work;
+
+/// Who approved it: `abide signal approval:3 approved finance`.
+pub const APPROVED: Signal<String> = Signal::new("approved");
+
+/// The workflow: from the amount to a sentence.
+pub const APPROVAL: Flow<u32, String> =
+    Flow::new("approval").messages(|| Messages::new().signal(APPROVED));
+
+/// How often somebody is reminded before it is given up.
+const REMINDERS: u32 = 10;
+
+/// Its code.
+pub async fn approval(wf: Workflow, amount: u32) -> Result<String, BoxError> {
+    wf.step("ask", || mail(300)).await?;
+    for reminder in 0..=REMINDERS {
+        if let Some(by) = wf.signal(APPROVED).timeout(secs(20)).await? {
+            wf.step("pay out", || mail(600)).await?;
+            let after = match reminder {
+                0 => "at once".to_owned(),
+                1 => "after a reminder".to_owned(),
+                many => format!("after {many} reminders"),
+            };
+            return Ok(format!("{by} approved {amount} {after}"));
+        }
+        wf.step("remind", || mail(200)).await?;
+    }
+    Ok(format!("nobody approved {amount}"))
+}
+
+async fn mail(ms: u64) -> Result<(), BoxError> {
+    work(ms).await;
+    Ok(())
+}

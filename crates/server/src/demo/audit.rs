@@ -1,0 +1,236 @@
+//! Looks at everything that has ended, in the store: was each step committed, and none twice?
+
+use std::collections::BTreeSet;
+
+use abide::{Abide, Entry, Error, Filter, Happening, Instance, InstanceId, Kind, Status};
+
+use super::checkout::Receipt;
+
+/// The most children of one instance that are looked at.
+const CHILDREN_MAX: usize = 100;
+/// The most that is remembered of what was wrong.
+const WRONG_MAX: usize = 20;
+
+/// What was found so far.
+#[derive(Clone, Debug, Default)]
+pub struct Audit {
+    /// How many ended, without their children.
+    pub ended: u64,
+    /// How many steps they and their children committed.
+    pub steps: u64,
+    /// How many of those had been cut short by a worker's death, and were run again.
+    pub again: u64,
+    /// What was wrong, and with whom.
+    pub wrong: Vec<String>,
+}
+
+impl Audit {
+    /// Looks at one that has ended, and at its children; `None` when it is not there.
+    pub async fn see(&mut self, abide: &Abide, id: InstanceId) -> Result<Option<Instance>, Error> {
+        self.ended += 1;
+        let Some(instance) = abide.get(id).await? else {
+            self.note(format!("instance {id} is not there any more"));
+            return Ok(None);
+        };
+        self.look(abide, &instance).await?;
+        let children = Filter {
+            parent: Some(id),
+            ..Filter::default()
+        };
+        for child in abide.list(&children, None, CHILDREN_MAX).await?.items {
+            // A child may outlive a parent that was cancelled.
+            if child.status.is_terminal() {
+                self.look(abide, &child).await?;
+            }
+        }
+        Ok(Some(instance))
+    }
+
+    async fn look(&mut self, abide: &Abide, instance: &Instance) -> Result<(), Error> {
+        let history = abide.history(instance.id).await?;
+        match check(instance, &history) {
+            Ok(steps) => self.steps += steps,
+            Err(problem) => self.note(format!("{}: {problem}", called(instance))),
+        }
+        let again = |entry: &&Entry| matches!(entry.what, Happening::Reclaimed { .. });
+        self.again += history.iter().filter(again).count() as u64;
+        Ok(())
+    }
+
+    fn note(&mut self, problem: String) {
+        if self.wrong.len() < WRONG_MAX {
+            self.wrong.push(problem);
+        }
+    }
+}
+
+/// What an instance is called.
+pub fn called(instance: &Instance) -> String {
+    match &instance.key {
+        Some(key) => key.to_string(),
+        None => format!("{} {}", instance.machine, instance.id),
+    }
+}
+
+/// Whether a history tells of every step once, and of one end; how many steps it tells of.
+fn check(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
+    let happened = || history.iter().map(|entry| &entry.what);
+    if history.len() != instance.history_events as usize
+        || (1..).zip(history).any(|(place, entry)| entry.seq != place)
+    {
+        return Err("its history has gaps".to_owned());
+    }
+    let ends = happened().filter(|what| {
+        matches!(
+            what,
+            Happening::Done
+                | Happening::Failed { .. }
+                | Happening::Cancelled { .. }
+                | Happening::Continued { .. }
+        )
+    });
+    match ends.count() {
+        1 => {}
+        count => return Err(format!("it has ended {count} times")),
+    }
+    let steps = match instance.kind {
+        Kind::Machine => machine_steps(history)?,
+        Kind::Workflow => operations(instance, history)?,
+    };
+    if instance.machine.as_str() == "checkout" && instance.status == Status::Done {
+        effects(instance, history)?;
+    }
+    Ok(steps)
+}
+
+/// The steps of a machine: their numbers go up one by one.
+fn machine_steps(history: &[Entry]) -> Result<u64, String> {
+    let numbers = history.iter().filter_map(|entry| match &entry.what {
+        Happening::StepCompleted { step_sequence, .. }
+        | Happening::StepFailed { step_sequence, .. } => Some(*step_sequence),
+        _ => None,
+    });
+    let mut count = 0;
+    let mut last: Option<u32> = None;
+    for number in numbers {
+        match last {
+            Some(last) if number <= last => return Err(format!("step {number} ran twice")),
+            Some(last) if number > last + 1 => return Err(format!("step {} is lost", last + 1)),
+            _ => {}
+        }
+        last = Some(number);
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The operations of a workflow: each was begun once and came to one end.
+fn operations(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
+    let (mut opened, mut completed) = (BTreeSet::new(), BTreeSet::new());
+    for entry in history {
+        let is_new = match &entry.what {
+            Happening::OperationOpened(one) => opened.insert(one.operation),
+            Happening::OperationCompleted(one) => {
+                one.operation.is_none_or(|number| completed.insert(number))
+            }
+            _ => true,
+        };
+        if !is_new {
+            return Err(format!(
+                "event {} tells of an operation a second time",
+                entry.seq
+            ));
+        }
+    }
+    let lost = opened.difference(&completed).next();
+    match lost {
+        Some(lost) if instance.status == Status::Done => Err(format!("operation {lost} is lost")),
+        _ => Ok(completed.len() as u64),
+    }
+}
+
+/// An order's effects: what it came to says what was done, and that is what its history says ran.
+fn effects(instance: &Instance, history: &[Entry]) -> Result<(), String> {
+    let receipt = instance.result.as_ref().map(|one| one.to::<Receipt>());
+    let Some(Ok(receipt)) = receipt else {
+        return Err("it is done, and came to nothing".to_owned());
+    };
+    let ran = history.iter().filter_map(|entry| match &entry.what {
+        Happening::StepCompleted { step, .. } => Some(step.as_str()),
+        _ => None,
+    });
+    let done = receipt
+        .effects
+        .iter()
+        .map(|effect| effect.split(':').next().unwrap_or_default());
+    match ran.clone().eq(done) {
+        true => Ok(()),
+        false => Err(format!(
+            "its history says {}, its effects are {}",
+            ran.collect::<Vec<_>>().join(", "),
+            receipt.effects.join(", ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::checkout::{Checkout, Order, PAID};
+
+    /// An order that has ended, with its history.
+    async fn order() -> (Instance, Vec<Entry>) {
+        let abide = Abide::open("memory:").await.unwrap();
+        let engine = abide.engine().machine(Checkout).start().await.unwrap();
+        let order = abide.start(Checkout, Order::number(1)).await.unwrap();
+        abide.signal(order.id(), PAID, &65).await.unwrap();
+        order.result().await.unwrap();
+        let instance = abide.get(order.id()).await.unwrap().unwrap();
+        let history = abide.history(order.id()).await.unwrap();
+        engine.shutdown().await;
+        (instance, history)
+    }
+
+    /// The place of a step's event.
+    fn place(history: &[Entry], wanted: &str) -> usize {
+        let is_it = |entry: &Entry| matches!(&entry.what, Happening::StepCompleted { step, .. } if step.as_str() == wanted);
+        history.iter().position(is_it).unwrap()
+    }
+
+    /// A history that someone has changed, numbered anew.
+    fn checked(mut instance: Instance, mut history: Vec<Entry>) -> Result<u64, String> {
+        for (seq, entry) in (1..).zip(&mut history) {
+            entry.seq = seq;
+        }
+        instance.history_events = history.len() as u32;
+        check(&instance, &history)
+    }
+
+    #[tokio::test]
+    async fn a_history_that_is_whole_is_told_from_one_in_which_a_step_is_lost_or_there_twice() {
+        let (instance, history) = order().await;
+        assert_eq!(check(&instance, &history), Ok(4), "{history:?}");
+
+        let mut lost = history.clone();
+        lost.remove(place(&history, "pack"));
+        assert!(check(&instance, &lost).unwrap_err().contains("gaps"));
+        let told = checked(instance.clone(), lost).unwrap_err();
+        assert!(told.contains("is lost"), "{told}");
+
+        let mut twice = history.clone();
+        let pack = place(&history, "pack");
+        twice.insert(pack, history[pack].clone());
+        let told = checked(instance.clone(), twice).unwrap_err();
+        assert!(told.contains("ran twice"), "{told}");
+
+        let mut other = instance.clone();
+        let text = instance
+            .result
+            .unwrap()
+            .as_str()
+            .replace("pack: packed", "ship: shipped");
+        other.result = Some(serde_json::from_str(&text).unwrap());
+        let told = check(&other, &history).unwrap_err();
+        assert!(told.contains("its effects are"), "{told}");
+    }
+}

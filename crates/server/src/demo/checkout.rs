@@ -1,0 +1,132 @@
+//! A sample: an order that waits for its payment, as a machine.
+
+use abide::{Context, Machine, Messages, Outcome, Signal, Step, done, minutes, next};
+use serde::{Deserialize, Serialize};
+
+use super::work;
+
+/// What an order is paid with: `abide signal order:7 paid 40`.
+pub const PAID: Signal<u32> = Signal::new("paid");
+
+/// How long an order waits for its payment.
+const PATIENCE_MIN: u64 = 5;
+
+/// An order, and what has been done for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// What was ordered.
+    pub item: String,
+    /// What it costs.
+    pub price: u32,
+    /// What the steps did, one line each: `step: what`.
+    #[serde(default)]
+    pub effects: Vec<String>,
+}
+
+/// What became of an order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Receipt {
+    /// In words.
+    pub said: String,
+    /// What the steps did, one line each: `step: what`.
+    pub effects: Vec<String>,
+}
+
+impl Order {
+    /// The order of that number.
+    pub fn number(number: u64) -> Self {
+        const GOODS: [(&str, u32); 5] = [
+            ("kettle", 40),
+            ("lamp", 65),
+            ("chair", 120),
+            ("radio", 80),
+            ("clock", 25),
+        ];
+        let place = usize::try_from(number).unwrap_or_default() % GOODS.len();
+        let (item, price) = GOODS.get(place).copied().unwrap_or(("kettle", 40));
+        Self {
+            item: item.to_owned(),
+            price,
+            effects: Vec::new(),
+        }
+    }
+}
+
+/// Where an order is.
+#[derive(Debug, Step)]
+pub enum At {
+    /// Puts the goods aside, and waits for the payment.
+    Reserve,
+    /// Takes the payment.
+    Charge,
+    /// Packs.
+    Pack,
+    /// Ships.
+    Ship,
+    /// Nobody paid: puts the goods back.
+    Release,
+}
+
+/// The machine.
+pub struct Checkout;
+
+impl Machine for Checkout {
+    const NAME: &'static str = "checkout";
+    type Step = At;
+    type State = Order;
+    type Output = Receipt;
+
+    fn messages() -> Messages {
+        Messages::new().signal(PAID)
+    }
+
+    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            At::Reserve => {
+                work(200).await;
+                ctx.state_mut().did("reserve", "put aside");
+                let payment = ctx.wait_for(PAID).timeout(minutes(PATIENCE_MIN));
+                payment.then(At::Charge)
+            }
+            At::Charge if ctx.timed_out() => {
+                ctx.state_mut().did("charge", "nobody paid");
+                next(At::Release)
+            }
+            At::Charge => {
+                let paid = ctx.awaited(PAID)?;
+                // A bank that is given `ctx.token()` takes the money once, however often it is asked.
+                work(700).await;
+                ctx.state_mut().did("charge", &format!("{paid} paid"));
+                next(At::Pack)
+            }
+            At::Pack => {
+                work(400).await;
+                ctx.state_mut().did("pack", "packed");
+                next(At::Ship)
+            }
+            At::Ship => {
+                work(500).await;
+                ctx.state_mut().did("ship", "shipped");
+                done(ctx.state().receipt("is shipped"))
+            }
+            At::Release => {
+                work(200).await;
+                ctx.state_mut().did("release", "put back");
+                done(ctx.state().receipt("is back on its shelf: nobody paid"))
+            }
+        }
+    }
+}
+
+impl Order {
+    fn did(&mut self, step: &str, what: &str) {
+        self.effects.push(format!("{step}: {what}"));
+    }
+
+    fn receipt(&self, said: &str) -> Receipt {
+        Receipt {
+            said: format!("the {} {said}", self.item),
+            effects: self.effects.clone(),
+        }
+    }
+}

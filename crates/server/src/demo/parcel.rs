@@ -1,0 +1,51 @@
+//! A sample: a parcel, as a graph. It is data in the store: the server advances it, workers do its tasks.
+
+use abide::{BadGraph, BoxError, EngineBuilder, Event, Graph, eq, input, minutes};
+use serde_json::{Value, json};
+
+use super::work;
+
+/// What is published when the carrier has come: `abide publish carrier.arrived parcel=3`.
+pub const ARRIVED: &str = "carrier.arrived";
+
+/// The graph: two tasks side by side after the first, a wait for an event, and the last.
+pub fn parcel() -> Result<Graph, BadGraph> {
+    let arrived = Event::new(ARRIVED)
+        .matching("parcel", eq(input("parcel")))
+        .lookback(minutes(1));
+    Graph::builder("parcel")
+        .task("pick")
+        .task("weigh")
+        .after("pick")
+        .task("print-label")
+        .after("pick")
+        .wait_for_event("carrier", arrived, minutes(5))
+        .after("weigh")
+        .after("print-label")
+        .task("hand-over")
+        .after("carrier")
+        .skip_if("carrier", "timeout", eq(true))
+        .build()
+}
+
+/// The code of its tasks.
+pub fn tasks(engine: EngineBuilder) -> EngineBuilder {
+    engine
+        .task("pick", |parcel: Value| async move {
+            work(300).await;
+            Ok(parcel)
+        })
+        .task("weigh", |_: Value| async move {
+            work(250).await;
+            Ok(json!({"grams": 640}))
+        })
+        .task("print-label", |_: Value| async move {
+            work(500).await;
+            Ok(json!({"label": "printed"}))
+        })
+        .task("hand-over", |carrier: Value| async move {
+            work(350).await;
+            let by = carrier.get("by").and_then(Value::as_str);
+            Ok::<_, BoxError>(format!("handed to {}", by.unwrap_or("the carrier")))
+        })
+}

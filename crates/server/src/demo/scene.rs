@@ -1,0 +1,385 @@
+//! The demo as a whole, tick by tick: who works, what has happened, and what became of those that a dead worker held.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use abide::{Abide, Error, Filter, Instance, InstanceId, Status, WorkerId};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::death::{Death, Held, several};
+use super::{Audit, Crew, News, Open, Traffic, called, name_of};
+
+/// Over how long steps a second are counted.
+const WINDOW: Duration = Duration::from_secs(5);
+/// The most that runs at once and is looked at.
+const RUNNING_MAX: usize = 1_000;
+
+/// Something that has happened, in words.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A worker died.
+    Died(String),
+    /// What a dead worker held went on.
+    WentOn(String),
+    /// A worker was started again.
+    Back(String),
+    /// An instance has ended.
+    Ended(String),
+}
+
+impl Event {
+    /// What has happened.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Died(text) | Self::WentOn(text) | Self::Back(text) | Self::Ended(text) => text,
+        }
+    }
+}
+
+/// A worker process, as it is now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Member {
+    /// Its number.
+    pub number: u32,
+    /// Its process; none while it is dead.
+    pub pid: Option<u32>,
+    /// Whether it has begun to take steps.
+    pub is_ready: bool,
+    /// How many steps it runs.
+    pub running: u64,
+    /// For how long it has lived, or been dead, in seconds.
+    pub since_s: u64,
+    /// How often it was killed.
+    pub killed: u64,
+    #[serde(skip)]
+    since: Instant,
+    #[serde(skip)]
+    committed: u64,
+}
+
+/// The demo as it is now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// The workers.
+    pub workers: Vec<Member>,
+    /// How many instances stand where, with children.
+    pub running: u64,
+    /// Those that a worker could take.
+    pub ready: u64,
+    /// Those that wait for a signal, an event, a child or a moment.
+    pub waiting: u64,
+    /// What the user may do, after `abide --store URL`.
+    pub for_you: Vec<String>,
+    /// How many were started.
+    pub began: u64,
+    /// How many have ended.
+    pub ended: u64,
+    /// Steps that workers commit in a second.
+    pub steps_per_second: f64,
+}
+
+/// What became of it all.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// How many were started.
+    pub began: u64,
+    /// How many were there before.
+    pub found: u64,
+    /// How many have ended.
+    pub ended: u64,
+    /// How many have not.
+    pub open: u64,
+    /// How often a worker was killed.
+    pub killed: u64,
+    /// How many steps ran just then.
+    pub cut: u64,
+    /// How many steps those that ended have committed, with their children.
+    pub steps: u64,
+    /// How many of these were run again because a worker died.
+    pub again: u64,
+    /// What was wrong, and with whom.
+    pub wrong: Vec<String>,
+}
+
+/// The demo as a whole.
+pub struct Scene {
+    abide: Abide,
+    crew: Crew,
+    told: mpsc::Receiver<(u32, News)>,
+    traffic: Traffic,
+    audit: Audit,
+    found: u64,
+    members: Vec<Member>,
+    /// Who was registered under which number, ever.
+    known: BTreeMap<WorkerId, u32>,
+    deaths: Vec<Death>,
+    killed: u64,
+    cut: u64,
+    commits: VecDeque<(Instant, u64)>,
+}
+
+impl Scene {
+    /// A scene with these workers and that traffic.
+    pub fn new(
+        abide: &Abide,
+        (crew, told): (Crew, mpsc::Receiver<(u32, News)>),
+        workers: u32,
+        traffic: Traffic,
+    ) -> Self {
+        let members = (1..=workers).map(|number| Member {
+            number,
+            pid: None,
+            is_ready: false,
+            running: 0,
+            since_s: 0,
+            killed: 0,
+            since: Instant::now(),
+            committed: 0,
+        });
+        Self {
+            abide: abide.clone(),
+            crew,
+            told,
+            found: (traffic.open().len() as u64).saturating_sub(traffic.began()),
+            traffic,
+            audit: Audit::default(),
+            members: members.collect(),
+            known: BTreeMap::new(),
+            deaths: Vec::new(),
+            killed: 0,
+            cut: 0,
+            commits: VecDeque::new(),
+        }
+    }
+
+    /// The next thing that a worker process did.
+    pub async fn news(&mut self) -> Option<(u32, News)> {
+        self.told.recv().await
+    }
+
+    /// The workers, as they were at the last tick.
+    pub fn workers(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// What the user may do something for, the oldest first.
+    pub fn left(&self) -> impl Iterator<Item = &Open> {
+        self.traffic.open().values().filter(|one| one.left)
+    }
+
+    /// Kills a worker; whether there is one of that number.
+    pub fn kill(&self, number: u32) -> bool {
+        self.crew.kill(number)
+    }
+
+    /// Takes in what a worker process did.
+    pub async fn hear(&mut self, number: u32, news: News) -> Result<Option<Event>, Error> {
+        let now = Instant::now();
+        let place = (number as usize).saturating_sub(1);
+        let Some(member) = self.members.get_mut(place) else {
+            return Ok(None);
+        };
+        match news {
+            News::Started(pid) => {
+                (member.pid, member.since, member.committed) = (Some(pid), now, 0);
+                let back = format!("worker {number} was started again, as process {pid}");
+                Ok((member.killed > 0).then_some(Event::Back(back)))
+            }
+            News::Committed(committed) => {
+                let fresh = committed.saturating_sub(member.committed);
+                (member.committed, member.is_ready) = (committed, true);
+                self.commits.push_back((now, fresh));
+                Ok(None)
+            }
+            News::Ended { killed, how } => {
+                member.killed += u64::from(killed);
+                self.killed += u64::from(killed);
+                (member.pid, member.since, member.running) = (None, now, 0);
+                member.is_ready = false;
+                let held = self.held_by(number).await?;
+                self.cut += held.len() as u64;
+                let names: Vec<&str> = held.iter().map(|one| one.name.as_str()).collect();
+                let text = match names.len() {
+                    0 => format!("worker {number} {how} while it ran nothing"),
+                    1 => format!("worker {number} {how} while it ran {}", several(&names)),
+                    count => format!(
+                        "worker {number} {how} while it ran {count} steps: {}",
+                        several(&names)
+                    ),
+                };
+                if !held.is_empty() {
+                    self.deaths.push(Death::new(held));
+                }
+                Ok(Some(Event::Died(text)))
+            }
+        }
+    }
+
+    /// What a worker of that number holds.
+    async fn held_by(&mut self, number: u32) -> Result<Vec<Held>, Error> {
+        self.meet().await?;
+        let mut held = Vec::new();
+        for instance in self.running().await? {
+            let holder = instance.worker.and_then(|id| self.known.get(&id));
+            if holder == Some(&number) {
+                let name = self.named(&instance).await?;
+                held.push(Held::new(&instance, name));
+            }
+        }
+        Ok(held)
+    }
+
+    /// What an instance is called; a child by its parent too.
+    async fn named(&self, instance: &Instance) -> Result<String, Error> {
+        let parent = match instance.parent {
+            Some(parent) if instance.key.is_none() => self.abide.get(parent).await?,
+            _ => None,
+        };
+        Ok(match parent {
+            Some(parent) => {
+                let machine = instance.machine.as_str();
+                let machine = machine.strip_prefix("task/").unwrap_or(machine);
+                format!("{machine} of {}", called(&parent))
+            }
+            None => called(instance),
+        })
+    }
+
+    async fn running(&self) -> Result<Vec<Instance>, Error> {
+        let filter = Filter {
+            status: Some(Status::Executing),
+            ..Filter::default()
+        };
+        Ok(self.abide.list(&filter, None, RUNNING_MAX).await?.items)
+    }
+
+    /// Notes who is registered under which number.
+    async fn meet(&mut self) -> Result<(), Error> {
+        for worker in self.abide.workers().await? {
+            // One whose lease ran out goes on under a name with an end.
+            let name = worker.name.as_str().split('~').next().unwrap_or_default();
+            let mut members = self.members.iter();
+            if let Some(member) = members.find(|member| name_of(member.number) == name) {
+                self.known.insert(worker.id, member.number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is due, and looks what has happened.
+    pub async fn tick(&mut self) -> Result<Vec<Event>, Error> {
+        self.traffic.tick().await?;
+        self.meet().await?;
+        let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
+        for instance in self.running().await? {
+            let holder = instance.worker.and_then(|id| self.known.get(&id));
+            *busy.entry(holder.copied().unwrap_or_default()).or_default() += 1;
+        }
+        for member in &mut self.members {
+            let running = busy.get(&member.number).copied().unwrap_or_default();
+            // What a dead one held is still its own until its lease is over.
+            member.running = running * u64::from(member.pid.is_some());
+        }
+        let mut events = Vec::new();
+        for death in &mut self.deaths {
+            events.extend(
+                death
+                    .look(&self.abide, &self.known)
+                    .await?
+                    .map(Event::WentOn),
+            );
+        }
+        self.deaths.retain(|death| !death.is_over());
+        let ended = self.settle().await?;
+        events.extend(ended.into_iter().map(Event::Ended));
+        Ok(events)
+    }
+
+    /// Looks who has ended, and audits them; what they came to, in words.
+    async fn settle(&mut self) -> Result<Vec<String>, Error> {
+        let open: Vec<InstanceId> = self.traffic.open().keys().copied().collect();
+        let (ended, missing) = self.abide.store().endings(&open).await?;
+        let mut texts = Vec::new();
+        for id in ended.iter().map(|one| one.id).chain(missing) {
+            if let Some(instance) = self.audit.see(&self.abide, id).await? {
+                texts.push(came_to(&instance));
+            }
+            self.traffic.ended(id);
+        }
+        Ok(texts)
+    }
+
+    /// It as it is now.
+    pub async fn shown(&mut self) -> Result<Shown, Error> {
+        let now = Instant::now();
+        while self
+            .commits
+            .front()
+            .is_some_and(|(at, _)| now - *at > WINDOW)
+        {
+            self.commits.pop_front();
+        }
+        let steps: u64 = self.commits.iter().map(|(_, count)| count).sum();
+        for member in &mut self.members {
+            member.since_s = (now - member.since).as_secs();
+        }
+        let depths = self.abide.depths().await?;
+        let sum = |wanted: &[Status]| {
+            let those = depths.iter().filter(|one| wanted.contains(&one.status));
+            those.map(|one| one.count).sum()
+        };
+        Ok(Shown {
+            workers: self.members.clone(),
+            running: sum(&[Status::Executing]),
+            ready: sum(&[Status::Runnable]),
+            waiting: sum(&[
+                Status::AwaitingSignal,
+                Status::AwaitingChildren,
+                Status::Scheduled,
+                Status::Reserved,
+            ]),
+            for_you: self.left().filter_map(Open::deed).collect(),
+            began: self.traffic.began(),
+            ended: self.audit.ended,
+            steps_per_second: steps as f64 / WINDOW.as_secs_f64(),
+        })
+    }
+
+    /// Ends the workers in order, and looks a last time what became of it all.
+    pub async fn end(mut self) -> Result<Summary, Error> {
+        self.told.close();
+        let crew = std::mem::take(&mut self.crew);
+        crew.end().await;
+        self.settle().await?;
+        Ok(Summary {
+            began: self.traffic.began(),
+            found: self.found,
+            ended: self.audit.ended,
+            open: self.traffic.open().len() as u64,
+            killed: self.killed,
+            cut: self.cut,
+            steps: self.audit.steps,
+            again: self.audit.again,
+            wrong: self.audit.wrong,
+        })
+    }
+}
+
+/// What an instance came to, in words.
+fn came_to(instance: &Instance) -> String {
+    let result = instance.result.as_ref();
+    let result = result.and_then(|result| result.to::<serde_json::Value>().ok());
+    // A graph comes to what its last steps came to.
+    let text = match &result {
+        Some(serde_json::Value::Object(steps)) => steps.values().find_map(|one| one.as_str()),
+        Some(value) => value.as_str(),
+        None => None,
+    };
+    let name = called(instance);
+    match (text, &instance.last_error) {
+        (Some(text), _) => format!("{name}: {text}"),
+        (None, Some(error)) => format!("{name} {}: {error}", instance.status),
+        (None, None) => format!("{name} is {}", instance.status),
+    }
+}
