@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use abide::{Abide, Address, Error, Instance, Limits, Look, OpenError, Target, Timestamp};
 
-use super::failure::{Exit, Failure, Result};
+use super::failure::{Exit, Failure, Result, WHICH_STORE};
 use super::out::Out;
 use crate::settings;
 
@@ -76,8 +76,7 @@ impl Context {
                 "there is no store at {} yet: `abide serve` makes one, and so does the first `abide start`",
                 file.display()
             );
-            return Err(Failure::new(Exit::Unreachable, "unavailable", text)
-                .next("abide config      (which store is used, and who says so)"));
+            return Err(Failure::new(Exit::Unreachable, "unavailable", text).next(WHICH_STORE));
         }
         if self.is_postgres() {
             let options = abide::postgres::Options {

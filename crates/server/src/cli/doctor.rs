@@ -1,5 +1,6 @@
 //! `abide doctor`: looks at every instance for what must not be.
 
+use abide::{Abide, Filter, Liveness, Status};
 use serde_json::json;
 
 use super::context::Context;
@@ -41,6 +42,9 @@ impl Args {
         let examined = counted(seen.examined as u64, "instance", "instances");
         if well {
             out.say(&format!("{examined} looked at: nothing is wrong"));
+            if !out.json && is_any_unserved(&abide).await? {
+                out.say("some could run, and no worker that lives has code for them: abide list --liveness waiting_for_worker");
+            }
             return Ok(Exit::Done);
         }
         let wrong = counted(seen.findings.len() as u64, "problem", "problems");
@@ -50,4 +54,15 @@ impl Args {
         }
         Ok(Exit::Refused)
     }
+}
+
+/// Whether something waits for a worker that is not there, as far as a look at the newest tells.
+async fn is_any_unserved(abide: &Abide) -> Result<bool> {
+    let ready = Filter {
+        status: Some(Status::Runnable),
+        ..Filter::default()
+    };
+    let page = abide.look_page(&ready, None, 1_000).await?;
+    let mut looks = page.items.iter();
+    Ok(looks.any(|look| look.liveness == Liveness::WaitingForWorker))
 }

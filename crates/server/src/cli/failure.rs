@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use abide::{Error, OpenError, OperateError, SendError, StartError};
+use abide::{Error, OpenError, OperateError, Refusal, SendError, StartError};
 use serde_json::Value;
 
 use super::text::clean;
@@ -36,6 +36,9 @@ Exit codes:
   1  refused by a rule, or there is no such instance, or it did not end well
   2  wrong usage
   3  the store cannot be reached";
+
+/// What to try when a store is not where it is looked for.
+pub const WHICH_STORE: &str = "abide config      (which store is used, and who says so)";
 
 /// Why a command was not done.
 #[derive(Debug)]
@@ -185,8 +188,13 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         let (exit, next) = match &error {
+            Error::Refused(Refusal::Denied { .. }) => (
+                Exit::Refused,
+                "abide token create --role operate      (beside the server's store; it prints what to put into ABIDE_TOKEN)",
+            ),
             Error::Refused(_) | Error::Mismatch { .. } => (Exit::Refused, "abide help"),
             Error::Unknown(_) => (Exit::Unreachable, "abide list"),
+            Error::Unavailable(_) => (Exit::Unreachable, WHICH_STORE),
             _ => (Exit::Unreachable, "abide doctor"),
         };
         // The same document that a server answers with.
@@ -204,21 +212,22 @@ impl From<abide_kernel::Error> for Failure {
     }
 }
 
-impl From<abide::Refusal> for Failure {
-    fn from(refusal: abide::Refusal) -> Self {
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
         Error::from(refusal).into()
     }
 }
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        let next = "abide config      (which store is used, and who says so)";
         match error {
+            // It was reached, and does not let us in.
+            OpenError::Error(error @ Error::Refused(Refusal::Denied { .. })) => error.into(),
             OpenError::Error(error) => Self {
                 exit: Exit::Unreachable,
                 ..Self::from(error)
             }
-            .next(next),
+            .next(WHICH_STORE),
             other => Self::usage(other.to_string()).next("abide list --store sqlite:orders.db"),
         }
     }
@@ -246,7 +255,10 @@ pub fn duplicate(holder: abide::InstanceId) -> Failure {
 pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure {
     let word = shell_quoted(target);
     let mut failure = match &error {
-        SendError::NoTarget if target.bytes().all(|byte| byte.is_ascii_digit()) => {
+        // Only a signal to a key can be held.
+        SendError::NoTarget
+            if id == "update_id" || target.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
             return Failure::nothing_at(target);
         }
         SendError::NoTarget => {

@@ -1,14 +1,14 @@
 //! What an instance waits for and whether that is healthy, in one sentence.
 
 use abide::{
-    Cause, EventCondition, Instance, Liveness, Look, Status, Timestamp, WaitKind, Waiter, Waiting,
-    Worker,
+    Cause, Instance, Liveness, Look, Status, Timestamp, WaitKind, Waiter, Waiting, Worker,
 };
 
 use super::failure::shell_quoted;
 use super::moments::{length, relative};
 use super::out::Tone;
 use super::text::{clean, counted, cut};
+use super::waits::event_said;
 
 /// What is known of the world around an instance.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,10 @@ pub struct Around {
     pub workers: Vec<Worker>,
     /// Who stands for its waits for events.
     pub waiters: Vec<Waiter>,
+    /// Whether its machine declares none of the signals that it waits for, so that all of them are refused.
+    pub unsendable: bool,
+    /// Its children, when it waits for them.
+    pub children: Vec<Look>,
     /// The run that its chain goes on with.
     pub newer: Option<abide::InstanceId>,
 }
@@ -239,13 +243,75 @@ fn waits(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
         _ => wanted(one, around),
     };
     let since = since(wait.and_then(|wait| wait.since), now);
-    match late(deadline, around, now) {
-        Some(late) => (Tone::Bad, format!("waits for {what}{since}{until}; {late}")),
-        None => (
-            Tone::Good,
-            format!("waits for {what}{since}{until}; healthy: {wakes}"),
-        ),
+    let (tone, judged) = late(deadline, around, now)
+        .map(|late| (Tone::Bad, late))
+        .or_else(|| refused(one, around, deadline))
+        .or_else(|| stranded(one, around))
+        .unwrap_or_else(|| (Tone::Good, format!("healthy: {wakes}")));
+    (tone, format!("waits for {what}{since}{until}; {judged}"))
+}
+
+/// That nobody can send what it waits for, when that is so.
+fn refused(one: &Instance, around: &Around, deadline: Option<Timestamp>) -> Option<(Tone, String)> {
+    if !around.unsendable || !around.waiters.is_empty() {
+        return None;
     }
+    let why = format!(
+        "{} version {} declares no such signal, so that whoever sends it is refused",
+        clean(one.machine.as_str()),
+        one.version
+    );
+    Some(match deadline {
+        Some(_) => (
+            Tone::Careful,
+            format!("{why}: only the deadline wakes it. What is declared: abide machines"),
+        ),
+        None => (
+            Tone::Bad,
+            format!(
+                "{why}: no signal wakes it. Mend the step, and: abide cancel {}",
+                name_of(one)
+            ),
+        ),
+    })
+}
+
+/// That children which it waits for cannot go on by themselves, when that is so.
+fn stranded(one: &Instance, around: &Around) -> Option<(Tone, String)> {
+    let open = || {
+        around
+            .children
+            .iter()
+            .filter(|child| !child.instance.status.is_terminal())
+    };
+    let of = |wanted: &str| {
+        open()
+            .filter(|child| child.liveness.name() == wanted)
+            .count()
+    };
+    let (liveness, count, why) = [
+        ("repair_needed", "cannot go on without repair"),
+        (
+            "replay_blocked",
+            "cannot go on with the code that is deployed",
+        ),
+        (
+            "waiting_for_worker",
+            "could run, and no worker that lives has code for that",
+        ),
+    ]
+    .into_iter()
+    .map(|(liveness, why)| (liveness, of(liveness), why))
+    .find(|(_, count, _)| *count > 0)?;
+    let tone = match count == open().count() {
+        true => Tone::Bad,
+        false => Tone::Careful,
+    };
+    let text = format!(
+        "their ends wake it, but {count} of them {why}. To see which: abide list --parent {} --liveness {liveness}",
+        one.id
+    );
+    Some((tone, text))
 }
 
 /// The signals and events that an instance waits for, and what wakes it.
@@ -256,7 +322,7 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
         .filter(|name| name.event_type().is_none())
         .map(|name| name.as_str())
         .collect();
-    let events: Vec<String> = around.waiters.iter().map(event).collect();
+    let events: Vec<String> = around.waiters.iter().map(event_said).collect();
     let said = |word: &str, names: &[String]| match names {
         [one] => format!("{word} {one}"),
         many => format!("one of the {word}s {}", many.join(", ")),
@@ -288,29 +354,6 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
             "either wakes it",
         ),
     }
-}
-
-/// An event and what it must say.
-fn event(waiter: &Waiter) -> String {
-    let kind = clean(waiter.event_type.as_str()).into_owned();
-    match waiter.conditions.is_empty() {
-        true => kind,
-        false => format!("{kind} where {}", conditions_said(&waiter.conditions)),
-    }
-}
-
-/// What an event must say, in words.
-pub fn conditions_said(conditions: &[EventCondition]) -> String {
-    let said = conditions.iter().map(|condition| {
-        let right = condition.right.as_str();
-        clean(&format!(
-            "{} {} {right}",
-            condition.left.as_str(),
-            condition.op
-        ))
-        .into_owned()
-    });
-    said.collect::<Vec<_>>().join(" and ")
 }
 
 /// That something should have happened by now and did not, when that is so.

@@ -144,9 +144,8 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<
 fn waits_for(look: &Look, now: abide::Timestamp) -> String {
     let Some(wait) = &look.wait else {
         return match look.liveness.name() {
-            word @ ("waiting_for_worker" | "replay_blocked" | "repair_needed") => {
-                word.replace('_', " ")
-            }
+            "waiting_for_worker" => "a worker".to_owned(),
+            word @ ("replay_blocked" | "repair_needed") => word.replace('_', " "),
             _ => "-".to_owned(),
         };
     };

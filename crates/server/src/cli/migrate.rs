@@ -13,7 +13,7 @@ use super::failure::{Exit, Failure, Result};
 #[command(after_help = concat!(
     "Examples:\n",
     "  abide migrate --plan\n",
-    "  abide migrate --plan --store postgres://abide@db/orders | psql -1 …\n",
+    "  abide migrate --plan --store postgres://abide@db/orders | psql postgres://abide@db/orders\n",
     "  abide migrate --schema --store postgres://abide@db/orders > schema.sql\n",
     "  abide migrate"
 ))]

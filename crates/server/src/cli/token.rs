@@ -56,6 +56,16 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
     let out = &context.out;
     match command {
         Command::Create { role, name } => {
+            let operates = role == Role::Operate || {
+                let tokens = auth::list(store).await?;
+                tokens.iter().any(|known| known.role == Role::Operate)
+            };
+            if !operates && context.is_server() {
+                let text = "that would be the first token, from which on every call needs one, and only the role operate may make \
+                            another: make that first";
+                return Err(Failure::new(Exit::Refused, "refused", text)
+                    .next("abide token create --role operate"));
+            }
             let made = auth::create(store, role, name.as_deref()).await?;
             let known = &made.known;
             if out.json {
@@ -67,6 +77,11 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
                     known.name,
                     known.role.name()
                 ));
+                if !operates {
+                    out.say(
+                        "servers want a token for every call now, and no token may start or cancel yet: abide token create --role operate",
+                    );
+                }
             }
         }
         Command::List => {

@@ -1,13 +1,13 @@
 //! `abide waits`: who waits for what.
 
-use abide::{WaitKind, WaitsFilter};
+use abide::{EventCondition, WaitKind, Waiter, WaitsFilter};
 
 use super::context::{Context, found, now};
 use super::failure::{Exit, Result};
-use super::health::conditions_said;
 use super::moments::relative;
 use super::paging::{Paging, remark};
 use super::table::{Table, fixed, shrinking};
+use super::text::{clean, cut};
 use crate::http::waits::OpenWaitView;
 
 /// List who waits for what: signals, events and conditions, since when and until when
@@ -94,4 +94,30 @@ impl Args {
         remark(&out, &listed, "nobody waits for that");
         Ok(Exit::Done)
     }
+}
+
+/// An event and what it must say.
+pub fn event_said(waiter: &Waiter) -> String {
+    let kind = clean(waiter.event_type.as_str()).into_owned();
+    match waiter.conditions.is_empty() {
+        true => kind,
+        false => format!(
+            "{kind} where {}",
+            cut(&conditions_said(&waiter.conditions), 300)
+        ),
+    }
+}
+
+/// What an event must say, in words.
+fn conditions_said(conditions: &[EventCondition]) -> String {
+    let said = conditions.iter().map(|condition| {
+        let right = condition.right.as_str();
+        clean(&format!(
+            "{} {} {right}",
+            condition.left.as_str(),
+            condition.op
+        ))
+        .into_owned()
+    });
+    said.collect::<Vec<_>>().join(" and ")
 }

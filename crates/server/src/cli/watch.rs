@@ -1,9 +1,9 @@
 //! `abide watch`: an instance, live.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use abide::{Abide, Entry, InstanceId, Look, Status};
+use abide::{Abide, Entry, Error, InstanceId, Look, Status};
 
 use super::context::{Context, looked_at, now};
 use super::failure::{Exit, Failure, Result};
@@ -18,7 +18,7 @@ use crate::http::dto::InstanceView;
 /// Show an instance live, until it ends
 ///
 /// On a terminal it redraws; in a pipe it prints a line for each event. Exits with 0 when the instance is done, with 1 when
-/// it failed or was cancelled. One that continues as new is followed.
+/// it failed or was cancelled. One that continues as new is followed. A store that goes away is waited for, a minute long.
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -36,6 +36,8 @@ pub struct Args {
 
 /// How often to look when nobody tells of anything.
 const POLL: Duration = Duration::from_millis(500);
+/// How long a store may be away: as long as a server takes to be started again, or moved.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to look at most.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -68,7 +70,7 @@ impl Args {
                 () = tokio::time::sleep(POLL) => {}
             }
             let id = one.id;
-            let there = abide.look(id).await?;
+            let there = watch.look_again(&abide, id).await?;
             look = there.ok_or_else(|| Failure::nothing_at(&id.to_string()))?;
         }
     }
@@ -98,6 +100,25 @@ impl Watch {
             stand: String::new(),
             events: VecDeque::new(),
             drawn: 0,
+        }
+    }
+
+    /// Looks at the instance, and waits for a store that has gone away.
+    async fn look_again(&mut self, abide: &Abide, id: InstanceId) -> Result<Option<Look>> {
+        let began = Instant::now();
+        let mut is_told = false;
+        loop {
+            match abide.look(id).await {
+                Err(Error::Unavailable(why)) if began.elapsed() < PATIENCE => {
+                    if !is_told {
+                        self.out.say(&format!("waiting: {}", clean(&why)));
+                        self.drawn = 0;
+                        is_told = true;
+                    }
+                    tokio::time::sleep(POLL).await;
+                }
+                seen => return Ok(seen?),
+            }
         }
     }
 

@@ -171,6 +171,39 @@ async fn programs_are_told_what_the_server_tells_them() {
     engine.shutdown().await;
 }
 
+/// The first token of a server was one that may only send: from then on nobody could make another through that server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_locked_out_by_the_first_token() {
+    let lab = Lab::server();
+    let send = ["token", "create", "--role", "send"];
+    let refused = lab.run(&send).await;
+    assert!(
+        refused.code == 1
+            && refused
+                .err
+                .ends_with("try: abide token create --role operate\n"),
+        "{refused:?}"
+    );
+    assert_eq!(
+        lab.run(&["token", "list"]).await.code,
+        0,
+        "it is open still"
+    );
+    // Beside the store that is no trap, but worth a word.
+    let warned = |made: &std::process::Output| {
+        String::from_utf8_lossy(&made.stderr).contains("no token may start or cancel yet")
+    };
+    let made = lab.its_server().cli(&send);
+    assert!(made.status.success() && warned(&made), "{made:?}");
+    let made = (lab.its_server()).cli(&["token", "create", "--role", "operate"]);
+    assert!(made.status.success() && !warned(&made), "{made:?}");
+    let token = String::from_utf8(made.stdout).unwrap();
+    let made = lab
+        .run(&[&send[..], &["--token", token.trim()]].concat())
+        .await;
+    assert_eq!(made.code, 0, "{made:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_asks_for_a_token_is_shown_one() {
     let lab = Lab::server();
@@ -180,11 +213,18 @@ async fn a_server_that_asks_for_a_token_is_shown_one() {
         (ran.code != 0).then_some(ran)
     });
     let refused = until_it_asks.await;
+    let cure = "\ntry: abide token create --role operate ";
     assert!(
-        refused.err.contains("token") && refused.err.contains("\ntry: "),
+        refused.code == 1 && refused.err.contains(cure),
         "{refused:?}"
     );
     assert_eq!(lab.run(&["list", "--token", &token]).await.code, 0);
+    let weak = lab.its_server().token("send");
+    let refused = lab.run(&["list", "--token", &weak]).await;
+    assert!(
+        refused.code == 1 && refused.err.contains(cure),
+        "{refused:?}"
+    );
     assert!(
         !lab.run(&["list", "--token", "abide_wrong"])
             .await

@@ -65,6 +65,8 @@ on_every_store! {
         let wrong = lab.run(&["update", "order:1", "rename", "to=7"]).await;
         assert_eq!(wrong.code, 1);
         assert!(wrong.err.contains("\n  to: "), "{wrong:?}");
+        let nobody = lab.run(&["update", "order:9", "rename", "to=Ada"]).await;
+        assert!(nobody.code == 1 && nobody.err.ends_with("try: abide list --key-prefix order\n"), "{nobody:?}");
         engine.shutdown().await;
 
         let accepted = lab.done(&["update", "order:1", "rename", "to=Later", "--no-wait"]).await;

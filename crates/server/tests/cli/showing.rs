@@ -121,13 +121,44 @@ on_every_store! {
         until_it_is(&abide, "parent:1", "waiting_for_children").await;
         let (said, liveness) = sentence(&lab, "parent:1").await;
         assert_eq!(liveness, "waiting_for_children");
-        assert!(said.starts_with("parent:1 waits for 3 more of its children") && said.ends_with("healthy: their ends wake it"), "{said}");
+        assert!(said.starts_with("parent:1 waits for 3 more of its children since "), "{said}");
+        let id = lab.json(&["show", "parent:1"]).await["id"].to_string();
+        let which = format!("their ends wake it, but 3 of them could run, and no worker that lives has code for that. \
+                             To see which: abide list --parent {id} --liveness waiting_for_worker");
+        assert!(said.ends_with(&which), "{said}");
         let whole = lab.done(&["show", "parent:1"]).await;
         assert!(whole.contains("\nchildren\n") && whole.contains("child:2"), "{whole}");
         let listed = lab.json(&["list", "--parent", "parent:1"]).await;
         assert_eq!(listed["items"].as_array().unwrap().len(), 3);
+        let stranded = lab.run(&["doctor"]).await;
+        assert!(stranded.err.contains("no worker that lives has code for them: abide list --liveness waiting_for_worker"), "{stranded:?}");
+
+        let children = abide.engine().job(CHILD, |n| async move { tokio::time::sleep(LONG).await; Ok(n) }).grace(secs(0)).start().await.unwrap();
+        until_it_is(&abide, "child:2", "running").await;
+        let (said, _) = sentence(&lab, "parent:1").await;
+        assert!(said.ends_with("healthy: their ends wake it"), "{said}");
+        assert!(!lab.run(&["doctor"]).await.err.contains("no worker"));
+        stop(children).await;
         stop(engine).await;
-        let _ = CHILD;
+    }
+
+    /// A step that waits for a signal of a name that its machine does not declare was called healthy, while whoever sent
+    /// that signal was refused.
+    async fn one_that_waits_for_a_signal_that_nobody_can_send(lab: Lab) {
+        let abide = lab.abide().await;
+        let engine = abide.engine().machine(Checkout).start().await.unwrap();
+        for (key, state) in [("slip:1", json!({"slip": 1})), ("slip:2", json!({"late slip": 1}))] {
+            abide.start(Checkout, state).key(key).await.unwrap();
+            until_it_is(&abide, key, "waiting_for_signal").await;
+            assert_eq!(lab.run(&["signal", key, "go"]).await.code, 1);
+        }
+        let (said, _) = sentence(&lab, "slip:1").await;
+        assert!(said.starts_with("slip:1 waits for signal go since ") && said.ends_with(
+            "(no deadline); checkout version 1 declares no such signal, so that whoever sends it is refused: no signal wakes it. \
+             Mend the step, and: abide cancel slip:1"), "{said}");
+        let (said, _) = sentence(&lab, "slip:2").await;
+        assert!(said.contains("is refused: only the deadline wakes it"), "{said}");
+        stop(engine).await;
     }
 
     async fn one_whose_code_does_not_fit_its_history(lab: Lab) {

@@ -77,3 +77,41 @@ on_every_store! {
         engine.shutdown().await;
     }
 }
+
+/// `watch` gave up when its server was started again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_started_again_is_waited_for() {
+    let server = crate::common::server().start();
+    let (url, store, address) = (server.url.clone(), server.store.clone(), server.address());
+    let run = |home: &std::path::Path, arguments: &[&str]| {
+        let mut command = crate::common::abide(home);
+        command.args(arguments).args(["--store", &url]);
+        command
+    };
+    let started = run(&server.home(), &["start", "nobody", "--key", "k"]).output();
+    assert!(started.unwrap().status.success());
+    let mut watch = run(&server.home(), &["watch", "k", "--json"]);
+    let mut watch = watch
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut seen = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert!(seen.next().unwrap().unwrap().contains("waiting_for_worker"));
+    let mut said = BufReader::new(watch.stderr.take().unwrap()).lines();
+    let home = server.stop();
+    assert!(said.next().unwrap().unwrap().starts_with("waiting: "));
+    let mut again = crate::common::abide(home.path());
+    let mut again = again.args(["serve", "--listen", &address, "--store", &store]);
+    again = again.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut again = again.spawn().unwrap();
+    crate::lab::until(async || {
+        let cancelled = run(home.path(), &["cancel", "k"]).output().unwrap();
+        cancelled.status.success().then_some(())
+    })
+    .await;
+    assert!(seen.next().unwrap().unwrap().contains("\"cancelled\""));
+    assert_eq!(watch.wait().unwrap().code(), Some(1));
+    again.kill().unwrap();
+    again.wait().unwrap();
+}
