@@ -42,6 +42,14 @@ async def test_a_start_answers_its_id_key_and_run(abide: Abide, unique: Unique) 
     assert datetime.now(timezone.utc) - seen.created_at < timedelta(minutes=1)
 
 
+@pytest.mark.parametrize("key", ["a/b?c#d%2F", "ключ ☃ 'x'", ".", ".."])
+async def test_any_key_can_be_addressed(abide: Abide, unique: Unique, key: str) -> None:
+    order = await abide.start(unique("m"), key=key)
+    assert (await abide.get(key)).id == order.id
+    assert (await abide.signal(key, key, 1)).instance_id == order.id
+    await abide.cancel(key)
+
+
 async def test_a_key_that_is_taken_is_a_duplicate_that_names_its_holder(abide: Abide, unique: Unique) -> None:
     machine, key = unique("m"), unique("order")
     first = await abide.start(machine, key=key)

@@ -98,8 +98,8 @@ def test_what_does_not_fit_is_told_with_its_place() -> None:
 def test_what_is_no_json_is_told_with_its_place() -> None:
     with pytest.raises(NotJson, match=r"object is no JSON at a\[1\]"):
         dumps({"a": [1, object()]})
-    with pytest.raises(NotJson):
-        dumps(float("nan"))
+    with pytest.raises(NotJson, match=r"nan is no number of JSON at a\.b"):
+        dumps({"a": {"b": float("nan")}})
     with pytest.raises(NotJson, match="keys"):
         dumps({1: 2})
     with pytest.raises(NotJson):
@@ -108,6 +108,8 @@ def test_what_is_no_json_is_told_with_its_place() -> None:
     circle.append(circle)
     with pytest.raises(NotJson, match="contains itself"):
         dumps(circle)
+    with pytest.raises(NotJson, match="contains itself"):
+        to_json(circle)
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:

@@ -410,6 +410,11 @@ async def test_functions_that_are_not_async_run_in_threads_side_by_side(abide: A
         assert time.monotonic() - began < 3.5, "one after the other it would be 4"
 
 
+async def test_a_queue_that_is_not_served_is_told(abide: Abide, caplog: pytest.LogCaptureFixture) -> None:
+    async with Worker(abide, tasks=[in_a_thread], queues={"default": 1}):
+        assert "in-a-thread is started in the queue threads, which this worker does not serve" in caplog.text
+
+
 async def test_what_a_job_is_given_must_fit(abide: Abide) -> None:
     async with Worker(abide, tasks=[double]):
         run = await abide.start(double, "two")
@@ -453,3 +458,10 @@ def test_a_machine_that_is_none_is_told_where_it_is_written() -> None:
 
     with pytest.raises(ValueError, match="something to run"):
         Worker("http://127.0.0.1:9")
+
+    with pytest.raises(ValueError, match="a worker has a queue"):
+        Worker("http://127.0.0.1:9", machines=[Walk], queues={})
+    with pytest.raises(ValueError, match=r"a lease lasts a second at least .* not 0\.5 s"):
+        Worker("http://127.0.0.1:9", machines=[Walk], lease=0.5)
+    with pytest.raises(ValueError, match=r"a poll lasts .* a minute at most, not 120 s"):
+        Worker("http://127.0.0.1:9", machines=[Walk], poll=120)

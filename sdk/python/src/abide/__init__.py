@@ -4,7 +4,8 @@
 of graphs (``@task``).
 """
 
-from ._code import StepTimeout, Unreadable
+from ._calling import StepTimeout
+from ._code import Unreadable
 from ._codec import Duration, NotJson
 from .client import Abide, Target
 from .contract import Arguments, Param, Signal

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import copy
-import functools
-import inspect
 import logging
-from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from ._codec import Duration, NotJson, from_json, milliseconds, to_json
+from ._calling import StepTimeout, call
+from ._codec import NotJson, from_json, to_json
 from .client import Abide
 from .contract import call_arguments
-from .errors import Refused
 from .function import RUN, Function
 from .machine import Claimed, Context, Machine, Reply, declared_of
 from .models import Child, Message, read
@@ -25,10 +19,6 @@ log = logging.getLogger("abide")
 
 #: An outcome as the server takes it.
 Wire = dict[str, Any]
-
-
-class StepTimeout(Exception):
-    """A step took longer than its machine allows."""
 
 
 class Unreadable(Exception):
@@ -48,7 +38,7 @@ class Code(Protocol):
     async def run(self, ctx: Context[Any], claim: Wire) -> Wire:
         """The outcome of a claim; never an error, but for being cancelled."""
 
-    async def refused(self, ctx: Context[Any], claim: Wire, error: Refused) -> Wire:
+    async def refused(self, ctx: Context[Any], claim: Wire, error: Exception) -> Wire:
         """The outcome after one that the server refused."""
 
 
@@ -62,43 +52,11 @@ def context_of(claim: Wire, abide: Abide) -> Context[Any]:
     return Context(claim, None, abide, came)
 
 
-class Caller:
-    """Calls functions: coroutines in the loop, others in a thread."""
-
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
-
-    async def call(self, function: Callable[..., Any], *args: Any, limit: Duration | None = None, **kwargs: Any) -> Any:
-        """What it returns."""
-        if limit is None:
-            return await self._call(function, args, kwargs)
-        seconds = milliseconds(limit) / 1000
-        running = asyncio.ensure_future(self._call(function, args, kwargs))
-        try:
-            await asyncio.wait([running], timeout=seconds)
-        except asyncio.CancelledError:
-            running.cancel()
-            raise
-        if running.done():
-            return running.result()
-        running.cancel()
-        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody asks any more
-        raise StepTimeout(f"the step took longer than {seconds:g} s")
-
-    async def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(function):
-            return await function(*args, **kwargs)
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-        made = await loop.run_in_executor(self._threads, functools.partial(context.run, function, *args, **kwargs))
-        return await made if inspect.isawaitable(made) else made
-
-
 class MachineCode:
     """A machine."""
 
-    def __init__(self, machine: Machine[Any], caller: Caller) -> None:
+    def __init__(self, machine: Machine[Any]) -> None:
         self._machine = machine
-        self._caller = caller
         self._declared = declared_of(type(machine))
         self.name, self.version, self.queue = self._declared.name, self._declared.version, self._declared.queue
 
@@ -110,15 +68,15 @@ class MachineCode:
             ctx.state = self._state(claim["state"])
         except Unreadable as error:
             return fail(error).wire(None)
-        if claim.get("updates"):
-            return await self._answer(ctx, claim["updates"])
         try:
+            if claim.get("updates"):
+                return await self._answer(ctx, claim["updates"])
             return await self._step(ctx)
         except Exception as error:
             _logged(ctx, error)
-            return await self._on_error(ctx, claim, error)
+            return await self.refused(ctx, claim, error)
 
-    async def refused(self, ctx: Context[Any], claim: Wire, error: Refused) -> Wire:
+    async def refused(self, ctx: Context[Any], claim: Wire, error: Exception) -> Wire:
         updates = claim.get("updates")
         if updates:
             said = f"the answer cannot be stored: {error}"
@@ -130,6 +88,8 @@ class MachineCode:
             return from_json(self._declared.state, copy.deepcopy(state))
         except NotJson as error:
             raise Unreadable(f"the state of {self.name} does not fit its type: {error}") from error
+        except Exception as error:  # its class does not take it, or it is nested too deeply
+            raise Unreadable(f"the state of {self.name} cannot be read: {error_text(error)}") from error
 
     async def _step(self, ctx: Context[Any]) -> Wire:
         method = self._declared.steps.get(ctx.step)
@@ -137,13 +97,19 @@ class MachineCode:
             has = ", ".join(self._declared.steps)
             raise LookupError(f"{self.name} version {self.version} has no step {ctx.step}: it has {has}")
         function = getattr(self._machine, method)
-        outcome = await self._caller.call(function, ctx, limit=self._declared.step_timeout)
+        try:
+            outcome = await call(function, ctx, limit=self._declared.step_timeout)
+        except StepTimeout:
+            ctx.lost = True  # so that a thread can see it
+            raise
         return _wired(outcome, ctx.state, f"step {ctx.step}")
 
     async def _on_error(self, ctx: Context[Any], claim: Wire, error: Exception) -> Wire:
+        ctx = copy.copy(ctx)  # the other one may still be in the hands of a thread
+        ctx.lost = False
         try:
             ctx.state = self._state(claim["state"])
-            outcome = await self._caller.call(self._machine.on_error, ctx, error)
+            outcome = await call(self._machine.on_error, ctx, error)
             return _wired(outcome, ctx.state, "on_error")
         except Exception as second:
             _logged(ctx, second)
@@ -179,7 +145,7 @@ class MachineCode:
             raise LookupError(f"{self.name} version {self.version} has no handler for the update {update['name']}")
         function = getattr(self._machine, method)
         args, kwargs = call_arguments(getattr(type(self._machine), method), 2, update.get("arguments"))
-        result = await self._caller.call(function, ctx, *args, **kwargs)
+        result = await call(function, ctx, *args, **kwargs)
         if isinstance(result, Reply):
             return to_json(result.result), _wired(result.then, ctx.state, f"update {update['name']}")
         return to_json(result), None
@@ -188,9 +154,8 @@ class MachineCode:
 class FunctionCode:
     """A task or a job."""
 
-    def __init__(self, function: Function[..., Any], caller: Caller) -> None:
+    def __init__(self, function: Function[..., Any]) -> None:
         self._function = function
-        self._caller = caller
         self.name, self.version, self.queue = function.machine, 1, function.queue
 
     def declaration(self) -> dict[str, Any]:
@@ -207,7 +172,7 @@ class FunctionCode:
             _logged(ctx, error)
             return fail(error).wire(None)
 
-    async def refused(self, ctx: Context[Any], claim: Wire, error: Refused) -> Wire:
+    async def refused(self, ctx: Context[Any], claim: Wire, error: Exception) -> Wire:
         return fail(error).wire(None)
 
     async def _run(self, ctx: Context[Any], claim: Wire) -> Wire:
@@ -216,7 +181,11 @@ class FunctionCode:
         except NotJson as error:
             raise Unreadable(f"what {self.name} was given does not fit: {error}") from error
         args = [ctx.state, ctx][: self._function.arity]
-        result = await self._caller.call(self._function.code, *args, limit=self._function.timeout)
+        try:
+            result = await call(self._function.code, *args, limit=self._function.timeout)
+        except StepTimeout:
+            ctx.lost = True  # so that a thread can see it
+            raise
         return _wired(result if isinstance(result, Outcome) else done(result), ctx.state, self.name)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import json
+import math
 import re
 import types
 import typing
@@ -47,23 +48,33 @@ def dumps(value: object) -> bytes:
         raise NotJson(f"the value is no JSON: {error}") from error
 
 
-def to_json(value: Any, at: str = "") -> Any:
+def to_json(value: Any) -> Any:
     """A value as plain JSON: dicts, lists, texts, numbers, booleans, None."""
+    try:
+        return _written(value, "")
+    except RecursionError:
+        raise NotJson("the value is nested too deeply, or contains itself") from None
+
+
+def _written(value: Any, at: str) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
-        return to_json(value.value, at)
+        return _written(value.value, at)
     if isinstance(value, (int, float)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise NotJson(f"{value} is no number of JSON{_place(at)}")
         return value
     if isinstance(value, Mapping):
-        return {_key(key, at): to_json(item, f"{at}.{key}") for key, item in value.items()}
+        return {_key(key, at): _written(item, f"{at}.{key}") for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return to_json(value._asdict(), at)
+        return _written(value._asdict(), at)
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json(item, f"{at}[{index}]") for index, item in enumerate(value)]
+        return [_written(item, f"{at}[{index}]") for index, item in enumerate(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: to_json(getattr(value, field.name), f"{at}.{field.name}") for field in dataclasses.fields(value)
+            field.name: _written(getattr(value, field.name), f"{at}.{field.name}")
+            for field in dataclasses.fields(value)
         }
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
@@ -71,17 +82,14 @@ def to_json(value: Any, at: str = "") -> Any:
         return str(value)
     if hasattr(value, "model_dump"):  # a pydantic model
         return value.model_dump(mode="json")
-    place = f" at {at.lstrip('.')}" if at else ""
-    raise NotJson(
-        f"{type(value).__name__} is no JSON{place}: use dataclasses, dicts, lists, texts, numbers, booleans or None"
-    )
+    known = "dataclasses, dicts, lists, texts, numbers, booleans or None"
+    raise NotJson(f"{type(value).__name__} is no JSON{_place(at)}: use {known}")
 
 
 def _key(key: object, at: str) -> str:
     if isinstance(key, str):
         return key.value if isinstance(key, enum.Enum) else key
-    place = f" at {at.lstrip('.')}" if at else ""
-    raise NotJson(f"the keys of a JSON object are texts, not {type(key).__name__}{place}")
+    raise NotJson(f"the keys of a JSON object are texts, not {type(key).__name__}{_place(at)}")
 
 
 def from_json(kind: Any, value: Any, at: str = "") -> Any:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx2 as httpx
 
@@ -21,6 +22,14 @@ UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool
 #: How many connections there may be, and how many of them may wait for something to happen.
 CONNECTIONS: Final = 256
 LONG_POLLS: Final = 192
+
+
+class NoJson(Broken):
+    """An answer that cannot be read; ``content`` is what it was."""
+
+    def __init__(self, text: str, *, status: int, content: bytes) -> None:
+        super().__init__(text, status=status)
+        self.content = content
 
 
 class Backoff:
@@ -59,7 +68,7 @@ class Transport:
             # Reading the system's certificates takes a while, and plain HTTP has no use for them.
             verify=verify if any(url.startswith("https:") for url in self.urls) else False,
             follow_redirects=False,
-            # A server closes what is idle for ten seconds; what it may be about to close is not used again.
+            # A server, or a proxy, closes what is idle; what it may be about to close is not used again.
             limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64, keepalive_expiry=5.0),
         )
 
@@ -166,6 +175,13 @@ def _checked(urls: list[str]) -> list[str]:
     return [url.rstrip("/") for url in urls]
 
 
+def quoted(name: str) -> str:
+    """A name as a part of a path."""
+    if name in (".", ".."):  # as they are they would be ways through the path
+        return name.replace(".", "%2E")
+    return quote(name, safe="")
+
+
 def unreachable(base: str, cause: httpx.TransportError) -> AbideError:
     """What it means that no answer came."""
     said = str(cause).rstrip(".") or type(cause).__name__
@@ -180,7 +196,7 @@ def problem(status: int, content: bytes, headers: Mapping[str, str]) -> AbideErr
     """The error that an answer stands for."""
     try:
         body = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         body = {"detail": content[:200].decode(errors="replace")}
@@ -244,9 +260,13 @@ def _json(response: httpx.Response) -> Any:
         return None
     try:
         return json.loads(response.content)
-    except ValueError:
-        start = response.content[:80].decode(errors="replace")
-        raise Broken(
-            f"{response.url} answered something that is no JSON ({start!r}): is it an abide server?",
-            status=response.status_code,
-        ) from None
+    except RecursionError:
+        why = "it is nested more deeply than Python reads"
+    except ValueError as error:
+        why = str(error)
+    start = response.content[:80].decode(errors="replace")
+    raise NoJson(
+        f"{response.url} answered something that cannot be read as JSON ({start!r}: {why}): is it an abide server?",
+        status=response.status_code,
+        content=response.content,
+    )

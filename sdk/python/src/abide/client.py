@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar, overload
-from urllib.parse import quote
 
 from ._codec import Duration, from_json, milliseconds, to_json
 from ._sse import server_sent
-from ._transport import LONG_POLLS, UNSET, Backoff, Transport
+from ._transport import LONG_POLLS, UNSET, Backoff, Transport, quoted
 from .contract import Signal
 from .errors import Duplicate, Invalid, NotDone, NotYet, Unavailable, UpdateFailed
 from .graph import Graph, steps_of
@@ -399,9 +398,14 @@ class Abide:
 
     # Operating
 
-    async def cancel(self, target: Target, reason: str = "", *, cascade: bool = True) -> None:
-        """Ends it as cancelled, with its children unless they are to be left."""
-        body = {"reason": reason, "children": "cascade" if cascade else "leave"}
+    async def cancel(self, target: Target, reason: str = "", *, cascade: bool = True, force: bool = False) -> None:
+        """Ends it as cancelled, with its children unless they are to be left.
+
+        A workflow is told first, and ends when it has cleaned up; ``force`` ends it at once.
+        """
+        body: dict[str, Any] = {"reason": reason, "children": "cascade" if cascade else "leave"}
+        if force:
+            body["force"] = True
         await self._transport.call("POST", _path(target, "cancel"), body=body)
 
     async def restart(self, target: Target, *, step: StepRef | None = None) -> Started:
@@ -417,7 +421,7 @@ class Abide:
 
     async def put_machine(self, name: str, version: int, declaration: Mapping[str, Any]) -> None:
         """Declares a machine whose code runs elsewhere. A worker does this by itself."""
-        await self._transport.call("PUT", f"/v1/machines/{_quoted(name)}/{version}", body=declaration, safe=True)
+        await self._transport.call("PUT", f"/v1/machines/{quoted(name)}/{version}", body=declaration, safe=True)
 
     async def put_graph(
         self, graph: Graph | str, steps: Iterable[Mapping[str, Any]] | Mapping[str, Any] | None = None
@@ -425,7 +429,7 @@ class Abide:
         """Keeps a graph: one that was built, or a name and its steps. What is wrong with it is ``Invalid.problems``."""
         name = graph.name if isinstance(graph, Graph) else graph
         given = graph if isinstance(graph, Graph) else (steps or [])
-        path = f"/v1/graphs/{_quoted(name)}"
+        path = f"/v1/graphs/{quoted(name)}"
         _, body = await self._transport.call("PUT", path, body={"steps": steps_of(given)}, safe=True)
         return read(GraphKept, body)
 
@@ -488,12 +492,8 @@ def _default_url() -> str:
     return store if store.startswith(("http://", "https://")) else LOCAL
 
 
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
-
-
 def _path(target: Target, *rest: str) -> str:
-    return "/".join(["/v1/instances", _quoted(_shown(target)), *map(_quoted, rest)])
+    return "/".join(["/v1/instances", quoted(_shown(target)), *map(quoted, rest)])
 
 
 def _shown(target: Target) -> str:

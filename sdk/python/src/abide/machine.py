@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Retry:
-    """Event a step that failed runs again: so many attempts (the first counts), the delay between them growing."""
+    """When a step that failed runs again: so many attempts (the first counts), the delay between them growing."""
 
     max_attempts: int
     delay: Duration = 1.0

@@ -61,7 +61,7 @@ def done(result: Any = None) -> Outcome:
 
 def stop(reason: str) -> Outcome:
     """Ends badly."""
-    return Outcome("stop", {"reason": str(reason)})
+    return Outcome("stop", {"reason": _storable(str(reason))})
 
 
 def fail(error: str | BaseException) -> Outcome:
@@ -80,9 +80,14 @@ def continue_as_new(step: StepRef, *, version: int | None = None, state: Any = U
 def error_text(error: str | BaseException) -> str:
     """An error as it is kept."""
     if isinstance(error, str):
-        return error
-    text = str(error)
+        return _storable(error)
+    text = _storable(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _storable(text: str) -> str:
+    """A text without halves of characters, as names of files may have them: those cannot be sent."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def step_name(step: StepRef) -> str:

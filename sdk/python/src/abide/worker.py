@@ -11,21 +11,21 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from ._code import Caller, Code, FunctionCode, MachineCode, context_of
+from ._calling import threads_end
+from ._code import Code, FunctionCode, MachineCode, context_of
 from ._codec import Duration, NotJson, dumps, milliseconds
 from ._commits import Commits
-from ._transport import Backoff, retry_after
+from ._salvage import UNREADABLE, salvaged
+from ._transport import Backoff, NoJson, quoted, retry_after
 from .client import Abide
 from .errors import AbideError, Broken, Refused, Unavailable
 from .function import Function
 from .machine import Context, Machine, declared_of
-from .outcome import stop
+from .outcome import fail, stop
 
 log = logging.getLogger("abide")
 
@@ -69,15 +69,18 @@ class Worker:
         self._owned = not isinstance(server, Abide)
         self._named = name is not None
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._place = f"/v1/workers/{quote(self.name, safe='')}"
+        self._place = f"/v1/workers/{quoted(self.name)}"
         self._lease, self._grace, self._poll = (milliseconds(each) / 1000 for each in (lease, grace, poll))
+        if not 1 <= self._lease <= 86_400:
+            raise ValueError(f"a lease lasts a second at least and a day at most, not {self._lease:g} s")
+        if not 1 <= self._poll <= 60:
+            raise ValueError(f"a poll lasts a second at least and a minute at most, not {self._poll:g} s")
         made = [machine() if isinstance(machine, type) else machine for machine in machines]
         functions = list(tasks)
         self._queues = dict(queues) if queues is not None else _queues(made, functions)
-        if not all(isinstance(slots, int) and slots > 0 for slots in self._queues.values()):
-            raise ValueError(f"a queue has at least one slot, not {self._queues}")
-        self._threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="abide")
-        self._codes = _codes(made, functions, Caller(self._threads))
+        if not self._queues or not all(isinstance(slots, int) and slots > 0 for slots in self._queues.values()):
+            raise ValueError(f"a worker has a queue, and a queue a slot, at least: not {self._queues}")
+        self._codes = _codes(made, functions)
         if not self._codes:
             raise ValueError("a worker needs something to run: give machines or tasks")
         self._transport = self.abide._transport.another()  # whatever the client waits for, a worker can speak
@@ -85,6 +88,7 @@ class Worker:
         self._held: dict[str, _Held] = {}
         self._free = {queue: _Slots(slots) for queue, slots in self._queues.items()}
         self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._claiming: list[asyncio.Task[None]] = []
         self._tending: list[asyncio.Task[None]] = []
 
@@ -93,7 +97,9 @@ class Worker:
     async def start(self) -> None:
         """Declares what it runs and begins to claim. A server that is away is waited for."""
         for code in self._codes.values():
-            path = f"/v1/machines/{quote(code.name, safe='')}/{code.version}"
+            if code.queue is not None and code.queue not in self._queues:
+                log.warning("%s is started in the queue %s, which this worker does not serve", code.name, code.queue)
+            path = f"/v1/machines/{quoted(code.name)}/{code.version}"
             await self._insist("PUT", path, body=code.declaration())
         if self._named:
             await self._insist("DELETE", self._place)
@@ -115,12 +121,13 @@ class Worker:
         for task in self._claiming:
             task.cancel()
         await _ended(self._claiming)
-        running = [held.task for held in self._held.values() if held.task is not None]
-        if running:
-            _, late = await asyncio.wait(running, timeout=self._grace)
-            for task in late:
-                task.cancel()
-            await _ended(late)
+        await self._let_end()
+        late = {held.task: held for held in self._held.values() if held.task is not None and not held.task.done()}
+        for held in late.values():
+            held.leave()
+        await _ended(late)
+        if late:
+            await threads_end(within=1.0)
         for task in self._tending:
             task.cancel()
         await _ended(self._tending)
@@ -128,8 +135,17 @@ class Worker:
             await self._call("DELETE", self._place, patience=1.0)
         except AbideError as error:
             log.warning("worker %s could not sign off, what it held comes free with its lease: %s", self.name, error)
-        self._threads.shutdown(wait=False, cancel_futures=True)
         await self._close()
+
+    async def _let_end(self) -> None:
+        """Waits for what runs, as long as the grace time lasts or until somebody is in a hurry."""
+        running = [held.task for held in self._held.values() if held.task is not None]
+        if running:
+            ending = asyncio.ensure_future(asyncio.wait(running, timeout=self._grace))
+            hurry = asyncio.ensure_future(self._hurried.wait())
+            await asyncio.wait([ending, hurry], return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            hurry.cancel()
 
     async def _close(self) -> None:
         await self._transport.close()
@@ -150,23 +166,33 @@ class Worker:
         await self.stop()
 
     async def run(self) -> None:
-        """Runs until SIGTERM or SIGINT, and then stops as it should."""
+        """Runs until SIGTERM or SIGINT, and then stops as it should; the second one ends the grace time."""
         asked = asyncio.Event()
-        with _signals(asked):
+
+        def told() -> None:
+            (self._hurried if asked.is_set() else asked).set()
+
+        with _signals(told):
             await self.run_until(asked.wait())
 
     async def run_until(self, awaitable: Awaitable[T]) -> T:
         """Runs until that has ended, and answers what it answers."""
-        async with self:
-            ending = asyncio.ensure_future(awaitable)
-            try:
+        ending = asyncio.ensure_future(awaitable)
+        starting = asyncio.ensure_future(self.start())  # which may wait for a server for ever
+        try:
+            await asyncio.wait([ending, starting], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
                 await asyncio.wait([ending, *self._claiming, *self._tending], return_when=asyncio.FIRST_COMPLETED)
-                for task in [*self._claiming, *self._tending]:
-                    if task.done() and not ending.done():
-                        task.result()  # it ends only by an error that nothing can be done about
-                return await ending
-            finally:
-                ending.cancel()
+            for task in [*self._claiming, *self._tending]:
+                if task.done() and not ending.done():
+                    task.result()  # it ends only by an error that nothing can be done about
+            return await ending
+        finally:
+            ending.cancel()
+            starting.cancel()
+            await _ended([starting])
+            await (self.stop() if self._claiming else self._close())
 
     # Claiming
 
@@ -184,13 +210,16 @@ class Worker:
             asked = time.monotonic()
             try:
                 answer = await self._call("POST", "/v1/workers/claim", body=body, wait=self._poll, patience=0.0)
+                claims = answer["claims"]
             except (Unavailable, Broken) as error:
-                log.warning("worker %s cannot claim from %s: %s", self.name, queue, error)
-                await asyncio.sleep(max(backoff.pause(), retry_after(error)))
-                continue
-            for claim in answer["claims"]:
+                claims = salvaged(error.content) if isinstance(error, NoJson) else []
+                if not claims:
+                    log.warning("worker %s cannot claim from %s: %s", self.name, queue, error)
+                    await asyncio.sleep(max(backoff.pause(), retry_after(error)))
+                    continue
+            for claim in claims:
                 self._take(queue, claim)
-            if not answer["claims"] and time.monotonic() - asked < self._poll / 2:
+            if not claims and time.monotonic() - asked < self._poll / 2:
                 await asyncio.sleep(backoff.pause())  # it did not wait: it is about to stop
             else:
                 backoff.reset()
@@ -214,7 +243,12 @@ class Worker:
         """Runs a claim and commits its outcome."""
         code = self._codes[held.claim["machine"], held.claim["version"]]
         try:
-            outcome = await code.run(held.context, held.claim)
+            unreadable = held.claim.get(UNREADABLE)
+            if unreadable is None:
+                outcome = await code.run(held.context, held.claim)
+            else:
+                log.warning("%s: %s", held, unreadable)
+                outcome = fail(unreadable).wire(None)
             error = await self._commit(held, outcome)
             if error is not None:
                 outcome = await code.refused(held.context, held.claim, Refused(error))
@@ -224,13 +258,15 @@ class Worker:
         except asyncio.CancelledError:
             if not held.context.lost:
                 raise
-            log.warning("%s: the claim was lost, and its step is left", held)
+            why = "it did not end in time, and is given back" if self._stopping.is_set() else "its claim was lost"
+            log.warning("%s: %s", held, why)
 
     async def _commit(self, held: _Held, outcome: dict[str, Any]) -> str | None:
         """Why the outcome was refused, if it was."""
         try:
             content = dumps(outcome)
         except NotJson as error:
+            log.warning("%s: the outcome cannot be sent: %s", held, error)
             return str(error)
         held.commits = True
         status, error_text = await self._commits.commit(held.claim["claim"], content)
@@ -259,8 +295,7 @@ class Worker:
                 held = self._held.get(str(claim))
                 # One that is being committed is answered for by the commit.
                 if held is not None and held.task is not None and not held.commits:
-                    held.context.lost = True
-                    held.task.cancel()
+                    held.leave()
 
     async def _insist(self, method: str, path: str, **how: Any) -> None:
         """A request that is made when there is a server, however long that takes."""
@@ -285,6 +320,12 @@ class _Held:
         self.context = context
         self.task: asyncio.Task[None] | None = None
         self.commits = False
+
+    def leave(self) -> None:
+        """Runs it no further: nobody waits for its outcome."""
+        self.context.lost = True
+        if self.task is not None:
+            self.task.cancel()
 
     def __str__(self) -> str:
         return f"{self.claim['machine']} {self.claim['instance_id']}, step {self.claim['step']}"
@@ -321,11 +362,9 @@ def _queues(machines: Sequence[Machine[Any]], functions: Sequence[Function[..., 
     return dict.fromkeys(sorted({queue or "default" for queue in named} or {"default"}), SLOTS)
 
 
-def _codes(
-    machines: Sequence[Machine[Any]], functions: Sequence[Function[..., Any]], caller: Caller
-) -> dict[tuple[str, int], Code]:
-    codes: list[Code] = [MachineCode(machine, caller) for machine in machines]
-    codes += [FunctionCode(function, caller) for function in functions]
+def _codes(machines: Sequence[Machine[Any]], functions: Sequence[Function[..., Any]]) -> dict[tuple[str, int], Code]:
+    codes: list[Code] = [MachineCode(machine) for machine in machines]
+    codes += [FunctionCode(function) for function in functions]
     known: dict[tuple[str, int], Code] = {}
     for code in codes:
         if known.setdefault((code.name, code.version), code) is not code:
@@ -339,14 +378,14 @@ async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 @contextlib.contextmanager
-def _signals(asked: asyncio.Event) -> Iterator[None]:
-    """Sets the event at SIGTERM or SIGINT, where this thread may know of them."""
+def _signals(told: Callable[[], None]) -> Iterator[None]:
+    """Calls that at SIGTERM and SIGINT, where this thread may know of them."""
     loop = asyncio.get_running_loop()
     kept: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, RuntimeError):  # not on this system
-                loop.add_signal_handler(number, asked.set)
+                loop.add_signal_handler(number, told)
                 kept.append(number)
     try:
         yield
