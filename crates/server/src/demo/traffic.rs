@@ -268,7 +268,9 @@ impl Traffic {
             }
             Sample::Approval => {
                 let names = ["finance", "legal", "the board", "purchasing"];
-                let by = names.get(part(open.number, 4) as usize).unwrap_or(&"finance");
+                let by = names
+                    .get(part(open.number, 4) as usize)
+                    .unwrap_or(&"finance");
                 let approved = self.abide.signal(key.as_str(), APPROVED, &(*by).to_owned());
                 approved.dedup("the demo").await.map(|_| ())
             }

@@ -48,13 +48,15 @@ impl Depths {
         let now = self.store.clock().now();
         gauge!("abide_workers").set(workers.len() as f64);
         let mut readings: Vec<(Reading, f64)> = Vec::new();
-        let mut add = |reading: Reading, value: f64| match readings
+        // Queues beyond the number that have labels of their own share one.
+        let mut add = |reading: Reading, value: f64, both: fn(f64, f64) -> f64| match readings
             .iter_mut()
             .find(|(one, _)| *one == reading)
         {
-            Some((_, sum)) => *sum += value,
+            Some((_, before)) => *before = both(*before, value),
             None => readings.push((reading, value)),
         };
+        let sum = |one: f64, other: f64| one + other;
         for QueueDepth {
             queue,
             status,
@@ -73,6 +75,7 @@ impl Depths {
                     label: Some(status),
                 },
                 count,
+                sum,
             );
             if let Some(kind) = wait_kind {
                 let kind = ("kind", kind.name().to_owned());
@@ -83,6 +86,7 @@ impl Depths {
                         label: Some(kind),
                     },
                     count,
+                    sum,
                 );
             }
             if let Some(oldest) = oldest {
@@ -94,6 +98,7 @@ impl Depths {
                         label: None,
                     },
                     age,
+                    f64::max,
                 );
             }
         }

@@ -248,3 +248,27 @@ async fn the_access_log_tells_of_each_request_and_of_no_secret() {
     assert!(line["ms"].as_f64().is_some());
     assert!(lines.iter().any(|line| line["request_id"] == "my-id-1"));
 }
+
+#[tokio::test]
+async fn queues_beyond_those_that_have_a_label_share_one_sum_and_the_age_of_the_oldest() {
+    let server = server().start();
+    let hours_ago =
+        |hours: i64| (jiff::Timestamp::now() - jiff::SignedDuration::from_hours(hours)).to_string();
+    let start = |n: i64| json!({"machine": "m", "version": 1, "step": "s", "queue": format!("q{n}"), "due_at": hours_ago(1)});
+    let starts: Vec<Value> = (0..1_100).map(start).collect();
+    let (status, _) = server
+        .post("/v1/instances/batch", &json!({"instances": starts}))
+        .await;
+    assert_eq!(status, 200);
+    let text = metrics(&server).await;
+    let shared = value(
+        &text,
+        "abide_queue_depth{queue=\"other\",status=\"runnable\"}",
+    );
+    assert!(shared >= 100.0, "{shared}");
+    let oldest = value(&text, "abide_queue_oldest_ready_seconds{queue=\"other\"}");
+    assert!(
+        (3_500.0..2.0 * 3_600.0).contains(&oldest),
+        "the oldest is an hour old, and not {oldest} s"
+    );
+}
