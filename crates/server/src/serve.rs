@@ -134,7 +134,7 @@ async fn serve(
         told.stop().await;
         tracing::info!("shutting down: no more connections; what runs is finished");
         tokio::spawn(async move {
-            told.stop().await;
+            told.again().await;
             tracing::warn!("told twice to stop: ending at once");
             std::process::exit(1);
         });
