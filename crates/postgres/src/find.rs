@@ -1,7 +1,10 @@
 //! Finds the runs that keys, ids and chains stand for, and locks keys.
 
+use std::collections::BTreeSet;
+
 use abide_core::model::{InstanceId, Key, Target};
 use abide_kernel::{Found, Result};
+use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
 use crate::commands;
@@ -92,21 +95,34 @@ pub(crate) async fn find(
     });
     let numbered = txn.delivers && txn.numbers.len() < targets.len();
     let (ids, keys) = (Param::list(ids), Param::list(keys));
-    let rows = if txn.delivers {
-        // Who delivers locks next what was found: most of it can be locked by the way.
-        let find = vec![ids.clone(), keys.clone(), Param::one(numbered)];
-        let (rows, locked) = txn
-            .read_both((FIND, find), (LOCK_FOUND, vec![ids, keys]))
-            .await?;
-        txn.locked_ahead = load::rows(&locked)?;
-        rows
-    } else {
-        txn.read(FIND, vec![ids, keys, Param::one(numbered)])
-            .await?
-    };
-    let numbers = each(&rows, |cells| cells.next::<Option<_>>())?;
+    let find = |numbered| vec![ids.clone(), keys.clone(), Param::one(numbered)];
+    if !txn.delivers {
+        let rows = txn.read(FIND, find(numbered)).await?;
+        return take(txn, &rows);
+    }
+    // Who delivers locks next what was found: most of it can be locked by the way.
+    let lock = vec![ids.clone(), keys.clone()];
+    let (rows, locked) = txn
+        .read_both((FIND, find(numbered)), (LOCK_FOUND, lock))
+        .await?;
+    txn.locked_ahead = load::rows(&locked)?;
+    let found = take(txn, &rows)?;
+    let alone = found.iter().flatten().filter(|one| one.partition.is_none());
+    let alone: BTreeSet<InstanceId> = alone.map(|one| one.id).collect();
+    if alone.iter().eq(txn.locked_ahead.iter().map(|row| &row.id)) {
+        return Ok(found);
+    }
+    // Between the two a run went on as another. The newer is locked already, and to lock the older after it is to wait for
+    // those who have locked the older and wait for the newer.
+    let rows = txn.read(FIND, find(false)).await?;
+    take(txn, &rows)
+}
+
+/// The answer of [`FIND`]; the numbers are kept.
+fn take(txn: &mut Transaction<'_>, rows: &[Row]) -> Result<Vec<Option<Found>>> {
+    let numbers = each(rows, |cells| cells.next::<Option<_>>())?;
     commands::keep_numbers(txn, numbers.into_iter().flatten().collect());
-    each(&rows, found)
+    each(rows, found)
 }
 
 /// The newest runs of chains.

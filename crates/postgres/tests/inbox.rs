@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use abide_kernel::model::{
     Accepts, Answered, Cancel, Children, CommandStatus, Committed, Contract, Contracted, Delivery,
-    Join, Operated, Outcome, Rejection, Start, Started, Status, Verdict,
+    InstanceId, Join, Operated, Outcome, Rejection, Start, Started, Status, Verdict,
 };
 use abide_kernel::{Answer, CommandFilter, Filter, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
 use abide_postgres::tokio_postgres::{self, NoTls};
+use abide_postgres::{Options, Postgres};
 use common::{
     claim, commit, commit_all, deliver, done, fresh, json, key, keyed, name, open, parked,
     register, signal, start, start_all, wait,
@@ -669,6 +670,72 @@ async fn what_is_wrong_is_found() {
         store.get(&id.into()).await.unwrap().unwrap().status,
         Status::Runnable
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looked_up() {
+    // rule 2.5: whoever has the older run may be about to lock the newer, so that both would wait for each other.
+    let url = abide_pgtest::server().fresh_database();
+    // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
+    let options = Options {
+        pool_size: 1,
+        ..Options::default()
+    };
+    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let old = start_all(&store, vec![keyed("m", "k")]).await[0].id();
+    deliver(&store, vec![signal(key("k"), "paid", "1")]).await;
+    let client = async || {
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    let eye = client().await;
+    let until_blocked = async |count: i64| {
+        let blocked = "select count(*) from pg_stat_activity \
+            where wait_event_type = 'Lock' and datname = current_database()";
+        while eye.query_one(blocked, &[]).await.unwrap().get::<_, i64>(0) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+
+    // Nobody locks a row from here on, but rows can be read: the run is found, and goes on before it is locked.
+    let mut host = client().await;
+    let goes_on = host.transaction().await.unwrap();
+    goes_on
+        .batch_execute("lock table abide.instances in exclusive mode")
+        .await
+        .unwrap();
+    let sent = tokio::spawn({
+        let store = store.clone();
+        async move { deliver(&store, vec![signal(key("k"), "paid", "2")]).await }
+    });
+    until_blocked(1).await;
+    let (release, released) = tokio::sync::oneshot::channel::<()>();
+    let mut other = client().await;
+    let holds = tokio::spawn(async move {
+        let holds = other.transaction().await.unwrap();
+        let lock = format!("select from abide.instances where id = {old} for update");
+        holds.batch_execute(&lock).await.unwrap();
+        released.await.unwrap();
+    });
+    until_blocked(2).await;
+    goes_on
+        .batch_execute(&format!(
+            "update abide.instances set status = 9, finished_at = now() where id = {old}; \
+            insert into abide.instances \
+                select (jsonb_populate_record(i, '{{\"id\": 1000000, \"status\": 2, \"finished_at\": null}}')).* \
+                from abide.instances i where id = {old}"
+        ))
+        .await
+        .unwrap();
+    goes_on.commit().await.unwrap();
+
+    let sent = tokio::time::timeout(Duration::from_secs(30), sent).await;
+    let sent = sent.expect("it waits for the older run").unwrap().remove(0);
+    assert_eq!(sent.verdict, Verdict::Received);
+    assert_eq!(sent.record.unwrap().instance, Some(InstanceId(1_000_000)));
+    release.send(()).unwrap();
+    holds.await.unwrap();
 }
 
 #[tokio::test]
