@@ -132,7 +132,6 @@ async fn serve(
     tracing::info!(%address, store, version = env!("CARGO_PKG_VERSION"), "ready");
     let until = async {
         told.stop().await;
-        tracing::info!("shutting down: no more connections; what runs is finished");
         tokio::spawn(async move {
             told.again().await;
             tracing::warn!("told twice to stop: ending at once");
@@ -272,6 +271,7 @@ impl Ready {
         let grace = self.app.settings().grace;
         let connections = connection::accept(&self.app, self.listener, service, until).await;
         self.app.draining().cancel();
+        tracing::info!("shutting down: no more connections; what runs is finished");
         connections.finish(grace).await;
         self.app.workers().hub.end().await;
         self.engine.shutdown().await;
