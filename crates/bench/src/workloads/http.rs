@@ -71,7 +71,7 @@ async fn signal_each(address: &str) -> Result<Duration> {
 async fn post(connection: &mut BufReader<TcpStream>, order: usize) -> Result<()> {
     const BODY: &str = r#"{"payload":1}"#;
     let request = format!(
-        "POST /v1/instances/order%3A{order}/signals/go HTTP/1.1\r\nhost: abide\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+        "POST /v1/instances/order%3A{order}/signals/go HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
         BODY.len()
     );
     connection.write_all(request.as_bytes()).await?;
