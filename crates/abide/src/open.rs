@@ -7,6 +7,7 @@ use abide_core::model::{
     Declared, Entry, Instance, InstanceId, Kind, Limits, Refusal, Start, Started, Worker,
 };
 use abide_core::rules::graph::{graph_of, task_machine};
+use abide_kernel::fold::Submit;
 use abide_kernel::memory::Memory;
 use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
@@ -19,7 +20,6 @@ use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
 use crate::measured::Measured;
 use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
-use abide_kernel::fold::Submit;
 
 /// The way in: starts instances, looks at them, and puts engines together that run them.
 ///

@@ -20,11 +20,10 @@ use abide_kernel::model::{
 };
 use abide_kernel::{Answer, CommandFilter, Filter, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
-use abide_postgres::tokio_postgres::{self, NoTls};
 use abide_postgres::{Options, Postgres};
 use common::{
-    claim, commit, commit_all, deliver, done, fresh, json, key, keyed, name, open, parked,
-    register, signal, start, start_all, wait,
+    claim, commit, commit_all, connect, deliver, done, fresh, json, key, keyed, name, open, parked,
+    register, signal, start, start_all, until_blocked, wait,
 };
 
 fn deduped(delivery: Delivery, dedup_key: &str) -> Delivery {
@@ -684,22 +683,10 @@ async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looke
     let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
     let old = start_all(&store, vec![keyed("m", "k")]).await[0].id();
     deliver(&store, vec![signal(key("k"), "paid", "1")]).await;
-    let client = async || {
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    };
-    let eye = client().await;
-    let until_blocked = async |count: i64| {
-        let blocked = "select count(*) from pg_stat_activity \
-            where wait_event_type = 'Lock' and datname = current_database()";
-        while eye.query_one(blocked, &[]).await.unwrap().get::<_, i64>(0) < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
+    let eye = connect(&url).await;
 
     // Nobody locks a row from here on, but rows can be read: the run is found, and goes on before it is locked.
-    let mut host = client().await;
+    let mut host = connect(&url).await;
     let goes_on = host.transaction().await.unwrap();
     goes_on
         .batch_execute("lock table abide.instances in exclusive mode")
@@ -709,16 +696,16 @@ async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looke
         let store = store.clone();
         async move { deliver(&store, vec![signal(key("k"), "paid", "2")]).await }
     });
-    until_blocked(1).await;
+    until_blocked(&eye, 1).await;
     let (release, released) = tokio::sync::oneshot::channel::<()>();
-    let mut other = client().await;
+    let mut other = connect(&url).await;
     let holds = tokio::spawn(async move {
         let holds = other.transaction().await.unwrap();
         let lock = format!("select from abide.instances where id = {old} for update");
         holds.batch_execute(&lock).await.unwrap();
         released.await.unwrap();
     });
-    until_blocked(2).await;
+    until_blocked(&eye, 2).await;
     goes_on
         .batch_execute(&format!(
             "update abide.instances set status = 9, finished_at = now() where id = {old}; \
@@ -745,8 +732,7 @@ async fn a_signal_in_the_hosts_transaction_is_there_when_that_commits() {
     let store = open(&url).await;
     let worker = register(&store, "w").await;
     let id = parked(&store, worker, keyed("m", "k"), &["paid"]).await;
-    let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = connect(&url).await;
     for commits in [false, true] {
         let transaction = client.transaction().await.unwrap();
         let ops = [Op::Deliver(vec![

@@ -22,11 +22,11 @@ use abide_kernel::model::{
     Cause, Claimed, Delivery, InstanceId, Outcome, Status, Timestamp, Verdict,
 };
 use abide_kernel::{Answer, ManualClock, Op, Store, Target, WaiterFilter};
-use abide_postgres::tokio_postgres::{self, Client, NoTls};
+use abide_postgres::tokio_postgres::Client;
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
-    claim, commit_all, commits, json, key, keyed, name, register, signal, start, start_all, wait,
-    wait_until,
+    claim, commit_all, commits, connect, json, key, keyed, name, register, signal, start,
+    start_all, wait, wait_until,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -265,8 +265,7 @@ impl Room {
             ..Options::default()
         };
         let store = Postgres::connect(&url, options).await.unwrap();
-        let (eye, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let eye = connect(&url).await;
         Self {
             url,
             clock,

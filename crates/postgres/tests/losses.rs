@@ -16,28 +16,14 @@ use std::time::Duration;
 use abide_kernel::model::{Committed, Key, Scope, Start, Status, WorkerId};
 use abide_kernel::{Error, Op, Store};
 use abide_pgtest::{Server, psql};
-use abide_postgres::tokio_postgres::{self, NoTls};
 use abide_postgres::{Options, Postgres};
-use common::{claim, commit_all, commits, done, fresh, open, register, request, start, start_all};
+use common::{
+    claim, commit_all, commits, connect, done, fresh, open, register, request, start, start_all,
+    until_blocked,
+};
 
 const KILL: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
     where application_name = 'abide' and datname = current_database()";
-
-/// A connection of the test's own.
-async fn connect(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
-/// Waits until a backend of the store waits for a lock.
-async fn until_blocked(client: &tokio_postgres::Client) {
-    let blocked = "select 1 from pg_stat_activity where wait_event_type = 'Lock' \
-        and application_name = 'abide' and datname = current_database()";
-    while client.query(blocked, &[]).await.unwrap().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 #[tokio::test]
 async fn a_backend_that_is_killed_during_work_is_replaced() {
@@ -57,10 +43,10 @@ async fn a_backend_that_is_killed_during_work_is_replaced() {
         async move { store.run(Arc::new([commits(vec![done(held)])])).await }
     });
     let eye = connect(&url).await;
-    until_blocked(&eye).await;
+    until_blocked(&eye, 1).await;
     // The connection had been made before, so it is tried once more on a new one; when that is lost too, that is told.
     psql(&url, KILL);
-    until_blocked(&eye).await;
+    until_blocked(&eye, 1).await;
     psql(&url, KILL);
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
@@ -118,7 +104,7 @@ async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
         ];
         async move { store.run(Arc::new(ops)).await }
     });
-    until_blocked(&connect(&url).await).await;
+    until_blocked(&connect(&url).await, 1).await;
     psql(&url, KILL);
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unknown(_)), "{error:?}");
@@ -159,7 +145,7 @@ async fn a_call_that_is_given_up_leaves_no_transaction_behind() {
         let store = store.clone();
         async move { store.run(Arc::new([commits(vec![done(held)])])).await }
     });
-    until_blocked(&connect(&url).await).await;
+    until_blocked(&connect(&url).await, 1).await;
     running.abort();
     let _ = running.await;
     blocker.rollback().await.unwrap();
@@ -269,7 +255,7 @@ async fn deadlocked(url: &str, store: &Arc<Postgres>, worker: WorkerId) -> Optio
             store.run(Arc::new([commits])).await
         }
     });
-    until_blocked(&connect(url).await).await;
+    until_blocked(&connect(url).await, 1).await;
     let spared = host.execute(lock, &[&first]).await.is_ok();
     host.rollback().await.unwrap();
     let answer = running.await.unwrap();

@@ -14,12 +14,11 @@ use std::time::Duration;
 
 use abide_kernel::model::{Key, Start, Started};
 use abide_kernel::{Answer, Op, Store};
-use abide_postgres::tokio_postgres::{self, Client, NoTls};
-use common::{name, open, start};
+use abide_postgres::tokio_postgres::Client;
+use common::{connect, name, open, start};
 
 async fn host(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(url).await;
     client
         .batch_execute("create table if not exists orders (id int)")
         .await

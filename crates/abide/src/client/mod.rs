@@ -32,7 +32,6 @@ use std::sync::{Arc, Mutex};
 
 use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
-
 use abide_kernel::fold::{Events, Mail, Starts, Submit};
 
 /// What every call goes through.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use abide_core::model::{
     Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Refusal, Then,
 };
+use abide_kernel::fold::{self, Folded, Mail, Request};
 use abide_kernel::{Answer, ClaimRequest, Error, Op};
 
 use super::builder::Shared;
 use super::{Follow, Ran, Task};
-use abide_kernel::fold::{self, Folded, Mail, Request};
 
 /// A step that has run: what it held, what it was, what it answers.
 pub(super) struct Finished {

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide_core::model::{Declared, InstanceId, Lane, Limits, Name, Refusal, WorkerId};
+use abide_kernel::fold::{Mail, Submit};
 use abide_kernel::{Answer, Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -18,7 +19,6 @@ use super::settings::Settings;
 use super::stats::Counters;
 use super::{Retention, Runner, Stats, lease, retention, timers};
 use crate::Error;
-use abide_kernel::fold::{Mail, Submit};
 
 /// What the tasks of one engine share.
 pub(crate) struct Shared {

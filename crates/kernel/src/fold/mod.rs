@@ -1,6 +1,7 @@
 //! Folds requests that come at the same time into one transaction.
 //!
-//! [`Submit`] is where they are handed in, one for each kind of request; [`kinds`](self) says what can be folded.
+//! [`Submit`] is where they are handed in, one for each kind of request: [`Starts`], [`Mail`], [`Events`], [`Commits`] and
+//! [`Extensions`].
 
 mod batch;
 mod kinds;

@@ -11,6 +11,7 @@ use abide_kernel::model::{
     Priority, Publish, Published, Start, Started, Then, Timestamp, Wait, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
+use abide_postgres::tokio_postgres::{self, Client, NoTls};
 use abide_postgres::{Options, Postgres};
 
 /// A store on a new and empty database.
@@ -21,6 +22,28 @@ pub async fn fresh() -> Postgres {
 /// A store on that database.
 pub async fn open(url: &str) -> Postgres {
     Postgres::connect(url, Options::default()).await.unwrap()
+}
+
+/// A connection of the test's own.
+pub async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Waits until so many backends of the database wait for a lock.
+pub async fn until_blocked(client: &Client, count: i64) {
+    let blocked = "select count(*) from pg_stat_activity \
+        where wait_event_type = 'Lock' and datname = current_database()";
+    while client
+        .query_one(blocked, &[])
+        .await
+        .unwrap()
+        .get::<_, i64>(0)
+        < count
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Runs one operation.

@@ -1,11 +1,11 @@
 //! What comes to the dispatcher: outcomes of steps, and mail to deliver.
 
+use abide_kernel::fold::{self, Mail, Request};
 use futures_util::future::FutureExt;
 
 use super::super::batch::{Batch, Finished, land_within};
 use super::Dispatcher;
 use crate::measured;
-use abide_kernel::fold::{self, Mail, Request};
 
 impl Dispatcher {
     /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Then, Timestamp};
+use abide_kernel::fold::{Mail, Request};
 use abide_kernel::{ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -24,7 +25,6 @@ use super::settings::Crash;
 use super::span::attempt;
 use super::stats::add;
 use super::{Follow, Ran, Task};
-use abide_kernel::fold::{Mail, Request};
 
 /// What others may ask of the dispatcher.
 pub(super) enum Command {
