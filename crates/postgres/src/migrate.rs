@@ -22,11 +22,18 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "instances",
-    sql: include_str!("../migrations/0001_instances.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "instances",
+        sql: include_str!("../migrations/0001_instances.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "isolation",
+        sql: include_str!("../migrations/0002_isolation.sql"),
+    },
+];
 
 /// All migrations in order, for who wants to read them or to run them by other means.
 ///

@@ -16,11 +16,18 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "instances",
-    sql: include_str!("../migrations/0001_instances.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "instances",
+        sql: include_str!("../migrations/0001_instances.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "isolation",
+        sql: include_str!("../migrations/0002_isolation.sql"),
+    },
+];
 
 /// What there must be before versions can be counted.
 const FOUNDATION: &str = "create table if not exists abide_schema (
@@ -30,7 +37,7 @@ const FOUNDATION: &str = "create table if not exists abide_schema (
          ) strict";
 
 /// The version that this release works with.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The tables as this release makes them, for who wants to read them or to apply them by other means.
 ///

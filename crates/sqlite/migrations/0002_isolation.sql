@@ -1,0 +1,1 @@
+-- What keeps one fault from reaching others: see docs/reliability.md.
