@@ -1,12 +1,16 @@
 //! The rows of one operation: as they were loaded, as they are to be, and what is to be told of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Status, Timestamp, Waiter,
+    BarrierNumber, Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Scopes, Status,
+    Timestamp, Waiter,
 };
+use abide_core::rules::keys::taking;
 
-use crate::{Advance, Changes, Effects, Error, Finish, Leased, Move, Result, Txn, Wake};
+use crate::ops::keys;
+use crate::run::Turn;
+use crate::{Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Move, Result, Txn, Wake};
 
 /// The rows of one operation, by id.
 #[derive(Debug, Default)]
@@ -61,26 +65,40 @@ impl<'a> Ledger<'a> {
         self.0.get_mut(&id)
     }
 
-    /// Writes what has changed, and notes what there is to tell and which partitions have to be settled.
-    pub async fn write<T: Txn>(
-        mut self,
-        txn: &mut T,
-        now: Timestamp,
-        effects: &mut Effects,
-        partitions: &mut Vec<Key>,
-    ) -> Result<()> {
+    /// Those that take a key with their change and are none of these: who was due first comes first.
+    pub fn taking(&self, except: &BTreeSet<InstanceId>) -> Vec<InstanceId> {
+        let accounts = self.0.values().filter(|account| account.takes_key());
+        let mut taking: Vec<_> = accounts
+            .map(|account| (account.row.due_at, account.row.id))
+            .filter(|(_, id)| !except.contains(id))
+            .collect();
+        taking.sort_unstable();
+        taking.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Writes what has changed, and notes what there is to tell and which partitions have to be settled. Who would take
+    /// a key that another holds is seen to before (rule 2.8).
+    pub async fn write<T: Txn>(&mut self, turn: &mut Turn<'_, T>) -> Result<()> {
+        keys::settle(turn, self).await?;
         let mut history = Vec::new();
         for account in self.0.values_mut() {
-            history.extend(account.close(now)?);
+            history.extend(account.close(turn.now)?);
         }
-        let mut changes = Changes::default();
+        // Who leaves a key is written before who takes it: the databases look at each row as it is written.
+        let (mut changes, mut takers) = (Changes::default(), Changes::default());
         for account in self.0.values() {
-            account.note(effects, partitions);
-            account.sort_into(&mut changes);
+            account.note(&mut turn.effects, &mut turn.partitions);
+            match account.takes_key() {
+                true => account.sort_into(&mut takers),
+                false => account.sort_into(&mut changes),
+            }
         }
-        txn.update(&changes, now).await?;
-        txn.append(&history).await?;
-        self.keep_waiters(txn).await
+        turn.txn.update(&changes, turn.now).await?;
+        if !takers.is_empty() {
+            turn.txn.update(&takers, turn.now).await?;
+        }
+        turn.txn.append(&history).await?;
+        self.keep_waiters(turn.txn).await
     }
 }
 
@@ -109,6 +127,22 @@ impl Ledger<'_> {
 }
 
 impl Account<'_> {
+    /// The row as it was loaded.
+    pub fn was(&self) -> &Row {
+        &self.was
+    }
+
+    /// Whether it holds a key that it did not hold before.
+    pub fn takes_key(&self) -> bool {
+        taking(&self.was, &self.row).any()
+    }
+
+    /// Notes that another run follows, which was written already: its keys and its place at the barrier are that one's.
+    pub fn supersede(&mut self) {
+        (self.was.scopes, self.row.scopes) = (Scopes::NONE, Scopes::NONE);
+        self.row.parent_barrier = BarrierNumber::default();
+    }
+
     /// Numbers and packs what is to be told.
     fn close(&mut self, now: Timestamp) -> Result<Option<HistoryRow>> {
         if self.told.is_empty() || !self.row.history {
@@ -164,6 +198,12 @@ impl Account<'_> {
         let (was, row) = (&self.was, &self.row);
         if was == row && self.state.is_none() {
             return;
+        }
+        if was.scopes != row.scopes {
+            changes.given_up.push(GivenUp {
+                id: row.id,
+                scopes: was.scopes.without(row.scopes),
+            });
         }
         if was.lease != row.lease {
             let (id, lease) = (row.id, row.lease);

@@ -40,7 +40,7 @@ pub use query::{
 pub use run::{run, run_now};
 pub use store::Store;
 pub use txn::{
-    Advance, Changes, Expiring, Finish, Found, Lapsed, Leased, Move, NewEvent, Partition, Touched,
-    Txn, Wake,
+    Advance, Changes, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, Move, NewEvent,
+    Partition, Touched, Txn, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

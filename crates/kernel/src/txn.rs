@@ -3,10 +3,10 @@
 use std::future::Future;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Lease, Name,
-    NewRow, ParentRef, Pending, Policy, Priority, Row, Sequence, Started, Target, Timestamp,
-    Waiter, Worker, WorkerId,
+    AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId,
+    Declared, DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Lease,
+    Name, NewRow, ParentRef, Pending, Policy, Priority, Row, Scopes, Sequence, Started, Target,
+    Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -318,6 +318,9 @@ pub trait Txn: Send {
     /// `parent_barrier` becomes 0).
     fn supersede(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 
+    /// The keys and unique keys of these instances, as far as they have any, each with the instance that holds it.
+    fn holders(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Holder>>> + Send;
+
     /// Writes a start into a row that was reserved: all that [`insert`](Self::insert) would write.
     fn open(&mut self, id: InstanceId, row: &NewRow) -> impl Future<Output = Result<()>> + Send;
 
@@ -370,6 +373,17 @@ pub struct Lapsed {
     pub parent: Option<ParentRef>,
     /// The name of the worker that held it.
     pub worker: Name,
+}
+
+/// A key of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The instance that has it.
+    pub of: InstanceId,
+    /// The key.
+    pub key: AnyKey,
+    /// The instance that holds it, if one does: its status is in the key's scope.
+    pub holder: Option<InstanceId>,
 }
 
 /// A run that was found by its id or key.
@@ -425,6 +439,8 @@ pub struct Expiring {
 /// Rows to write, by shape: the three that are hot have statements of their own, which touch as little as they can.
 #[derive(Debug, Default)]
 pub struct Changes<'a> {
+    /// Scopes that have become smaller, to be written before all else.
+    pub given_up: Vec<GivenUp>,
     /// Steps that went on under the same worker.
     pub advances: Vec<Advance<'a>>,
     /// Instances that ended.
@@ -435,6 +451,27 @@ pub struct Changes<'a> {
     pub moves: Vec<Move<'a>>,
     /// Those whose lease differs, whatever else does. None that is not executing has one.
     pub leases: Vec<Leased>,
+}
+
+impl Changes<'_> {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.given_up.is_empty()
+            && self.advances.is_empty()
+            && self.finishes.is_empty()
+            && self.wakes.is_empty()
+            && self.moves.is_empty()
+            && self.leases.is_empty()
+    }
+}
+
+/// An instance that does not hold its keys any more in some of the statuses in which it did (rule 2.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The instance.
+    pub id: InstanceId,
+    /// These statuses.
+    pub scopes: Scopes,
 }
 
 /// An instance whose hold has another lease than before, or none any more.

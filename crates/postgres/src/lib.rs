@@ -24,6 +24,7 @@ mod error;
 mod events;
 mod find;
 mod insert;
+mod keys;
 mod load;
 mod migrate;
 mod notify;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use abide_core::model::{
     Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Lease, Name,
-    NewRow, ParentRef, Policy, Row, Run, Status, Timestamp, WaitKind, WorkerId,
+    NewRow, ParentRef, Policy, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -18,7 +18,8 @@ use crate::waiters;
 /// The columns that rules decide over, in the order in which [`rows`] reads them.
 macro_rules! lock_columns {
     () => {
-        "id, kind, status, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
+        "id, kind, status, case when key is null then 0 else key_scope end, \
+        case when unique_key is null then 0 else unique_scope end, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
         worker, lease_until, limit_until, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
         updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
@@ -324,6 +325,10 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         id: cells.next()?,
         kind: cells.next()?,
         status: cells.next()?,
+        scopes: Scopes {
+            key: cells.next()?,
+            unique_key: cells.next()?,
+        },
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,

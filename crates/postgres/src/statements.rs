@@ -1,7 +1,7 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, documents, events, find, insert, load, notify, partition, read, sweep,
+    claim, commands, documents, events, find, insert, keys, load, notify, partition, read, sweep,
     waiters, workers, write,
 };
 
@@ -89,6 +89,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("open", insert::OPEN),
     ("define", write::DEFINE),
     ("supersede", write::SUPERSEDE),
+    ("key_holders", keys::KEY_HOLDERS),
+    ("give_up_keys", keys::GIVE_UP_KEYS),
     ("definitions", load::DEFINITIONS),
     ("offspring", load::OFFSPRING),
     ("blocked", load::BLOCKED),

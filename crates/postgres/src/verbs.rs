@@ -7,14 +7,14 @@ use abide_core::model::{
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, Expiring, Found, Lapsed, NewEvent, NewWorker, Partition, Result,
-    Touched, Txn,
+    Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker, Partition,
+    Result, Touched, Txn,
 };
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, documents, events, find, insert, load, partition, sweep, waiters, workers,
-    write,
+    claim, commands, documents, events, find, insert, keys, load, partition, sweep, waiters,
+    workers, write,
 };
 
 impl Txn for Transaction<'_> {
@@ -263,6 +263,10 @@ impl Txn for Transaction<'_> {
 
     async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
         write::supersede(self, ids)
+    }
+
+    async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
+        keys::holders(self, ids).await
     }
 
     async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {

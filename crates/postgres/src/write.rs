@@ -8,6 +8,7 @@ use abide_core::model::{
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, Result, Wake};
 
+use crate::keys;
 use crate::param::{Param, parts, some, without_nul};
 use crate::txn::Transaction;
 
@@ -151,6 +152,7 @@ pub(crate) fn update(
     changes: &Changes<'_>,
     now: Timestamp,
 ) -> Result<()> {
+    keys::give_up(txn, &changes.given_up)?;
     let size = |json: Option<&Json>| json.map_or(0, Json::size);
     for part in parts(&changes.advances, |one| size(one.state)) {
         txn.write(ADVANCE, advances(part, now))?;

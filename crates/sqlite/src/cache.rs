@@ -7,30 +7,22 @@ use abide_core::model::{InstanceId, Row};
 /// How many rows are kept at most; more executing ones are read when they are needed.
 const ROWS_MAX: usize = 16_384;
 
-/// A row, and what there is to know of it besides.
-#[derive(Clone, Debug)]
-pub(crate) struct Loaded {
-    pub row: Row,
-    /// Whether it has a key or a unique key, which its status may free or take.
-    pub keyed: bool,
-}
-
 /// Rows that are executing, as this connection wrote them last: when their outcome comes, they need not be read again.
 ///
 /// SQLite has one writer at a time. So a row is as this connection left it unless another connection has committed
 /// since, which `pragma data_version` tells, or the transaction that left it so was rolled back. In both cases all is
 /// forgotten. Whoever loads a row to change it takes it out.
 #[derive(Default)]
-pub(crate) struct Cache(HashMap<InstanceId, Loaded>);
+pub(crate) struct Cache(HashMap<InstanceId, Row>);
 
 impl Cache {
-    pub fn take(&mut self, id: InstanceId) -> Option<Loaded> {
+    pub fn take(&mut self, id: InstanceId) -> Option<Row> {
         self.0.remove(&id)
     }
 
-    pub fn keep(&mut self, loaded: Loaded) {
+    pub fn keep(&mut self, row: Row) {
         if self.0.len() < ROWS_MAX {
-            self.0.insert(loaded.row.id, loaded);
+            self.0.insert(row.id, row);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The columns that are there for the indexes: worked out from what the model says of a row.
 
-use abide_core::model::{Name, NewRow, Row, Scope, Status, Timestamp};
+use abide_core::model::{Name, NewRow, Row, Scope, Scopes, Status, Timestamp};
 
 /// What stands for "never" in `wake_at`, so that a row which is due at no time is in the index of what is parked.
 pub(crate) const NEVER: i64 = i64::MAX;
@@ -101,9 +101,20 @@ pub(crate) fn scopes(key: Scope, unique_key: Scope) -> i64 {
     i64::from(key.bits()) | i64::from(unique_key.bits()) << 16
 }
 
+/// The scopes of the keys that a row has, as [`from_scopes`] reads them.
+macro_rules! own_scopes {
+    () => {
+        "iif(key is null, 0, scopes & 65535) | iif(unique_key is null, 0, scopes & ~65535)"
+    };
+}
+pub(crate) use own_scopes;
+
 /// The scopes, read back.
-pub(crate) fn from_scopes(scopes: i32) -> (Scope, Scope) {
-    (Scope::from_bits(scopes), Scope::from_bits(scopes >> 16))
+pub(crate) fn from_scopes(scopes: i32) -> Scopes {
+    Scopes {
+        key: Scope::from_bits(scopes),
+        unique_key: Scope::from_bits(scopes >> 16),
+    }
 }
 
 /// Which of its keys a new row holds, bit 0 for the key and bit 16 for the unique key; `None` when it has none.
@@ -131,7 +142,8 @@ mod tests {
     fn scopes_are_read_back_and_tell_which_keys_are_taken() {
         let (live, never) = (Scope::LIVE.and(Status::Done), Scope::NEVER);
         let both = scopes(live, never);
-        assert_eq!(from_scopes(i32::try_from(both).unwrap()), (live, never));
+        let read = from_scopes(i32::try_from(both).unwrap());
+        assert_eq!((read.key, read.unique_key), (live, never));
         assert_eq!(both >> Status::Done.code() & 65537, 1);
         assert_eq!(scopes(never, live) >> Status::Done.code() & 65537, 65536);
         assert_eq!(both >> Status::Failed.code() & 65537, 0);

@@ -6,8 +6,8 @@ use abide_kernel::{CommandFilter, Filter, WaiterFilter};
 use rusqlite::Connection;
 
 use crate::sql::{
-    children, claim, commands, documents, events, inbox, insert, load, machines, partitions, query,
-    runs, sweep, update, waiters, workers,
+    children, claim, commands, documents, events, inbox, insert, keys, load, machines, partitions,
+    query, runs, sweep, update, waiters, workers,
 };
 
 /// Each statement, with the index that its plan must name.
@@ -38,8 +38,8 @@ fn statements() -> Vec<(String, &'static str)> {
         (machines::POLICY, "PRIMARY KEY (machine=? AND version=?)"),
         (workers::REWRITE, BY_ID),
         (insert::OPEN, BY_ID),
-        (insert::KEY_HOLDER, "abide_key_taken"),
-        (insert::UNIQUE_KEY_HOLDER, "abide_unique_key_taken"),
+        (keys::KEY_HOLDER, "abide_key_taken"),
+        (keys::UNIQUE_KEY_HOLDER, "abide_unique_key_taken"),
         (children::CHILDREN, "abide_children"),
         (partitions::FRONT, "abide_partition_front"),
         (partitions::FIRST, "abide_partition_queue"),
@@ -51,6 +51,8 @@ fn statements() -> Vec<(String, &'static str)> {
         (runs::FIRST, BY_ID),
         (runs::COPY, BY_ID),
         (runs::SUPERSEDE, BY_ID),
+        (keys::KEYS, BY_ID),
+        (keys::GIVE_UP, BY_ID),
         (runs::OFFSPRING, "abide_children (parent_id=?)"),
         (commands::NUMBER, "PRIMARY KEY"),
         (commands::REWRITE, BY_ID),

@@ -1,25 +1,25 @@
 //! A transaction of the kernel on a connection: every call is one or a few statements, done when it answers.
 
-use std::collections::HashSet;
 use std::ops::Deref;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
     DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Pending, Policy, Priority, Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    Pending, Policy, Priority, Row, Scopes, Sequence, Started, Target, Timestamp, Waiter, Worker,
+    WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Lapsed, NewEvent, NewWorker,
+    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker,
     Partition, Result, Touched, Txn,
 };
 use rusqlite::Connection;
 
-use crate::cache::{Cache, Loaded};
+use crate::cache::Cache;
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, documents, events, inbox, insert, load, machines, partitions, runs,
-    sweep, update, waiters, workers,
+    children, claim, commands, documents, events, inbox, insert, keys, load, machines, partitions,
+    runs, sweep, update, waiters, workers,
 };
 
 /// A transaction that somebody else has begun and will commit.
@@ -28,17 +28,11 @@ use crate::sql::{
 pub(crate) struct Session<'s, C> {
     conn: C,
     cache: &'s mut Cache,
-    /// Those of the rows loaded that have keys.
-    keyed: HashSet<InstanceId>,
 }
 
 impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
     pub fn new(conn: C, cache: &'s mut Cache) -> Self {
-        Self {
-            conn,
-            cache,
-            keyed: HashSet::new(),
-        }
+        Self { conn, cache }
     }
 
     /// Loads rows, those from the cache that are in it.
@@ -47,16 +41,10 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         let mut rows = Vec::with_capacity(ids.len());
         for id in ids {
             let loaded = match self.cache.take(*id) {
-                Some(loaded) => Some(loaded),
+                Some(row) => Some(row),
                 None => loader.load(*id)?,
             };
-            let Some(Loaded { row, keyed }) = loaded else {
-                continue;
-            };
-            if keyed {
-                self.keyed.insert(row.id);
-            }
-            rows.push(row);
+            rows.extend(loaded);
         }
         Ok(rows)
     }
@@ -70,6 +58,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
 
     fn write(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
         let Changes {
+            given_up,
             advances,
             finishes,
             wakes,
@@ -77,7 +66,10 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
             leases,
         } = changes;
         // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
-        let guarded = |row: &Row| row.partition_key.is_some() || self.keyed.contains(&row.id);
+        let guarded = |row: &Row| row.partition_key.is_some() || row.scopes != Scopes::NONE;
+        if !given_up.is_empty() {
+            keys::give_up(&self.conn, given_up)?;
+        }
         if !advances.is_empty() {
             update::advance(&self.conn, advances, now)?;
         }
@@ -94,11 +86,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
             update::lease(&self.conn, leases, now)?;
         }
         for Advance { row, .. } in advances {
-            let keyed = self.keyed.contains(&row.id);
-            self.cache.keep(Loaded {
-                row: (*row).clone(),
-                keyed,
-            });
+            self.cache.keep((*row).clone());
         }
         for leased in leases {
             self.cache.take(leased.id);
@@ -133,7 +121,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     }
 
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
-        let keep = |loaded| self.cache.keep(loaded);
+        let keep = |row| self.cache.keep(row);
         claim::claim(&self.conn, request, now, keep).map_err(classed)
     }
 
@@ -355,6 +343,10 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
         self.forget(ids);
         runs::supersede(&self.conn, ids).map_err(classed)
+    }
+
+    async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
+        keys::holders(&self.conn, ids).map_err(classed)
     }
 
     async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Accepts, BarrierNumber, Blocked, CommandId, Completed, InstanceId, Json, Key, Name, NotJson,
-    Opened, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
+    Accepts, AnyKey, BarrierNumber, Blocked, CommandId, Completed, InstanceId, Json, Key, Name,
+    NotJson, Opened, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
 };
 
 /// One event of an instance's history, as readers see it.
@@ -278,6 +278,14 @@ pub enum Happening {
         /// The worker that had it.
         worker: Name,
     },
+    /// A key that it would have taken was taken by another, and it goes on, or ends, without it.
+    KeyGivenUp {
+        /// The key.
+        #[serde(flatten)]
+        key: AnyKey,
+        /// The instance that holds it.
+        holder: InstanceId,
+    },
     /// Something was wrong with it and was put right.
     Repaired {
         /// What it was.
@@ -330,7 +338,7 @@ fn is_zero(count: &u32) -> bool {
 
 impl Happening {
     /// The names of all kinds.
-    pub const KINDS: [&'static str; 28] = [
+    pub const KINDS: [&'static str; 29] = [
         "started",
         "step_completed",
         "step_failed",
@@ -349,6 +357,7 @@ impl Happening {
         "child_ended",
         "children_joined",
         "reclaimed",
+        "key_given_up",
         "repaired",
         "operation_opened",
         "operation_completed",
@@ -382,6 +391,7 @@ impl Happening {
             Self::ChildEnded { .. } => "child_ended",
             Self::ChildrenJoined { .. } => "children_joined",
             Self::Reclaimed { .. } => "reclaimed",
+            Self::KeyGivenUp { .. } => "key_given_up",
             Self::Repaired { .. } => "repaired",
             Self::OperationOpened(_) => "operation_opened",
             Self::OperationCompleted(_) => "operation_completed",

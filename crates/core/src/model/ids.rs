@@ -179,6 +179,25 @@ fn shown(text: &str) -> String {
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct UniqueKey(Vec<u8>);
 
+/// One of the two keys that an instance can have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnyKey {
+    /// The key.
+    Key(Key),
+    /// The unique key.
+    UniqueKey(UniqueKey),
+}
+
+impl fmt::Display for AnyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "key {:?}", key.as_str()),
+            Self::UniqueKey(key) => write!(f, "unique key \"{}\"", key.as_bytes().escape_ascii()),
+        }
+    }
+}
+
 impl TryFrom<Vec<u8>> for UniqueKey {
     type Error = Refusal;
 

@@ -39,8 +39,8 @@ pub use graph::{
 };
 pub use history::{Entry, Happening, HistoryRow};
 pub use ids::{
-    BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, Priority, Sequence, UniqueKey, WaitId,
-    WorkerId,
+    AnyKey, BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, Priority, Sequence, UniqueKey,
+    WaitId, WorkerId,
 };
 pub use instance::{Child, Instance, WaitKind};
 pub use json::{Json, NotJson};
@@ -53,7 +53,7 @@ pub use operation::{
 };
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
-pub use row::{Aside, Awaits, Family, Inbox, Row, Run};
+pub use row::{Aside, Awaits, Family, Inbox, Row, Run, Scopes};
 pub use start::{Contracted, NewRow, Start, Started, When};
 pub use status::{Scope, Status, UnknownStatus};
 pub use time::Timestamp;

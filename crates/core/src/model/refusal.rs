@@ -54,10 +54,13 @@ pub enum Refusal {
         problem: String,
     },
     /// A key that is taken, where only a new instance would do.
-    #[error("the key, or the unique key, is taken by instance {holder}")]
+    #[error("{} is taken by instance {holder}", named(key.as_ref()))]
     KeyTaken {
         /// Who has it.
         holder: super::InstanceId,
+        /// Which key it is, where that is known.
+        #[serde(default, flatten)]
+        key: Option<super::AnyKey>,
     },
     /// An event, or a wait for one, that cannot be.
     #[error("{problem}")]
@@ -110,5 +113,46 @@ impl Refusal {
             Self::Denied { .. } => "denied",
             Self::BadScope => "bad_scope",
         }
+    }
+}
+
+/// A key that is taken, as a message names it.
+fn named(key: Option<&super::AnyKey>) -> String {
+    key.map_or_else(
+        || "the key, or the unique key,".to_owned(),
+        super::AnyKey::to_string,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AnyKey, InstanceId, Key, UniqueKey};
+
+    #[test]
+    fn a_taken_key_is_read_back_and_named() {
+        // rule 2.8: over the wire, also from one who does not say which key it was.
+        let holder = InstanceId(7);
+        let keys = [
+            (None, "the key, or the unique key, is taken by instance 7"),
+            (
+                Some(AnyKey::Key(Key::stored("order:\"42\""))),
+                "key \"order:\\\"42\\\"\" is taken by instance 7",
+            ),
+            (
+                Some(AnyKey::UniqueKey(UniqueKey::stored(vec![0, 255, b'u']))),
+                "unique key \"\\x00\\xffu\" is taken by instance 7",
+            ),
+        ];
+        for (key, text) in keys {
+            let refusal = Refusal::KeyTaken { holder, key };
+            assert_eq!(refusal.to_string(), text);
+            let written = serde_json::to_string(&refusal).unwrap();
+            let read: Refusal = serde_json::from_str(&written).unwrap();
+            assert_eq!(read, refusal, "{written}");
+        }
+        let old = r#"{"reason":"key_taken","holder":7}"#;
+        let read: Refusal = serde_json::from_str(old).unwrap();
+        assert_eq!(read, Refusal::KeyTaken { holder, key: None });
     }
 }

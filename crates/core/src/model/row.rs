@@ -1,7 +1,7 @@
 //! The part of an instance that rules decide over: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Kind, Lease, Name, Priority,
+    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Kind, Lease, Name, Priority, Scope,
     Sequence, Status, Timestamp, WaitId, WaitKind, WorkerId,
 };
 
@@ -14,6 +14,8 @@ pub struct Row {
     pub kind: Kind,
     /// Where it stands.
     pub status: Status,
+    /// In which statuses it holds its keys.
+    pub scopes: Scopes,
     /// The step that runs, or runs next.
     pub step: Name,
     /// The number of that step in the run.
@@ -66,6 +68,32 @@ pub struct Row {
     pub last_error: Option<String>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+}
+
+/// In which statuses an instance holds its key, and in which its unique key: in none where it does not have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scopes {
+    /// Of the key.
+    pub key: Scope,
+    /// Of the unique key.
+    pub unique_key: Scope,
+}
+
+impl Scopes {
+    /// Of an instance that never holds a key.
+    pub const NONE: Self = Self {
+        key: Scope::NEVER,
+        unique_key: Scope::NEVER,
+    };
+
+    /// These scopes without the statuses of others.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self {
+            key: self.key.without(other.key),
+            unique_key: self.unique_key.without(other.unique_key),
+        }
+    }
 }
 
 /// What an instance waits for.

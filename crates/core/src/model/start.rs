@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BarrierNumber, Cause, Contract, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
-    Run, Scope, Status, Timestamp, UniqueKey,
+    Run, Scope, Scopes, Status, Timestamp, UniqueKey,
 };
 
 /// A request to start one instance. What is left out takes the machine's declared value, else a plain default.
@@ -194,6 +194,17 @@ pub struct NewRow {
     pub inbox: Inbox,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+impl NewRow {
+    /// In which statuses it will hold its keys.
+    pub fn scopes(&self) -> Scopes {
+        let of = |has: bool, scope| if has { scope } else { Scope::NEVER };
+        Scopes {
+            key: of(self.key.is_some(), self.scope),
+            unique_key: of(self.unique_key.is_some(), self.unique_scope),
+        }
+    }
 }
 
 /// What became of a start.

@@ -133,6 +133,12 @@ impl Scope {
         Self(self.0 | 1 << status as u8)
     }
 
+    /// This scope without the statuses of another.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether an instance with that status holds its key.
     pub const fn holds(self, status: Status) -> bool {
         self.0 >> (status as u8) & 1 == 1

@@ -1,9 +1,10 @@
 //! What a step's outcome does to its instance.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
-use super::{event, inbox, retry, workflow};
+use super::{children, event, inbox, retry, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Commit, Epoch,
     Happening, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, RetrySpec, Row,
@@ -23,6 +24,8 @@ pub struct Facts<'a> {
     pub pending: &'a [Pending],
     /// When a step that failed runs again, as its machine has declared.
     pub retry: Option<&'a RetrySpec>,
+    /// The key that running again would take from another, which keeps it from that (rule 2.8).
+    pub taken: Option<&'a Refusal>,
 }
 
 /// What of an inbox must be known.
@@ -260,15 +263,40 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
     moved
         .told
         .push(ran(row, commit, outcome, &verdict, facts.limits));
-    row.last_error = verdict.error.map(|error| facts.limits.cut_error(error));
+    let error = verdict.error.as_deref();
+    row.last_error = error.map(|error| facts.limits.cut_error(error));
     perform(row, commit, outcome, &verdict, facts, &mut moved);
     moved
+}
+
+/// The row as a checked outcome would leave it if all children that it starts are new: what there is to know before it
+/// is applied. Of one that continues as new, the run that follows.
+pub fn ahead(row: &Row, commit: &Commit, facts: Facts<'_>) -> Row {
+    let mut row = row.clone();
+    apply(&mut row, commit, facts);
+    let count_of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    match commit.outcome.last() {
+        Outcome::Spawn { children, join, .. } => {
+            let count = count_of(children.len());
+            children::park(&mut row, count, 0, *join, None, facts.now);
+        }
+        Outcome::Workflow(turn) => {
+            let counts = turn.children.iter().map(|brood| brood.starts.len());
+            let counts: Vec<u32> = counts.map(count_of).collect();
+            workflow::born(&mut row, turn, &counts, facts.now);
+        }
+        _ => {}
+    }
+    if row.status == Status::Continued {
+        row.status = Status::Runnable;
+    }
+    row
 }
 
 /// What a step failed of, and what comes of that.
 struct Verdict<'c> {
     /// The error that its error handler answered for, or that it was said to have failed of.
-    error: Option<&'c str>,
+    error: Option<Cow<'c, str>>,
     /// After what delay it runs again, when the policy of its machine says so.
     retry: Option<u64>,
 }
@@ -276,12 +304,18 @@ struct Verdict<'c> {
 impl<'c> Verdict<'c> {
     fn of(row: &Row, commit: &'c Commit, outcome: &'c Outcome, facts: Facts<'_>) -> Self {
         match outcome {
-            Outcome::Fail { error } => Self {
-                error: Some(error),
-                retry: retry::next(facts.retry, row.attempt),
+            Outcome::Fail { error } => match facts.taken {
+                Some(taken) => Self {
+                    error: Some(format!("{error}; not retried: {taken}").into()),
+                    retry: None,
+                },
+                None => Self {
+                    error: Some(error.into()),
+                    retry: retry::next(facts.retry, row.attempt),
+                },
             },
             _ => Self {
-                error: commit.error.as_deref(),
+                error: commit.error.as_deref().map(Cow::from),
                 retry: None,
             },
         }
@@ -344,7 +378,10 @@ fn perform<'a>(
         Outcome::Retry { delay_ms, .. } => again(row, *delay_ms, now, moved),
         Outcome::Fail { error } => match verdict.retry {
             Some(delay_ms) => again(row, delay_ms, now, moved),
-            None => stop(row, error, facts, moved),
+            None => {
+                let error = verdict.error.as_deref().unwrap_or(error);
+                stop(row, error, facts, moved);
+            }
         },
         Outcome::Wait(wait) => {
             let names = wait.names();
@@ -532,7 +569,7 @@ fn ran(
         (Outcome::Fail { .. }, None) => "stop".to_owned(),
         (outcome, _) => outcome.name().to_owned(),
     };
-    match verdict.error {
+    match &verdict.error {
         Some(error) => {
             let error = limits.cut_error(error);
             Happening::StepFailed {

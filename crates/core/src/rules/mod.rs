@@ -10,6 +10,7 @@ pub mod contract;
 pub mod event;
 pub mod graph;
 pub mod inbox;
+pub mod keys;
 pub mod liveness;
 pub mod operate;
 pub mod partition;

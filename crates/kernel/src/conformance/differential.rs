@@ -33,7 +33,7 @@ const STEPS: usize = 200;
 const LOOK_EVERY: usize = 10;
 
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
-    // rules 2.2, 2.4, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4, 14.1, 14.6, 14.7 and 16.1
+    // rules 2.2, 2.4, 2.8, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4, 14.1, 14.6, 14.7 and 16.1
     let model = Memory::new(Arc::new(lab.clock.clone()), limits());
     let mut model = Renamed::new(Arc::new(model));
     let mut subject = Renamed::new(lab.store.clone());
@@ -267,7 +267,7 @@ impl Program {
             // Refused.
             7 => start.version = Some(0),
             8 => start.scope = Scope::NEVER.and(Status::Executing),
-            // Its key can come to be held twice: then the whole transaction is refused.
+            // Several that would come to hold one key.
             9 => {
                 start.key = Some(key("k6"));
                 start.scope = Scope::NEVER.and(Status::Runnable);

@@ -2,9 +2,8 @@
 
 use abide_core::model::{Scope, Start, Started, Status, UniqueKey};
 
-use super::build::{MINUTE, done, key, keyed, later, next, plain, stop};
+use super::build::{MINUTE, done, key, keyed, later, plain, stop};
 use super::lab::Lab;
-use crate::Error;
 
 fn scoped(scope: Scope) -> Start {
     Start {
@@ -98,26 +97,6 @@ pub async fn a_scope_is_the_statuses_it_names(lab: Lab) {
     let second = lab.start(scoped(once)).await;
     lab.step(worker, done()).await;
     assert_eq!(start(&lab, scoped(once)).await, Started::Duplicate(second));
-}
-
-pub async fn a_key_that_would_come_to_be_held_twice_is_a_conflict_and_changes_nothing(lab: Lab) {
-    // rule 2.2
-    let worker = lab.worker("w").await;
-    let only_runnable = scoped([Status::Runnable].into_iter().collect());
-    let first = lab.start(only_runnable.clone()).await;
-    let claimed = lab.claim(worker).await;
-    let second = lab.start(only_runnable).await;
-    let commits = vec![super::build::commit(claimed.claim, next("b"))];
-    let answer = lab
-        .try_run(vec![crate::Op::Commit {
-            commits,
-            serves: Vec::new(),
-        }])
-        .await;
-    assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
-    assert_eq!(lab.status(first).await, Status::Executing);
-    assert_eq!(lab.status(second).await, Status::Runnable);
-    assert!(lab.kinds(first).await.is_empty());
 }
 
 pub async fn a_unique_key_excludes_and_does_not_address(lab: Lab) {

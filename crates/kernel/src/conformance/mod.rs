@@ -75,6 +75,8 @@ pub mod runs;
 pub mod signals;
 pub mod starting;
 pub mod sweeping;
+pub mod taken_keys;
+pub mod taken_wakes;
 pub mod timeouts;
 pub mod timers;
 pub mod updates;

@@ -412,10 +412,7 @@ impl Renamed {
                 current: delivered.current.map(|id| self.id(id)),
                 ..delivered
             }),
-            Err(Refusal::KeyTaken { holder }) => Err(Refusal::KeyTaken {
-                holder: self.id(holder),
-            }),
-            Err(other) => Err(other),
+            Err(refusal) => Err(self.refusal(refusal)),
         }
     }
 
@@ -512,6 +509,7 @@ impl Renamed {
         claimed.claim = self.claim(&claimed.claim);
         for child in &mut claimed.children {
             child.id = self.id(child.id);
+            child.last_error = child.last_error.take().map(|text| self.error(&text));
         }
         for messages in [&mut claimed.awaited, &mut claimed.updates] {
             let renamed = messages.drain(..).map(|one| self.command(one));
@@ -523,8 +521,33 @@ impl Renamed {
     fn committed(&mut self, committed: Committed) -> Committed {
         match committed {
             Committed::Kept(claim, inbox) => Committed::Kept(self.claim(&claim), inbox),
-            other @ (Committed::Moved(_) | Committed::Stale | Committed::Refused(_)) => other,
+            Committed::Refused(refusal) => Committed::Refused(self.refusal(refusal)),
+            other @ (Committed::Moved(_) | Committed::Stale) => other,
         }
+    }
+
+    fn refusal(&mut self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::KeyTaken { holder, key } => Refusal::KeyTaken {
+                holder: self.id(holder),
+                key,
+            },
+            other => other,
+        }
+    }
+
+    /// The text of an error, which may name the instance that holds a key.
+    fn error(&mut self, text: &str) -> String {
+        const HOLDER: &str = " is taken by instance ";
+        let mut parts = text.split(HOLDER);
+        let mut renamed = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, rest) = part.split_at(digits);
+            let number = number.parse().map_or(0, |id| self.instances.see(id));
+            renamed.push_str(&format!("{HOLDER}{number}{rest}"));
+        }
+        renamed
     }
 
     fn worker(&mut self, worker: Worker) -> Worker {
@@ -540,6 +563,7 @@ impl Renamed {
             worker: instance.worker.map(|id| self.worker_id(id)),
             parent: instance.parent.map(|id| self.id(id)),
             wait_id: instance.wait_id.as_ref().map(|id| self.wait_id(id)),
+            last_error: instance.last_error.map(|text| self.error(&text)),
             run: Run {
                 first: instance.run.first.map(|id| self.id(id)),
                 ..instance.run
@@ -550,8 +574,13 @@ impl Renamed {
 
     fn entry(&mut self, mut entry: Entry) -> Entry {
         match &mut entry.what {
-            Happening::ChildEnded { child: id, .. } | Happening::Continued { run_id: id, .. } => {
+            Happening::ChildEnded { child: id, .. }
+            | Happening::Continued { run_id: id, .. }
+            | Happening::KeyGivenUp { holder: id, .. } => {
                 *id = self.id(*id);
+            }
+            Happening::Failed { error } | Happening::StepFailed { error, .. } => {
+                *error = self.error(error);
             }
             Happening::WaitOpened { wait_id, .. } | Happening::TimedOut { wait_id, .. } => {
                 *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));

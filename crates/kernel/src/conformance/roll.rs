@@ -73,15 +73,28 @@ impl Dice {
         Key::new(format!("k{}", self.below(6))).unwrap()
     }
 
+    /// A scope: one that a run never enters after its start, or, as often, one that it may come to (rule 2.8).
     fn some_scope(&mut self) -> Scope {
-        let scopes = [
+        let plain = [
             Scope::LIVE,
             Scope::LIVE,
             Scope::LIVE.and(Status::Done),
             Scope::ALWAYS,
             Scope::NEVER,
         ];
-        *self.pick(&scopes)
+        let entered: [&[Status]; 7] = [
+            &[Status::Scheduled, Status::Runnable],
+            &[Status::Runnable],
+            &[Status::Done],
+            &[Status::AwaitingSignal, Status::Failed],
+            &[Status::Scheduled, Status::AwaitingChildren],
+            &[Status::Cancelled, Status::Failed, Status::Continued],
+            &[Status::Runnable, Status::Executing, Status::Cancelled],
+        ];
+        match self.chance(50) {
+            true => *self.pick(&plain),
+            false => self.pick(&entered).iter().copied().collect(),
+        }
     }
 
     /// Something for that claim to commit; it spawns nobody if there is `room` for none.

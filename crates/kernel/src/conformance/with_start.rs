@@ -176,7 +176,7 @@ pub async fn a_unique_key_that_is_taken_is_told(lab: Lab) {
             starting(keyed("k"), "paid"),
         ])
         .await;
-    assert_eq!(each[0], Err(Refusal::KeyTaken { holder }));
+    assert_eq!(each[0], Err(Refusal::KeyTaken { holder, key: None }));
     let second = each[1].as_ref().unwrap();
     assert!(
         second.started,

@@ -29,6 +29,7 @@ impl Record {
                 id,
                 kind: new.kind,
                 status: new.status,
+                scopes: new.scopes(),
                 step: new.step.clone(),
                 step_seq: 1,
                 attempt: 0,

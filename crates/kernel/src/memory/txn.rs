@@ -4,10 +4,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
+    AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
     ContractId, Declared, Document, DocumentKind, Epoch, Event, EventSequence, HistoryRow,
     InstanceId, Json, Key, Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority, Row,
-    Scope, Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
+    Scope, Scopes, Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -19,8 +19,8 @@ use super::record::Record;
 use super::shapes;
 use super::tables::{Noted, Tables, Undo};
 use crate::{
-    Changes, ClaimRequest, Cursor, Error, Expiring, Found, Lapsed, NewEvent, NewWorker, Partition,
-    Result, Touched, Txn,
+    Changes, ClaimRequest, Cursor, Error, Expiring, Found, GivenUp, Holder, Lapsed, NewEvent,
+    NewWorker, Partition, Result, Touched, Txn,
 };
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
@@ -205,6 +205,13 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
+        for GivenUp { id, scopes } in &changes.given_up {
+            let mut record = self.copy(*id)?;
+            record.scope = record.scope.without(scopes.key);
+            record.unique_scope = record.unique_scope.without(scopes.unique_key);
+            record.row.scopes = record.row.scopes.without(*scopes);
+            self.put(record)?;
+        }
         for advance in &changes.advances {
             self.expect(advance.row, shapes::advanced)?;
             self.write(advance.row, advance.state, None, now)?;
@@ -801,6 +808,7 @@ impl Txn for MemoryTxn<'_> {
             let mut record = self.copy(*id)?;
             record.scope = Scope::NEVER;
             record.unique_scope = Scope::NEVER;
+            record.row.scopes = Scopes::NONE;
             record.row.parent_barrier = BarrierNumber::default();
             // Taken out and put in anew: its place at the barrier is found by what it was born with.
             let undo = self.tables.put(*id, None)?;
@@ -808,6 +816,25 @@ impl Txn for MemoryTxn<'_> {
             self.put(record)?;
         }
         Ok(())
+    }
+
+    async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
+        let index = self.tables.index();
+        let mut holders = Vec::new();
+        for record in ids.iter().filter_map(|id| self.record(*id)) {
+            let of = record.row.id;
+            holders.extend(record.key.clone().map(|key| Holder {
+                of,
+                holder: index.keys.get(&key).copied(),
+                key: AnyKey::Key(key),
+            }));
+            holders.extend(record.unique_key.clone().map(|key| Holder {
+                of,
+                holder: index.unique_keys.get(&key).copied(),
+                key: AnyKey::UniqueKey(key),
+            }));
+        }
+        Ok(holders)
     }
 
     async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {

@@ -106,7 +106,8 @@ async fn start_first<T: Txn>(
                 }
                 // Not the key, which nobody can have taken: the unique key.
                 Started::Duplicate(holder) => {
-                    drop(begun.answers.insert(at, Err(Refusal::KeyTaken { holder })));
+                    let taken = Refusal::KeyTaken { holder, key: None };
+                    drop(begun.answers.insert(at, Err(taken)));
                 }
             }
         }

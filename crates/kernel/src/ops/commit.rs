@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, EventWait,
     InstanceId, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority, Refusal, Row,
-    Start, Started, Status, Then, WaitId,
+    Scope, Start, Started, Status, Then, WaitId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
-use abide_core::rules::commit::{Facts, Look, apply, check, check_answers, look};
+use abide_core::rules::commit::{Facts, Look, ahead, apply, check, check_answers, look};
 use abide_core::rules::event::index_of;
+use abide_core::rules::keys::{Judged, judge, taking};
 use abide_core::rules::workflow;
 
+use super::keys::{self, Holders};
 use super::publish::{self, Opening};
 use super::{runs, start};
 use crate::ledger::Ledger;
@@ -41,24 +43,27 @@ pub(crate) async fn commit<T: Txn>(
     let declared = start::declarations(turn, commits.iter().flat_map(spawned)).await?;
 
     let pending = pending(turn, commits, &mut ledger).await?;
-    let mut waiters = waiters_by_type(turn, commits).await?;
+    let waiters = waiters_by_type(turn, commits).await?;
     let policies = policies(turn, commits).await?;
+    let around = Around {
+        waiting: &waiting,
+        declared: &declared,
+        pending: &pending,
+        policies: &policies,
+    };
+    let (aheads, holders) = look_ahead(turn, commits, &mut ledger, around).await?;
+    let mut tally = Tally { waiters, holders };
 
     let mut answers = Vec::with_capacity(commits.len());
     let mut follows = Follows::default();
-    for commit in commits {
-        let around = Around {
-            waiting: &waiting,
-            declared: &declared,
-            pending: &pending,
-            policies: &policies,
-        };
+    for (commit, ahead) in commits.iter().zip(aheads) {
+        let entry = (commit, ahead);
         answers.push(one(
             turn,
-            commit,
+            entry,
             &mut ledger,
             around,
-            &mut waiters,
+            &mut tally,
             &mut follows,
         ));
     }
@@ -75,15 +80,13 @@ pub(crate) async fn commit<T: Txn>(
     publish::open(turn, &mut ledger, openings).await?;
     runs::go_on(turn, &mut ledger, continued).await?;
     tell_parents(turn, &mut ledger, ends).await?;
+    ledger.write(turn).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
         // Whether a parent parked or went straight on is known only now.
         if let (Committed::Moved(status), Some(account)) = (answer, ledger.get(commit.claim.id())) {
             *status = account.row.status;
         }
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
     Ok(answers)
 }
 
@@ -94,6 +97,32 @@ struct Around<'a> {
     declared: &'a [Declared],
     pending: &'a BTreeMap<InstanceId, Vec<Pending>>,
     policies: &'a BTreeMap<InstanceId, Policy>,
+}
+
+impl<'a> Around<'a> {
+    fn pending(self, row: &Row) -> &'a [Pending] {
+        self.pending.get(&row.id).map_or(&[], Vec::as_slice)
+    }
+
+    fn facts<T: Txn>(self, turn: &Turn<'a, T>, row: &Row, taken: Option<&'a Refusal>) -> Facts<'a> {
+        let policy = self.policies.get(&row.id);
+        Facts {
+            now: turn.now,
+            limits: turn.limits,
+            waiting: self.waiting.get(&row.queue).copied(),
+            pending: self.pending(row),
+            retry: policy.and_then(|policy| policy.retry.as_ref()),
+            taken,
+        }
+    }
+}
+
+/// What is counted while the commits of a batch are decided over, one after the other.
+struct Tally {
+    /// How many waiters of each type there are.
+    waiters: BTreeMap<Name, usize>,
+    /// Who holds the keys that some of them would take.
+    holders: Holders,
 }
 
 /// What follows from the commits of a batch, beside their own rows.
@@ -180,12 +209,45 @@ pub(crate) async fn close<T: Txn>(turn: &mut Turn<'_, T>, closings: &[Closing]) 
     turn.txn.close(closings, turn.now).await
 }
 
+/// How the rows would stand of those whose commit would take a key, and who holds these keys; nothing is read when none
+/// would (rule 2.8).
+async fn look_ahead<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+    ledger: &mut Ledger<'_>,
+    around: Around<'_>,
+) -> Result<(Vec<Option<Row>>, Holders)> {
+    let mut aheads = Vec::with_capacity(commits.len());
+    for commit in commits {
+        let row = ledger.get(commit.claim.id()).map(|account| &account.row);
+        // Who executes in its scope holds its keys already.
+        let may_take = |row: &&Row| {
+            let outside = |scope: Scope| scope != Scope::NEVER && !scope.holds(row.status);
+            (outside(row.scopes.key) || outside(row.scopes.unique_key))
+                && standing(row, &commit.claim) == Standing::Holds
+        };
+        let ahead = row.filter(may_take).and_then(|row| {
+            let ahead = ahead(row, commit, around.facts(turn, row, None));
+            taking(row, &ahead).any().then_some(ahead)
+        });
+        aheads.push(ahead);
+    }
+    let mut taking: Vec<InstanceId> = aheads.iter().flatten().map(|row| row.id).collect();
+    let mut holders = Holders::default();
+    if !taking.is_empty() {
+        taking.sort_unstable();
+        taking.dedup();
+        holders.load(turn, ledger, &taking).await?;
+    }
+    Ok((aheads, holders))
+}
+
 fn one<'a, T: Txn>(
     turn: &Turn<'_, T>,
-    commit: &'a Commit,
+    (commit, ahead): (&'a Commit, Option<Row>),
     ledger: &mut Ledger<'a>,
     around: Around<'_>,
-    waiters: &mut BTreeMap<Name, usize>,
+    tally: &mut Tally,
     follows: &mut Follows<'a>,
 ) -> Committed {
     if !knows_parent(ledger, commit) {
@@ -211,14 +273,20 @@ fn one<'a, T: Txn>(
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
         return Committed::Refused(refusal);
     }
-    let pending = around
-        .pending
-        .get(&account.row.id)
-        .map_or(&[][..], Vec::as_slice);
-    if let Err(refusal) = check_answers(&commit.outcome, pending) {
+    if let Err(refusal) = check_answers(&commit.outcome, around.pending(&account.row)) {
         return Committed::Refused(refusal);
     }
-    if let Err(refusal) = has_room_for_waiters(&commit.outcome, waiters, turn.limits) {
+    let taken = ahead.as_ref().and_then(|ahead| {
+        let in_the_way = tally.holders.in_the_way(ahead);
+        let (key, holder) = in_the_way.first()?;
+        let judged = judge(&commit.outcome, &account.row, ahead);
+        (judged != Judged::Committed).then(|| (keys::refusal(key, *holder), judged))
+    });
+    let taken = match taken {
+        Some((refusal, Judged::Refused)) => return Committed::Refused(refusal),
+        taken => taken.map(|(refusal, _)| refusal),
+    };
+    if let Err(refusal) = has_room_for_waiters(&commit.outcome, &mut tally.waiters, turn.limits) {
         return Committed::Refused(refusal);
     }
     let mut broods = Vec::new();
@@ -231,17 +299,12 @@ fn one<'a, T: Txn>(
     if !broods.is_empty() {
         follows.births.push(Birth { commit, broods });
     }
-    let facts = Facts {
-        now: turn.now,
-        limits: turn.limits,
-        waiting: around.waiting.get(&account.row.queue).copied(),
-        pending,
-        retry: around
-            .policies
-            .get(&account.row.id)
-            .and_then(|policy| policy.retry.as_ref()),
-    };
+    let facts = around.facts(turn, &account.row, taken.as_ref());
     let moved = apply(&mut account.row, commit, facts);
+    match ahead.filter(|_| taken.is_none()) {
+        Some(ahead) => tally.holders.take(&ahead),
+        None => tally.holders.leave(&account.row),
+    }
     (account.state, account.result) = (moved.state, moved.result);
     account.told.extend(moved.told);
     follows.closings.extend(moved.closings);

@@ -82,12 +82,11 @@ impl Post<'_> {
         for (at, (delivery, id)) in deliveries.iter().zip(ids).enumerate() {
             answers.push(post.decide(turn, at, delivery, id)?);
         }
-        post.ledger
-            .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-            .await?;
+        // Before the rows: one that cannot be woken ends, and closes its inbox (rule 2.8).
         if !post.records.is_empty() {
             turn.txn.insert_commands(&post.records).await?;
         }
+        post.ledger.write(turn).await?;
         for command in post.records {
             if let (CommandStatus::Received, Some(id)) = (command.status, command.instance) {
                 turn.delivered.entry(id).or_default().push(command);

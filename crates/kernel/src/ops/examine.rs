@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{InstanceId, Key, Kind, Pending, Row, Status, WorkerId};
 use abide_core::rules::commit::Look;
+use abide_core::rules::keys::held;
 use abide_core::rules::liveness::{Around, problem};
 
 use super::commit::pending_of;
@@ -25,9 +26,11 @@ pub(crate) async fn examine<T: Txn>(
         .filter_map(|touched| Some(ledger.get(touched.id)?.row.clone()))
         .collect();
     let around = Surroundings::of(turn, &rows).await?;
+    let doubled = doubled(turn, &rows).await?;
     let findings = rows.iter().filter_map(|row| {
         let problem = match problem(row, around.of_row(row)) {
             Some(problem) => problem.text(),
+            None if doubled.contains(&row.id) => "it holds a key that another instance holds too",
             None => ended_badly(row)?,
         };
         Some(Finding {
@@ -42,6 +45,27 @@ pub(crate) async fn examine<T: Txn>(
             .then(|| page.last().map(|last| last.id))
             .flatten(),
     })
+}
+
+/// Those that hold a key which another is found to hold: the guard of the keys has failed (rule 2.8).
+async fn doubled<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Result<BTreeSet<InstanceId>> {
+    let holding: BTreeMap<InstanceId, &Row> = rows
+        .iter()
+        .filter(|row| held(row).any())
+        .map(|row| (row.id, row))
+        .collect();
+    if holding.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let ids: Vec<InstanceId> = holding.keys().copied().collect();
+    let found = turn.txn.holders(&ids).await?.into_iter();
+    let doubled = found.filter(|one| {
+        one.holder != Some(one.of)
+            && holding
+                .get(&one.of)
+                .is_some_and(|row| held(row).has(&one.key))
+    });
+    Ok(doubled.map(|one| one.of).collect())
 }
 
 /// What must not be of an instance that has ended.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    BarrierNumber, Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json,
-    Lane, Name, Operated, Row, Started, Status, Target,
+    Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json, Lane, Name,
+    Operated, Row, Started, Status, Target,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::commit::Look;
@@ -95,10 +95,8 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
         }
     }
     tell_parents(turn, &mut ledger, ends).await?;
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
     close(turn, &closings).await?;
+    ledger.write(turn).await?;
     let asks_root = asked.contains(&root);
     // Each has one message of that kind, however often it is cancelled.
     let requests: Vec<Delivery> = asked.into_iter().map(|id| request(cancel, id)).collect();
@@ -223,16 +221,13 @@ async fn restart_one<T: Txn>(
         None => return Ok(Operated::NoTarget),
     };
     if let Some(account) = ledger.get(id) {
-        // Its place at the barrier is the new run's now.
-        account.row.parent_barrier = BarrierNumber::default();
+        account.supersede();
         account
             .told
             .push(Happening::Continued { run_id, run_number });
     }
     reopen_barrier(turn, &mut ledger, &row).await?;
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     Ok(Operated::Restarted {
         id: run_id,
         run_number,
@@ -315,9 +310,7 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
     if found == Problem::NobodyAtFront {
         turn.partitions.extend(row.partition_key.clone());
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     Ok(Operated::RepairDispatched)
 }
 
@@ -364,8 +357,6 @@ async fn release<T: Txn>(
             });
         }
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     Ok(count)
 }

@@ -139,10 +139,9 @@ async fn tell<T: Txn>(
             answer.matched += 1;
         }
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
-    post(turn, records).await
+    // Before the rows: one that cannot be woken ends, and closes its inbox (rule 2.8).
+    post(turn, records).await?;
+    ledger.write(turn).await
 }
 
 /// The waiters whose conditions events meet, with the event's place, in the order in which they are told.

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{
-    BarrierNumber, Happening, InstanceId, Json, Name, NewRow, Outcome, Started, Then,
-};
+use abide_core::model::{Happening, InstanceId, Json, Name, NewRow, Outcome, Started, Then};
 use abide_core::rules::start::successor;
 
 use super::start;
@@ -55,8 +53,7 @@ pub(crate) async fn go_on<T: Txn>(
                 moves.push((*id, run_id));
             }
             (account.row.inbox.signals, account.row.inbox.updates) = (0, 0);
-            // Its place at the barrier is the new run's now.
-            account.row.parent_barrier = BarrierNumber::default();
+            account.supersede();
             account.told.push(Happening::Continued {
                 run_id,
                 run_number: row.run.number,

@@ -300,9 +300,7 @@ async fn hand_over<T: Txn>(
     if written.is_empty() {
         return Ok(());
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     turn.txn.rewrite_commands(&written).await
 }
 

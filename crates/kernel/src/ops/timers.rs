@@ -42,9 +42,7 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
         }
         count += 1;
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     fail(turn, late).await?;
     Ok(Answer::Touched { count, more })
 }

@@ -96,9 +96,7 @@ pub(crate) async fn extend<T: Txn>(
         }
         beats.push(beat.unwrap_or(Heartbeat::Lost));
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     for (lease, workers) in workers {
         renew(turn, &workers, lease).await?;
     }
@@ -129,9 +127,7 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
                 count += 1;
             }
         }
-        ledger
-            .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-            .await?;
+        ledger.write(turn).await?;
         if held.is_empty() && worker.lease_until + REMEMBERED < turn.now {
             forgotten.push(worker.id);
         }
@@ -159,9 +155,7 @@ pub(crate) async fn give_back<T: Txn>(turn: &mut Turn<'_, T>, claims: &[Claim]) 
             count += 1;
         }
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     Ok(Answer::Touched { count, more: false })
 }
 
@@ -245,9 +239,7 @@ async fn put_all_back<T: Txn>(
             count += 1;
         }
     }
-    ledger
-        .write(turn.txn, turn.now, &mut turn.effects, &mut turn.partitions)
-        .await?;
+    ledger.write(turn).await?;
     Ok(count)
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use abide_kernel::conformance::roll::{LEASE, QUEUES, lanes, name, serves};
 use abide_kernel::conformance::weave::WORKFLOW;
 use abide_kernel::model::{
-    Claim, Claimed, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Start, Status, Then,
-    WorkerId, WorkflowTurn,
+    Claim, Claimed, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Refusal, Start,
+    Status, Then, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, Clock, Extension, NewWorker, Op, SweepRequest};
 
@@ -348,28 +348,39 @@ impl World {
             let Some(Answer::Claimed(claimed)) = answers.into_iter().next() else {
                 panic!("no answer to a claim")
             };
-            let end = |claimed: Claimed| Commit {
-                outcome: end_of(&claimed),
-                claim: claimed.claim,
+            let ends = |claimed: &Claimed, outcome: Outcome| Commit {
+                outcome,
+                claim: claimed.claim.again(),
                 keep: false,
                 took: Duration::ZERO,
                 error: None,
             };
-            let commits: Vec<Commit> = claimed.into_iter().map(end).collect();
-            let answers = self
-                .run(
-                    [Op::Commit {
-                        commits,
-                        serves: Vec::new(),
-                    }]
-                    .into(),
-                )
-                .unwrap();
-            let [Answer::Committed(each)] = answers.as_slice() else {
-                panic!("{answers:?}")
-            };
-            let done = |one: &Committed| *one == Committed::Moved(Status::Done);
-            assert!(each.iter().all(done), "{each:?}");
+            let commits = claimed.iter().map(|one| ends(one, end_of(one)));
+            let each = self.commit_all(commits.collect());
+            // Who may not be done under its key is stopped, which is never refused.
+            let mut stops = Vec::new();
+            for (one, answer) in claimed.iter().zip(each) {
+                match answer {
+                    Committed::Moved(Status::Done) => {}
+                    Committed::Refused(Refusal::KeyTaken { .. }) => {
+                        let reason = "its key is taken".to_owned();
+                        stops.push(ends(one, Outcome::Stop { reason }));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            for answer in self.commit_all(stops) {
+                assert_eq!(answer, Committed::Moved(Status::Failed));
+            }
+        }
+    }
+
+    fn commit_all(&mut self, commits: Vec<Commit>) -> Vec<Committed> {
+        let serves = Vec::new();
+        let answers = self.run([Op::Commit { commits, serves }].into()).unwrap();
+        match answers.into_iter().next() {
+            Some(Answer::Committed(each)) => each,
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -11,7 +11,7 @@ use abide_kernel::conformance::{inboxes, invariants, waiters};
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
     Claim, Claimed, Command, CommandId, Entry, Epoch, Event, Happening, Instance, InstanceId,
-    Limits, Outcome, Timestamp, Waiter, WorkerId,
+    Limits, Outcome, Status, Timestamp, Waiter, WorkerId,
 };
 use abide_kernel::{
     Answer, Clock, Cursor, Error, EventFilter, Filter, ManualClock, Op, Store, SweepRequest,
@@ -199,6 +199,16 @@ impl World {
     pub fn is_workflow(&self, id: InstanceId) -> bool {
         let of = |one: &Instance| one.machine.as_str() == WORKFLOW;
         self.seen.get(&id).is_some_and(of)
+    }
+
+    /// Whether an instance has ended because another held its key when it would have taken it (rule 2.8).
+    pub fn met_taken_key(&self, id: InstanceId) -> bool {
+        let all = self.instances();
+        let found = all.iter().find(|one| one.id == id);
+        found.is_some_and(|one| {
+            let error = one.last_error.as_deref().unwrap_or_default();
+            one.status.is_terminal() && error.contains(" is taken by instance ")
+        })
     }
 
     /// Checks that a step whose commit was acknowledged is in the history.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use abide_kernel::model::{
     BarrierNumber, Blocked, Claimed, Declared, InstanceId, Join, Key, Kind, Outcome, RetrySpec,
-    Start, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
+    Scope, Start, Status, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
 use abide_kernel::{
     Answer, ClaimRequest, Extension, Filter, NewWorker, Op, Store, SweepRequest, Target,
@@ -32,6 +32,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     messages(store, worker, batch).await;
     events(store, worker, batch).await;
     blocking(store, worker, batch).await;
+    giving_up_keys(store, worker, batch).await;
     giving_back(store, worker, batch).await;
     reading(store, batch).await;
     let before = store.clock().now() - Duration::from_secs(3600);
@@ -223,6 +224,22 @@ async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
     let claimed = claim(store, worker, &["workflow"], batch).await;
     assert_eq!(claimed.len(), batch);
     commit_all(store, claimed.into_iter().map(done).collect()).await;
+}
+
+/// Claims come back while others wait under their keys.
+async fn giving_up_keys(store: &Postgres, worker: WorkerId, batch: usize) {
+    let waiting = |n: usize| Start {
+        key: Some(Key::new(format!("waits:{batch}:{n}")).unwrap()),
+        scope: Scope::NEVER.and(Status::Runnable),
+        unique_key: Some(UniqueKey::new(format!("waits:{batch}:{n}")).unwrap()),
+        unique_scope: Scope::NEVER.and(Status::Runnable),
+        ..start("keyed")
+    };
+    start_all(store, (0..batch).map(waiting).collect()).await;
+    let claimed = claim(store, worker, &["keyed"], batch).await;
+    start_all(store, (0..batch).map(waiting).collect()).await;
+    let claims = claimed.into_iter().map(|one| one.claim).collect();
+    one(store, Op::GiveBack(claims)).await;
 }
 
 async fn giving_back(store: &Postgres, worker: WorkerId, batch: usize) {

@@ -62,6 +62,15 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("next_due", &["instances_parked", "instances_leased"]),
     ("open", &["instances_pkey"]),
     ("supersede", &["instances_pkey"]),
+    (
+        "key_holders",
+        &[
+            "instances_pkey",
+            "instances_key_taken",
+            "instances_unique_key_taken",
+        ],
+    ),
+    ("give_up_keys", &["instances_pkey"]),
     ("offspring", &["instances_children"]),
     ("blocked", &["instances_blocked"]),
     ("above", &["instances_pkey"]),

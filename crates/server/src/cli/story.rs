@@ -169,6 +169,9 @@ fn words(what: &Happening) -> String {
         } => {
             format!("{step} was taken back from worker {worker}, attempt {attempt} is next")
         }
+        Happening::KeyGivenUp { key, holder } => {
+            format!("{key} was given up: instance {holder} holds it")
+        }
         Happening::Repaired { problem } => problem.clone(),
         Happening::OperationOpened(opened) => {
             let until = opened.deadline.map(|deadline| format!(" until {deadline}"));

@@ -146,7 +146,7 @@ fn refused(refusal: &abide::Refusal) -> Problem {
         .with("reason", refusal.reason());
     match refusal {
         abide::Refusal::LimitExceeded { limit, most, .. } => problem.over(limit, most),
-        abide::Refusal::KeyTaken { holder } => problem.with("id", holder),
+        abide::Refusal::KeyTaken { holder, .. } => problem.with("id", holder),
         _ => problem,
     }
 }

@@ -4,16 +4,15 @@ use std::fmt::Write as _;
 
 use abide_core::model::{
     Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Lease, Name, ParentRef, Priority,
-    Row, Status, Timestamp, WaitKind, WorkerId,
+    Row, Scopes, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{ClaimRequest, Leased};
 use rusqlite::{CachedStatement, Connection, Result, params};
 
 use super::load::parent;
 use super::{Lazy, distinct, limited, update};
-use crate::cache::Loaded;
 use crate::cells::{self, Names};
-use crate::columns;
+use crate::columns::{self, own_scopes};
 
 /// How many lanes one statement looks at. SQLite takes up to 500 selects in one.
 const LANES_AT_ONCE: usize = 32;
@@ -21,7 +20,7 @@ const LANES_AT_ONCE: usize = 32;
 /// A row that can be claimed, as it will be when it is.
 struct Candidate {
     claimed: Claimed,
-    loaded: Loaded,
+    row: Row,
     /// Whether being claimed changes where it stands in a partition, or which keys it holds.
     guarded: bool,
 }
@@ -32,7 +31,7 @@ pub(crate) fn claim(
     conn: &Connection,
     request: &ClaimRequest,
     now: Timestamp,
-    mut keep: impl FnMut(Loaded),
+    mut keep: impl FnMut(Row),
 ) -> Result<Vec<Claimed>> {
     let lanes = distinct(&request.lanes);
     let mut candidates = Vec::new();
@@ -50,7 +49,7 @@ pub(crate) fn claim(
         candidates.truncate(request.limit);
     }
     take(conn, &candidates, request.worker, now)?;
-    let leased = candidates.iter().map(|one| &one.loaded.row);
+    let leased = candidates.iter().map(|one| &one.row);
     let leased: Vec<Leased> = leased
         .filter(|row| row.lease.is_some())
         .map(|row| Leased {
@@ -60,17 +59,19 @@ pub(crate) fn claim(
         .collect();
     update::lease(conn, &leased, now)?;
     let claimed = candidates.into_iter().map(|candidate| {
-        keep(candidate.loaded);
+        keep(candidate.row);
         candidate.claimed
     });
     Ok(claimed.collect())
 }
 
 /// The columns that a claim needs.
-pub(crate) const CANDIDATE: &str = "\
-    id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
+pub(crate) const CANDIDATE: &str = concat!(
+    "id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
     taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, \
-    run_number, first_id, contract, inbox, aside, state";
+    run_number, first_id, contract, inbox, aside, state, ",
+    own_scopes!()
+);
 
 /// The columns that it is ordered by.
 pub(crate) const ORDER: &str = "id, priority, ready_at";
@@ -108,11 +109,11 @@ fn find(
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         // The statement numbers the lanes that it was given.
-        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(26)?)) else {
+        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(27)?)) else {
             continue;
         };
         let mut found_one = candidate(conn, row, request, lane, &mut steps)?;
-        found_one.loaded.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
+        found_one.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
         found.push(found_one);
     }
     Ok(())
@@ -148,6 +149,7 @@ fn candidate(
         id: cells::id(found, 0)?,
         kind: Kind::from_code(found.get(19)?),
         status: Status::Executing,
+        scopes: columns::from_scopes(found.get(26)?),
         behind: false,
         queue: request.queue.clone(),
         priority: cells::priority(found, 1)?,
@@ -188,7 +190,6 @@ fn candidate(
             partition: partition_of(conn, id)?,
         }),
     };
-    let keyed = cells::is_there(found, 11)?;
     Ok(Candidate {
         claimed: Claimed {
             claim: Claim::granted(
@@ -220,8 +221,9 @@ fn candidate(
             inbox: row.inbox,
             awaits: awaits.unwrap_or_default(),
         },
-        guarded: row.partition_key.is_some() || (keyed && cells::flag(found, 11)?),
-        loaded: Loaded { row, keyed },
+        guarded: row.partition_key.is_some()
+            || (row.scopes != Scopes::NONE && cells::flag(found, 11)?),
+        row,
     })
 }
 
@@ -246,11 +248,8 @@ fn take(
 ) -> Result<()> {
     let mut plain = Lazy::new(conn, TAKE);
     let mut thorough = Lazy::new(conn, TAKE_GUARDED);
-    for Candidate {
-        loaded, guarded, ..
-    } in candidates
-    {
-        let (id, epoch) = (loaded.row.id.0, loaded.row.epoch.0);
+    for Candidate { row, guarded, .. } in candidates {
+        let (id, epoch) = (row.id.0, row.epoch.0);
         let statement = if *guarded { &mut thorough } else { &mut plain };
         statement
             .get()?

@@ -1,8 +1,9 @@
 //! Inserts rows, and finds who holds the key of one that may not be inserted.
 
 use abide_core::model::{InstanceId, Key, NewRow, Started, UniqueKey};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, ToSql, params};
+use rusqlite::{CachedStatement, Connection, Result, ToSql, params};
 
+use super::keys::{key_holder, unique_key_holder};
 use super::one;
 use crate::cells;
 use crate::columns::{Place, lane, scopes, taken};
@@ -96,27 +97,13 @@ fn write(
 fn holder(conn: &Connection, row: &NewRow) -> Result<InstanceId> {
     if let Some(key) = &row.key
         && row.scope.holds(row.status)
-        && let Some(holder) = find(conn, KEY_HOLDER, key.as_str())?
+        && let Some(holder) = key_holder(conn, key)?
     {
         return Ok(holder);
     }
-    let unique = row.unique_key.as_ref().map(UniqueKey::as_bytes);
-    find(conn, UNIQUE_KEY_HOLDER, unique)?.ok_or(rusqlite::Error::QueryReturnedNoRows)
-}
-
-/// By `abide_key_taken`.
-pub(crate) const KEY_HOLDER: &str = "
-    select id from abide_instances
-    where key = ?1 and key is not null and taken & 1 = 1";
-
-/// By `abide_unique_key_taken`.
-pub(crate) const UNIQUE_KEY_HOLDER: &str = "
-    select id from abide_instances
-    where unique_key = ?1 and unique_key is not null and taken & 65536 = 65536";
-
-fn find(conn: &Connection, sql: &str, key: impl ToSql) -> Result<Option<InstanceId>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    statement
-        .query_row([key], |row| cells::id(row, 0))
-        .optional()
+    let holder = match &row.unique_key {
+        Some(key) => unique_key_holder(conn, key)?,
+        None => None,
+    };
+    holder.ok_or(rusqlite::Error::QueryReturnedNoRows)
 }

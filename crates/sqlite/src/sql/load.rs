@@ -7,16 +7,18 @@ use abide_kernel::{Lapsed, Touched};
 use rusqlite::{Connection, Result, params};
 
 use super::{Lazy, distinct, limited};
-use crate::cache::Loaded;
 use crate::cells::{self, Names};
-use crate::columns::{BLOCKED, is_behind};
+use crate::columns::{BLOCKED, from_scopes, is_behind, own_scopes};
 
 /// By primary key; the state and the result, which no rule reads, stay where they are.
-pub(crate) const LOCK: &str = "
-    select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
-           history_seq, taken, last_error, finished_at, partition_key, standing, awaits, family, parent_id,
+pub(crate) const LOCK: &str = concat!(
+    "select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
+           history_seq, ",
+    own_scopes!(),
+    ", last_error, finished_at, partition_key, standing, awaits, family, parent_id,
            parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until
-    from abide_instances where id = ?1";
+    from abide_instances where id = ?1"
+);
 
 /// Loads rows, one at a time.
 pub(crate) struct Loader<'c> {
@@ -35,7 +37,7 @@ impl<'c> Loader<'c> {
     }
 
     /// Loads the row with that id, if it is there. Columns that cannot matter to it are not looked at.
-    pub fn load(&mut self, id: InstanceId) -> Result<Option<Loaded>> {
+    pub fn load(&mut self, id: InstanceId) -> Result<Option<Row>> {
         let mut rows = self.statement.get()?.query(params![id.0])?;
         let Some(row) = rows.next()? else {
             return Ok(None);
@@ -45,46 +47,44 @@ impl<'c> Loader<'c> {
         let history_seq = row.get(13)?;
         let (parent, parent_barrier) = parent(row, 21)?;
         let worker = cells::maybe_worker(row, 5)?;
-        Ok(Some(Loaded {
-            keyed: cells::is_there(row, 14)?,
-            row: Row {
-                id,
-                kind: Kind::from_code(row.get(28)?),
-                status: cells::status(row, 1)?,
-                behind: partition_key.is_some() && is_behind(row.get(18)?),
-                queue: self.queues.read(row, 2)?,
-                priority: cells::priority(row, 3)?,
-                due_at: if finished_at.is_some() {
-                    None
-                } else {
-                    cells::maybe_time(row, 4)?
-                },
-                partition_key,
-                worker,
-                lease: match worker {
-                    Some(_) => cells::lease(row, 29)?,
-                    None => None,
-                },
-                epoch: Epoch(row.get(6)?),
-                settled: Epoch(row.get(7)?),
-                step: self.steps.read(row, 8)?,
-                step_seq: row.get(9)?,
-                attempt: row.get(10)?,
-                cause: Cause::from_code(row.get(11)?),
-                timed_out: cells::flag(row, 12)?,
-                awaits: cells::awaits(row, 19)?,
-                aside: cells::aside(row, 27)?,
-                inbox: cells::inbox(row, 26)?,
-                contract: cells::maybe_contract(row, 25)?,
-                run: cells::run(row, 23)?,
-                parent,
-                parent_barrier,
-                family: cells::family(row, 20)?,
-                history: history_seq > 0,
-                history_seq,
-                last_error: row.get(15)?,
-                finished_at,
+        Ok(Some(Row {
+            id,
+            kind: Kind::from_code(row.get(28)?),
+            status: cells::status(row, 1)?,
+            scopes: from_scopes(row.get(14)?),
+            behind: partition_key.is_some() && is_behind(row.get(18)?),
+            queue: self.queues.read(row, 2)?,
+            priority: cells::priority(row, 3)?,
+            due_at: if finished_at.is_some() {
+                None
+            } else {
+                cells::maybe_time(row, 4)?
             },
+            partition_key,
+            worker,
+            lease: match worker {
+                Some(_) => cells::lease(row, 29)?,
+                None => None,
+            },
+            epoch: Epoch(row.get(6)?),
+            settled: Epoch(row.get(7)?),
+            step: self.steps.read(row, 8)?,
+            step_seq: row.get(9)?,
+            attempt: row.get(10)?,
+            cause: Cause::from_code(row.get(11)?),
+            timed_out: cells::flag(row, 12)?,
+            awaits: cells::awaits(row, 19)?,
+            aside: cells::aside(row, 27)?,
+            inbox: cells::inbox(row, 26)?,
+            contract: cells::maybe_contract(row, 25)?,
+            run: cells::run(row, 23)?,
+            parent,
+            parent_barrier,
+            family: cells::family(row, 20)?,
+            history: history_seq > 0,
+            history_seq,
+            last_error: row.get(15)?,
+            finished_at,
         }))
     }
 }

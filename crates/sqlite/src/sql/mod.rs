@@ -12,6 +12,7 @@ pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod inbox;
 pub(crate) mod insert;
+pub(crate) mod keys;
 pub(crate) mod load;
 pub(crate) mod machines;
 pub(crate) mod partitions;

@@ -113,16 +113,16 @@ pub(crate) fn listing(
 }
 
 fn instance(row: &Row<'_>) -> Result<Instance> {
-    let (scope, unique_scope) = from_scopes(row.get(3)?);
+    let scopes = from_scopes(row.get(3)?);
     let awaits = cells::awaits(row, 23)?;
     let family = cells::family(row, 24)?;
     let history_events = row.get(27)?;
     Ok(Instance {
         id: cells::id(row, 0)?,
         key: cells::maybe_key(row, 1)?,
-        scope,
+        scope: scopes.key,
         unique_key: cells::maybe_unique_key(row, 2)?,
-        unique_scope,
+        unique_scope: scopes.unique_key,
         kind: Kind::from_code(row.get(4)?),
         machine: cells::name(row, 5)?,
         version: row.get(6)?,

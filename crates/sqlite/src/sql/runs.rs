@@ -86,7 +86,7 @@ pub(crate) fn copies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(Insta
 }
 
 fn copy(row: &Row<'_>) -> Result<NewRow> {
-    let (scope, unique_scope) = from_scopes(row.get(8)?);
+    let scopes = from_scopes(row.get(8)?);
     let (parent, parent_barrier) = parent(row, 15)?;
     Ok(NewRow {
         kind: Kind::from_code(row.get(0)?),
@@ -97,9 +97,9 @@ fn copy(row: &Row<'_>) -> Result<NewRow> {
         status: cells::status(row, 5)?,
         cause: Cause::from_code(row.get(6)?),
         key: cells::maybe_key(row, 7)?,
-        scope,
+        scope: scopes.key,
         unique_key: cells::maybe_unique_key(row, 9)?,
-        unique_scope,
+        unique_scope: scopes.unique_key,
         queue: cells::name(row, 10)?,
         priority: cells::priority(row, 11)?,
         due_at: cells::maybe_time(row, 12)?.unwrap_or_default(),

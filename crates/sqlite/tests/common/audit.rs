@@ -60,7 +60,9 @@ const ROWS: &[(&str, &str)] = &[
     ),
     (
         "holds its keys as its scopes say",
-        "taken is iif(key is null and unique_key is null, null, scopes >> status & 65537)",
+        "(taken is null) = (key is null and unique_key is null)
+         and (key is null or taken & 1 = scopes >> status & 1)
+         and (unique_key is null or taken & 65536 = scopes >> status & 65536)",
     ),
     (
         "counts the signals in its inbox",

@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::{
     Answered, BarrierNumber, Blocked, Claim, Closing, CommandId, Inbox, InstanceId, Json, Priority,
-    Run, Start, Taken, WorkerId,
+    Run, Scopes, Start, Taken, WorkerId,
 };
 use crate::rules::children::{Ended, ended, reopened};
 use crate::rules::inbox::{receive, take};
@@ -25,6 +25,7 @@ fn running() -> Row {
         id: InstanceId(7),
         kind: Kind::Workflow,
         status: Status::Executing,
+        scopes: Scopes::NONE,
         step: name("start"),
         step_seq: 1,
         attempt: 0,
@@ -95,6 +96,7 @@ fn commit(
         waiting: None,
         pending,
         retry: None,
+        taken: None,
     };
     let mut moved = Moved::default();
     apply(row, &commit, turn, facts, &mut moved);
@@ -412,6 +414,7 @@ fn steps_that_run_keep_the_claim_whatever_waits() {
             waiting: waiting.map(Priority),
             pending: &[],
             retry: None,
+            taken: None,
         };
         let mut moved = Moved::default();
         apply(&mut row, &commit, &turn, facts, &mut moved);

@@ -1,0 +1,161 @@
+//! Sees to instances that would take a key which another holds (rule 2.8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide_core::model::{AnyKey, Closing, InstanceId, Refusal, Row};
+use abide_core::rules::children::Ended;
+use abide_core::rules::commit::Look;
+use abide_core::rules::keys::{Fate, fail, fate, give_up, held};
+
+use super::commit::{close, pending_of, tell_parents};
+use crate::ledger::{Account, Ledger};
+use crate::run::Turn;
+use crate::{Result, Txn};
+
+/// Who holds which keys, as far as an operation has asked, and as far as it has decided over them since.
+#[derive(Default)]
+pub(crate) struct Holders {
+    keys: BTreeMap<InstanceId, BTreeSet<AnyKey>>,
+    held: BTreeMap<AnyKey, InstanceId>,
+}
+
+impl Holders {
+    /// Asks who holds the keys of these rows.
+    pub async fn load<T: Txn>(
+        &mut self,
+        turn: &mut Turn<'_, T>,
+        ledger: &mut Ledger<'_>,
+        ids: &[InstanceId],
+    ) -> Result<()> {
+        for found in turn.txn.holders(ids).await? {
+            let holder = found
+                .holder
+                .filter(|holder| !leaves(ledger, *holder, &found.key));
+            if let Some(holder) = holder {
+                self.held.entry(found.key.clone()).or_insert(holder);
+            }
+            self.keys.entry(found.of).or_default().insert(found.key);
+        }
+        Ok(())
+    }
+
+    /// The keys that a row would hold and another does, with that one. The row was asked for.
+    pub fn in_the_way(&self, row: &Row) -> Vec<(AnyKey, InstanceId)> {
+        let keys = self.keys.get(&row.id).into_iter().flatten();
+        let others = keys.filter(|key| held(row).has(key)).filter_map(|key| {
+            let holder = self.held.get(key).filter(|holder| **holder != row.id)?;
+            Some((key.clone(), *holder))
+        });
+        others.collect()
+    }
+
+    /// Notes that a row holds all the keys that its status lets it hold. The row was asked for.
+    pub fn take(&mut self, row: &Row) {
+        let keys = self.keys.get(&row.id).into_iter().flatten();
+        let taken = keys.filter(|key| held(row).has(key));
+        self.held.extend(taken.map(|key| (key.clone(), row.id)));
+    }
+
+    /// Notes that a row has left the keys that its status does not let it hold.
+    pub fn leave(&mut self, row: &Row) {
+        self.held
+            .retain(|key, holder| *holder != row.id || held(row).has(key));
+    }
+}
+
+/// Whether a row leaves a key in the very change that another takes it. One that takes a key itself is not counted upon:
+/// it may yet have to stay, and two that swap their keys could not be written one after the other.
+fn leaves(ledger: &mut Ledger<'_>, holder: InstanceId, key: &AnyKey) -> bool {
+    ledger
+        .get(holder)
+        .is_some_and(|account| !account.takes_key() && !held(&account.row).has(key))
+}
+
+/// Decides over all rows of an operation that would take a key: of two that would take the same, the first in order has
+/// it. What fails is told to its parent, which may take a key itself when it wakes; and so on.
+pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'_>) -> Result<()> {
+    let mut holders = Holders::default();
+    let mut decided = BTreeSet::new();
+    loop {
+        let taking = ledger.taking(&decided);
+        if taking.is_empty() {
+            return Ok(());
+        }
+        holders.load(turn, ledger, &taking).await?;
+        let mut failing = Vec::new();
+        for id in taking {
+            let Some(account) = ledger.get(id) else {
+                continue;
+            };
+            let in_the_way = holders.in_the_way(&account.row);
+            match in_the_way.first() {
+                Some((key, holder)) if fate(account.was(), &account.row) == Fate::Fails => {
+                    // It may take another of its keys when it has failed, and is then decided over once more.
+                    failing.push((id, refusal(key, *holder)));
+                    continue;
+                }
+                _ => give_all_up(account, in_the_way),
+            }
+            holders.take(&account.row);
+            decided.insert(id);
+        }
+        fail_all(turn, ledger, &holders, failing).await?;
+    }
+}
+
+/// What an instance is told whose key is taken.
+pub(crate) fn refusal(key: &AnyKey, holder: InstanceId) -> Refusal {
+    Refusal::KeyTaken {
+        holder,
+        key: Some(key.clone()),
+    }
+}
+
+fn give_all_up(account: &mut Account<'_>, keys: Vec<(AnyKey, InstanceId)>) {
+    for (key, holder) in keys {
+        let told = give_up(&mut account.row, key, holder);
+        // The end of a run is told last.
+        let ended = account.row.status.is_terminal() && !account.told.is_empty();
+        account
+            .told
+            .insert(account.told.len() - usize::from(ended), told);
+    }
+}
+
+/// Ends rows: their inboxes are closed, and their parents told.
+async fn fail_all<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    holders: &Holders,
+    failing: Vec<(InstanceId, Refusal)>,
+) -> Result<()> {
+    let ids = failing.iter().map(|(id, _)| *id);
+    let looks = ids.filter(|id| {
+        let inbox = ledger.get(*id).map(|account| account.row.inbox);
+        inbox.is_some_and(|inbox| inbox.signals + inbox.updates > 0)
+    });
+    let looks: Vec<_> = looks.map(|id| (id, Look::at_all())).collect();
+    let pending = pending_of(turn, &looks).await?;
+    let mut closings: Vec<Closing> = Vec::new();
+    let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
+    for (id, taken) in failing {
+        let Some(account) = ledger.get(id) else {
+            continue;
+        };
+        let left = pending.get(&id).map_or(&[][..], Vec::as_slice);
+        let closed = fail(&mut account.row, &taken, left, turn.limits, turn.now);
+        account.result = None;
+        account.told.extend(closed.told);
+        closings.extend(closed.closings);
+        give_all_up(account, holders.in_the_way(&account.row));
+        if let Some(parent) = account.row.parent {
+            ends.entry(parent).or_default().push(Ended {
+                child: id,
+                barrier: account.row.parent_barrier,
+                status: account.row.status,
+            });
+        }
+    }
+    close(turn, &closings).await?;
+    tell_parents(turn, ledger, ends).await
+}

@@ -1,0 +1,61 @@
+//! Who holds keys that others would take, and who gives one up (rule 2.8).
+
+use abide_core::model::{AnyKey, InstanceId, Key, UniqueKey};
+use abide_kernel::{GivenUp, Holder, Result};
+
+use crate::cells::Cells;
+use crate::param::{Param, parts};
+use crate::txn::Transaction;
+
+/// The keys of instances, and who holds each of them; not locked.
+///
+/// Indexes: `instances_pkey`, `instances_key_taken`, `instances_unique_key_taken`.
+pub const KEY_HOLDERS: &str = "\
+select i.id, i.key, \
+    (select h.id from abide.instances h where h.key = i.key \
+        and (h.key_scope >> h.status) & 1 = 1 limit 1), \
+    i.unique_key, \
+    (select h.id from abide.instances h where h.unique_key = i.unique_key \
+        and (h.unique_scope >> h.status) & 1 = 1 limit 1) \
+from abide.instances i where i.id = any((select $1::bigint[])::bigint[]) order by i.id";
+
+/// Takes statuses out of scopes.
+///
+/// Index: `instances_pkey`. The rows are locked already.
+pub const GIVE_UP_KEYS: &str = "\
+update abide.instances i set key_scope = i.key_scope & ~c.key_scope, \
+    unique_scope = i.unique_scope & ~c.unique_scope \
+from unnest((select $1::bigint[]), (select $2::int[]), (select $3::int[])) \
+    as c(id, key_scope, unique_scope) \
+where i.id = c.id";
+
+/// The keys of instances, and who holds each of them.
+pub(crate) async fn holders(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Holder>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    let mut holders = Vec::new();
+    for row in txn.read(KEY_HOLDERS, params).await? {
+        let mut cells = Cells::of(&row);
+        let of: InstanceId = cells.next()?;
+        let (key, holder): (Option<Key>, _) = (cells.next()?, cells.next()?);
+        holders.extend(key.map(AnyKey::Key).map(|key| Holder { of, key, holder }));
+        let (key, holder): (Option<UniqueKey>, _) = (cells.next()?, cells.next()?);
+        holders.extend(
+            key.map(AnyKey::UniqueKey)
+                .map(|key| Holder { of, key, holder }),
+        );
+    }
+    Ok(holders)
+}
+
+/// Takes statuses out of scopes.
+pub(crate) fn give_up(txn: &mut Transaction<'_>, given_up: &[GivenUp]) -> Result<()> {
+    for part in parts(given_up, |_| 0) {
+        let params = vec![
+            Param::list(part.iter().map(|one| one.id)),
+            Param::list(part.iter().map(|one| one.scopes.key.bits())),
+            Param::list(part.iter().map(|one| one.scopes.unique_key.bits())),
+        ];
+        txn.write(GIVE_UP_KEYS, params)?;
+    }
+    Ok(())
+}
