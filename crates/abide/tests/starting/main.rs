@@ -18,4 +18,5 @@ mod keys;
 mod opening;
 mod reading;
 mod results;
+mod taken_keys;
 mod timing;

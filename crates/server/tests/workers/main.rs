@@ -20,3 +20,4 @@ mod machines;
 mod outcomes;
 mod polling;
 mod servers;
+mod taken_keys;

@@ -1,8 +1,13 @@
 //! Every outcome over HTTP.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::kit::{instance, on_both, result, start, until, worker};
+
+/// Sooner than anything that is tried again for ever.
+const PROMPTLY: Duration = Duration::from_secs(5);
 
 on_both! {
     async fn a_step_goes_on_with_next_and_ends_with_done(server: Server) {
@@ -46,6 +51,28 @@ on_both! {
         let claim = worker.one().await;
         assert_eq!((&claim["step"], &claim["state"], &claim["attempt"]), (&json!("start"), &json!(2), &json!(1)));
         assert_eq!((&claim["cause"], &claim["step_sequence"]), (&json!("retry"), &sequence));
+    }
+
+    async fn an_outcome_that_would_take_a_key_is_refused_and_the_claim_kept(server: Server) {
+        // rules 2.8 and 4.2: such a commit went round in a loop, and 320 commits of others took 40 seconds.
+        let worker = worker(&server);
+        let once = json!({"machine": "m", "key": "k", "scope": ["done"]});
+        let (first, second) = (start(&server, once.clone()).await, start(&server, once).await);
+        let claims = worker.claim(2, 0).await;
+        let done = || json!({"done": {"result": 1}});
+        worker.done(&claims[0], done()).await;
+        let began = Instant::now();
+        let refused = worker.refused(&claims[1], done()).await;
+        assert_eq!(refused, format!("key \"k\" is taken by instance {first}"));
+        assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+        let healthy = start(&server, json!({"machine": "m"})).await;
+        let claim = worker.one().await;
+        let results = worker.commit_all(vec![(&claims[1], done()), (&claim, done())]).await;
+        assert_eq!((&results[0]["status"], &results[1]["status"]), (&json!("refused"), &json!("committed")));
+        assert_eq!(result(&server, healthy).await["status"], "done");
+        assert_eq!(worker.heartbeat(&[&claims[1]]).await, Vec::<Value>::new(), "it is held as before");
+        worker.done(&claims[1], json!({"stop": {"reason": "another was faster"}})).await;
+        assert_eq!(result(&server, second).await["last_error"], "another was faster");
     }
 
     async fn stop_ends_it_as_failed_with_its_reason(server: Server) {
