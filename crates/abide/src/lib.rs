@@ -77,8 +77,8 @@ pub use abide_core::rules::liveness::{Liveness, Waiting};
 pub use abide_core::rules::retry::Retry;
 pub use abide_kernel::Ending as RunEnding;
 pub use abide_kernel::{
-    CommandFilter, CommandPage, EventFilter, EventPage, Filter, Finding, Page, QueueDepth, Store,
-    Target, WaiterFilter, WaiterPage,
+    Backoff, CommandFilter, CommandPage, EventFilter, EventPage, Filter, Finding, Page, QueueDepth,
+    Store, Target, WaiterFilter, WaiterPage,
 };
 pub use abide_macros::Step;
 pub use client::{

@@ -11,8 +11,9 @@ use abide_core::model::{
     InstanceId, Json, Name, Published, Refusal, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Clock, CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Listener,
-    Op, OwnTransaction, Page, QueueDepth, Result, Store, Target, WaiterFilter, WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, Target, WaiterFilter,
+    WaiterPage,
 };
 use futures_util::future::BoxFuture;
 use metrics::{Label, counter, histogram};
@@ -25,6 +26,9 @@ impl Store for Measured {
         Box::pin(async move {
             let began = Instant::now();
             let answers = self.0.run(ops.clone()).await;
+            if let Err(error) = &answers {
+                failed(error);
+            }
             if let Ok(answers) = &answers {
                 let now = self.0.clock().now();
                 for (op, answer) in ops.iter().zip(answers) {
@@ -166,6 +170,11 @@ pub(crate) fn step(machine: &Name, step: &Name, took: Duration) {
     histogram!("abide_step_seconds", labels.iter()).record(took);
 }
 
+/// The failure of an instance cannot be stored.
+pub(crate) fn stuck() {
+    count_many("abide_stuck_total", 1);
+}
+
 fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
     match (op, answer) {
         (Op::Claim(asked), Answer::Claimed(each)) if !each.is_empty() => {
@@ -181,6 +190,17 @@ fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
         (_, Answer::Swept { deleted, .. }) => count_many("abide_swept_total", *deleted),
         _ => {}
     }
+}
+
+fn failed(error: &Error) {
+    let class = match error {
+        Error::Conflict(_) => "conflict",
+        Error::Unavailable(_) => "unavailable",
+        Error::Unknown(_) => "unknown",
+        Error::Refused(_) => "refused",
+        _ => "broken",
+    };
+    counter!("abide_failed_transactions_total", "class" => class).increment(1);
 }
 
 fn claimed(queue: &Name, each: &[Claimed], now: Timestamp) {

@@ -7,7 +7,7 @@ use abide_core::model::{
     Declared, Entry, Instance, InstanceId, Kind, Limits, Refusal, Start, Started, Worker,
 };
 use abide_core::rules::graph::{graph_of, task_machine};
-use abide_kernel::fold::Submit;
+use abide_kernel::committer::{Committer, Submit};
 use abide_kernel::memory::Memory;
 use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
@@ -133,11 +133,14 @@ impl OpenOptions {
     /// Works on a store that you have opened yourself, with options of its own; give the same limits to both.
     pub fn on(self, store: Arc<dyn Store>) -> Abide {
         let store: Arc<dyn Store> = Arc::new(Measured(store));
+        let committer = Committer::new(store.clone());
         Abide {
             client: Client {
-                submit: Submit::begin(store.clone(), self.patience),
-                mail: Submit::begin(store.clone(), self.patience),
-                events: Submit::begin(store.clone(), self.patience),
+                submit: Submit::begin(&committer, self.patience),
+                mail: Submit::begin(&committer, self.patience),
+                events: Submit::begin(&committer, self.patience),
+                patience: self.patience,
+                committer,
                 endings: Watch::begin(store.clone()),
                 answers: Watch::begin(store.clone()),
                 stored: Arc::default(),
@@ -252,8 +255,10 @@ impl Abide {
 
     /// Puts an engine together: a worker that runs what it has code for. There may be many, in this process and others.
     pub fn engine(&self) -> EngineBuilder {
-        let Client { store, mail, .. } = self.client.clone();
-        EngineBuilder::new(store, mail, self.client.limits.clone(), Settings::new())
+        let Client {
+            committer, mail, ..
+        } = self.client.clone();
+        EngineBuilder::new(committer, mail, self.client.limits.clone(), Settings::new())
     }
 
     /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.

@@ -12,8 +12,9 @@ pub enum Error {
     /// The caller's mistake; nothing was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The database would not take the transaction now, though it is there: a deadlock, a busy file. Nothing was
-    /// written; try again at once.
+    /// The database would not take the transaction now, though it is there: a deadlock, a lock or a statement that took
+    /// too long, a busy file. Nothing was written; it may be the transaction's own fault, so try it again alone, a few
+    /// times, with back-off.
     #[error("the database could not take the transaction this time: {0}")]
     Conflict(String),
     /// The database cannot be reached. Nothing was written; try again later.

@@ -6,8 +6,8 @@
 //! crates of their own, and all of them pass the same conformance suite (feature `conformance`).
 
 mod clock;
+pub mod committer;
 mod error;
-pub mod fold;
 mod ledger;
 mod manual_clock;
 pub mod memory;
@@ -15,6 +15,7 @@ mod op;
 mod ops;
 mod own;
 mod query;
+mod retry;
 mod run;
 mod store;
 mod terms;
@@ -37,6 +38,7 @@ pub use query::{
     CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Page, QueueDepth,
     WaiterFilter, WaiterPage,
 };
+pub use retry::Backoff;
 pub use run::{run, run_now};
 pub use store::Store;
 pub use txn::{

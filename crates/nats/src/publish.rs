@@ -1,15 +1,10 @@
 //! Publishes what is in hand, and says what is to be answered for each message.
 
-use std::time::Duration;
-
-use abide::{Abide, Error, Published, Refusal};
+use abide::{Abide, Backoff, Error, Published, Refusal};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::message::NewEvent;
-
-/// How long to wait before a database that is away is tried again: at first, and at most.
-const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
 /// What became of a message.
 #[derive(Debug)]
@@ -49,7 +44,7 @@ pub(crate) fn publish<'a>(
     stop: &'a CancellationToken,
 ) -> BoxFuture<'a, Result<Vec<Verdict>, Closed>> {
     Box::pin(async move {
-        let [mut backoff, longest] = BACKOFF;
+        let mut backoff = Backoff::away();
         loop {
             let answer = abide.publish_all(events.iter().map(|event| event.publication()));
             let error = match answer.await {
@@ -72,12 +67,11 @@ pub(crate) fn publish<'a>(
                 error => return Ok(vec![Verdict::Later(error.to_string())]),
             }
             tracing::warn!(%error, events = events.len(), "the database is away: trying again");
-            let is_stopped = stop.run_until_cancelled(tokio::time::sleep(backoff)).await;
+            let is_stopped = stop.run_until_cancelled(backoff.pause()).await;
             if is_stopped.is_none() {
                 let later = || Verdict::Later(error.to_string());
                 return Ok(events.iter().map(|_| later()).collect());
             }
-            backoff = (backoff * 2).min(longest);
         }
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use abide::Abide;
+use abide::{Abide, Backoff};
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::future::join_all;
@@ -19,8 +19,6 @@ use crate::pull::{BYTES, Pull};
 
 /// How long the server's word on an acknowledgement is waited for.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long to wait before reading is tried again: at first, and at most.
-const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// When a message that could not be written for a reason of its own is handed out again.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -123,8 +121,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads until it is stopped, and begins anew whenever reading fails.
     async fn run(self, first: PullConsumer, counts: Arc<Counts>, stop: CancellationToken) {
-        let [shortest, longest] = BACKOFF;
-        let mut backoff = shortest;
+        let mut backoff = Backoff::reconnect();
         let mut opened = Some(Ok(first));
         loop {
             let consumer = match opened.take() {
@@ -138,7 +135,7 @@ impl Reader {
                     let before = counts.total();
                     let end = self.read(consumer, &counts, &stop).await;
                     if counts.total() > before {
-                        backoff = shortest;
+                        backoff.reset();
                     }
                     match end {
                         End::Stopped => return,
@@ -147,14 +144,9 @@ impl Reader {
                 }
             };
             tracing::warn!(problem, "cannot read from NATS: trying again");
-            if stop
-                .run_until_cancelled(tokio::time::sleep(backoff))
-                .await
-                .is_none()
-            {
+            if stop.run_until_cancelled(backoff.pause()).await.is_none() {
                 return;
             }
-            backoff = (backoff * 2).min(longest);
         }
     }
 

@@ -29,11 +29,12 @@ pub(crate) fn classify(error: &DriverError, fate: Fate) -> Error {
 /// The class of an SQLSTATE.
 fn by_code(code: &str, fate: Fate, text: String) -> Error {
     match (code, code.get(..2)) {
-        // A unique violation is a guard, of a key or of a partition's front, that another transaction was faster at.
-        ("40001" | "40P01" | "55P03" | "23505", _) => Error::Conflict(text),
+        // A unique violation is a guard, of a key or of a partition's front, that another transaction was faster at. A
+        // statement that was cancelled ran for too long, or waited for too long: for this transaction, not for others.
+        ("40001" | "40P01" | "55P03" | "57014" | "23505", _) => Error::Conflict(text),
         ("40003", _) => Error::Unknown(text),
-        // A statement that was cancelled; a server that has become a standby; one that has no room.
-        ("57014" | "25006", _) | (_, Some("53")) => Error::Unavailable(text),
+        // A server that has become a standby; one that has no room.
+        ("25006", _) | (_, Some("53")) => Error::Unavailable(text),
         // The server ends the connection. It may say so at any moment, also when it has just committed.
         ("25P03", _) | (_, Some("08" | "57")) => lost(fate, text),
         _ => Error::Broken(text),
@@ -93,10 +94,10 @@ mod tests {
     #[test]
     fn a_code_is_classed_by_what_the_caller_must_do() {
         for fate in [Fate::Open, Fate::Committing] {
-            for again in ["40001", "40P01", "55P03", "23505"] {
+            for again in ["40001", "40P01", "55P03", "57014", "23505"] {
                 assert_eq!(class(again, fate), "conflict", "{again}");
             }
-            for later in ["53300", "53100", "25006", "57014"] {
+            for later in ["53300", "53100", "25006"] {
                 assert_eq!(class(later, fate), "unavailable", "{later}");
             }
             for stop in ["42P01", "XX001", "22021", "25P02", "23502"] {

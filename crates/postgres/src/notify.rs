@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use abide_core::model::{InstanceId, Name, Timestamp};
-use abide_kernel::{Bus, Effects, Result};
+use abide_kernel::{Backoff, Bus, Effects, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -33,8 +33,6 @@ const GATHER: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 /// How often a connection that is silent is tried.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
-/// How soon a lost connection is made again, at first and at last.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// What one process tells others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,14 +272,13 @@ pub(crate) async fn listen(
 }
 
 async fn reopened(connector: &Connector) -> Ear {
-    let (mut pause, longest) = AGAIN;
+    let mut backoff = Backoff::reconnect();
     loop {
         match Ear::open(connector).await {
             Ok(ear) => return ear,
             Err(error) => tracing::debug!(%error, "cannot listen yet"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
+        backoff.pause().await;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_kernel::{Bus, Effects, Error, Result, wire};
+use abide_kernel::{Backoff, Bus, Effects, Error, Result, wire};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -13,9 +13,6 @@ use crate::caller::Caller;
 
 /// A server that has said nothing for so long, not even that there is nothing, is gone.
 const SILENCE: Duration = wire::HEARTBEAT.saturating_mul(3);
-/// How long to wait before the stream is opened again, at first and at most.
-const SOON: Duration = Duration::from_millis(100);
-const LATER: Duration = Duration::from_secs(10);
 /// The longest line that is read.
 const LINE_BYTES: usize = 64 << 20;
 
@@ -43,9 +40,9 @@ pub(crate) async fn listen(
 
 /// Opens the stream, however long it takes. Who was cut off together does not come back together.
 async fn open_again(caller: &Caller) -> Incoming {
-    let mut wait = SOON;
+    let mut backoff = Backoff::reconnect();
     loop {
-        tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+        backoff.pause().await;
         match caller.news().await {
             Ok(stream) => return stream,
             Err(error) if error.is_passing() => {
@@ -54,7 +51,6 @@ async fn open_again(caller: &Caller) -> Incoming {
             // Nothing that waiting cures; but a server may be set right, and somebody waits for its news.
             Err(error) => tracing::warn!(server = caller.server(), %error, "news cannot be had"),
         }
-        wait = (wait * 2).min(LATER);
     }
 }
 

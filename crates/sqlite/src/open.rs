@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use abide_kernel::{Error, Result};
+use abide_kernel::{Backoff, Error, Result};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{bare, classed};
@@ -71,7 +71,7 @@ fn prepare(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
 /// Turns on the write-ahead log, which the file remembers. While another process does the same, SQLite answers that it
 /// is busy without waiting, so we do.
 fn turn_on_log(conn: &Connection, patience: Duration) -> Result<()> {
-    let begun = Instant::now();
+    let (begun, mut backoff) = (Instant::now(), Backoff::away());
     loop {
         let mode = conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
         let mode: Result<String> = mode.map_err(classed);
@@ -84,7 +84,7 @@ fn turn_on_log(conn: &Connection, patience: Duration) -> Result<()> {
                 )));
             }
             Err(Error::Conflict(_)) if begun.elapsed() < patience => {
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(backoff.failed().unwrap_or_default());
             }
             Err(error) => return Err(error),
         }

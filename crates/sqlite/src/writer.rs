@@ -153,7 +153,12 @@ impl Writer {
     /// Runs requests, one after the other, in one transaction.
     fn transact(&mut self, runs: &[Run]) -> Transacted {
         if let Err(error) = self.begin() {
-            return Transacted::Failed(runs.len(), classed(error));
+            // Another process writes, and has for as long as one waits: no request is at fault.
+            let error = match classed(error) {
+                Error::Conflict(text) => Error::Unavailable(text),
+                error => error,
+            };
+            return Transacted::Failed(runs.len(), error);
         }
         let (begun, now) = (Instant::now(), self.clock.now());
         let mut answers = Vec::with_capacity(runs.len());

@@ -120,7 +120,7 @@ async fn a_request_that_fails_touches_no_neighbour() {
 }
 
 #[tokio::test]
-async fn a_file_that_stays_busy_is_a_conflict_and_no_more() {
+async fn a_file_that_stays_busy_is_away_and_no_more() {
     let place = Place::new();
     place.open().close().await;
     let options = Options {
@@ -131,7 +131,7 @@ async fn a_file_that_stays_busy_is_a_conflict_and_no_more() {
     let gate = Gate::shut(&place);
     let answer = store.run([start(1)].into()).await;
     assert!(
-        matches!(&answer, Err(error @ Error::Conflict(_)) if error.is_passing()),
+        matches!(&answer, Err(error @ Error::Unavailable(_)) if error.is_passing()),
         "{answer:?}"
     );
     drop(gate);

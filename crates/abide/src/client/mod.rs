@@ -29,15 +29,19 @@ pub use within::Within;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
-use abide_kernel::fold::{Events, Mail, Starts, Submit};
+use abide_kernel::committer::{Committer, Events, Mail, Starts, Submit};
 
 /// What every call goes through.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) committer: Committer,
+    /// How long calls wait for a database that is away.
+    pub(crate) patience: Duration,
     pub(crate) submit: Submit<Starts>,
     pub(crate) mail: Submit<Mail>,
     pub(crate) events: Submit<Events>,

@@ -1,12 +1,12 @@
 //! What an operator asks for: cancel, restart, repair, look.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use abide_core::model::{
     Cancel, Children, Instance, InstanceId, Kind, Name, Operated, Refusal, Status, Target, Worker,
 };
 use abide_core::rules::liveness::{Around, Liveness, Waiting, liveness, waiting};
+use abide_kernel::committer::Patience;
 use abide_kernel::{Answer, Filter, Finding, Op, Page};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
@@ -334,23 +334,15 @@ fn serves(workers: &[Worker], instance: &Instance) -> bool {
 }
 
 impl Client {
-    /// Runs one operation, again while it conflicts with others.
+    /// Runs one operation, again while it conflicts with others or the database is away.
     pub(crate) async fn run(&self, op: Op) -> Result<Answer, Error> {
         let answers = self.run_all(vec![op]).await?;
         answers.into_iter().next().ok_or(Error::Closed)
     }
 
-    /// Runs operations in one transaction, again while it conflicts with others.
+    /// Runs operations in one transaction, again while it conflicts with others or the database is away.
     pub(crate) async fn run_all(&self, ops: Vec<Op>) -> Result<Vec<Answer>, Error> {
-        const TRIES: u32 = 20;
-        let ops: Arc<[Op]> = ops.into();
-        let mut tries = 0;
-        loop {
-            match self.store.run(ops.clone()).await {
-                Ok(answers) => return Ok(answers),
-                Err(abide_kernel::Error::Conflict(_)) if tries < TRIES => tries += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let patience = Patience::lasting(self.patience);
+        Ok(self.committer.run(&ops.into(), patience).await?)
     }
 }

@@ -1,13 +1,12 @@
-//! One transaction of the dispatcher: outcomes to commit and claims to make, tried until the database has answered.
+//! One transaction of the dispatcher: outcomes to commit or mail to deliver, and claims to make.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{
-    Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Refusal, Then,
-};
-use abide_kernel::fold::{self, Folded, Mail, Request};
-use abide_kernel::{Answer, ClaimRequest, Error, Op};
+use abide_core::model::{Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then};
+use abide_kernel::committer::{self, Commits, Entry, Landing, Mail, Patience, Request, Waiter};
+use abide_kernel::{Answer, Backoff, ClaimRequest, Error, Op};
+use tokio::time::Instant;
 
 use super::builder::Shared;
 use super::{Follow, Ran, Task};
@@ -20,11 +19,14 @@ pub(super) struct Finished {
     pub took: Duration,
 }
 
+/// An outcome on its way into the database.
+pub(super) type Outgoing = Entry<Commits, Sent>;
+
 /// What a transaction is made of. Outcomes and mail are never in one: each locks rows in the order of their ids, and both
 /// together would not.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub finished: Vec<Finished>,
+    pub outcomes: Vec<Outgoing>,
     pub mail: Vec<Request<Mail>>,
     pub claims: Vec<Ask>,
 }
@@ -44,6 +46,10 @@ pub(super) struct Landed {
     pub commits: Vec<(Committed, Sent)>,
     /// What was claimed, request by request.
     pub claims: Vec<(Ask, Vec<Claimed>)>,
+    /// What failed.
+    pub failed: Option<Failure>,
+    /// Outcomes that are given up, since the engine stops.
+    pub dropped: Vec<Sent>,
     /// Whether claims may have been made that nobody knows of.
     pub unsure: bool,
     /// Whether such claims were looked for, and given back.
@@ -54,6 +60,14 @@ pub(super) struct Landed {
     pub ended: Vec<InstanceId>,
     /// Whether the worker was told to die meanwhile, and the outcomes are lost to it.
     pub dead: bool,
+}
+
+/// A transaction that failed.
+pub(super) struct Failure {
+    pub outcomes: Vec<Outgoing>,
+    pub mail: Vec<Request<Mail>>,
+    pub claims: Vec<Ask>,
+    pub error: Error,
 }
 
 /// What the dispatcher remembers of an outcome it has sent.
@@ -68,119 +82,115 @@ pub(super) struct Sent {
     pub error: Option<String>,
     /// The reason, when the outcome was a stop.
     pub stopped: Option<String>,
+    /// Whether it has a place in its queue.
+    pub placed: bool,
+    /// How soon a stop that was refused is sent again.
+    pub stuck: Option<Backoff>,
 }
 
-/// How long to wait before a database that cannot be reached is tried again: at first, and at most.
-const BACKOFF_FIRST: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How often a transaction that conflicts is tried before its members are tried one by one, which then wait for the
-/// others as for a database that is away.
-const CONFLICTS_MAX: u32 = 8;
+impl Waiter for Sent {
+    /// Outcomes are kept, however long the database is away.
+    fn until(&self) -> Option<Instant> {
+        None
+    }
+}
+
 /// The rows given back in one transaction.
 const GIVE_BACK: usize = 500;
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
-        self.finished.is_empty() && self.mail.is_empty() && self.claims.is_empty()
+        self.outcomes.is_empty() && self.mail.is_empty() && self.claims.is_empty()
     }
 
-    /// Delivers, and claims what that has woken in the same commit. What cannot be done now is handed to the task that
-    /// waits for the database.
-    pub async fn post(self, shared: Arc<Shared>) -> Landed {
-        let mut landed = Landed::default();
-        let claims = self.claims.iter();
-        let claims = claims.map(|ask| Op::Claim(ask.request.clone())).collect();
-        let mail = fold::Batch::with(self.mail, claims);
-        let nothing = |ask| (ask, Vec::new());
-        let mut conflicts = 0;
-        let error = loop {
-            match shared.store.run(mail.ops()).await {
-                Ok(answers) => {
-                    let mut answers = answers.into_iter();
-                    let delivered = answers.next().and_then(Mail::answers);
-                    mail.answer(delivered.unwrap_or_default());
-                    landed.claims = self.claims.into_iter().zip(answers).map(claimed).collect();
-                    return landed;
-                }
-                Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
-                Err(error) => break error,
-            }
-        };
-        landed.claims = self.claims.into_iter().map(nothing).collect();
-        // What was claimed though its answer got lost is not known to anybody.
-        landed.unsure = true;
-        match error {
-            Error::Unknown(_) | Error::Closed => mail.fail(&error),
-            _ => {
-                for request in mail.apart() {
-                    // Nobody is left to tell when the task is gone.
-                    let _ = shared.mail.fold(request);
-                }
-            }
-        }
-        landed
-    }
-
-    /// Commits it. What the database refuses as a whole is tried member by member; what it refuses even so is answered
-    /// as refused. Goes on trying while the database is away: outcomes are kept, not lost.
+    /// Commits, or delivers and claims what that has woken in the same commit: one attempt.
     pub async fn land(self, shared: Arc<Shared>) -> Landed {
-        let mut landed = Landed::default();
-        let (commits, sent): (Vec<_>, Vec<_>) = self
-            .finished
-            .into_iter()
-            .map(|one| one.send(&shared))
-            .unzip();
-        let mut ops = Vec::with_capacity(1 + self.claims.len());
-        if !commits.is_empty() {
-            ops.push(Op::Commit {
-                commits,
-                serves: shared.serves(),
-            });
-        }
-        ops.extend(self.claims.iter().map(|ask| Op::Claim(ask.request.clone())));
-        let ops: Arc<[Op]> = ops.into();
-
-        let mut answers = match attempt(&shared, &ops, Of::Many, &mut landed.unsure).await {
-            Ok(answers) => answers.into_iter(),
-            Err(Trouble::Dead) => {
-                landed.dead = true;
-                return landed;
-            }
-            Err(Trouble::Refused(_)) => {
-                // Nothing is claimed this time; the dispatcher will ask again.
-                landed.claims = self
-                    .claims
-                    .into_iter()
-                    .map(|ask| (ask, Vec::new()))
-                    .collect();
-                landed.unsure = true;
-                if let Some(Op::Commit { commits, .. }) = ops.first() {
-                    one_by_one(&shared, commits, sent, &mut landed).await;
+        let Self {
+            outcomes,
+            mail,
+            claims,
+        } = self;
+        let asked = claims.iter().map(|ask| Op::Claim(ask.request.clone()));
+        let asked = asked.collect();
+        let store = shared.committer.store();
+        if !mail.is_empty() {
+            return match committer::land(store, &Mail, mail, asked).await {
+                Landing::Done(answers, more) => {
+                    for (caller, each) in answers {
+                        caller.answer(Ok(each));
+                    }
+                    Landed::done(Vec::new(), claims, more)
                 }
-                return landed;
-            }
-        };
-        if !sent.is_empty()
-            && let Some(Answer::Committed(committed)) = answers.next()
-        {
-            landed.commits = committed.into_iter().zip(sent).collect();
+                Landing::Failed(mail, error) => Landed::failed(Failure {
+                    outcomes,
+                    mail,
+                    claims,
+                    error,
+                }),
+            };
         }
-        landed.claims = self.claims.into_iter().zip(answers).map(claimed).collect();
-        landed
+        let kind = shared.outcomes(&outcomes);
+        match committer::land(store, &kind, outcomes, asked).await {
+            Landing::Done(answers, more) => {
+                let own =
+                    |(sent, each): (Sent, Vec<Committed>)| Some((each.into_iter().next()?, sent));
+                Landed::done(answers.into_iter().filter_map(own).collect(), claims, more)
+            }
+            Landing::Failed(outcomes, error) => Landed::failed(Failure {
+                outcomes,
+                mail,
+                claims,
+                error,
+            }),
+        }
     }
 }
 
-/// What a request for work has brought.
-fn claimed((ask, answer): (Ask, Answer)) -> (Ask, Vec<Claimed>) {
-    match answer {
-        Answer::Claimed(claimed) => (ask, claimed),
-        _ => (ask, Vec::new()),
+impl Landed {
+    fn done(commits: Vec<(Committed, Sent)>, asks: Vec<Ask>, answers: Vec<Answer>) -> Self {
+        let claimed = |(ask, answer)| match answer {
+            Answer::Claimed(claimed) => (ask, claimed),
+            _ => (ask, Vec::new()),
+        };
+        Self {
+            commits,
+            claims: asks.into_iter().zip(answers).map(claimed).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn failed(failure: Failure) -> Self {
+        // What was claimed though its answer got lost, or could not be read, is not known to anybody.
+        let nothing = matches!(failure.error, Error::Conflict(_) | Error::Unavailable(_));
+        Self {
+            unsure: !nothing && !failure.claims.is_empty(),
+            failed: Some(failure),
+            ..Self::default()
+        }
+    }
+
+    fn dead() -> Self {
+        Self {
+            dead: true,
+            ..Self::default()
+        }
+    }
+}
+
+impl Shared {
+    /// What is committed along with these.
+    fn outcomes(&self, outcomes: &[Outgoing]) -> Commits {
+        let serves = match outcomes.iter().any(|one| one.waiter.follows.is_some()) {
+            true => self.serves(),
+            false => Vec::new(),
+        };
+        Commits { serves }
     }
 }
 
 impl Finished {
     /// The commit to send, and what to remember of it. The claim is kept while the chain of steps is short (rule 4.3).
-    fn send(self, shared: &Shared) -> (Commit, Sent) {
+    pub fn send(self, shared: &Shared) -> Outgoing {
         let Self {
             claim,
             task,
@@ -218,25 +228,77 @@ impl Finished {
             Outcome::Stop { reason } => Some(reason.clone()),
             _ => None,
         };
-        let error = ran.error.clone();
-        let again = claim.again();
+        let waiter = Sent {
+            claim: claim.again(),
+            task,
+            error: ran.error.clone(),
+            stopped,
+            placed: true,
+            stuck: None,
+            follows,
+        };
         let commit = Commit {
             claim,
             outcome: ran.outcome,
-            keep: follows.is_some(),
+            keep: waiter.follows.is_some(),
             took,
             error: ran.error,
         };
-        (
-            commit,
-            Sent {
-                claim: again,
-                task,
-                follows,
-                error,
-                stopped,
+        Entry {
+            items: vec![commit],
+            waiter,
+        }
+    }
+}
+
+/// Gives the claim up with the outcome, unless its steps still run; whether it does.
+pub(super) fn leave(outgoing: &mut Outgoing) -> bool {
+    let running = |commit: &Commit| {
+        let turn = match &commit.outcome {
+            Outcome::Workflow(turn) => Some(&turn.then),
+            _ => None,
+        };
+        matches!(turn, Some(Then::GoOn { running: true }))
+    };
+    if outgoing.items.iter().any(running) {
+        return false;
+    }
+    outgoing
+        .items
+        .iter_mut()
+        .for_each(|commit| commit.keep = false);
+    outgoing.waiter.follows = None;
+    true
+}
+
+/// Commits an outcome in transactions of its own, until it is answered. One that is stuck is sent after that time, or never
+/// when the engine stops before: it is worth no waiting then.
+pub(super) async fn land_alone(
+    outgoing: Outgoing,
+    stuck: Option<Duration>,
+    shared: Arc<Shared>,
+) -> Landed {
+    if let Some(delay) = stuck {
+        tokio::select! {
+            () = shared.stop.cancelled() => return Landed {
+                dropped: vec![outgoing.waiter],
+                ..Landed::default()
             },
-        )
+            () = tokio::time::sleep(delay) => {}
+        }
+    }
+    let kind = shared.outcomes(std::slice::from_ref(&outgoing));
+    let (sent, answer) = tokio::select! {
+        () = shared.kill.cancelled() => return Landed::dead(),
+        answered = shared.committer.alone(&kind, outgoing) => answered,
+    };
+    match answer.map(|each| each.into_iter().next()) {
+        Ok(Some(committed)) => Landed {
+            commits: vec![(committed, sent)],
+            ..Landed::default()
+        },
+        // The store was closed.
+        _ => Landed::dead(),
     }
 }
 
@@ -248,10 +310,15 @@ pub(super) async fn land_within(mut finished: Finished, shared: Arc<Shared>) -> 
     let Some(within) = finished.ran.within.take() else {
         return landed;
     };
-    let (mut commit, mut sent) = finished.send(&shared);
-    (commit.keep, sent.follows) = (false, None);
+    let mut outgoing = finished.send(&shared);
+    outgoing
+        .items
+        .iter_mut()
+        .for_each(|commit| commit.keep = false);
+    outgoing.waiter.follows = None;
+    let (commits, sent) = (outgoing.items, outgoing.waiter);
     let op = Op::Commit {
-        commits: vec![commit],
+        commits,
         serves: Vec::new(),
     };
     let committed = match within.finish(op).await {
@@ -281,94 +348,22 @@ pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Lande
         limit: GIVE_BACK,
     }]);
     loop {
-        match attempt(&shared, &ops, Of::One, &mut false).await {
+        let patience = Patience::until(None, true);
+        let ran = tokio::select! {
+            () = shared.kill.cancelled() => Err(Error::Closed),
+            ran = shared.committer.run(&ops, patience) => ran,
+        };
+        match ran {
             Ok(answers) if matches!(answers.first(), Some(Answer::Touched { more: true, .. })) => {}
             Ok(_) => return landed,
-            Err(Trouble::Dead) => {
+            Err(Error::Closed) => {
                 landed.dead = true;
                 return landed;
             }
-            Err(Trouble::Refused(error)) => {
+            Err(error) => {
                 tracing::error!(%error, "lost claims could not be looked for; their lease will free them");
                 return landed;
             }
         }
-    }
-}
-
-/// Why a transaction was given up.
-enum Trouble {
-    /// The database will not have it, however often it is asked.
-    Refused(Error),
-    /// The worker was told to die.
-    Dead,
-}
-
-/// Whether a transaction can be taken apart when it conflicts again and again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    One,
-    Many,
-}
-
-/// Runs a transaction until it is answered, through conflicts and while the database is away.
-async fn attempt(
-    shared: &Shared,
-    ops: &Arc<[Op]>,
-    of: Of,
-    unsure: &mut bool,
-) -> Result<Vec<Answer>, Trouble> {
-    let mut conflicts = 0;
-    let mut backoff = BACKOFF_FIRST;
-    loop {
-        if shared.kill.is_cancelled() {
-            return Err(Trouble::Dead);
-        }
-        match shared.store.run(ops.clone()).await {
-            Ok(answers) => return Ok(answers),
-            Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
-            Err(error @ Error::Conflict(_)) if of == Of::Many => {
-                return Err(Trouble::Refused(error));
-            }
-            Err(error @ (Error::Conflict(_) | Error::Unavailable(_) | Error::Unknown(_))) => {
-                tracing::warn!(%error, "outcomes are kept until the database is back");
-                // What was committed though its answer got lost is told by its epoch when it is sent again. What was
-                // claimed so is not known to anybody, and has to be looked for.
-                *unsure |= matches!(error, Error::Unknown(_));
-                tokio::select! {
-                    () = shared.kill.cancelled() => return Err(Trouble::Dead),
-                    () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(BACKOFF_MAX),
-                }
-            }
-            Err(Error::Closed) => return Err(Trouble::Dead),
-            Err(error) => return Err(Trouble::Refused(error)),
-        }
-    }
-}
-
-/// Commits the members of a refused transaction one by one, so that the one at fault hurts no other.
-async fn one_by_one(shared: &Shared, commits: &[Commit], sent: Vec<Sent>, landed: &mut Landed) {
-    for (commit, sent) in commits.iter().zip(sent) {
-        let ops = Arc::from([Op::Commit {
-            commits: vec![commit.again()],
-            serves: shared.serves(),
-        }]);
-        let answer = match attempt(shared, &ops, Of::One, &mut landed.unsure).await {
-            Ok(answers) => match answers.into_iter().next() {
-                Some(Answer::Committed(mut committed)) => committed.pop(),
-                _ => None,
-            },
-            Err(Trouble::Refused(error)) => {
-                tracing::error!(%error, instance = %sent.task.id, "the database refuses an outcome");
-                Some(Committed::Refused(Refusal::BadOutcome {
-                    problem: error.to_string(),
-                }))
-            }
-            Err(Trouble::Dead) => {
-                landed.dead = true;
-                return;
-            }
-        };
-        landed.commits.extend(answer.map(|answer| (answer, sent)));
     }
 }

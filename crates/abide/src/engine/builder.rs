@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide_core::model::{Declared, InstanceId, Lane, Limits, Name, Refusal, WorkerId};
-use abide_kernel::fold::{Mail, Submit};
+use abide_kernel::committer::{Committer, Mail, Submit};
 use abide_kernel::{Answer, Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -23,6 +23,7 @@ use crate::Error;
 /// What the tasks of one engine share.
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
+    pub committer: Committer,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
     pub mail: Submit<Mail>,
@@ -171,7 +172,7 @@ impl Shared {
 #[must_use = "an engine runs nothing before `.start().await`"]
 #[derive(Clone)]
 pub struct EngineBuilder {
-    store: Arc<dyn Store>,
+    committer: Committer,
     mail: Submit<Mail>,
     limits: Limits,
     settings: Settings,
@@ -181,13 +182,13 @@ pub struct EngineBuilder {
 
 impl EngineBuilder {
     pub(crate) fn new(
-        store: Arc<dyn Store>,
+        committer: Committer,
         mail: Submit<Mail>,
         limits: Limits,
         settings: Settings,
     ) -> Self {
         Self {
-            store,
+            committer,
             mail,
             limits,
             settings,
@@ -197,7 +198,7 @@ impl EngineBuilder {
     }
 
     pub(crate) fn runner(mut self, make: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Runner>) -> Self {
-        self.runners.push(make(self.store.clone()));
+        self.runners.push(make(self.committer.store().clone()));
         self
     }
 
@@ -309,11 +310,13 @@ impl EngineBuilder {
         }
         serve_declared_queues(&mut self.settings, &declared);
 
-        let clock = self.store.clock();
+        let store = self.committer.store().clone();
+        let clock = store.clock();
         let name = self.settings.name.clone();
         let queues = self.settings.queues.keys().cloned().collect();
         let shared = Arc::new(Shared {
-            store: self.store,
+            store,
+            committer: self.committer,
             clock,
             settings: self.settings,
             mail: self.mail,

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use abide_core::model::{Lane, Name, Timestamp, WorkerId};
-use abide_kernel::{Answer, Error, NewWorker, Op, Result};
+use abide_kernel::{Answer, Backoff, Error, NewWorker, Op, Result};
 
 use super::builder::Shared;
 use super::stats::add;
@@ -14,20 +13,25 @@ use super::stats::add;
 const BATCH: usize = 500;
 /// How often a lease is renewed before it would run out.
 const RENEWALS: u32 = 3;
-/// How long to wait when the database cannot be reached: until it is, nothing may be claimed when the lease is over.
-const TROUBLE: Duration = Duration::from_millis(500);
 
 /// Renews the lease until nothing runs any more (rule 6.4), which in a shutdown may be later than the engine's stop (rule
 /// 6.7), and reclaims (rule 5.3).
 pub(super) async fn keep_alive(shared: Arc<Shared>) {
     let interval = shared.settings.lease / RENEWALS;
     let mut pause = interval;
+    let mut backoff = Backoff::away();
     while shared.pause_until(&shared.over, pause).await.is_continue() {
         pause = match beat(&shared).await {
-            Ok(()) => interval,
+            Ok(()) => {
+                backoff.reset();
+                interval
+            }
             Err(error) => {
                 tracing::warn!(%error, worker = %shared.settings.name, "the lease could not be renewed; trying again");
-                interval.min(TROUBLE)
+                // Until it is, nothing may be claimed when the lease is over.
+                backoff
+                    .failed()
+                    .map_or(interval, |delay| interval.min(delay))
             }
         };
     }

@@ -11,8 +11,13 @@ pub struct Stats {
     pub committed: u64,
     /// Outcomes dropped because the claim had been lost.
     pub stale: u64,
-    /// Outcomes refused because they broke a rule.
+    /// Outcomes refused because they broke a rule, or could not be stored.
     pub refused: u64,
+    /// Outcomes that were committed one by one because a transaction that they shared had failed.
+    pub separated: u64,
+    /// Instances whose failure could not be stored either, when that was found; they are tried again, more and more
+    /// rarely.
+    pub stuck: u64,
     /// Transactions that committed outcomes or claimed.
     pub batches: u64,
     /// Instances taken back from workers that died.
@@ -27,6 +32,8 @@ pub(super) struct Counters {
     pub committed: AtomicU64,
     pub stale: AtomicU64,
     pub refused: AtomicU64,
+    pub separated: AtomicU64,
+    pub stuck: AtomicU64,
     pub batches: AtomicU64,
     pub reclaimed: AtomicU64,
     pub swept: AtomicU64,
@@ -40,6 +47,8 @@ impl Counters {
             committed: of(&self.committed),
             stale: of(&self.stale),
             refused: of(&self.refused),
+            separated: of(&self.separated),
+            stuck: of(&self.stuck),
             batches: of(&self.batches),
             reclaimed: of(&self.reclaimed),
             swept: of(&self.swept),

@@ -1,32 +1,32 @@
 //! Meets due times and deadlines: knows the next one and sleeps until it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use abide_core::model::Timestamp;
-use abide_kernel::{Answer, Listener, Op, Result};
+use abide_kernel::{Answer, Backoff, Listener, Op, Result};
 
 use super::builder::Shared;
 
 /// The rows fired in one transaction.
 const BATCH: usize = 500;
-/// How long to wait when the database cannot be reached.
-const TROUBLE: Duration = Duration::from_millis(500);
 
 /// Fires what is due until the engine stops. Between due times it asks the store nothing: what is armed meanwhile
 /// comes over the bus, and a look every poll interval is the floor under that (rules 6.5, 6.6).
 pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
+    let mut backoff = Backoff::away();
     loop {
         let next = match fire(&shared).await {
             Ok(next) => next,
             Err(error) => {
                 tracing::warn!(%error, "due instances could not be fired; trying again");
-                if shared.pause(TROUBLE).await.is_break() {
+                let delay = backoff.failed().unwrap_or_default();
+                if shared.pause(delay).await.is_break() {
                     return;
                 }
                 continue;
             }
         };
+        backoff.reset();
         let look = shared.clock.now() + shared.settings.poll;
         if wait(&shared, &mut news, next, look).await.is_none() {
             return;

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::crash::Crashes;
 use super::describe::describe;
-use crate::client::Handle;
+use crate::client::{Client, Handle};
 use crate::engine::{Crash, Engine, EngineBuilder, Retention, Settings};
 use crate::graph::Graph;
 use crate::machine::{Job, Machine, Step};
@@ -53,7 +53,9 @@ impl Kit {
         let store: Arc<dyn Store> =
             Arc::new(Memory::new(Arc::new(clock.clone()), Limits::default()));
         let abide = Abide::options().patience(Duration::ZERO).on(store.clone());
-        let mail = abide.client().mail.clone();
+        let Client {
+            mail, committer, ..
+        } = abide.client().clone();
         let crashes = Crashes::default();
         // The bus of a store in memory loses nothing, so nobody has to look; and a worker dies when the test says so.
         let settings = Settings {
@@ -66,7 +68,7 @@ impl Kit {
         KitBuilder {
             abide,
             clock,
-            engine: EngineBuilder::new(store, mail, Limits::default(), settings),
+            engine: EngineBuilder::new(committer, mail, Limits::default(), settings),
             crashes,
         }
     }

@@ -1,12 +1,11 @@
 //! Runs workflows for the engine: a turn at a time, each committed as a whole.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use abide_core::model::{
     Blocked, Contract, Declared, Entry, Json, Limits, Name, Outcome, Refusal, Then, WorkflowTurn,
 };
-use abide_kernel::{Clock, Store, Target};
+use abide_kernel::{Backoff, Clock, Store, Target};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,10 +20,6 @@ use super::replay::{self, RunHistory};
 use super::turn::{Turn, unattended};
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::machine::{Definition, Fault};
-
-/// How long to wait before a database that cannot be reached is read again: at first, and at most.
-const BACKOFF_FIRST: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) struct WorkflowRunner {
     declared: Result<(Declared, Option<Contract>), Refusal>,
@@ -165,14 +160,13 @@ impl WorkflowRunner {
         &self,
         read: impl Fn() -> BoxFuture<'s, abide_kernel::Result<T>>,
     ) -> Result<T, Blocked> {
-        let mut backoff = BACKOFF_FIRST;
+        let mut backoff = Backoff::away();
         loop {
             match read().await {
                 Ok(read) => return Ok(read),
                 Err(error) if error.is_passing() => {
                     tracing::warn!(%error, "a workflow waits for the database");
-                    tokio::time::sleep(backoff).await;
-                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                    backoff.pause().await;
                 }
                 Err(error) => return Err(unreadable(&error)),
             }

@@ -20,6 +20,8 @@ pub enum Trouble {
     Away,
     /// The database would not take it this time.
     Conflict,
+    /// The database will never take it.
+    Broken,
     /// Nobody knows whether it was committed, and it was not.
     Lost,
     /// Nobody knows whether it was committed, and it was.
@@ -59,6 +61,7 @@ impl Store for Faulty {
                 None => self.store.run(ops).await,
                 Some(Trouble::Away) => Err(Error::Unavailable("it was made so".into())),
                 Some(Trouble::Conflict) => Err(Error::Conflict("it was made so".into())),
+                Some(Trouble::Broken) => Err(Error::Broken("it was made so".into())),
                 Some(Trouble::Lost) => Err(Error::Unknown("it was made so".into())),
                 Some(Trouble::AnswerLost) => {
                     self.store.run(ops).await?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use abide::{InstanceId, Json, Name, Status, hours, secs};
-use abide_kernel::fold::{Commits, Extensions, Folded, Submit};
+use abide_kernel::committer::{Commits, Committer, Extensions, Folded, Submit};
 use abide_kernel::model::{Claim, Commit, Committed, Heartbeat, Lane, Outcome, WorkerId};
 use abide_kernel::{Answer, ClaimRequest, Error, Extension, NewWorker, Op, Store};
 use futures_util::future::join_all;
@@ -26,7 +26,7 @@ async fn one(store: &Arc<dyn Store>, op: Op) -> Answer {
 }
 
 /// A worker that names what it holds, and claims on these many new instances.
-async fn held(lab: &Lab, count: usize) -> Vec<Claim> {
+pub async fn held(lab: &Lab, count: usize) -> Vec<Claim> {
     let store = lab.store().await;
     let lane = Lane {
         machine: Name::new("script").unwrap(),
@@ -59,7 +59,7 @@ async fn held(lab: &Lab, count: usize) -> Vec<Claim> {
     }
 }
 
-fn ends(claim: &Claim) -> Commit {
+pub fn ends(claim: &Claim) -> Commit {
     Commit {
         claim: claim.again(),
         outcome: Outcome::Done {
@@ -71,15 +71,13 @@ fn ends(claim: &Claim) -> Commit {
     }
 }
 
-async fn troubled<K: Folded>(
+async fn troubled<K: Folded + Default>(
     lab: &Lab,
     trouble: Trouble,
     meant: impl Fn(&Op) -> bool + Send + Sync + 'static,
 ) -> Submit<K> {
-    Submit::begin(
-        Faulty::new(lab.store().await, once(trouble, meant)),
-        secs(60),
-    )
+    let store = Faulty::new(lab.store().await, once(trouble, meant));
+    Submit::begin(&Committer::new(store), secs(60))
 }
 
 on_every_store! {
@@ -108,7 +106,7 @@ on_every_store! {
             let names = names.map(|(claim, lease)| Extension { claim, lease });
             let answers = beats.ask(names.into()).await.unwrap();
             assert_eq!(answers, [Heartbeat::Renewed, Heartbeat::Lost], "{trouble:?}");
-            let commits = Submit::<Commits>::begin(lab.store().await, secs(60));
+            let commits = Submit::<Commits>::begin(&Committer::new(lab.store().await), secs(60));
             assert_eq!(commits.ask_one(ends(&claim)).await.unwrap(), Committed::Moved(Status::Done));
         }
     }
@@ -118,11 +116,11 @@ on_every_store! {
     async fn who_will_not_wait_for_a_database_that_is_away_is_told_so(lab: Lab) {
         // rule 1.1: nothing was written, and the claim is as it was.
         let away = Faulty::new(lab.store().await, |_| Some(Trouble::Away));
-        let commits = Submit::<Commits>::begin(away, secs(0));
+        let commits = Submit::<Commits>::begin(&Committer::new(away), secs(0));
         let claim = held(&lab, 1).await.remove(0);
         let error = commits.ask_one(ends(&claim)).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable(_)), "{error}");
-        let commits = Submit::<Commits>::begin(lab.store().await, secs(0));
+        let commits = Submit::<Commits>::begin(&Committer::new(lab.store().await), secs(0));
         assert_eq!(commits.ask_one(ends(&claim)).await.unwrap(), Committed::Moved(Status::Done));
     }
 }

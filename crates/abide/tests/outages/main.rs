@@ -15,6 +15,7 @@ mod common;
 
 mod faulty;
 mod folded;
+mod isolated;
 mod mail;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -62,6 +62,26 @@ pub(super) fn describe() {
         "Outcomes refused because they broke a rule"
     );
     describe_counter!(
+        "abide_failed_transactions_total",
+        Unit::Count,
+        "Attempts at a transaction that failed, by class of the error"
+    );
+    describe_counter!(
+        "abide_separated_total",
+        Unit::Count,
+        "Entries that were committed one by one because a transaction that they shared had failed"
+    );
+    describe_counter!(
+        "abide_given_up_total",
+        Unit::Count,
+        "Entries that failed alone, as often as they are tried"
+    );
+    describe_counter!(
+        "abide_stuck_total",
+        Unit::Count,
+        "Instances whose failure could not be stored when it was first tried"
+    );
+    describe_counter!(
         "abide_reclaimed_total",
         Unit::Count,
         "Instances handed out again because the worker that had them died or let its lease lapse"
@@ -131,6 +151,9 @@ pub(super) fn describe() {
         "abide_committed_total",
         "abide_stale_total",
         "abide_refused_total",
+        "abide_separated_total",
+        "abide_given_up_total",
+        "abide_stuck_total",
         "abide_reclaimed_total",
         "abide_fired_total",
         "abide_swept_total",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::Backoff;
 use axum::Router;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,8 +17,6 @@ use tower::ServiceExt;
 use super::socket::Socket;
 use crate::http::{App, Peer};
 
-/// How long to wait when the system has no more sockets to give.
-const NO_SOCKETS: Duration = Duration::from_millis(50);
 /// How many that come too many are told so at once; the others are only closed.
 const REFUSALS: usize = 256;
 /// HTTP/1: how long a connection may be idle. Longer than clients keep theirs, or one would be closed while it is used.
@@ -69,16 +68,24 @@ pub(super) async fn accept(
         kill: CancellationToken::new(),
     };
     let mut told = std::pin::pin!(told);
+    let mut backoff = Backoff::away();
     loop {
         let accepted = tokio::select! {
             () = &mut told => return open,
             accepted = listener.accept() => accepted,
         };
         let socket = match accepted {
-            Ok((stream, _)) => Socket::new(stream),
+            Ok((stream, _)) => {
+                backoff.reset();
+                Socket::new(stream)
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
-                tokio::time::sleep(NO_SOCKETS).await;
+                // The system has no more sockets to give.
+                tokio::select! {
+                    () = &mut told => return open,
+                    _ = backoff.pause() => {}
+                }
                 continue;
             }
         };

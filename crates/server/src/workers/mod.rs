@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::Store;
-use abide_kernel::fold::{Commits, Extensions, Submit};
+use abide_kernel::committer::{Commits, Committer, Extensions, Submit};
 
 pub use hub::{Handed, Hub, Poll};
 pub use text::{About, Hold, NoClaim};
@@ -33,10 +33,11 @@ pub struct Workers {
 impl Workers {
     /// Begins to serve them.
     pub fn begin(store: &Arc<dyn Store>) -> Self {
+        let committer = Committer::new(store.clone());
         Self {
             hub: Hub::begin(store.clone()),
-            commits: Submit::begin(store.clone(), PATIENCE),
-            heartbeats: Submit::begin(store.clone(), PATIENCE),
+            commits: Submit::begin(&committer, PATIENCE),
+            heartbeats: Submit::begin(&committer, PATIENCE),
         }
     }
 }

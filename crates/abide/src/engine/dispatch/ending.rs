@@ -6,6 +6,7 @@ use abide_core::model::Claimed;
 use abide_kernel::Op;
 use futures_util::StreamExt;
 use futures_util::future::FutureExt;
+use tokio::time::Instant;
 
 use super::super::batch::Landed;
 use super::super::lease;
@@ -33,7 +34,7 @@ impl Dispatcher {
     pub(super) async fn finish_up(mut self) {
         self.letters.close();
         while let Ok(letter) = self.letters.try_recv() {
-            self.mail.push_back(letter);
+            self.mail.push(letter);
         }
         self.hand_mail_back();
         let died = self.shared.kill.is_cancelled();
@@ -49,9 +50,11 @@ impl Dispatcher {
             if !self.shared.kill.is_cancelled() {
                 self.send_what_there_is();
             }
+            let rest = self.rest();
             tokio::select! {
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
+                () = tokio::time::sleep_until(rest.unwrap_or_else(Instant::now)), if rest.is_some() => {}
                 // What runs may be cancelled still.
                 Some(effects) = self.news.next() => self.hear(&effects),
                 Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {

@@ -1,34 +1,36 @@
-//! What comes to the dispatcher: outcomes of steps, and mail to deliver.
+//! What comes to the dispatcher, and by which way it goes on: outcomes of steps, and mail to deliver.
 
-use abide_kernel::fold::{self, Mail, Request};
+use std::time::Duration;
+
+use abide_core::model::{Commit, Outcome};
+use abide_kernel::Backoff;
+use abide_kernel::committer::{self, Mail, Request};
 use futures_util::future::FutureExt;
 
-use super::super::batch::{Batch, Finished, land_within};
+use super::super::batch::{Batch, Finished, Outgoing, Sent, land_alone, land_within, leave};
+use super::super::stats::add;
 use super::Dispatcher;
 use crate::measured;
 
 impl Dispatcher {
-    /// Takes what has run, and waits for more only as long as the runtime has something else to do: so a batch fills
-    /// by itself under load, and a single outcome waits for nobody.
+    /// Takes what has run, and all that comes along with it.
     pub(super) async fn gather(&mut self, first: Finished) {
         self.take(first);
-        let mut before = 0;
-        while self.pending.len() > before && self.pending.len() < self.shared.settings.batch {
-            before = self.pending.len();
-            tokio::task::yield_now().await;
+        committer::gather(self.shared.settings.batch, || {
             self.take_what_came();
-        }
+            self.pending.len()
+        })
+        .await;
     }
 
     /// Takes what is to be delivered, in the same way.
     pub(super) async fn gather_mail(&mut self, first: Request<Mail>) {
         self.take_letter(first);
-        let mut before = 0;
-        while self.mail.len() > before && self.mail.len() < self.shared.settings.batch {
-            before = self.mail.len();
-            tokio::task::yield_now().await;
+        committer::gather(self.shared.settings.batch, || {
             self.take_what_came();
-        }
+            self.mail.len()
+        })
+        .await;
     }
 
     /// Takes all that has come, of both: neither may keep the other waiting.
@@ -45,7 +47,7 @@ impl Dispatcher {
         if self.mail.is_empty() {
             self.mail_since = tokio::time::Instant::now();
         }
-        self.mail.push_back(letter);
+        self.mail.push(letter);
     }
 
     /// Takes what has run: to be committed with others, or in a transaction of its own.
@@ -56,7 +58,7 @@ impl Dispatcher {
             finished.took,
         );
         if finished.ran.within.is_none() {
-            self.pending.push_back(finished);
+            self.pending.push(finished.send(&self.shared));
             return;
         }
         let landing = land_within(finished, self.shared.clone());
@@ -67,15 +69,83 @@ impl Dispatcher {
     /// Hands what is not delivered to the task that would do it without an engine, and that knows how long each caller
     /// waits.
     pub(super) fn hand_mail_back(&mut self) {
-        for letter in self.mail.drain(..) {
-            // Nobody is left to tell when that is gone.
-            let _ = self.shared.mail.fold(letter);
+        for letter in self.mail.drain() {
+            self.shared.mail.fold(letter);
         }
     }
 
-    pub(super) fn take_mail(&mut self, batch: &mut Batch, most: usize) {
+    /// Takes mail for a transaction; what is known to fail goes another way.
+    pub(super) fn take_mail(&mut self, batch: &mut Batch) {
         self.outcomes_next = true;
-        batch.mail.extend(fold::take(&mut self.mail, most));
+        let taken = self.mail.take(&self.shared.committer);
+        batch.mail = taken.together;
+        for letter in taken.alone {
+            self.shared.mail.separate(letter);
+        }
         self.mail_since = tokio::time::Instant::now();
+    }
+
+    /// Takes outcomes for a transaction; what is known to fail goes alone.
+    pub(super) fn take_outcomes(&mut self, batch: &mut Batch) {
+        self.outcomes_next = false;
+        let taken = self.pending.take(&self.shared.committer);
+        batch.outcomes = taken.together;
+        if self.shared.stop.is_cancelled() {
+            batch.outcomes.iter_mut().for_each(|one| {
+                leave(one);
+            });
+        }
+        for outgoing in taken.alone {
+            self.separate(outgoing);
+        }
+    }
+
+    /// Has an outcome go alone. It needs no place in its queue meanwhile: its step has run.
+    pub(super) fn separate(&mut self, mut outgoing: Outgoing) {
+        if leave(&mut outgoing) {
+            self.leave_place(&mut outgoing.waiter);
+        }
+        self.go_alone(outgoing, None);
+    }
+
+    /// Has an outcome that may have been committed go alone: as it was, since it would be answered so.
+    pub(super) fn repeat(&mut self, outgoing: Outgoing) {
+        self.go_alone(outgoing, None);
+    }
+
+    /// Has a stop that the database refuses be sent again later, with all that it holds but a place in its queue: a stop
+    /// breaks no rule, so it can end only when something is done about the database.
+    pub(super) fn insist(&mut self, mut sent: Sent, reason: String, why: &str) {
+        let first = sent.stuck.is_none();
+        let mut backoff = sent.stuck.take().unwrap_or_else(Backoff::stuck);
+        let delay = backoff.failed().unwrap_or_default();
+        if first {
+            add(&self.shared.counters.stuck, 1);
+            measured::stuck();
+        }
+        tracing::error!(
+            instance = %sent.task.id, step = %sent.task.step, why, again_in = ?delay,
+            "not even the failure of an instance can be stored; it stays as it is until the database has it"
+        );
+        sent.stuck = Some(backoff);
+        self.leave_place(&mut sent);
+        let commit = Commit {
+            claim: sent.claim.again(),
+            outcome: Outcome::Stop { reason },
+            keep: false,
+            took: Duration::ZERO,
+            error: sent.error.clone(),
+        };
+        let outgoing = Outgoing {
+            items: vec![commit],
+            waiter: sent,
+        };
+        self.go_alone(outgoing, Some(delay));
+    }
+
+    fn go_alone(&mut self, outgoing: Outgoing, stuck: Option<Duration>) {
+        // It has its own transactions, and takes no writer's place while it waits.
+        let landing = land_alone(outgoing, stuck, self.shared.clone());
+        self.beside.push(landing.boxed());
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Then, Timestamp};
-use abide_kernel::fold::{Mail, Request};
-use abide_kernel::{ClaimRequest, Effects, Listener};
+use abide_kernel::committer::{Caller, Commits, Failed, Fault, Intake, Mail, Request};
+use abide_kernel::{Backoff, ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-use super::batch::{Ask, Batch, Finished, Landed, Sent, search};
+use super::batch::{Ask, Batch, Failure, Finished, Landed, Sent, search};
 use super::builder::Shared;
 use super::settings::Crash;
 use super::span::attempt;
@@ -40,8 +40,6 @@ pub(super) enum Command {
 const SECOND: usize = 64;
 /// How long mail waits for a transaction before it goes another way: those under way may wait for a database that is away.
 const MAIL_PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait before a stop that the database refuses is sent again.
-const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// One queue, as this worker serves it.
 struct Queue {
@@ -102,11 +100,11 @@ pub(super) struct Dispatcher {
     finish: mpsc::UnboundedSender<Finished>,
     queues: Vec<Queue>,
     /// What has run and is not committed.
-    pending: VecDeque<Finished>,
+    pending: Intake<Commits, Sent>,
     /// Signals and updates that this process sends.
     letters: mpsc::UnboundedReceiver<Request<Mail>>,
     /// Those that are not delivered, and since when the first of them waits.
-    mail: VecDeque<Request<Mail>>,
+    mail: Intake<Mail, Caller<Mail>>,
     mail_since: tokio::time::Instant,
     /// Whether the last transaction delivered mail, and outcomes have their turn.
     outcomes_next: bool,
@@ -117,6 +115,11 @@ pub(super) struct Dispatcher {
     beside: FuturesUnordered<BoxFuture<'static, Landed>>,
     looking: bool,
     claims_under_way: usize,
+    /// How soon to claim again after a transaction with claims has failed, and from when on.
+    claims_backoff: Backoff,
+    claims_from: Option<tokio::time::Instant>,
+    /// Whether claims may be why a transaction failed: then they share none with others until one succeeds.
+    claims_apart: bool,
     /// Claims may have been made that are not in `held`.
     unsure: bool,
     /// They are being looked for; nothing is claimed meanwhile.
@@ -141,9 +144,9 @@ impl Dispatcher {
             finished,
             finish,
             queues: queues.collect(),
-            pending: VecDeque::new(),
+            pending: Intake::new(shared.settings.batch),
             letters: shared.mail.engage(),
-            mail: VecDeque::new(),
+            mail: Intake::new(shared.settings.batch),
             mail_since: tokio::time::Instant::now(),
             outcomes_next: false,
             held: HashMap::new(),
@@ -151,6 +154,9 @@ impl Dispatcher {
             beside: FuturesUnordered::new(),
             looking: false,
             claims_under_way: 0,
+            claims_backoff: Backoff::away(),
+            claims_from: None,
+            claims_apart: false,
             unsure: false,
             searching: false,
             steps: TaskTracker::new(),
@@ -166,6 +172,7 @@ impl Dispatcher {
         while !stop.is_cancelled() && !self.shared.kill.is_cancelled() {
             self.send_what_there_is();
             self.tell_idlers();
+            let rest = self.rest();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -177,6 +184,7 @@ impl Dispatcher {
                 () = tokio::time::sleep_until(self.mail_since + MAIL_PATIENCE), if !self.mail.is_empty() => {
                     self.hand_mail_back();
                 }
+                () = tokio::time::sleep_until(rest.unwrap_or_else(tokio::time::Instant::now)), if rest.is_some() => {}
                 effects = self.news.next() => match effects {
                     Some(effects) => self.hear(&effects),
                     None => break,
@@ -284,36 +292,58 @@ impl Dispatcher {
             add(&self.shared.counters.batches, 1);
             if let Some(crash) = &self.shared.settings.crash
                 && batch
-                    .finished
+                    .outcomes
                     .iter()
-                    .any(|one| crash(&one.task, Crash::BeforeCommit))
+                    .any(|one| crash(&one.waiter.task, Crash::BeforeCommit))
             {
                 self.shared.kill.cancel();
                 return;
             }
             self.claims_under_way += batch.claims.len();
-            let shared = self.shared.clone();
-            self.under_way.push(if batch.mail.is_empty() {
-                batch.land(shared).boxed()
-            } else {
-                batch.post(shared).boxed()
-            });
+            self.under_way.push(batch.land(self.shared.clone()).boxed());
         }
     }
 
+    /// When a database that was away may be tried again.
+    fn rest(&self) -> Option<tokio::time::Instant> {
+        let now = tokio::time::Instant::now();
+        let claims = self
+            .claims_from
+            .filter(|_| self.queues.iter().any(|queue| queue.hungry));
+        let rests = self.pending.wakes_at().into_iter().chain(claims);
+        rests.filter(|until| *until > now).min()
+    }
+
     fn next_batch(&mut self, worth: usize) -> Batch {
-        let most = self.shared.settings.batch;
         let mut batch = Batch::default();
-        let mail_first = !self.outcomes_next || self.pending.len() < worth;
-        if self.mail.len() >= worth && mail_first {
-            self.take_mail(&mut batch, most);
-        } else if self.pending.len() >= worth {
-            self.outcomes_next = false;
-            batch
-                .finished
-                .extend(self.pending.drain(..most.min(self.pending.len())));
+        let now = tokio::time::Instant::now();
+        let may_claim = !self.unsure
+            && !self.searching
+            && self.claims_from.is_none_or(|from| from <= now)
+            && self.shared.is_believed();
+        if self.claims_apart && may_claim && self.claims_under_way == 0 {
+            self.claim(&mut batch, worth);
+            if !batch.is_empty() {
+                return batch;
+            }
         }
-        let may_claim = !self.unsure && !self.searching && self.shared.is_believed();
+        let resting = self.pending.resting().is_some_and(|until| until > now);
+        let pending = if resting { 0 } else { self.pending.len() };
+        let mail_first = !self.outcomes_next || pending < worth;
+        if self.mail.len() >= worth && mail_first {
+            self.take_mail(&mut batch);
+        } else if pending >= worth {
+            self.take_outcomes(&mut batch);
+        }
+        if may_claim && !self.claims_apart {
+            self.claim(&mut batch, worth);
+        }
+        batch
+    }
+
+    /// Has a transaction claim, too.
+    fn claim(&mut self, batch: &mut Batch, worth: usize) {
+        let most = self.shared.settings.batch;
         let lanes = self.shared.lanes();
         if lanes.is_empty() {
             // There is nothing that it could run.
@@ -321,20 +351,21 @@ impl Dispatcher {
                 .iter_mut()
                 .for_each(|queue| queue.hungry = false);
         }
-        if self.shared.stop.is_cancelled() || !may_claim || lanes.is_empty() {
-            return batch;
+        if self.shared.stop.is_cancelled() || lanes.is_empty() {
+            return;
         }
         for queue in &mut self.queues {
             // What this very transaction frees can be claimed in it.
             let leaving = batch
-                .finished
+                .outcomes
                 .iter()
-                .filter(|one| one.task.queue == queue.name && leaves(&one.ran))
+                .filter(|one| one.waiter.task.queue == queue.name)
+                .filter(|one| one.items.iter().all(|commit| leaves(&commit.outcome)))
                 .count();
             let free = (queue.places + leaving).saturating_sub(queue.taken);
             // What mail wakes is claimed in the same commit.
             let hungry = queue.hungry || !batch.mail.is_empty();
-            let busy = !batch.finished.is_empty() || !batch.mail.is_empty();
+            let busy = !batch.outcomes.is_empty() || !batch.mail.is_empty();
             if hungry && free > 0 && (free >= worth || busy) {
                 let limit = free.min(most);
                 queue.taken += limit;
@@ -352,7 +383,6 @@ impl Dispatcher {
                 });
             }
         }
-        batch
     }
 
     /// Takes in what a transaction came to.
@@ -366,6 +396,13 @@ impl Dispatcher {
                 held.cancelled.cancel();
             }
         }
+        for sent in &landed.dropped {
+            self.let_go(sent);
+        }
+        if let Some(failure) = landed.failed {
+            self.settle_failed(failure);
+            return self.ask_handlers();
+        }
         if landed.dead {
             return;
         }
@@ -378,8 +415,15 @@ impl Dispatcher {
             self.shared.kill.cancel();
             return;
         }
+        if !landed.commits.is_empty() {
+            self.pending.landed();
+        }
         for (committed, sent) in landed.commits {
             self.settle_one(committed, sent);
+        }
+        if !landed.claims.is_empty() {
+            self.claims_backoff.reset();
+            (self.claims_from, self.claims_apart) = (None, false);
         }
         for (ask, claimed) in landed.claims {
             add(&self.shared.counters.claimed, claimed.len());
@@ -404,6 +448,11 @@ impl Dispatcher {
                 self.start(claim, Arc::new(task));
             }
         }
+        self.ask_handlers();
+    }
+
+    /// Has the error handlers run of refused outcomes for which there is a place.
+    fn ask_handlers(&mut self) {
         let queues = self.queues.iter_mut();
         let refused = queues.flat_map(|queue| std::iter::from_fn(|| queue.next_refused()));
         for (why, sent) in refused.collect::<Vec<_>>() {
@@ -411,7 +460,51 @@ impl Dispatcher {
         }
     }
 
-    fn settle_one(&mut self, committed: Committed, sent: Sent) {
+    /// Takes in that a transaction failed: its entries are kept or separated, and nothing was claimed.
+    fn settle_failed(&mut self, failure: Failure) {
+        let Failure {
+            outcomes,
+            mail,
+            claims,
+            error,
+        } = failure;
+        self.claims_under_way -= claims.len();
+        for ask in &claims {
+            let queues = self.queues.iter_mut();
+            for queue in queues.filter(|queue| queue.name == ask.request.queue) {
+                queue.taken -= ask.request.limit;
+                queue.hungry = true;
+            }
+        }
+        if !claims.is_empty() {
+            tracing::warn!(%error, "nothing could be claimed; trying again");
+            let delay = self.claims_backoff.failed().unwrap_or_default();
+            self.claims_from = Some(tokio::time::Instant::now() + delay);
+            self.claims_apart |= error.fault() == Fault::Entry;
+        }
+        if !mail.is_empty() {
+            return self.shared.mail.failed(mail, &error);
+        }
+        if outcomes.is_empty() {
+            return;
+        }
+        let unknown = error.fault() == Fault::Unknown;
+        match self.pending.failed(outcomes, error) {
+            Failed::Kept => {}
+            Failed::Alone(outcomes) if unknown => {
+                outcomes.into_iter().for_each(|one| self.repeat(one));
+            }
+            Failed::Alone(outcomes) => {
+                let separated = outcomes.len() - usize::from(outcomes.len() == 1);
+                add(&self.shared.counters.separated, separated);
+                outcomes.into_iter().for_each(|one| self.separate(one));
+            }
+            // The store was closed, and all that is held is lost with it.
+            Failed::Over(..) => {}
+        }
+    }
+
+    fn settle_one(&mut self, committed: Committed, mut sent: Sent) {
         if let Some(runner) = self.shared.runner(&sent.task.lane) {
             let landed = matches!(committed, Committed::Kept(..) | Committed::Moved(_));
             runner.settled(&sent.task, landed);
@@ -420,33 +513,37 @@ impl Dispatcher {
         match committed {
             Committed::Kept(claim, inbox) => {
                 add(&counters.committed, 1);
-                let follows = sent.follows.map(|follows| match follows {
+                let follows = sent.follows.take().map(|follows| match follows {
                     Follow::Turn { .. } => Follow::Turn { inbox },
                     follows => follows,
                 });
                 match follows {
                     Some(next) => self.start(claim, Arc::new(sent.task.followed_by(next))),
                     // Only what something follows is ever kept.
-                    None => self.let_go(&sent.task),
+                    None => self.let_go(&sent),
                 }
             }
             Committed::Moved(_) => {
                 add(&counters.committed, 1);
-                self.let_go(&sent.task);
+                self.let_go(&sent);
             }
             Committed::Stale => {
                 add(&counters.stale, 1);
                 tracing::warn!(instance = %sent.task.id, step = %sent.task.step, "the claim was lost; the outcome is dropped");
-                self.let_go(&sent.task);
+                self.let_go(&sent);
             }
             Committed::Refused(refusal) => {
                 add(&counters.refused, 1);
-                if let Some(queue) = self
-                    .queues
-                    .iter_mut()
-                    .find(|queue| queue.name == sent.task.queue)
-                {
-                    queue.refused.push_back((refusal.to_string(), sent));
+                let why = refusal.to_string();
+                if let Some(reason) = sent.stopped.clone() {
+                    return self.insist(sent, reason, &why);
+                }
+                let mut queues = self.queues.iter_mut();
+                if let Some(queue) = queues.find(|queue| queue.name == sent.task.queue) {
+                    // Its error handler runs, and takes a place.
+                    queue.taken += usize::from(!sent.placed);
+                    sent.placed = true;
+                    queue.refused.push_back((why, sent));
                 }
             }
         }
@@ -471,26 +568,12 @@ impl Dispatcher {
     /// to ask, and the instance is stopped with both messages (rules 4.2, 5.2: it never loops).
     fn ask_again(&self, why: String, sent: Sent) {
         let Sent {
-            claim,
-            task,
-            error,
-            stopped,
-            ..
+            claim, task, error, ..
         } = sent;
         let runner = self.shared.runner(&task.lane);
-        let code = match (error, stopped, runner) {
-            (None, _, Some(runner)) => runner.refused(task.clone(), why),
-            // A stop breaks no rule, so the database itself will not have it: not before something is done about that.
-            (error, Some(reason), _) => async move {
-                tokio::time::sleep(REFUSED_PAUSE).await;
-                Ran {
-                    outcome: Outcome::Stop { reason },
-                    error,
-                    within: None,
-                }
-            }
-            .boxed(),
-            (error, None, _) => {
+        let code = match (error, runner) {
+            (None, Some(runner)) => runner.refused(task.clone(), why),
+            (error, _) => {
                 let reason = error.as_ref().map_or_else(
                     || why.clone(),
                     |first| format!("{first}; and its error handler failed: {why}"),
@@ -542,26 +625,37 @@ impl Dispatcher {
         self.steps.spawn(run.instrument(span));
     }
 
-    fn let_go(&mut self, task: &Task) {
-        if let Some(held) = self.held.get_mut(&task.id) {
+    /// Forgets what it held.
+    fn let_go(&mut self, sent: &Sent) {
+        if let Some(held) = self.held.get_mut(&sent.task.id) {
             held.times -= 1;
             if held.times == 0 {
-                self.held.remove(&task.id);
+                self.held.remove(&sent.task.id);
             }
         }
-        if let Some(queue) = self
-            .queues
-            .iter_mut()
-            .find(|queue| queue.name == task.queue)
-        {
+        if sent.placed {
+            self.free_place(&sent.task.queue);
+        }
+    }
+
+    /// Gives up the place in its queue of what does not run any more.
+    fn leave_place(&mut self, sent: &mut Sent) {
+        if std::mem::take(&mut sent.placed) {
+            self.free_place(&sent.task.queue);
+        }
+    }
+
+    fn free_place(&mut self, name: &Name) {
+        let queues = self.queues.iter_mut();
+        for queue in queues.filter(|queue| queue.name == *name) {
             queue.taken = queue.taken.saturating_sub(1);
         }
     }
 }
 
 /// Whether an outcome surely ends this worker's hold.
-fn leaves(ran: &Ran) -> bool {
-    match &ran.outcome {
+fn leaves(outcome: &Outcome) -> bool {
+    match outcome {
         Outcome::Next { delay_ms: 0, .. } | Outcome::Answer { .. } => false,
         Outcome::Workflow(turn) => !matches!(turn.then, Then::GoOn { .. }),
         _ => true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use abide::{Name, Store};
 use abide_kernel::model::{Claim, Claimed, Kind, Lane};
-use abide_kernel::{Effects, Error, Listener};
+use abide_kernel::{Backoff, Effects, Error, Listener};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -30,8 +30,6 @@ const STRANGERS_MAX: usize = 200;
 const RETURNS_MAX: usize = 500;
 /// How often the hub looks at the clock.
 const TICK: Duration = Duration::from_secs(1);
-/// How long to wait when the database cannot be reached.
-const TROUBLE: Duration = Duration::from_millis(250);
 /// How long a machine is remembered to be a workflow.
 const WORKFLOW: Duration = Duration::from_secs(60);
 
@@ -51,6 +49,7 @@ pub(super) struct Task {
     renewed: Instant,
     /// Until when the database is left alone, because it could not be reached.
     trouble: Option<Instant>,
+    backoff: Backoff,
     /// The number of the next poll.
     number: u64,
     /// Who is to be told when all is over.
@@ -72,6 +71,7 @@ impl Task {
             returning: false,
             renewed: Instant::now(),
             trouble: None,
+            backoff: Backoff::away(),
             number: 0,
             ending: None,
         }
@@ -328,7 +328,7 @@ impl Task {
                 self.returning = false;
                 if !left.is_empty() {
                     self.returned.extend(left);
-                    self.trouble = Some(Instant::now() + TROUBLE);
+                    self.pause();
                 }
             }
         }
@@ -338,8 +338,13 @@ impl Task {
     fn rest(&mut self, error: &Error) {
         if may_pass(error) {
             tracing::warn!(%error, "workers cannot be served; trying again");
-            self.trouble = Some(Instant::now() + TROUBLE);
+            self.pause();
         }
+    }
+
+    fn pause(&mut self) {
+        let delay = self.backoff.failed().unwrap_or_default();
+        self.trouble = Some(Instant::now() + delay);
     }
 
     /// Has the polls of a worker wait until it is known again.
@@ -355,6 +360,7 @@ impl Task {
     }
 
     fn settle_looks(&mut self, sent: Vec<Sent>, looked: Looked) {
+        self.backoff.reset();
         let mut claimed = looked.claimed.into_iter();
         for Sent { spot, look, ids } in sent {
             let brought: Vec<Vec<Claimed>> = claimed.by_ref().take(ids.len()).collect();

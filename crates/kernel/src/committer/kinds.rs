@@ -1,0 +1,125 @@
+//! What can be committed in batches.
+
+use abide_core::model::{
+    Commit, Committed, Delivered, Delivery, Heartbeat, Lane, Name, Publish, Published, Refusal,
+    Start, Started, Target,
+};
+
+use super::Folded;
+use crate::{Answer, Error, Extension, Op, Result};
+
+/// A kind of entry that has nothing of its own to say: its items, what becomes of each, whether it may be asked for twice;
+/// then the operation, one item once more, and the instance it is about.
+macro_rules! kind {
+    (
+        $(#[$doc:meta])* $kind:ident($item:ty) -> $each:ty, repeatable: $repeatable:literal;
+        $op:ident, $answer:ident; |$one:ident| $again:expr; |$about:ident| $subject:expr
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $kind;
+
+        impl Folded for $kind {
+            type Item = $item;
+            type Each = $each;
+            const REPEATABLE: bool = $repeatable;
+
+            fn op(&self, items: Vec<$item>) -> Op {
+                Op::$op(items)
+            }
+
+            fn items(op: &Op) -> &[$item] {
+                match op {
+                    Op::$op(items) => items,
+                    _ => &[],
+                }
+            }
+
+            fn again($one: &$item) -> $item {
+                $again
+            }
+
+            fn answers(answer: Answer) -> Option<Vec<$each>> {
+                match answer {
+                    Answer::$answer(each) => Some(each),
+                    _ => None,
+                }
+            }
+
+            fn subject($about: &$item) -> Option<Target> {
+                $subject
+            }
+        }
+    };
+}
+
+kind! {
+    /// Starts of instances.
+    Starts(Start) -> Result<Started, Refusal>, repeatable: false;
+    Start, Started; |one| one.clone(); |one| one.key.clone().map(Target::Key)
+}
+
+kind! {
+    /// Signals and updates.
+    Mail(Delivery) -> Result<Delivered, Refusal>, repeatable: false;
+    Deliver, Delivered; |one| one.clone(); |one| Some(one.target.clone())
+}
+
+kind! {
+    /// Events.
+    Events(Publish) -> Result<Published, Refusal>, repeatable: false;
+    Publish, Published; |one| one.clone(); |_one| None
+}
+
+kind! {
+    /// Claims that are still held.
+    Extensions(Extension) -> Heartbeat, repeatable: true;
+    Extend, Extended; |one| one.again(); |one| Some(Target::Id(one.claim.id()))
+}
+
+/// Outcomes: what was committed answers so again, by its epoch.
+#[derive(Clone, Debug, Default)]
+pub struct Commits {
+    /// What the worker serves, to see whether more urgent work waits for it when a claim would be kept. Nothing for
+    /// workers that are not told what to run next.
+    pub serves: Vec<(Name, Vec<Lane>)>,
+}
+
+impl Folded for Commits {
+    type Item = Commit;
+    type Each = Committed;
+    const REPEATABLE: bool = true;
+
+    fn op(&self, commits: Vec<Commit>) -> Op {
+        let serves = self.serves.clone();
+        Op::Commit { commits, serves }
+    }
+
+    fn items(op: &Op) -> &[Commit] {
+        match op {
+            Op::Commit { commits, .. } => commits,
+            _ => &[],
+        }
+    }
+
+    fn again(one: &Commit) -> Commit {
+        one.again()
+    }
+
+    fn answers(answer: Answer) -> Option<Vec<Committed>> {
+        match answer {
+            Answer::Committed(each) => Some(each),
+            _ => None,
+        }
+    }
+
+    fn subject(one: &Commit) -> Option<Target> {
+        Some(Target::Id(one.claim.id()))
+    }
+
+    /// rule 4.2: what cannot be stored is refused, and the claim is as it was.
+    fn refused(error: &Error) -> Option<Committed> {
+        let problem = error.to_string();
+        Some(Committed::Refused(Refusal::BadOutcome { problem }))
+    }
+}
