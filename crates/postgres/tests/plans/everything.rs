@@ -228,15 +228,17 @@ async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
 
 /// Claims come back while others wait under their keys.
 async fn giving_up_keys(store: &Postgres, worker: WorkerId, batch: usize) {
+    // Those of the last round still wait.
+    let machine = format!("keyed-{}", store.clock().now().as_micros());
     let waiting = |n: usize| Start {
-        key: Some(Key::new(format!("waits:{batch}:{n}")).unwrap()),
+        key: Some(Key::new(format!("{machine}:{n}")).unwrap()),
         scope: Scope::NEVER.and(Status::Runnable),
-        unique_key: Some(UniqueKey::new(format!("waits:{batch}:{n}")).unwrap()),
+        unique_key: Some(UniqueKey::new(format!("{machine}:{n}")).unwrap()),
         unique_scope: Scope::NEVER.and(Status::Runnable),
-        ..start("keyed")
+        ..start(&machine)
     };
     start_all(store, (0..batch).map(waiting).collect()).await;
-    let claimed = claim(store, worker, &["keyed"], batch).await;
+    let claimed = claim(store, worker, &[&machine], batch).await;
     start_all(store, (0..batch).map(waiting).collect()).await;
     let claims = claimed.into_iter().map(|one| one.claim).collect();
     one(store, Op::GiveBack(claims)).await;
