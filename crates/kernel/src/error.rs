@@ -47,6 +47,16 @@ impl Error {
         }
     }
 
+    /// The error of an attempt that follows one whose outcome is unknown: that nothing was written this time does not say that
+    /// nothing was written.
+    #[must_use]
+    pub fn in_doubt(self) -> Self {
+        match self {
+            Self::Conflict(text) | Self::Unavailable(text) => Self::Unknown(text),
+            other => other,
+        }
+    }
+
     /// Whether nothing was written and the same request may succeed later.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::Unavailable(_))

@@ -32,7 +32,9 @@ pub use abide_core::rules;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use manual_clock::ManualClock;
-pub use op::{Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Op, SweepRequest};
+pub use op::{
+    Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Once, Op, Remembered, SweepRequest,
+};
 pub use own::{OwnTransaction, was_taken};
 pub use query::{
     CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Page, QueueDepth,
@@ -43,6 +45,6 @@ pub use run::{run, run_now};
 pub use store::Store;
 pub use txn::{
     Advance, Changes, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, Move, NewEvent,
-    Partition, Touched, Txn, Wake,
+    Partition, Recall, Touched, Txn, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

@@ -1,5 +1,6 @@
 //! The language of writes: what can be asked of a store, and what it answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use abide_core::model::{
     Cancel, Claim, Claimed, Commit, Committed, Contract, Declared, Delivered, Delivery,
     DocumentKind, Heartbeat, InstanceId, Json, Key, Lane, Name, Operated, Publish, Published,
-    Refusal, Start, Started, Target, Timestamp, Worker, WorkerId,
+    Refusal, RequestId, Start, Started, Target, Timestamp, Worker, WorkerId,
 };
 
 /// A request to change something. A list of them is one transaction.
@@ -115,6 +116,80 @@ pub enum Op {
     Sweep(SweepRequest),
     /// Write documents over those of the same kind and name, or delete those that come without a body.
     Keep(#[serde(with = "kept")] Vec<(DocumentKind, Name, Option<Json>)>),
+    /// Carry out requests that may arrive more than once, each of them once: one that was carried out before gets the
+    /// answer of then (rule 1.5). Each entry has its own answer.
+    Once(Vec<Once>),
+}
+
+impl Op {
+    /// Whether running it again does no more than running it once did, and its second answer serves as well as the
+    /// first. Outcomes are recognised by the epoch of their claim, and claims whose answer is lost run out.
+    pub const fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Start(_)
+            | Self::Reserve(_)
+            | Self::Deliver(_)
+            | Self::Publish(_)
+            | Self::Cancel(_)
+            | Self::Restart(_)
+            | Self::Repair(_) => false,
+            Self::Declare { .. }
+            | Self::Examine { .. }
+            | Self::ReleaseBlocked { .. }
+            | Self::Claim(_)
+            | Self::Commit { .. }
+            | Self::GiveBack(_)
+            | Self::GiveBackExcept { .. }
+            | Self::Fire { .. }
+            | Self::Register(_)
+            | Self::Enlist(_)
+            | Self::Renew { .. }
+            | Self::Extend(_)
+            | Self::Reclaim { .. }
+            | Self::SignOff { .. }
+            | Self::SignOffNamed { .. }
+            | Self::Sweep(_)
+            | Self::Keep(_)
+            | Self::Once(_) => true,
+        }
+    }
+
+    /// The operations of a list, and those of the requests in it.
+    pub fn each(ops: &[Self]) -> impl Iterator<Item = &Self> {
+        ops.iter().flat_map(|op| {
+            let (plain, requests) = op.parts();
+            plain
+                .iter()
+                .chain(requests.iter().flat_map(|one| &*one.ops))
+        })
+    }
+
+    /// The operation itself, or the requests that it carries out.
+    pub(crate) fn parts(&self) -> (&[Self], &[Once]) {
+        match self {
+            Self::Once(requests) => (&[], requests),
+            plain => (std::slice::from_ref(plain), &[]),
+        }
+    }
+}
+
+/// A request that may arrive more than once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Once {
+    /// What tells it from others.
+    pub id: RequestId,
+    /// What it asks for.
+    pub ops: Arc<[Op]>,
+}
+
+/// The answer to a request that may have arrived before.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// What became of each of its operations, in order.
+    pub answers: Vec<Answer>,
+    /// Whether it had been carried out before, and these are the answers of then.
+    pub replayed: bool,
 }
 
 /// A claim that is still held.
@@ -247,6 +322,8 @@ pub enum Answer {
     },
     /// It is done, and there is nothing to tell.
     Done,
+    /// Of each request, in order.
+    Once(Vec<Result<Remembered, Refusal>>),
 }
 
 /// Something that is wrong with an instance.

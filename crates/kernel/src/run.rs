@@ -20,6 +20,8 @@ pub(crate) struct Turn<'t, T> {
     pub partitions: Vec<Key>,
     /// The signals that this transaction has delivered: what it claims may have no others.
     pub delivered: BTreeMap<InstanceId, Vec<Command>>,
+    /// What is known of the requests that this transaction carries out.
+    pub requests: ops::once::Requests,
 }
 
 /// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
@@ -37,12 +39,16 @@ pub async fn run<T: Txn>(
         effects: Effects::default(),
         partitions: Vec::new(),
         delivered: BTreeMap::new(),
+        requests: ops::once::Requests::default(),
     };
+    // What was carried out before locks nothing.
+    turn.recall(ops).await?;
     // One lock order everywhere: keys, then partitions, then instances by id.
     let mut names = ops::Keys::default();
-    ops.iter().for_each(|op| names.note(op));
+    turn.requests.to_run(ops).for_each(|op| names.note(op));
     turn.lock_keys(names).await?;
-    let keys: BTreeSet<&Key> = ops.iter().flat_map(ops::partitions_of).collect();
+    let to_run = turn.requests.to_run(ops);
+    let keys: BTreeSet<&Key> = to_run.flat_map(ops::partitions_of).collect();
     turn.lock_partitions(keys).await?;
     let mut answers = Vec::with_capacity(ops.len());
     for op in ops {
@@ -68,7 +74,8 @@ pub fn run_now<T: Txn>(
 }
 
 impl<T: Txn> Turn<'_, T> {
-    async fn answer(&mut self, op: &Op) -> Result<Answer> {
+    /// Runs one operation.
+    pub async fn answer(&mut self, op: &Op) -> Result<Answer> {
         let answer = match op {
             Op::Start(starts) => Answer::Started(ops::start::start(self, starts).await?),
             Op::Reserve(reservations) => {
@@ -119,6 +126,7 @@ impl<T: Txn> Turn<'_, T> {
             }
             Op::Sweep(request) => ops::sweep::sweep(self, request).await?,
             Op::Keep(documents) => ops::keep::keep(self, documents).await?,
+            Op::Once(requests) => Answer::Once(ops::once::once(self, requests).await?),
         };
         ops::partition::settle(self).await?;
         Ok(answer)

@@ -4,9 +4,9 @@ use std::future::Future;
 
 use abide_core::model::{
     AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId,
-    Declared, DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Lease,
-    Name, NewRow, ParentRef, Pending, Policy, Priority, Row, Scopes, Sequence, Started, Target,
-    Timestamp, Waiter, Worker, WorkerId,
+    Declared, DocumentKind, Event, EventSequence, Fingerprint, HistoryRow, InstanceId, Json, Key,
+    Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority, RequestId, Row, Scopes,
+    Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -351,8 +351,43 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
+    /// What is known of these requests, which come distinct; in order. One that is answered [`New`](Recall::New) belongs to
+    /// this transaction: until it ends every other one that asks is answered [`Running`](Recall::Running). Never waits for
+    /// another transaction.
+    fn recall(&mut self, ids: &[&RequestId]) -> impl Future<Output = Result<Vec<Recall>>> + Send;
+
+    /// Writes the answers to requests that were new, each in JSON; none is written of one that was too large.
+    fn remember(
+        &mut self,
+        answers: &[(&RequestId, Option<&str>)],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Deletes the answers to requests that were carried out before that moment, at most that many; how many there were.
+    fn forget_requests(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
+
     /// Deletes instances with all that belongs to them.
     fn delete(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What a store knows of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recall {
+    /// It was not carried out, and nobody else is about to.
+    New,
+    /// Another transaction is carrying it out.
+    Running,
+    /// It was carried out.
+    Done {
+        /// What it asked for.
+        fingerprint: Fingerprint,
+        /// What it was answered, in JSON; none when that was too large to be kept.
+        answer: Option<String>,
+    },
 }
 
 /// A row that an operation is about to touch, with the partition that has to be locked before it.

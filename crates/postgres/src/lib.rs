@@ -33,6 +33,7 @@ mod param;
 mod partition;
 mod pool;
 mod read;
+mod requests;
 #[doc(hidden)]
 pub mod statements;
 mod step;

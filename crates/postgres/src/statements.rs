@@ -1,8 +1,8 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, documents, events, find, insert, keys, load, notify, partition, read, sweep,
-    waiters, workers, write,
+    claim, commands, documents, events, find, insert, keys, load, notify, partition, read,
+    requests, sweep, waiters, workers, write,
 };
 
 /// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.
@@ -133,4 +133,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("forget", documents::FORGET),
     ("document", documents::DOCUMENT),
     ("documents", documents::DOCUMENTS),
+    ("lock_requests", requests::LOCK_REQUESTS),
+    ("recall", requests::RECALL),
+    ("remember", requests::REMEMBER),
+    ("forget_requests", requests::FORGET_REQUESTS),
 ];

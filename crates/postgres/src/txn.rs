@@ -139,7 +139,7 @@ impl<'c> Transaction<'c> {
             last: None,
             is_dead: false,
             partitions_locked: 0,
-            delivers: ops.iter().any(|op| matches!(op, Op::Deliver(_))),
+            delivers: Op::each(ops).any(|op| matches!(op, Op::Deliver(_))),
             locked_ahead: Vec::new(),
             numbers: VecDeque::new(),
             published: waiters::published(ops),

@@ -3,18 +3,19 @@
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
     DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Pending, Policy, Priority, Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    Pending, Policy, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter,
+    Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
     Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker, Partition,
-    Result, Touched, Txn,
+    Recall, Result, Touched, Txn,
 };
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, documents, events, find, insert, keys, load, partition, sweep, waiters,
-    workers, write,
+    claim, commands, documents, events, find, insert, keys, load, partition, requests, sweep,
+    waiters, workers, write,
 };
 
 impl Txn for Transaction<'_> {
@@ -243,6 +244,22 @@ impl Txn for Transaction<'_> {
 
     async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
         events::forget_events(self, before, limit).await
+    }
+
+    async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
+        requests::recall(self, ids).await
+    }
+
+    async fn remember(
+        &mut self,
+        answers: &[(&RequestId, Option<&str>)],
+        now: Timestamp,
+    ) -> Result<()> {
+        requests::remember(self, answers, now)
+    }
+
+    async fn forget_requests(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        requests::forget(self, before, limit).await
     }
 
     async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {

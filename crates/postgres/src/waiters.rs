@@ -133,7 +133,7 @@ pub const LIST_WAITERS: &str = concat!(
 
 /// The types of which operations publish events.
 pub(crate) fn published(ops: &[Op]) -> BTreeSet<Name> {
-    let publishes = ops.iter().filter_map(|op| match op {
+    let publishes = Op::each(ops).filter_map(|op| match op {
         Op::Publish(publishes) => Some(publishes),
         _ => None,
     });
@@ -145,7 +145,7 @@ pub(crate) fn published(ops: &[Op]) -> BTreeSet<Name> {
 
 /// The types for which operations open waiters.
 pub(crate) fn awaited(ops: &[Op]) -> BTreeSet<Name> {
-    let commits = ops.iter().filter_map(|op| match op {
+    let commits = Op::each(ops).filter_map(|op| match op {
         Op::Commit { commits, .. } => Some(commits),
         _ => None,
     });

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::sql::{
     children, claim, commands, documents, events, inbox, insert, keys, load, machines, partitions,
-    query, runs, sweep, update, waiters, workers,
+    query, requests, runs, sweep, update, waiters, workers,
 };
 
 /// Each statement, with the index that its plan must name.
@@ -125,6 +125,12 @@ fn statements() -> Vec<(String, &'static str)> {
         (waiters::DELETE_TOTAL, "PRIMARY KEY (event_type=?)"),
         (waiters::TOTAL, "PRIMARY KEY (event_type=?)"),
         (machines::DECLARED, "PRIMARY KEY"),
+        (
+            requests::RECALL,
+            "abide_requests_known (caller=? AND key=? AND part=?)",
+        ),
+        (requests::OLD, "abide_requests_created (created_at<?)"),
+        (requests::DELETE, BY_ID),
         (documents::FORGET, "PRIMARY KEY (kind=? AND name=?)"),
         (documents::OF_KIND, "PRIMARY KEY (kind=?)"),
         (documents::OF_NAME, "PRIMARY KEY (kind=? AND name=?)"),

@@ -5,13 +5,13 @@ use std::ops::Deref;
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
     DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Pending, Policy, Priority, Row, Scopes, Sequence, Started, Target, Timestamp, Waiter, Worker,
-    WorkerId,
+    Pending, Policy, Priority, RequestId, Row, Scopes, Sequence, Started, Target, Timestamp,
+    Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::{
     Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker,
-    Partition, Result, Touched, Txn,
+    Partition, Recall, Result, Touched, Txn,
 };
 use rusqlite::Connection;
 
@@ -19,7 +19,7 @@ use crate::cache::Cache;
 use crate::error::classed;
 use crate::sql::{
     children, claim, commands, documents, events, inbox, insert, keys, load, machines, partitions,
-    runs, sweep, update, waiters, workers,
+    requests, runs, sweep, update, waiters, workers,
 };
 
 /// A transaction that somebody else has begun and will commit.
@@ -322,6 +322,22 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
         events::forget(&self.conn, before, limit).map_err(classed)
+    }
+
+    async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
+        requests::recall(&self.conn, ids).map_err(classed)
+    }
+
+    async fn remember(
+        &mut self,
+        answers: &[(&RequestId, Option<&str>)],
+        now: Timestamp,
+    ) -> Result<()> {
+        requests::remember(&self.conn, answers, now).map_err(classed)
+    }
+
+    async fn forget_requests(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        requests::forget(&self.conn, before, limit).map_err(classed)
     }
 
     async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {

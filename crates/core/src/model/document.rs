@@ -13,6 +13,10 @@ pub enum DocumentKind {
     Graph = 0,
     /// What is known of a token: its hash and its role.
     Token = 1,
+    /// A key that the servers of a database share and nobody else is told.
+    Secret = 2,
+    /// What a server writes to see whether it can.
+    Probe = 3,
 }
 
 impl DocumentKind {

@@ -16,6 +16,7 @@ mod offer;
 mod operation;
 mod outcome;
 mod refusal;
+mod request;
 mod row;
 mod start;
 mod status;
@@ -53,6 +54,7 @@ pub use operation::{
 };
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
+pub use request::{Fingerprint, RequestId};
 pub use row::{Aside, Awaits, Family, Inbox, Row, Run, Scopes};
 pub use start::{Contracted, NewRow, Start, Started, When};
 pub use status::{Scope, Status, UnknownStatus};

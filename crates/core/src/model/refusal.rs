@@ -88,6 +88,31 @@ pub enum Refusal {
         /// Why, and what to do about it.
         problem: String,
     },
+    /// The key of a request was used for another one (rule 1.5).
+    #[error(
+        "the idempotency key {key:?} was used for another request; send this one under a key of its own"
+    )]
+    RequestReused {
+        /// The key.
+        key: super::Name,
+    },
+    /// A request under the same key is being carried out at this moment (rule 1.5).
+    #[error(
+        "a request with the idempotency key {key:?} is being carried out; send this one again to get its answer"
+    )]
+    RequestRunning {
+        /// The key.
+        key: super::Name,
+    },
+    /// A request was carried out before, and its answer was too large to be remembered (rule 1.5).
+    #[error(
+        "the request with the idempotency key {key:?} was carried out before, and its answer was too large to be kept; look \
+         at what it did instead of sending it again"
+    )]
+    AnswerNotKept {
+        /// The key.
+        key: super::Name,
+    },
     /// A scope under which claiming could meet a key that is taken.
     #[error(
         "a scope with executing in it needs runnable too: an instance that waits for a worker could otherwise lose its \
@@ -111,6 +136,9 @@ impl Refusal {
             Self::BadContract { .. } => "bad_contract",
             Self::BadDeclaration { .. } => "bad_declaration",
             Self::Denied { .. } => "denied",
+            Self::RequestReused { .. } => "idempotency_key_reused",
+            Self::RequestRunning { .. } => "request_in_progress",
+            Self::AnswerNotKept { .. } => "answer_not_kept",
             Self::BadScope => "bad_scope",
         }
     }

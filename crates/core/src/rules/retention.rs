@@ -1,6 +1,11 @@
 //! Which finished instances may be deleted.
 
+use std::time::Duration;
+
 use crate::model::{BarrierNumber, Status};
+
+/// How long the answer to a request is remembered (rule 1.5).
+pub const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// A finished instance whose retention is over, with what its parent still needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -127,6 +127,7 @@ impl Committer {
         mut patience: Patience,
     ) -> Result<Vec<Answer>, Ended> {
         let mut away = Backoff::away();
+        let mut doubted = false;
         loop {
             let attempted = match places {
                 // The semaphore is never closed.
@@ -153,6 +154,7 @@ impl Committer {
                 Error::Unknown(_) if patience.repeatable => away.failed(),
                 Error::Refused(_) | Error::Broken(_) | Error::Unknown(_) | Error::Closed => None,
             };
+            doubted |= matches!(error, Error::Unknown(_));
             let own_fault = error.fault() == Fault::Entry;
             if own_fault && (delay.is_none() || patience.backoff.failures() >= SUSPICIOUS) {
                 self.suspects.add(subjects);
@@ -160,6 +162,8 @@ impl Committer {
             let delay = match delay {
                 Some(delay) if patience.allows(delay) => delay,
                 None if own_fault => return Err(Ended::Hopeless(error)),
+                // What one attempt may have written is not unwritten by the next that fails.
+                _ if doubted => return Err(Ended::Impatient(error.in_doubt())),
                 _ => return Err(Ended::Impatient(error)),
             };
             tracing::debug!(%error, about = %subjects, ?delay, "an entry is tried again");

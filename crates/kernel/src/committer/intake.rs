@@ -12,6 +12,9 @@ use crate::{Backoff, Error};
 pub trait Waiter: Send {
     /// Until when it waits for a database that is away; `None`: for ever.
     fn until(&self) -> Option<Instant>;
+
+    /// Notes that what it waits for may have been committed: a later attempt that fails does not change that.
+    fn doubt(&mut self) {}
 }
 
 /// Entries that wait for a transaction, in the order in which they came.
@@ -105,7 +108,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
     /// Sees to the entries of a batch that failed.
     ///
     /// When the database is away they wait here: nothing is tried for a while, then fewer at once, and others first.
-    pub fn failed(&mut self, entries: Vec<Entry<K, W>>, error: Error) -> Failed<K, W> {
+    pub fn failed(&mut self, mut entries: Vec<Entry<K, W>>, error: Error) -> Failed<K, W> {
         match error.fault() {
             Fault::Store => {
                 tracing::warn!(%error, entries = entries.len(), "the database is away; entries are kept until it is back");
@@ -116,7 +119,9 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
                 return Failed::Kept;
             }
             Fault::Entry => {}
-            Fault::Unknown if K::REPEATABLE => {}
+            Fault::Unknown if K::REPEATABLE => {
+                entries.iter_mut().for_each(|entry| entry.waiter.doubt());
+            }
             Fault::Unknown | Fault::Closed => return Failed::Over(entries, error),
         }
         separated(entries.len(), &error);

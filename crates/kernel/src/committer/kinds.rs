@@ -6,7 +6,7 @@ use abide_core::model::{
 };
 
 use super::Folded;
-use crate::{Answer, Error, Extension, Op, Result};
+use crate::{Answer, Error, Extension, Once, Op, Remembered, Result};
 
 /// A kind of entry that has nothing of its own to say: its items, what becomes of each, whether it may be asked for twice;
 /// then the operation, one item once more, and the instance it is about.
@@ -75,6 +75,16 @@ kind! {
     /// Claims that are still held.
     Extensions(Extension) -> Heartbeat, repeatable: true;
     Extend, Extended; |one| one.again(); |one| Some(Target::Id(one.claim.id()))
+}
+
+kind! {
+    /// Requests that may arrive more than once: what was carried out answers so again, by its id (rule 1.5).
+    Requests(Once) -> Result<Remembered, Refusal>, repeatable: true;
+    Once, Once; |one| one.clone(); |one| match one.ops.first()? {
+        Op::Start(starts) => starts.first()?.key.clone().map(Target::Key),
+        Op::Deliver(deliveries) => Some(deliveries.first()?.target.clone()),
+        _ => None,
+    }
 }
 
 /// Outcomes: what was committed answers so again, by its epoch.

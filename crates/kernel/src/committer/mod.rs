@@ -21,8 +21,8 @@
 //! | [`Unknown`](Error::Unknown) | perhaps committed | alone again when it may be repeated, else answered so |
 //! | [`Closed`](Error::Closed) | the end | answered |
 //!
-//! [`Submit`] is the way in for callers, one for each kind of request: [`Starts`], [`Mail`], [`Events`], [`Commits`] and
-//! [`Extensions`]. An engine gathers for itself, since it claims in the same transaction.
+//! [`Submit`] is the way in for callers, one for each kind of request: [`Starts`], [`Mail`], [`Events`], [`Commits`],
+//! [`Extensions`] and [`Requests`]. An engine gathers for itself, since it claims in the same transaction.
 
 mod alone;
 mod batch;
@@ -39,7 +39,7 @@ use crate::{Error, Store};
 pub use alone::Patience;
 pub use batch::{Entry, Landing, land};
 pub use intake::{Failed, Intake, Taken, Waiter, gather};
-pub use kinds::{Commits, Events, Extensions, Mail, Starts};
+pub use kinds::{Commits, Events, Extensions, Mail, Requests, Starts};
 pub use submit::{Caller, Folded, Request, Submit};
 
 use alone::Suspects;

@@ -49,6 +49,8 @@ pub type Request<K> = Entry<K, Caller<K>>;
 pub struct Caller<K: Folded> {
     /// Until when it waits for a database that is away.
     until: Instant,
+    /// Whether what it asks for may have been committed.
+    doubted: bool,
     reply: oneshot::Sender<Result<Vec<K::Each>>>,
 }
 
@@ -56,11 +58,19 @@ impl<K: Folded> Waiter for Caller<K> {
     fn until(&self) -> Option<Instant> {
         Some(self.until)
     }
+
+    fn doubt(&mut self) {
+        self.doubted = true;
+    }
 }
 
 impl<K: Folded> Caller<K> {
     /// Answers. One that has stopped waiting is not told; what was done is done all the same.
     pub fn answer(self, answer: Result<Vec<K::Each>>) {
+        let answer = answer.map_err(|error| match self.doubted {
+            true => error.in_doubt(),
+            false => error,
+        });
         let _ = self.reply.send(answer);
     }
 }
@@ -125,7 +135,11 @@ impl<K: Folded> Submit<K> {
     pub async fn ask(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
         let (reply, answer) = oneshot::channel();
         let until = patient_until(self.patience);
-        let waiter = Caller { until, reply };
+        let waiter = Caller {
+            until,
+            doubted: false,
+            reply,
+        };
         self.hand_over(Entry { items, waiter })?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
@@ -176,7 +190,10 @@ impl<K: Folded> Submit<K> {
         if fault == Fault::Entry {
             separated(requests.len(), error);
         }
-        for request in requests {
+        for mut request in requests {
+            if fault == Fault::Unknown {
+                request.waiter.doubt();
+            }
             match fault {
                 Fault::Entry => self.separate(request),
                 Fault::Store => self.fold(request),

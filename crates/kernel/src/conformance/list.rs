@@ -229,6 +229,21 @@ macro_rules! for_each_conformance_test {
                 the_far_future_is_no_trouble,
                 what_executes_has_no_deadline,
             }
+            once {
+                a_request_that_arrives_again_is_carried_out_once_and_answered_alike,
+                every_kind_of_write_is_carried_out_once,
+                the_same_key_with_another_request_is_refused,
+                the_keys_of_two_callers_never_meet,
+                the_parts_of_a_request_are_told_apart,
+                requests_in_one_batch_are_answered_entry_by_entry_in_order,
+                one_that_comes_twice_in_a_batch_is_carried_out_once,
+                what_was_refused_is_refused_again_in_the_same_words,
+                of_many_at_once_one_is_carried_out,
+                what_was_rolled_back_is_not_remembered,
+                an_answer_too_large_to_be_kept_is_never_carried_out_twice,
+                a_request_is_remembered_for_a_day_and_then_forgotten,
+                requests_are_forgotten_a_batch_at_a_time,
+            }
             sweeping {
                 what_ended_before_that_moment_is_deleted_with_its_history,
                 what_has_not_ended_is_never_deleted,

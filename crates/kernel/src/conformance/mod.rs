@@ -62,6 +62,7 @@ pub mod keeping;
 pub mod keys;
 pub mod lookback;
 pub mod messages;
+pub mod once;
 pub mod packs;
 pub mod partitions;
 pub mod publishing;

@@ -14,7 +14,7 @@ use abide_core::model::{
 use super::invariants::history;
 use crate::{
     Answer, ClaimRequest, CommandFilter, Cursor, Error, EventFilter, Extension, Filter, Finding,
-    Op, QueueDepth, Result, Store, SweepRequest, WaiterFilter,
+    Once, Op, QueueDepth, Remembered, Result, Store, SweepRequest, WaiterFilter,
 };
 
 /// A store, and what its ids are called.
@@ -205,6 +205,15 @@ impl Renamed {
                 }),
                 ..*request
             }),
+            Op::Once(requests) => Op::Once(
+                requests
+                    .iter()
+                    .map(|one| Once {
+                        id: one.id.clone(),
+                        ops: one.ops.iter().map(|op| self.op(op)).collect(),
+                    })
+                    .collect(),
+            ),
         }
     }
 
@@ -346,6 +355,19 @@ impl Renamed {
                 let mut lost: Vec<_> = lost.into_iter().map(|id| self.worker_id(id)).collect();
                 lost.sort_unstable();
                 Answer::Renewed { lost }
+            }
+            Answer::Once(each) => {
+                let each = each.into_iter().map(|one| {
+                    one.map(|one| Remembered {
+                        answers: one
+                            .answers
+                            .into_iter()
+                            .map(|one| self.answer(one))
+                            .collect(),
+                        ..one
+                    })
+                });
+                Answer::Once(each.collect())
             }
             other @ (Answer::Extended(_) | Answer::Touched { .. } | Answer::Done) => other,
         }

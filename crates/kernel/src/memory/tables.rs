@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use abide_core::model::{
     Command, CommandId, ContractId, Declared, Document, DocumentKind, Event, EventSequence,
-    HistoryRow, InstanceId, Json, Lane, Name, Waiter, Worker, WorkerId,
+    Fingerprint, HistoryRow, InstanceId, Json, Lane, Name, Timestamp, Waiter, Worker, WorkerId,
 };
 
 use super::commands::Commands;
@@ -24,6 +24,7 @@ pub(super) struct Tables {
     commands: Commands,
     contracts: BTreeMap<ContractId, Json>,
     documents: BTreeMap<(DocumentKind, Name), Document>,
+    requests: BTreeMap<RequestKey, Carried>,
     events: Events,
     index: Index,
     /// The last numbers given out. They never go back, also when a transaction does.
@@ -39,6 +40,17 @@ pub(super) struct Noted {
     pub last: u32,
 }
 
+/// Which request: caller, key and part.
+pub(super) type RequestKey = (String, Name, u32);
+
+/// A request that was carried out.
+#[derive(Clone, Debug)]
+pub(super) struct Carried {
+    pub fingerprint: Fingerprint,
+    pub answer: Option<String>,
+    pub at: Timestamp,
+}
+
 /// One change, told by what was there before it.
 #[derive(Debug)]
 pub(super) enum Undo {
@@ -52,6 +64,7 @@ pub(super) enum Undo {
     Command(CommandId, Option<Arc<Command>>),
     Contract(ContractId, Option<Json>),
     Document((DocumentKind, Name), Option<Document>),
+    Request(RequestKey, Option<Carried>),
     Event(EventSequence, Option<Event>),
     Waiter(Spot, Option<Box<Waiter>>),
 }
@@ -149,6 +162,15 @@ impl Tables {
         Undo::Document(at, was)
     }
 
+    pub fn requests(&self) -> &BTreeMap<RequestKey, Carried> {
+        &self.requests
+    }
+
+    pub fn put_request(&mut self, key: RequestKey, carried: Option<Carried>) -> Undo {
+        let was = put(&mut self.requests, &key, carried);
+        Undo::Request(key, was)
+    }
+
     pub fn events(&self) -> &Events {
         &self.events
     }
@@ -197,6 +219,9 @@ impl Tables {
                 }
                 Undo::Document(at, was) => {
                     self.put_document(at, was);
+                }
+                Undo::Request(key, was) => {
+                    self.put_request(key, was);
                 }
                 Undo::Event(at, was) => {
                     self.put_event(at, was);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use abide_core::model::{
     AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
     ContractId, Declared, Document, DocumentKind, Epoch, Event, EventSequence, HistoryRow,
-    InstanceId, Json, Key, Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority, Row,
-    Scope, Scopes, Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
+    InstanceId, Json, Key, Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority,
+    RequestId, Row, Scope, Scopes, Sequence, Started, Status, Target, Timestamp, Waiter, Worker,
+    WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -17,10 +18,10 @@ use super::events::spot_of;
 use super::index::Place;
 use super::record::Record;
 use super::shapes;
-use super::tables::{Noted, Tables, Undo};
+use super::tables::{Carried, Noted, RequestKey, Tables, Undo};
 use crate::{
     Changes, ClaimRequest, Cursor, Error, Expiring, Found, GivenUp, Holder, Lapsed, NewEvent,
-    NewWorker, Partition, Result, Touched, Txn,
+    NewWorker, Partition, Recall, Result, Touched, Txn,
 };
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
@@ -745,6 +746,45 @@ impl Txn for MemoryTxn<'_> {
         Ok(old.len())
     }
 
+    async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
+        let known = ids.iter().map(|id| {
+            let found = self.tables.requests().get(&request_key(id));
+            found.map_or(Recall::New, |carried| Recall::Done {
+                fingerprint: carried.fingerprint.clone(),
+                answer: carried.answer.clone(),
+            })
+        });
+        Ok(known.collect())
+    }
+
+    async fn remember(
+        &mut self,
+        answers: &[(&RequestId, Option<&str>)],
+        now: Timestamp,
+    ) -> Result<()> {
+        for (id, answer) in answers {
+            let carried = Carried {
+                fingerprint: id.fingerprint.clone(),
+                answer: answer.map(str::to_owned),
+                at: now,
+            };
+            let undo = self.tables.put_request(request_key(id), Some(carried));
+            self.log.push(undo);
+        }
+        Ok(())
+    }
+
+    async fn forget_requests(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        let requests = self.tables.requests().iter();
+        let old = requests.filter(|(_, carried)| carried.at < before);
+        let old: Vec<RequestKey> = old.take(limit).map(|(key, _)| key.clone()).collect();
+        for key in &old {
+            let undo = self.tables.put_request(key.clone(), None);
+            self.log.push(undo);
+        }
+        Ok(old.len())
+    }
+
     async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
         for (from, to) in moves {
             let pending: Vec<Command> = self
@@ -890,4 +930,8 @@ impl Txn for MemoryTxn<'_> {
         let ids = self.tables.records().range(above).take(limit);
         Ok(ids.filter_map(|(id, _)| self.touched(*id)).collect())
     }
+}
+
+fn request_key(id: &RequestId) -> RequestKey {
+    (id.caller.clone(), id.key.clone(), id.part)
 }

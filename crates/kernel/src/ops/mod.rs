@@ -7,6 +7,7 @@ pub(crate) mod deliver;
 pub(crate) mod examine;
 pub(crate) mod keep;
 pub(crate) mod keys;
+pub(crate) mod once;
 pub(crate) mod operate;
 pub(crate) mod partition;
 pub(crate) mod publish;

@@ -1,6 +1,6 @@
 //! Deletes finished instances whose retention is over.
 
-use abide_core::rules::retention::is_spared;
+use abide_core::rules::retention::{REQUESTS_KEPT, is_spared};
 
 use crate::run::Turn;
 use crate::{Answer, Result, SweepRequest, Txn};
@@ -33,6 +33,10 @@ pub(crate) async fn sweep<T: Txn>(
         .await?;
     turn.txn
         .forget_events(request.before, request.limit)
+        .await?;
+    // rule 1.5: however long instances are kept, requests are remembered for a day.
+    turn.txn
+        .forget_requests(turn.now - REQUESTS_KEPT, request.limit)
         .await?;
     Ok(Answer::Swept {
         deleted: gone.len(),

@@ -43,6 +43,10 @@ pub use right::Right;
 pub const PATH: &str = "/rpc/v1";
 /// Where news come from, below a server's address.
 pub const NEWS: &str = "/rpc/v1/news";
+/// How the `type` of every problem of a server begins.
+pub const PROBLEMS: &str = "/problems/";
+/// The only problem that says that nothing was written; any other that is not a refusal leaves that open.
+pub const UNAVAILABLE: &str = "unavailable";
 /// A server that has nothing to tell says so at least that often, with a comment.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The most that a server gives on one page, whatever is asked for.
@@ -183,6 +187,21 @@ pub enum Reply {
     Writers(usize),
     /// The store has answered with an error.
     Failed(Failure),
+}
+
+impl Request {
+    /// Sets who sends the requests in it that may arrive more than once: that is for the server to say.
+    pub fn on_behalf_of(&mut self, caller: &str) {
+        let Self::Run(ops) = self else { return };
+        // It was read just now, and nobody else has it.
+        for op in Arc::get_mut(ops).unwrap_or_default() {
+            if let Op::Once(requests) = op {
+                for one in requests {
+                    caller.clone_into(&mut one.id.caller);
+                }
+            }
+        }
+    }
 }
 
 /// Reads a request. What is wrong with one that is none is told with what was expected.

@@ -42,9 +42,9 @@ impl Request {
         match self {
             Self::Run(ops) => ops.iter().flat_map(needs).collect(),
             // They are hashes, but nobody's business.
-            Self::Documents(DocumentKind::Token)
+            Self::Documents(DocumentKind::Token | DocumentKind::Secret)
             | Self::Document {
-                kind: DocumentKind::Token,
+                kind: DocumentKind::Token | DocumentKind::Secret,
                 ..
             } => [Right::Operate].into(),
             _ => [Right::Read].into(),
@@ -63,6 +63,10 @@ fn needs(op: &Op) -> BTreeSet<Right> {
             .chain([Right::Send])
             .collect(),
         Op::Publish(_) => [Right::Send].into(),
+        Op::Once(requests) => {
+            let ops = requests.iter().flat_map(|one| &*one.ops);
+            ops.flat_map(needs).collect()
+        }
         Op::Claim(_)
         | Op::Commit { .. }
         | Op::Extend(_)

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    BarrierNumber, Blocked, Claimed, Declared, InstanceId, Join, Key, Kind, Outcome, RetrySpec,
-    Scope, Start, Status, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
+    BarrierNumber, Blocked, Claimed, Declared, Fingerprint, InstanceId, Join, Key, Kind, Outcome,
+    RequestId, RetrySpec, Scope, Start, Status, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
 use abide_kernel::{
-    Answer, ClaimRequest, Extension, Filter, NewWorker, Op, Store, SweepRequest, Target,
+    Answer, ClaimRequest, Extension, Filter, NewWorker, Once, Op, Store, SweepRequest, Target,
 };
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
@@ -35,6 +35,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     giving_up_keys(store, worker, batch).await;
     giving_back(store, worker, batch).await;
     reading(store, batch).await;
+    requests(store, batch).await;
     let before = store.clock().now() - Duration::from_secs(3600);
     one(
         store,
@@ -56,6 +57,19 @@ async fn starting(store: &Postgres, batch: usize) {
         ..start("m")
     };
     start_all(store, (0..batch).map(taken).collect()).await;
+}
+
+/// Requests that may arrive more than once: half of them were carried out before.
+async fn requests(store: &Postgres, batch: usize) {
+    let request = |n: usize| Once {
+        id: RequestId::new(
+            format!("caller{}", n % 100),
+            name(&format!("r{}", 999_500 + n + batch)),
+            Fingerprint::stored("f"),
+        ),
+        ops: Arc::from([Op::Start(vec![start("m")])]),
+    };
+    one(store, Op::Once((0..batch).map(request).collect())).await;
 }
 
 async fn committing(store: &Postgres, worker: WorkerId, batch: usize) {

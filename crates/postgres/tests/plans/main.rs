@@ -113,6 +113,8 @@ const INDEXES: &[(&str, &[&str])] = &[
     ),
     ("waiter_totals", &["waiter_totals_of_type"]),
     ("list_waiters", &["waiters_pkey"]),
+    ("recall", &["requests_known"]),
+    ("forget_requests", &["requests_created", "requests_pkey"]),
 ];
 
 /// Hot statements that take the first rows of an order. A bitmap is made of all rows before the first one comes out.
@@ -232,6 +234,12 @@ insert into abide.events (published_at, event_type, event_id, payload) \
 select now() - interval '1 day', 'paid', 'e' || i, '{\"order\":1}' \
 from generate_series(1, 1000000) i";
 
+/// A million requests that were carried out today, of a hundred callers.
+const REQUESTS: &str = "\
+insert into abide.requests (created_at, caller, key, part, fingerprint, answer) \
+select now() - interval '1 hour', 'caller' || i % 100, 'r' || i, 0, 'f', '[]' \
+from generate_series(1, 1000000) i";
+
 /// A million waiters of a type are the most there may be, unless one says so.
 fn for_more_than_a_million() -> abide_kernel::model::Limits {
     abide_kernel::model::Limits {
@@ -254,6 +262,7 @@ async fn no_plan_reads_more_than_it_must() {
     psql(&url, MILLION);
     psql(&url, MESSAGES);
     psql(&url, EVENTS);
+    psql(&url, REQUESTS);
 
     for (when, prepare) in [
         ("before any statistics", ""),

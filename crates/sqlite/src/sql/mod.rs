@@ -17,6 +17,7 @@ pub(crate) mod load;
 pub(crate) mod machines;
 pub(crate) mod partitions;
 pub(crate) mod query;
+pub(crate) mod requests;
 pub(crate) mod runs;
 pub(crate) mod sweep;
 pub(crate) mod update;

@@ -1,0 +1,125 @@
+//! Requests that were carried out, and what they were answered.
+
+use std::collections::{HashMap, HashSet};
+
+use abide_core::model::{Fingerprint, RequestId, Timestamp};
+use abide_kernel::{Recall, Result};
+
+use crate::cells::each;
+use crate::param::{Param, parts};
+use crate::txn::Transaction;
+
+/// Locks requests, those that nobody else has locked; which these are.
+///
+/// Locks: one number for each request, never waiting. Two whose numbers are the same take one for the other at times, and
+/// try again.
+pub const LOCK_REQUESTS: &str = "\
+select r.place from unnest($1::bigint[]) with ordinality as r(number, place) \
+where pg_try_advisory_xact_lock(r.number)";
+
+/// The requests that were carried out.
+///
+/// Index: `requests_known`. Not locked: who has the lock of a request and does not find it is the one to carry it out.
+pub const RECALL: &str = "\
+select r.place, q.fingerprint, q.answer \
+from unnest((select $1::text[]), (select $2::text[]), (select $3::int[])) with ordinality \
+    as r(caller, key, part, place) \
+cross join lateral ( \
+    select q.fingerprint, q.answer from abide.requests q \
+    where q.caller = r.caller and q.key = r.key and q.part = r.part limit 1) q";
+
+/// Writes the answers to requests. `requests_known` keeps two from being written of one.
+pub const REMEMBER: &str = "\
+insert into abide.requests (created_at, caller, key, part, fingerprint, answer) \
+select $1, r.caller, r.key, r.part, r.fingerprint, r.answer \
+from unnest($2::text[], $3::text[], $4::int[], $5::text[], $6::text[]) \
+    as r(caller, key, part, fingerprint, answer)";
+
+/// Deletes old requests.
+///
+/// Index: `requests_created`, read from its beginning. Locks: the rows, passing over those that another sweep has.
+pub const FORGET_REQUESTS: &str = "\
+delete from abide.requests \
+where id = any(array( \
+    select q.id from abide.requests q where q.created_at < $1 \
+    order by q.created_at, q.id limit (select $2::bigint) for update skip locked)) \
+returning id";
+
+/// What is known of requests.
+pub(crate) async fn recall(txn: &mut Transaction<'_>, ids: &[&RequestId]) -> Result<Vec<Recall>> {
+    let locks = vec![Param::list(ids.iter().map(|id| number(id)))];
+    let which = vec![
+        Param::list(ids.iter().map(|id| id.caller.as_str())),
+        Param::list(ids.iter().map(|id| id.key.as_str())),
+        Param::list(ids.iter().map(|id| id.part)),
+    ];
+    // Two statements, and the second begins when the first has its locks: what was committed before is seen.
+    let (locked, found) = txn
+        .read_both((LOCK_REQUESTS, locks), (RECALL, which))
+        .await?;
+    let locked: HashSet<i64> = each(&locked, |cells| cells.next())?.into_iter().collect();
+    let mut found: HashMap<i64, Recall> = each(&found, |cells| {
+        let place = cells.next()?;
+        let done = Recall::Done {
+            fingerprint: Fingerprint::stored(cells.next::<String>()?),
+            answer: cells.next()?,
+        };
+        Ok((place, done))
+    })?
+    .into_iter()
+    .collect();
+    let known = |(place, _)| match found.remove(&place) {
+        Some(done) => done,
+        None if locked.contains(&place) => Recall::New,
+        None => Recall::Running,
+    };
+    Ok((1..).zip(ids).map(known).collect())
+}
+
+/// Writes the answers to requests.
+pub(crate) fn remember(
+    txn: &mut Transaction<'_>,
+    answers: &[(&RequestId, Option<&str>)],
+    now: Timestamp,
+) -> Result<()> {
+    for part in parts(answers, |(_, answer)| answer.map_or(0, str::len)) {
+        let ids = || part.iter().map(|(id, _)| id);
+        let params = vec![
+            Param::one(now),
+            Param::list(ids().map(|id| id.caller.as_str())),
+            Param::list(ids().map(|id| id.key.as_str())),
+            Param::list(ids().map(|id| id.part)),
+            Param::list(ids().map(|id| id.fingerprint.as_str())),
+            Param::list(part.iter().map(|(_, answer)| *answer)),
+        ];
+        txn.write(REMEMBER, params)?;
+    }
+    Ok(())
+}
+
+/// Deletes the answers to requests that were carried out before a moment; how many.
+pub(crate) async fn forget(
+    txn: &mut Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize> {
+    let params = vec![Param::one(before), Param::one(limit)];
+    Ok(txn.read(FORGET_REQUESTS, params).await?.len())
+}
+
+/// The number that stands for a request among the locks: 64 bits of a hash.
+fn number(id: &RequestId) -> i64 {
+    let part = id.part.to_be_bytes();
+    let of = [
+        b"request".as_slice(),
+        id.caller.as_bytes(),
+        id.key.as_str().as_bytes(),
+        &part,
+    ];
+    let hash = Fingerprint::of(of);
+    let bits = hash
+        .as_str()
+        .get(..16)
+        .and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    bits.unwrap_or_default().cast_signed()
+}
