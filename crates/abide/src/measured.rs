@@ -187,6 +187,17 @@ fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
         (Op::Fire { .. }, Answer::Touched { count, .. }) => {
             count_many("abide_fired_total", *count);
         }
+        (Op::Once(requests), Answer::Once(each)) => {
+            // What was carried out before was counted then.
+            for (one, answered) in requests.iter().zip(each) {
+                if let Ok(answered) = answered
+                    && !answered.replayed
+                {
+                    let answers = one.ops.iter().zip(&answered.answers);
+                    answers.for_each(|(op, answer)| measure(op, answer, took, now));
+                }
+            }
+        }
         (_, Answer::Swept { deleted, .. }) => count_many("abide_swept_total", *deleted),
         _ => {}
     }

@@ -13,7 +13,7 @@ use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Address, Client, Handle, Spec, Watch, exported};
+use crate::client::{Address, Client, Handle, Repeatable, Spec, Watch, exported, first};
 use crate::engine::{Engine, EngineBuilder, Runner, Settings};
 use crate::graph::{Graph, GraphProgram};
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
@@ -124,7 +124,7 @@ impl OpenOptions {
             "memory" => return Err(bad("memory: takes nothing after it")),
             "sqlite" => open_sqlite(rest, url, self.limits.clone()).await?,
             "postgres" | "postgresql" => open_postgres(url, self.limits.clone()).await?,
-            "http" | "https" => open_remote(url, self.token.clone()).await?,
+            "http" | "https" => open_remote(url, self.token.clone(), self.patience).await?,
             _ => return Err(bad("there is no such store")),
         };
         Ok(self.on(store))
@@ -139,6 +139,8 @@ impl OpenOptions {
                 submit: Submit::begin(&committer, self.patience),
                 mail: Submit::begin(&committer, self.patience),
                 events: Submit::begin(&committer, self.patience),
+                repeatable: Repeatable::begin(&committer, self.patience),
+                calls: None,
                 patience: self.patience,
                 committer,
                 endings: Watch::begin(store.clone()),
@@ -218,9 +220,14 @@ async fn open_postgres(url: &str, _limits: Limits) -> Result<Arc<dyn Store>, Ope
 }
 
 #[cfg(feature = "remote")]
-async fn open_remote(url: &str, token: Option<String>) -> Result<Arc<dyn Store>, OpenError> {
+async fn open_remote(
+    url: &str,
+    token: Option<String>,
+    patience: Duration,
+) -> Result<Arc<dyn Store>, OpenError> {
     let options = abide_remote::Options {
         token,
+        patience,
         ..abide_remote::Options::default()
     };
     let store = abide_remote::Remote::connect(url, options)
@@ -230,7 +237,11 @@ async fn open_remote(url: &str, token: Option<String>) -> Result<Arc<dyn Store>,
 }
 
 #[cfg(not(feature = "remote"))]
-async fn open_remote(url: &str, _token: Option<String>) -> Result<Arc<dyn Store>, OpenError> {
+async fn open_remote(
+    url: &str,
+    _token: Option<String>,
+    _patience: Duration,
+) -> Result<Arc<dyn Store>, OpenError> {
     let problem =
         "this program was built without servers: add the feature `remote` of abide".to_owned();
     Err(OpenError::BadUrl {
@@ -288,13 +299,13 @@ impl Abide {
             .into_iter()
             .map(Into::into)
             .collect::<Result<_, _>>()?;
-        Ok(self.client.submit.ask(starts).await?)
+        Ok(self.client.start(starts).await?)
     }
 
     /// Starts an instance of a machine by its name, whoever has code for it. What is left out takes the machine's newest
     /// declaration.
     pub async fn start_named(&self, start: Start) -> Result<Started, Error> {
-        Ok(self.client.submit.ask_one(start).await??)
+        Ok(first(self.client.start(vec![start]).await?)??)
     }
 
     /// A handle on an instance that is there already; what it comes to is said by the type.
@@ -353,6 +364,11 @@ impl Abide {
     /// before.
     pub async fn close(self) {
         self.client.store.close().await;
+    }
+
+    /// What works through that client.
+    pub(crate) fn over(client: Client) -> Self {
+        Self { client }
     }
 
     pub(crate) fn client(&self) -> &Client {

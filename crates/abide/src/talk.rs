@@ -53,7 +53,7 @@ impl Abide {
     ) -> Result<Vec<Result<Receipt, SendError>>, Error> {
         let letters = letters.into_iter().map(Into::into);
         let deliveries: Vec<Delivery> = letters.collect::<Result<_, _>>()?;
-        let answers = self.client().mail.ask(deliveries).await?;
+        let answers = self.client().deliver(deliveries).await?;
         Ok(answers.into_iter().map(receipt).collect())
     }
 

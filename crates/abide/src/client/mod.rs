@@ -2,6 +2,7 @@
 
 mod address;
 mod handle;
+mod once;
 mod operate;
 mod publish;
 mod query;
@@ -14,6 +15,7 @@ mod within;
 
 pub use address::Address;
 pub use handle::{Handle, NotDone};
+pub(crate) use once::{Calls, Repeatable, first};
 pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
 pub(crate) use operate::{doctor, look, look_page, repair};
 pub use publish::{Publication, event_of};
@@ -45,6 +47,10 @@ pub struct Client {
     pub(crate) submit: Submit<Starts>,
     pub(crate) mail: Submit<Mail>,
     pub(crate) events: Submit<Events>,
+    /// Where requests go that may arrive more than once.
+    pub(crate) repeatable: Repeatable,
+    /// The request that all calls belong to, if they belong to one.
+    pub(crate) calls: Option<Arc<Calls>>,
     pub(crate) endings: Watch<Ends>,
     pub(crate) answers: Watch<Replies>,
     /// The contracts that this process has stored.

@@ -342,6 +342,10 @@ impl Client {
 
     /// Runs operations in one transaction, again while it conflicts with others or the database is away.
     pub(crate) async fn run_all(&self, ops: Vec<Op>) -> Result<Vec<Answer>, Error> {
+        let ops = match self.run_once(ops).await {
+            Ok(answers) => return Ok(answers?),
+            Err(ops) => ops,
+        };
         let patience = Patience::lasting(self.patience);
         Ok(self.committer.run(&ops.into(), patience).await?)
     }

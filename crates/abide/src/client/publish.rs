@@ -7,7 +7,7 @@ use abide_kernel::{Answer, EventFilter, EventPage, Op, WaiterFilter, WaiterPage}
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
-use super::{Client, Within};
+use super::{Client, Within, first};
 use crate::{Abide, Error};
 
 /// An event to publish: made by [`Abide::publish`], and then awaited; or by [`event_of`], as one of a batch.
@@ -57,7 +57,10 @@ impl IntoFuture for Publication<Client> {
 
     /// Publishes it; durable, and in the inbox of all that it matched, when this answers.
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { Ok(self.client.events.ask_one(self.publish?).await??) })
+        Box::pin(async move {
+            let published = self.client.publish(vec![self.publish?]).await;
+            Ok(published.and_then(first)??)
+        })
     }
 }
 
@@ -108,7 +111,7 @@ impl Abide {
     ) -> Result<Vec<Result<Published, Refusal>>, Error> {
         let events = events.into_iter().map(|event| event.publish);
         let events: Vec<Publish> = events.collect::<Result<_, _>>()?;
-        Ok(self.client().events.ask(events).await?)
+        Ok(self.client().publish(events).await?)
     }
 
     /// A page of the events that are kept, newest first: `next` of one page is `before` of the following.

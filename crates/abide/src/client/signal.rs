@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Address, Client, Within};
+use super::{Address, Client, Within, first};
 use crate::Error;
 use crate::message::Signal;
 
@@ -127,7 +127,11 @@ impl IntoFuture for Letter<Client> {
     /// Sends it; durable when this answers.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let answer = self.client.mail.ask_one(self.delivery?).await;
+            let answer = self
+                .client
+                .deliver(vec![self.delivery?])
+                .await
+                .and_then(first);
             receipt(answer.map_err(Error::from)?)
         })
     }

@@ -12,7 +12,7 @@ use abide_core::model::{
 use abide_kernel::{Answer, Op};
 use futures_util::future::BoxFuture;
 
-use super::{Client, Handle};
+use super::{Client, Handle, first};
 use crate::Error;
 use crate::machine::{Definition, Step};
 
@@ -252,7 +252,8 @@ impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
             let (client, mut start, or_existing) = self.parts()?;
             let key = start.key.clone();
             let brought = client.spare_contract(&mut start);
-            let answer = client.submit.ask_one(start).await.map_err(Error::from)?;
+            let answer = client.start(vec![start]).await.and_then(first);
+            let answer = answer.map_err(Error::from)?;
             client.note_contract(brought);
             Self::handle(&client, key, or_existing, answer)
         })

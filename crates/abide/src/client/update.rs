@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::signal::receipt;
-use super::{Address, Client, Receipt, SendError};
+use super::{Address, Client, Receipt, SendError, first};
 use crate::Error;
 use crate::message::Update;
 
@@ -92,7 +92,11 @@ impl<R> Request<R> {
 
     /// Sends it, and does not wait for the answer.
     pub async fn accepted(self) -> Result<Asked<R>, SendError> {
-        let answer = self.client.mail.ask_one(self.delivery?).await;
+        let answer = self
+            .client
+            .deliver(vec![self.delivery?])
+            .await
+            .and_then(first);
         let receipt = receipt(answer.map_err(Error::from)?)?;
         Ok(Asked {
             id: receipt.id(),

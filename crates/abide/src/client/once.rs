@@ -1,0 +1,201 @@
+//! Requests that may arrive more than once: all calls made through one belong to it, and are carried out once (rule 1.5).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use abide_core::model::{
+    Delivered, Delivery, Publish, Published, Refusal, RequestId, Start, Started,
+};
+use abide_kernel::committer::{Committer, Patience, Requests, Submit};
+use abide_kernel::{Answer, Backoff, Error, Once, Op, Result};
+use tokio::time::Instant;
+
+use super::Client;
+use crate::Abide;
+
+/// The most entries of a request that shares a transaction with others.
+const SHARED_ENTRIES: usize = 100;
+
+/// Where requests go that may arrive more than once. Those that ask for the same kind of thing at the same time share a
+/// transaction; kinds are kept apart, because each locks in an order of its own.
+#[derive(Clone)]
+pub(crate) struct Repeatable {
+    committer: Committer,
+    patience: Duration,
+    starts: Submit<Requests>,
+    deliveries: Submit<Requests>,
+    publishes: Submit<Requests>,
+}
+
+impl Repeatable {
+    pub fn begin(committer: &Committer, patience: Duration) -> Self {
+        let submit = || Submit::begin(committer, patience);
+        Self {
+            committer: committer.clone(),
+            patience,
+            starts: submit(),
+            deliveries: submit(),
+            publishes: submit(),
+        }
+    }
+
+    /// Carries a request out, or answers it as it was answered before; whether it was.
+    ///
+    /// A transaction whose outcome is unknown is tried again: by its id it is carried out once. While the same request is
+    /// carried out elsewhere this waits, as long as for a database that is away.
+    async fn run(&self, id: &RequestId, ops: Arc<[Op]>) -> Result<(Vec<Answer>, bool)> {
+        let until = Instant::now().checked_add(self.patience);
+        let mut backoff = Backoff::away();
+        loop {
+            let once = Once {
+                id: id.clone(),
+                ops: ops.clone(),
+            };
+            let running = match self.ask(once).await? {
+                Ok((answers, replayed)) => return Ok((answers, replayed)),
+                Err(refusal @ Refusal::RequestRunning { .. }) => refusal,
+                Err(refusal) => return Err(refusal.into()),
+            };
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Err(running.into());
+            }
+            backoff.pause().await;
+        }
+    }
+
+    async fn ask(&self, once: Once) -> Result<Result<(Vec<Answer>, bool), Refusal>> {
+        let shared = match &*once.ops {
+            [Op::Start(entries)] if entries.len() <= SHARED_ENTRIES => &self.starts,
+            [Op::Deliver(entries)] if entries.len() <= SHARED_ENTRIES => &self.deliveries,
+            [Op::Publish(entries)] if entries.len() <= SHARED_ENTRIES => &self.publishes,
+            _ => return self.alone(once).await,
+        };
+        let remembered = shared.ask_one(once).await?;
+        Ok(remembered.map(|one| (one.answers, one.replayed)))
+    }
+
+    /// Carries out a request in a transaction of its own.
+    async fn alone(&self, once: Once) -> Result<Result<(Vec<Answer>, bool), Refusal>> {
+        let ops: Arc<[Op]> = Arc::from([Op::Once(vec![once])]);
+        let until = Instant::now().checked_add(self.patience);
+        let patience = Patience::until(until, true);
+        let answers = self.committer.run(&ops, patience).await?;
+        match answers.into_iter().next() {
+            Some(Answer::Once(each)) => {
+                let one = each.into_iter().next().ok_or_else(astray)?;
+                Ok(one.map(|one| (one.answers, one.replayed)))
+            }
+            _ => Err(astray()),
+        }
+    }
+}
+
+/// The calls that belong to one request, in the order in which they are made.
+pub(crate) struct Calls {
+    id: RequestId,
+    next: AtomicU32,
+    replayed: AtomicBool,
+}
+
+impl Calls {
+    /// Runs the operations of the next call.
+    async fn run(&self, repeatable: &Repeatable, ops: Vec<Op>) -> Result<Vec<Answer>> {
+        let id = RequestId {
+            part: self.next.fetch_add(1, Ordering::Relaxed),
+            ..self.id.clone()
+        };
+        let (answers, replayed) = repeatable.run(&id, ops.into()).await?;
+        self.replayed.fetch_or(replayed, Ordering::Relaxed);
+        Ok(answers)
+    }
+}
+
+impl Abide {
+    /// The same store, for the calls of one request that may be made more than once: what was carried out before under that
+    /// id answers as it did then (rule 1.5). Calls are told apart by their order, so make them in the same order each time,
+    /// one after the other.
+    ///
+    /// Errors of its calls: an id that was used for another request is [`Refused`](crate::Error::Refused), as is one whose
+    /// request is being carried out elsewhere for longer than the patience that the store was opened with.
+    ///
+    /// ```
+    /// # use abide::{Abide, Fingerprint, Job, Name, RequestId};
+    /// # const MAIL: Job<u32> = Job::new("mail");
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let abide = Abide::open("memory:").await?;
+    /// let id = RequestId::new("importer", Name::new("row-7")?, Fingerprint::of(["mail", "7"]));
+    /// let first = abide.once(id.clone()).start(MAIL, 7).await?;
+    /// let again = abide.once(id).start(MAIL, 7).await?;
+    /// assert_eq!(first.id(), again.id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn once(&self, id: RequestId) -> Self {
+        let calls = Calls {
+            id,
+            next: AtomicU32::new(0),
+            replayed: AtomicBool::new(false),
+        };
+        let mut client = self.client().clone();
+        client.calls = Some(Arc::new(calls));
+        Self::over(client)
+    }
+
+    /// Whether a call of this request was answered from what it came to before; never without [`once`](Self::once).
+    pub fn is_replayed(&self) -> bool {
+        let calls = self.client().calls.as_ref();
+        calls.is_some_and(|calls| calls.replayed.load(Ordering::Relaxed))
+    }
+}
+
+/// Asks for entries: folded with those of others, or as a call of a request.
+macro_rules! asking {
+    ($(#[$doc:meta])* $name:ident($entry:ty) -> $each:ty, $submit:ident, $op:ident, $answer:ident) => {
+        $(#[$doc])*
+        pub(crate) async fn $name(&self, entries: Vec<$entry>) -> Result<Vec<$each>> {
+            let Some(calls) = &self.calls else {
+                return self.$submit.ask(entries).await;
+            };
+            let answers = calls.run(&self.repeatable, vec![Op::$op(entries)]).await?;
+            match answers.into_iter().next() {
+                Some(Answer::$answer(each)) => Ok(each),
+                _ => Err(astray()),
+            }
+        }
+    };
+}
+
+impl Client {
+    asking! {
+        /// Starts instances.
+        start(Start) -> Result<Started, Refusal>, submit, Start, Started
+    }
+    asking! {
+        /// Delivers signals and updates.
+        deliver(Delivery) -> Result<Delivered, Refusal>, mail, Deliver, Delivered
+    }
+    asking! {
+        /// Publishes events.
+        publish(Publish) -> Result<Published, Refusal>, events, Publish, Published
+    }
+
+    /// Runs operations as the next call of the request that this belongs to; gives them back when it belongs to none.
+    pub(crate) async fn run_once(&self, ops: Vec<Op>) -> Result<Result<Vec<Answer>>, Vec<Op>> {
+        match &self.calls {
+            Some(calls) => Ok(calls.run(&self.repeatable, ops).await),
+            None => Err(ops),
+        }
+    }
+}
+
+/// The answer to the only entry.
+pub(crate) fn first<E>(each: Vec<E>) -> Result<E> {
+    each.into_iter().next().ok_or(Error::Closed)
+}
+
+fn astray() -> Error {
+    Error::Broken("a request was answered with something else".into())
+}
