@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_core::model::Refusal;
-use abide_kernel::wire::{Reply, Request};
+use abide_kernel::wire::{self, Reply, Request};
 use abide_kernel::{Error, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -100,8 +100,14 @@ impl Caller {
                 .collect()
                 .await;
             let body = body.map_err(|error| lost.error(self.broke(&*error)))?;
-            read(status, &body.to_bytes())
-                .map_err(|what| Error::Broken(format!("{} {what}{EXPECTED}", self.address.ask)))
+            read(status, &body.to_bytes()).map_err(|what| {
+                let what = format!("{} {what}{EXPECTED}", self.address.ask);
+                match lost {
+                    Lost::Harmless => Error::Broken(what),
+                    // Whatever stands between here and the server may have passed the request on.
+                    Lost::Unknown => Error::Unknown(what),
+                }
+            })
         };
         let answer = tokio::time::timeout(self.timeout, asked).await;
         match answer.unwrap_or_else(|_| Err(lost.error(self.late())))? {
@@ -166,7 +172,8 @@ impl Caller {
         let after = response.headers().get(RETRY_AFTER).cloned();
         let body = Limited::new(response.into_body(), 1 << 16).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-        let said = detail(&body);
+        let problem: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
+        let said = detail(problem.as_ref(), &body);
         let denied = |problem: String| Error::Refused(Refusal::Denied { problem });
         match status.as_u16() {
             401 => denied(match self.token {
@@ -187,15 +194,19 @@ impl Caller {
             421 => denied(format!(
                 "{server} does not answer to that name (421: {said})"
             )),
-            429 | 503 => {
+            // Only the server itself can say that nothing was written. Anything between here and there may have passed the
+            // request on before it gave up.
+            408 | 425 | 429 | 500.. => {
                 let after = after.as_ref().and_then(|after| after.to_str().ok());
                 let after = after
                     .map(|after| format!(", again in {after} s"))
                     .unwrap_or_default();
-                Error::Unavailable(format!("{server} is busy ({status}: {said}{after})"))
+                let what = format!("{server} answers {status}: {said}{after}");
+                match is_unavailable(problem.as_ref()) {
+                    true => Error::Unavailable(what),
+                    false => lost.error(what),
+                }
             }
-            // It began, or something between here and there gave up.
-            408 | 500 | 502 | 504 => lost.error(format!("{server} answers {status}: {said}")),
             _ => Error::Broken(format!(
                 "{} answers {status}: {said}{EXPECTED}",
                 self.address.ask
@@ -240,10 +251,15 @@ fn read(status: StatusCode, body: &[u8]) -> std::result::Result<Reply, String> {
     })
 }
 
+/// Whether a problem says that nothing was written.
+fn is_unavailable(problem: Option<&serde_json::Value>) -> bool {
+    let kind = problem.and_then(|problem| problem.get("type")?.as_str());
+    kind.and_then(|kind| kind.strip_prefix(wire::PROBLEMS)) == Some(wire::UNAVAILABLE)
+}
+
 /// What a server says to a refusal: the detail of a problem, or the beginning of whatever it is.
-fn detail(body: &[u8]) -> String {
-    let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let detail = problem.as_ref().and_then(|problem| {
+fn detail(problem: Option<&serde_json::Value>, body: &[u8]) -> String {
+    let detail = problem.and_then(|problem| {
         let said = problem.get("detail").or_else(|| problem.get("title"));
         said?.as_str()
     });

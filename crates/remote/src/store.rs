@@ -1,17 +1,20 @@
 //! The store: each call a request.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
+    EventSequence, Fingerprint, HistoryRow, Instance, InstanceId, Json, Name, Refusal, RequestId,
+    Timestamp, Worker,
 };
 use abide_kernel::wire::{Reply, Request};
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
-    Filter, Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter,
+    Filter, Listener, Once, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter,
     WaiterPage,
 };
 use futures_util::future::BoxFuture;
@@ -25,6 +28,9 @@ use crate::{clock, news};
 
 /// How many requests go side by side with profit: enough that one waits for the network while another is written.
 const WRITERS: usize = 4;
+/// How long to wait at first, and at most, before a write whose outcome is unknown is sent again.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long closing waits for what was begun.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -35,6 +41,8 @@ pub struct Remote {
     bus: Bus,
     tasks: TaskTracker,
     stop: CancellationToken,
+    ids: Ids,
+    patience: Duration,
     #[expect(dead_code, reason = "held: tasks end when the store is dropped")]
     stop_when_dropped: DropGuard,
 }
@@ -73,21 +81,102 @@ impl Remote {
             bus,
             tasks,
             stop,
+            ids: Ids::new(),
+            patience: options.patience,
             stop_when_dropped,
         }))
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply> {
+    async fn ask(&self, request: &Request) -> Result<Reply> {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
         // Closing waits for what was begun.
         let _begun = self.tasks.token();
-        let answer = self.caller.ask(&request).await;
+        let answer = self.caller.ask(request).await;
         if let Err(Error::Unknown(_)) = answer {
             self.bus.tell(Effects::anything());
         }
         answer
+    }
+}
+
+impl Remote {
+    /// Runs operations under one id, however often they have to be sent: the server carries them out once (rule 1.5).
+    ///
+    /// After a try whose outcome is unknown they are sent again, as long as the patience lasts. From then on only the
+    /// server's own answer says anything: a later try that could not be sent does not unwrite the first.
+    async fn run_once(&self, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
+        let asked = ops.len();
+        let id = self.ids.next()?;
+        let request = Request::Run(Arc::from([Op::Once(vec![Once { id, ops }])]));
+        let mut pause = PAUSE_MIN;
+        let mut deadline = None;
+        loop {
+            let error = match self.ask(&request).await {
+                Ok(reply) => match carried_out(reply, asked) {
+                    Err(Error::Refused(running @ Refusal::RequestRunning { .. })) => {
+                        Error::Unknown(running.to_string())
+                    }
+                    carried_out => return carried_out,
+                },
+                Err(error) => error,
+            };
+            let until = match (deadline, &error) {
+                (Some(until), _) => until,
+                (None, Error::Unknown(_)) => *deadline.insert(Instant::now() + self.patience),
+                (None, _) => return Err(error),
+            };
+            let retry = error.is_passing() || matches!(error, Error::Unknown(_));
+            if !retry || Instant::now() >= until {
+                return Err(match error {
+                    unknown @ Error::Unknown(_) => unknown,
+                    other => Error::Unknown(other.to_string()),
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+}
+
+/// The answers to operations that were sent under an id.
+fn carried_out(reply: Reply, asked: usize) -> Result<Vec<Answer>> {
+    let Reply::Answers(answers) = reply else {
+        return Err(unexpected());
+    };
+    match answers.into_iter().next() {
+        Some(Answer::Once(each)) => match each.into_iter().next() {
+            Some(Ok(one)) if one.answers.len() == asked => Ok(one.answers),
+            Some(Err(refusal)) => Err(refusal.into()),
+            _ => Err(unexpected()),
+        },
+        _ => Err(unexpected()),
+    }
+}
+
+/// Ids of requests that nobody else ever makes: 128 random bits of this store, and a number.
+struct Ids {
+    prefix: String,
+    next: AtomicU64,
+}
+
+impl Ids {
+    fn new() -> Self {
+        // Each is keyed with random bytes of the system.
+        let random = || RandomState::new().hash_one(Instant::now());
+        Self {
+            prefix: format!("{:016x}{:016x}", random(), random()),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    fn next(&self) -> Result<RequestId> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let key = Name::new(format!("{}-{number}", self.prefix))?;
+        // No other request has that key, so it stands for what is asked, too. Who asks is for the server to say.
+        let fingerprint = Fingerprint::of([key.as_str()]);
+        Ok(RequestId::new("", key, fingerprint))
     }
 }
 
@@ -103,7 +192,7 @@ pub(crate) fn unexpected() -> Error {
 macro_rules! asking {
     ($self:ident, $request:expr, $pattern:pat => $found:expr) => {
         Box::pin(async move {
-            match $self.ask($request).await? {
+            match $self.ask(&$request).await? {
                 $pattern => Ok($found),
                 _ => Err(unexpected()),
             }
@@ -115,7 +204,11 @@ impl Store for Remote {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
         Box::pin(async move {
             let asked = ops.len();
-            match self.ask(Request::Run(ops)).await? {
+            // What does no harm twice needs no id, and its answers need not be kept.
+            if !ops.iter().all(Op::is_repeatable) {
+                return self.run_once(ops).await;
+            }
+            match self.ask(&Request::Run(ops)).await? {
                 Reply::Answers(answers) if answers.len() == asked => Ok(answers),
                 _ => Err(unexpected()),
             }

@@ -44,6 +44,15 @@ async fn connect(url: &str) -> Result<Arc<Remote>, Error> {
     Remote::connect(url, Options::default()).await
 }
 
+/// One that says at once what it does not know.
+async fn impatient(url: &str) -> Arc<Remote> {
+    let options = Options {
+        patience: Duration::ZERO,
+        ..Options::default()
+    };
+    Remote::connect(url, options).await.unwrap()
+}
+
 /// An address at which nobody listens.
 async fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -76,7 +85,7 @@ async fn what_was_not_sent_was_not_written_and_goes_on_when_the_server_is_back()
     let store = memory();
     let server = Server::of(store.clone()).await;
     let address = server.address;
-    let remote = connect(&server.url()).await.unwrap();
+    let remote = impatient(&server.url()).await;
     remote.run(start(1)).await.unwrap();
     let mut listener = remote.listen();
     drop(server);
@@ -157,7 +166,7 @@ async fn whether_a_write_was_done_whose_answer_is_lost_is_unknown() {
     let store = memory();
     let server = Server::of(store.clone()).await;
     let url = cutting(&server, "{\"start\":", 1).await;
-    let remote = connect(&url).await.unwrap();
+    let remote = impatient(&url).await;
     let mut listener = remote.listen();
     let error = remote.run(start(1)).await.unwrap_err();
     assert!(matches!(error, Error::Unknown(_)), "{error:?}");
@@ -166,6 +175,98 @@ async fn whether_a_write_was_done_whose_answer_is_lost_is_unknown() {
     assert!(told.await.unwrap().is_some());
     remote.run(start(1)).await.unwrap();
     assert_eq!(count(&*store).await, 2);
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_sent_again_and_done_once() {
+    // rule 1.5
+    let store = memory();
+    let server = Server::of(store.clone()).await;
+    let url = cutting(&server, "{\"start\":", 3).await;
+    let remote = connect(&url).await.unwrap();
+    let answers = remote.run(start(2)).await.unwrap();
+    assert!(matches!(answers.as_slice(), [Answer::Started(each)] if each.len() == 2));
+    assert_eq!(count(&*store).await, 2);
+    remote.run(start(1)).await.unwrap();
+    assert_eq!(count(&*store).await, 3, "the next call is another one");
+}
+
+#[tokio::test]
+async fn only_a_server_can_say_that_nothing_was_written() {
+    // rule 1.5: what a proxy says of a write leaves it open, whatever the status; of a read it does not matter.
+    const OURS: &str = r#"{"type":"/problems/unavailable","detail":"it is full"}"#;
+    const OTHER: &str = r#"{"type":"/problems/unknown","detail":"who knows"}"#;
+    let news = || async { [(header::CONTENT_TYPE, "text/event-stream")].into_response() };
+    let clock = memory().clock();
+    for (status, body, unknown) in [
+        (503, OURS, false),
+        (429, OURS, false),
+        (503, OTHER, true),
+        (503, "busy", true),
+        (503, "", true),
+        (500, "<h1>oops</h1>", true),
+        (502, "<h1>bad gateway</h1>", true),
+        (504, "", true),
+        (429, "slow down", true),
+        (408, "", true),
+        (200, "<h1>welcome</h1>", true),
+    ] {
+        let status = StatusCode::from_u16(status).unwrap();
+        let answer = move || async move { (status, [(header::RETRY_AFTER, "7")], body) };
+        let routes = Router::new()
+            .route(wire::PATH, post(answer))
+            .route(wire::NEWS, get(news));
+        let server = Server::with(routes, "127.0.0.1:0".parse().unwrap()).await;
+        let options = Options {
+            patience: Duration::ZERO,
+            clock: Some(clock.clone()),
+            ..Options::default()
+        };
+        let remote = Remote::connect(&server.url(), options).await.unwrap();
+        let error = remote.run(start(1)).await.unwrap_err();
+        match unknown {
+            true => assert!(
+                matches!(error, Error::Unknown(_)),
+                "{status} {body}: {error:?}"
+            ),
+            false => assert!(
+                matches!(error, Error::Unavailable(_)),
+                "{status} {body}: {error:?}"
+            ),
+        }
+        let read = remote.next_due().await.unwrap_err();
+        assert!(
+            !matches!(read, Error::Unknown(_)),
+            "{status} {body}: {read:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_try_that_could_not_be_sent_does_not_make_the_one_before_it_known() {
+    // rule 1.5: an unknown outcome was once told as "nothing was written" when the server went away after it.
+    let store = memory();
+    let server = Server::of(store.clone()).await;
+    let url = cutting(&server, "{\"start\":", 1).await;
+    let options = Options {
+        patience: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let remote = Remote::connect(&url, options).await.unwrap();
+    let running = remote.clone();
+    let running = tokio::spawn(async move { running.run(start(1)).await });
+    eventually(async || match count(&*store).await {
+        1 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    drop(server);
+    let error = running.await.unwrap();
+    // The second try may have come through before the server was gone.
+    if let Err(error) = error {
+        assert!(matches!(error, Error::Unknown(_)), "{error:?}");
+    }
+    assert_eq!(count(&*store).await, 1);
 }
 
 #[tokio::test]
@@ -190,6 +291,7 @@ async fn an_answer_that_does_not_come_in_time_is_not_waited_for() {
     let server = Server::with(silent, "127.0.0.1:0".parse().unwrap()).await;
     let options = Options {
         timeout: Duration::from_millis(100),
+        patience: Duration::ZERO,
         clock: Some(store.clock()),
         ..Options::default()
     };
