@@ -18,6 +18,14 @@ impl Caller {
             None => "http".to_owned(),
         }
     }
+
+    /// Who sends it, as what may arrive more than once is told apart (rule 1.5).
+    pub fn identity(&self) -> String {
+        match &self.0 {
+            Some(token) => format!("token:{token}"),
+            None => "open".to_owned(),
+        }
+    }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {

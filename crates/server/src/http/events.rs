@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
-use super::{App, Body, Params, Problem, unfit};
+use super::{App, Params, Problem, Write, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -70,12 +70,12 @@ impl From<Published> for PublishedView {
     (status = 200, description = "It was published, or had been before.", body = PublishedView),
 ))]
 pub async fn publish(
-    State(app): State<App>,
-    Body(request): Body<PublishRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<PublishRequest>,
 ) -> Result<axum::Json<PublishedView>, Problem> {
-    let mut publication = app
-        .abide()
-        .publish(request.event_type.as_str(), &request.payload);
+    let mut publication = abide.publish(request.event_type.as_str(), &request.payload);
     if let Some(id) = request.event_id {
         publication = publication.event_id(id.as_str());
     }
@@ -143,7 +143,10 @@ impl From<Result<Published, Refusal>> for PublishResult {
 ))]
 pub async fn publish_all(
     State(app): State<App>,
-    Body(request): Body<PublishBatch>,
+    Write {
+        body: request,
+        abide,
+    }: Write<PublishBatch>,
 ) -> Result<axum::Json<PublishedBatch>, Problem> {
     app.limits().check_batch(request.events.len())?;
     let mut results = Vec::with_capacity(request.events.len());
@@ -168,7 +171,7 @@ pub async fn publish_all(
     }
     let published = match events.is_empty() {
         true => Vec::new(),
-        false => app.abide().publish_all(events).await?,
+        false => abide.publish_all(events).await?,
     };
     for (place, published) in places.into_iter().zip(published) {
         if let Some(result) = results.get_mut(place) {

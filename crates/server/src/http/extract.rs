@@ -89,7 +89,7 @@ fn is(error: &(dyn Error + 'static), such: impl Fn(&(dyn Error + 'static)) -> bo
     such(error) || error.source().is_some_and(|cause| is(cause, such))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let is_json = || serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
     if first.is_some_and(|first| *first != b'{') && is_json() {

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, NameText};
-use super::{App, Body, Place, Problem, unfit};
+use super::{App, Place, Problem, Write, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -99,7 +99,10 @@ pub struct GraphPut {
 pub async fn put(
     State(app): State<App>,
     Place(name): Place<String>,
-    Body(request): Body<GraphRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<GraphRequest>,
 ) -> Result<axum::Json<GraphPut>, Problem> {
     let kept = Name::new(&name)?;
     let mut problems = Vec::new();
@@ -136,7 +139,7 @@ pub async fn put(
             return Err(bad(problems));
         }
     };
-    app.abide().keep_graph(&graph).await?;
+    abide.keep_graph(&graph).await?;
     app.graphs().tell();
     Ok(axum::Json(GraphPut {
         hash: hash(&graph),

@@ -126,6 +126,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     let ticket = Ticket(Arc::new(std::sync::Mutex::new(Some(place))));
     let until = tokio::time::Instant::now() + app.settings().request_timeout;
     let expects = request.headers().contains_key(header::EXPECT);
+    let method = request.method().clone();
     let mut request = request.map(|body| Timed::body(body, until, expects));
     request.extensions_mut().insert(ticket.clone());
     let mut handled = std::pin::pin!(next.run(request));
@@ -133,14 +134,20 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
         Ok(response) => response,
         // A long poll has a time of its own.
         Err(_) if ticket.is_given_back() => handled.await,
-        Err(_) => Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "timeout",
-            "the request took longer than `request_timeout_ms`, and may have been done or not: repeat it if it has a key, or look",
-        )
-        .with("limit", "request_timeout_ms")
-        .into_response(),
+        Err(_) => late(&method).into_response(),
     }
+}
+
+/// What a request is answered that took too long. What only looks has changed nothing.
+fn late(method: &Method) -> Problem {
+    let late = "the request took longer than `request_timeout_ms`";
+    let problem = match *method {
+        Method::GET | Method::HEAD => Problem::unavailable(format!("{late}; send it again")),
+        _ => Problem::unknown(format!(
+            "{late}; its outcome is unknown. Send it again if it has an idempotency key, otherwise look first"
+        )),
+    };
+    problem.with("limit", "request_timeout_ms")
 }
 
 /// A body that is late is told so by whoever reads it, before the request as a whole is given up.

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Millis, NameText};
-use super::{App, Body, Place, Problem};
+use super::{App, Place, Problem, Write};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -165,9 +165,11 @@ impl From<Declared> for MachineView {
     (status = 200, description = "It is declared.", body = MachineView),
 ))]
 pub async fn declare(
-    State(app): State<App>,
     Place((name, version)): Place<(String, u32)>,
-    Body(request): Body<MachineRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<MachineRequest>,
 ) -> Result<axum::Json<MachineView>, Problem> {
     let machine = Name::new(name)?;
     if graph_of(machine.as_str()).is_some() {
@@ -194,9 +196,7 @@ pub async fn declare(
         retry: request.retry,
         step_timeout_ms: request.step_timeout_ms.map(|ms| ms.ms()),
     };
-    app.abide()
-        .declare(vec![declared.clone()], contracts)
-        .await?;
+    abide.declare(vec![declared.clone()], contracts).await?;
     Ok(axum::Json(declared.into()))
 }
 

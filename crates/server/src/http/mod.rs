@@ -15,6 +15,7 @@ pub(crate) mod instances;
 mod layers;
 pub(crate) mod machines;
 mod metrics;
+mod once;
 mod openapi;
 pub(crate) mod operate;
 mod problem;
@@ -38,6 +39,7 @@ pub use app::App;
 pub use caller::Caller;
 pub use extract::{Body, Params, Place, raw, raw_within, target};
 pub use layers::{LongPoll, Peer, request_id};
+pub use once::{Write, WriteByHeader};
 pub use problem::Problem;
 
 /// Looking.
@@ -115,6 +117,7 @@ pub fn service(app: &App) -> Router {
         .merge(rpc::routes())
         .method_not_allowed_fallback(layers::wrong_method)
         .fallback(layers::nowhere)
+        .layer(from_fn(once::mark))
         .layer(from_fn_with_state(app.clone(), layers::admit))
         .layer(from_fn(layers::observe))
         .with_state(app.clone())

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::routing::get;
 use axum::{Json, Router};
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
@@ -15,7 +15,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::Problem;
 use super::dto::{
-    CommandStatusWord, KeyText, LivenessWord, NameText, StatusWord, TargetText, WaitKindWord,
+    CommandStatusWord, IdempotencyKeyText, KeyText, LivenessWord, NameText, StatusWord, TargetText,
+    WaitKindWord,
 };
 use super::waits::AwaitedKind;
 
@@ -24,7 +25,7 @@ const TOKEN: &str = "token";
 const PROBLEM_JSON: &str = "application/problem+json";
 
 /// What all operations may be answered with, and when: status, to which of them it applies, and what it means.
-const SHARED: [(&str, Applies, &str); 12] = [
+const SHARED: [(&str, Applies, &str); 13] = [
     ("400", Applies::All, "The request cannot be read."),
     (
         "401",
@@ -63,7 +64,13 @@ const SHARED: [(&str, Applies, &str); 12] = [
     (
         "503",
         Applies::All,
-        "The server is full, stops, or cannot reach its store: try again later.",
+        "The server is full, stops, or cannot reach its store. When the `type` is `/problems/unavailable` nothing was written: \
+         try again later.",
+    ),
+    (
+        "504",
+        Applies::Writes,
+        "It is unknown whether it was carried out: send it again if it has an idempotency key, otherwise look first.",
     ),
 ];
 
@@ -109,6 +116,7 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
     // What only parameters refer to is not found by itself.
     insert::<NameText>(components);
     insert::<KeyText>(components);
+    insert::<IdempotencyKeyText>(components);
     insert::<TargetText>(components);
     insert::<StatusWord>(components);
     insert::<WaitKindWord>(components);
@@ -125,6 +133,10 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
         ];
         for operation in operations.into_iter().flatten() {
             share(path, operation);
+            if is_write(path, operation) {
+                let parameters = operation.parameters.get_or_insert_with(Vec::new);
+                parameters.push(RefOr::T(idempotency_key()));
+            }
             if let Some(RefOr::T(body)) = &mut operation.request_body
                 && body.content.values().all(|content| is_of(content, &bare))
             {
@@ -160,6 +172,26 @@ fn is_of(content: &RefOr<Content>, schemas: &BTreeSet<String>) -> bool {
         return false;
     };
     matches!(&content.schema, Some(RefOr::Ref(of)) if schemas.contains(&of.ref_location))
+}
+
+/// Whether an operation is carried out once under a key. What workers send is recognised by its claim.
+fn is_write(path: &str, operation: &Operation) -> bool {
+    let kept = ["/v1/workers/", "/v1/hooks/"].iter();
+    operation.request_body.is_some() && !kept.into_iter().any(|kept| path.starts_with(kept))
+}
+
+fn idempotency_key() -> Parameter {
+    ParameterBuilder::new()
+        .name(super::once::KEY.as_str())
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(
+            "A key of the caller's own, 1 to 255 characters. The same request under the same key is carried out once within 24 \
+             hours, and answered alike, with `idempotent-replayed: true`; another request under it is refused with 409. The field \
+             `request_id` of the body does the same, but for updates, where it has a meaning of its own.",
+        ))
+        .schema(Some(Ref::from_schema_name(IdempotencyKeyText::name())))
+        .build()
 }
 
 /// Adds what an operation does not say itself.

@@ -1,7 +1,6 @@
 //! What an operator asks for: cancel, restart, repair.
 
 use abide::{InstanceId, Name, OperateError};
-use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,7 +11,7 @@ use super::caller::Caller;
 use super::dto::{NameText, TargetText};
 use super::instances::nobody;
 use super::starts::StartedView;
-use super::{App, Body, Place, Problem, target};
+use super::{App, Place, Problem, Write, target};
 
 /// What operates.
 pub fn operate() -> OpenApiRouter<App> {
@@ -74,18 +73,17 @@ pub struct CancelAnswer {
     (status = 202, description = "A workflow's code was told, and cleans up before it ends.", body = CancelAnswer),
 ))]
 pub async fn cancel(
-    State(app): State<App>,
     Place(text): Place<String>,
     caller: Caller,
-    Body(request): Body<CancelRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<CancelRequest>,
 ) -> Result<(StatusCode, axum::Json<CancelAnswer>), Problem> {
     let reason = request
         .reason
         .unwrap_or_else(|| "no reason was given".to_owned());
-    let mut cancelling = app
-        .abide()
-        .cancel(target(&text)?, reason)
-        .source(caller.source());
+    let mut cancelling = abide.cancel(target(&text)?, reason).source(caller.source());
     if request.children == ChildrenWord::Leave {
         cancelling = cancelling.leave_children();
     }
@@ -122,16 +120,18 @@ pub struct RestartRequest {
     (status = 201, description = "The new run.", body = StartedView),
 ))]
 pub async fn restart(
-    State(app): State<App>,
     Place(text): Place<String>,
-    Body(request): Body<RestartRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<RestartRequest>,
 ) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
-    let mut restarting = app.abide().restart(target(&text)?);
+    let mut restarting = abide.restart(target(&text)?);
     if let Some(step) = &request.step {
         restarting = restarting.at_named(step.as_str());
     }
     let id = restarting.await.map_err(|error| refused(error, &text))?;
-    let run = app.abide().get(id).await?.ok_or_else(|| nobody(&text))?;
+    let run = abide.get(id).await?.ok_or_else(|| nobody(&text))?;
     Ok((
         StatusCode::CREATED,
         axum::Json(StartedView {
@@ -154,12 +154,13 @@ pub struct RepairRequest {}
     (status = 200, description = "`repair_not_needed`, or `repair_dispatched` when something was put right.", body = Operated),
 ))]
 pub async fn repair(
-    State(app): State<App>,
     Place(text): Place<String>,
-    Body(RepairRequest {}): Body<RepairRequest>,
+    Write {
+        body: RepairRequest {},
+        abide,
+    }: Write<RepairRequest>,
 ) -> Result<axum::Json<Operated>, Problem> {
-    let dispatched = app
-        .abide()
+    let dispatched = abide
         .repair(target(&text)?)
         .await
         .map_err(|error| refused(error, &text))?;

@@ -1,6 +1,7 @@
 //! What a caller is told when something went wrong: `application/problem+json`.
 
 use abide::Error;
+use abide_kernel::wire;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -27,12 +28,14 @@ pub struct Problem {
 
 /// How long a caller does well to wait when the server is full or the database is away.
 const RETRY_AFTER_S: &str = "1";
+/// The word for an outcome that is not known.
+const UNKNOWN: &str = "unknown";
 
 impl Problem {
     /// A problem: `word` names its kind.
     pub fn new(status: StatusCode, word: &str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("/problems/{word}"),
+            kind: format!("{}{word}", wire::PROBLEMS),
             title: word.replace(['_', '-'], " "),
             status: status.as_u16(),
             detail: detail.into(),
@@ -55,9 +58,15 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// The server is full, or cannot reach its database: nothing was written.
+    /// It is not known whether the request was carried out. Nothing asks the caller to send it again: it is for the caller to
+    /// know whether that is safe.
+    pub fn unknown(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, UNKNOWN, detail)
+    }
+
+    /// The server is full, or cannot reach its database: nothing was written. The only kind of problem that says so.
     pub fn unavailable(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, wire::UNAVAILABLE, detail)
     }
 
     /// Says one thing more.
@@ -94,7 +103,9 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let kind = HeaderValue::from_static("application/problem+json");
         let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        // Whatever is sent with `retry-after` is safe to send again: nothing was written, or its key sees to it.
+        let word = self.kind.strip_prefix(wire::PROBLEMS).unwrap_or_default();
+        if [wire::UNAVAILABLE, "request_in_progress"].contains(&word) {
             let seconds = HeaderValue::from_static(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
@@ -107,11 +118,7 @@ impl From<Error> for Problem {
         match &error {
             Error::Refused(refusal) => refused(refusal),
             Error::Unavailable(_) | Error::Closed => Self::unavailable(error.to_string()),
-            Error::Unknown(_) => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "unknown",
-                error.to_string(),
-            ),
+            Error::Unknown(_) => Self::unknown(error.to_string()),
             _ => {
                 tracing::error!(%error, "a request met an error of the store");
                 Self::new(
@@ -139,7 +146,10 @@ impl From<abide_kernel::Error> for Problem {
 fn refused(refusal: &abide::Refusal) -> Problem {
     let status = match refusal {
         abide::Refusal::LimitExceeded { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        abide::Refusal::KeyTaken { .. } => StatusCode::CONFLICT,
+        abide::Refusal::KeyTaken { .. }
+        | abide::Refusal::RequestReused { .. }
+        | abide::Refusal::RequestRunning { .. }
+        | abide::Refusal::AnswerNotKept { .. } => StatusCode::CONFLICT,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
     let problem = Problem::new(status, refusal.reason(), refusal.to_string())

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use abide_kernel::wire::{self, HEARTBEAT, Reply, Request as Asked, Right};
+use abide_kernel::wire::{self, HEARTBEAT, Request as Asked, Right};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri};
@@ -13,6 +13,7 @@ use axum::routing::{get, post};
 use futures_util::stream;
 
 use super::extract::is_json;
+use super::once::{answer_once, key_of, marked};
 use super::{App, LongPoll, Problem, raw};
 use crate::auth::{Role, admitted, allowed};
 
@@ -23,14 +24,21 @@ pub fn routes() -> Router<App> {
         .route(wire::NEWS, get(news))
 }
 
-async fn ask(State(app): State<App>, request: Request) -> Result<axum::Json<Reply>, Response> {
-    let (role, _) = admitted(&app, request.uri(), request.headers()).await?;
+async fn ask(State(app): State<App>, request: Request) -> Result<Response, Response> {
+    let (role, caller) = admitted(&app, request.uri(), request.headers()).await?;
     is_json(request.headers()).map_err(Problem::into_response)?;
+    let key = key_of(request.headers()).map_err(Problem::into_response)?;
     let body = raw(request, &app).await.map_err(Problem::into_response)?;
-    let asked = wire::parse(&body)
+    let mut asked = wire::parse(&body)
         .map_err(|error| Problem::bad_request(error.to_string()).into_response())?;
     permitted(role, &asked).map_err(Problem::into_response)?;
-    Ok(axum::Json(wire::answer(&**app.store(), asked).await))
+    // Whose requests they are that may arrive more than once is not for the client to say.
+    asked.on_behalf_of(&caller.identity());
+    let (reply, replayed) = match (key, asked) {
+        (Some(key), Asked::Run(ops)) => answer_once(&app, &caller, key, &body, ops).await,
+        (_, asked) => (wire::answer(&**app.store(), asked).await, false),
+    };
+    Ok(marked(axum::Json(reply).into_response(), replayed))
 }
 
 /// Refuses who may not do all of it.

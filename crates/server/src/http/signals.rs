@@ -17,7 +17,7 @@ use super::dto::{
     StartRequest, TargetText, Wanted, decode, encode, given, limited, messages,
 };
 use super::instances::{PageQuery, nobody};
-use super::{App, Body, Params, Place, Problem, target, unfit};
+use super::{App, Params, Place, Problem, Write, target, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -106,11 +106,13 @@ pub async fn signal(
     Place((text, name)): Place<(String, String)>,
     caller: Caller,
     headers: HeaderMap,
-    Body(request): Body<SignalRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<SignalRequest>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
-    let mut letter = app
-        .abide()
+    let mut letter = abide
         .signal_named(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(key) = request.dedup_key {
@@ -156,7 +158,10 @@ pub async fn signal_with_start(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    Body(request): Body<SignalWithStart>,
+    Write {
+        body: request,
+        abide,
+    }: Write<SignalWithStart>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
     let Some(key) = request.start.key().cloned() else {
@@ -169,9 +174,7 @@ pub async fn signal_with_start(
             "what is reserved takes no signals: leave `reserve` out",
         ));
     };
-    let letter = app
-        .abide()
-        .signal_with_start_named(*start, request.name.as_str(), arguments);
+    let letter = abide.signal_with_start_named(*start, request.name.as_str(), arguments);
     let mut letter = letter.source(caller.source());
     if let Some(key) = request.dedup_key {
         letter = letter.dedup(key.as_str());

@@ -1,6 +1,6 @@
 //! Starting instances, one or many.
 
-use abide::{Key, Refusal, Started};
+use abide::{Abide, Key, Refusal, Started};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{KeyText, StartRequest, Wanted};
-use super::{App, Body, Problem, unfit};
+use super::{App, Problem, Write, unfit};
 
 /// What starts instances.
 pub fn operate() -> OpenApiRouter<App> {
@@ -40,12 +40,15 @@ pub struct StartedView {
 ))]
 pub async fn start(
     State(app): State<App>,
-    Body(request): Body<StartRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<StartRequest>,
 ) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
     let key = request.key().cloned();
     let started = match request.wanted(&app, &mut Default::default()).await? {
-        Wanted::Start(start) => app.abide().start_named(*start).await?,
-        Wanted::Reserve(machine, key) => app.abide().reserve_named(machine, key).await?,
+        Wanted::Start(start) => abide.start_named(*start).await?,
+        Wanted::Reserve(machine, key) => abide.reserve_named(machine, key).await?,
     };
     match started {
         // A start begins a chain, and so does a reservation.
@@ -149,7 +152,10 @@ impl From<Problem> for BatchResult {
 ))]
 pub async fn start_all(
     State(app): State<App>,
-    Body(request): Body<BatchRequest>,
+    Write {
+        body: request,
+        abide,
+    }: Write<BatchRequest>,
 ) -> Result<axum::Json<BatchAnswer>, Problem> {
     app.limits().check_batch(request.instances.len())?;
     let mut results: Vec<BatchResult> = Vec::with_capacity(request.instances.len());
@@ -182,8 +188,8 @@ pub async fn start_all(
             }
             Wanted::Reserve(machine, key) => {
                 // An entry may be about a key that one before it has taken.
-                flush(&app, &mut starts, &mut results).await?;
-                let reserved = match app.abide().reserve_named(machine, key).await {
+                flush(&abide, &mut starts, &mut results).await?;
+                let reserved = match abide.reserve_named(machine, key).await {
                     Ok(reserved) => Ok(reserved),
                     Err(abide::Error::Refused(refusal)) => Err(refusal),
                     Err(error) => return Err(error.into()),
@@ -192,13 +198,13 @@ pub async fn start_all(
             }
         }
     }
-    flush(&app, &mut starts, &mut results).await?;
+    flush(&abide, &mut starts, &mut results).await?;
     Ok(axum::Json(BatchAnswer { results }))
 }
 
 /// Starts what was gathered, and notes what became of it.
 async fn flush(
-    app: &App,
+    abide: &Abide,
     starts: &mut Vec<(usize, abide::Start)>,
     results: &mut [BatchResult],
 ) -> Result<(), Problem> {
@@ -207,7 +213,7 @@ async fn flush(
     }
     let (places, starts): (Vec<usize>, Vec<abide::Start>) =
         std::mem::take(starts).into_iter().unzip();
-    let started = app.abide().start_all(starts.into_iter().map(Ok)).await?;
+    let started = abide.start_all(starts.into_iter().map(Ok)).await?;
     for (place, started) in places.into_iter().zip(started) {
         if let Some(result) = results.get_mut(place) {
             *result = started.into();

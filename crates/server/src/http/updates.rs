@@ -18,7 +18,7 @@ use super::dto::{
 };
 use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
-use super::{App, Body, LongPoll, Params, Place, Problem, target};
+use super::{App, LongPoll, Params, Place, Problem, Write, WriteByHeader, target};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -107,12 +107,15 @@ pub async fn update(
     Place((text, name)): Place<(String, String)>,
     caller: Caller,
     mut parts: Parts,
-    Body(request): Body<UpdateRequest>,
+    // Its `request_id` is remembered for as long as its instance is (rule 9.3), not for a day.
+    WriteByHeader(Write {
+        body: request,
+        abide,
+    }): WriteByHeader<UpdateRequest>,
 ) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
     let wait = waited(Some(request.wait_ms.unwrap_or(PATIENCE_MS)))?;
     let arguments = arguments(None, request.arguments)?;
-    let mut letter = app
-        .abide()
+    let mut letter = abide
         .update_named(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(id) = request.request_id {

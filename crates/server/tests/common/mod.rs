@@ -1,6 +1,8 @@
 //! Starts the real binary on a free port of loopback, over a store of its own, and ends it with the test.
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
+pub mod proxy;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

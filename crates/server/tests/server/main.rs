@@ -14,6 +14,7 @@ mod ending;
 mod hooks;
 mod limits;
 mod measuring;
+mod once;
 mod raw;
 mod remote;
 mod settings;

@@ -12,7 +12,7 @@ pub use command::{SignalView, UpdateView, messages};
 pub use instance::{ConditionView, InstanceView, LivenessWord, views};
 pub use paging::{LIMIT_MAX, Listed, decode, encode, limited};
 pub use scalars::{
-    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Millis, NameText, OperatorWord, Problems,
-    StatusWord, TargetText, WaitKindWord, given, waited,
+    AnyJson, ArgumentsJson, CommandStatusWord, IdempotencyKeyText, KeyText, Millis, NameText,
+    OperatorWord, Problems, StatusWord, TargetText, WaitKindWord, given, waited,
 };
 pub use start::{Graphs, StartRequest, Wanted};

@@ -106,6 +106,11 @@ schema! {
     text(r"^[^\u0000-\u001f\u007f-\u009f]+$", "A name: 1 to 255 bytes without control characters.")
 }
 schema! {
+    /// The schema of an idempotency key.
+    IdempotencyKeyText as "IdempotencyKey",
+    text(r"^[!#-~]+$", "A key of a request: 1 to 255 printable ASCII characters.")
+}
+schema! {
     /// The schema of a key.
     KeyText as "Key",
     text(
