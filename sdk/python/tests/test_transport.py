@@ -10,21 +10,22 @@ from typing import Any
 
 import pytest
 
-from abide import Abide, Broken, Duplicate, Invalid, Unauthorized, Unavailable
+from abide import Abide, Broken, Invalid, Unauthorized, Unavailable
 from abide._commits import Commits
 
 Answer = tuple[int, Any, dict[str, str]] | None
 
 STARTED: Answer = (201, {"id": 7, "key": None, "run_number": 1, "colour": "new"}, {})
 FULL: Answer = (503, {"type": "/problems/unavailable", "detail": "the server is full"}, {"Retry-After": "0"})
-UNKNOWN: Answer = (503, {"type": "/problems/unknown", "detail": "the answer of the database got lost"}, {})
+UNKNOWN: Answer = (504, {"type": "/problems/unknown", "detail": "the answer of the database got lost"}, {})
 HANG_UP: Answer = None
 
 
 @asynccontextmanager
-async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[str]]]:
+async def scripted(*answers: Answer, keys: list[str] | None = None) -> AsyncIterator[tuple[str, list[str]]]:
     """A server that gives these answers, one by one; its url, and what it was asked."""
     left, asked = list(answers), []
+    keys = [] if keys is None else keys
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -33,6 +34,8 @@ async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[str]]]:
             while (header := await reader.readline()).strip():
                 if header.lower().startswith(b"content-length:"):
                     length = int(header.split(b":")[1])
+                if header.lower().startswith(b"idempotency-key:"):
+                    keys.append(header.split(b":")[1].strip().decode())
                 if header.lower().startswith(b"last-event-id:"):
                     asked[-1] += f" after {header.split(b':')[1].strip().decode()}"
             await reader.readexactly(length)
@@ -62,28 +65,49 @@ async def test_a_full_server_is_asked_again_for_it_has_done_nothing() -> None:
         assert len(asked) == 3
 
 
-@pytest.mark.parametrize("lost", [UNKNOWN, HANG_UP])
-async def test_a_write_that_may_have_been_done_is_sent_again_only_when_that_does_no_harm(lost: Answer) -> None:
-    async with scripted(lost, STARTED) as (url, asked), Abide(url) as abide:
+GATEWAY: Answer = (502, b"<h1>Bad Gateway</h1>", {})
+STRANGER: Answer = (503, b"<h1>Service Unavailable</h1>", {"Retry-After": "0"})
+WELCOME: Answer = (200, b"<h1>Please log in</h1>", {})
+OOPS: Answer = (500, {"detail": "oops"}, {})
+SLOW_DOWN: Answer = (429, b"", {})
+
+
+@pytest.mark.parametrize("lost", [UNKNOWN, HANG_UP, GATEWAY, STRANGER, WELCOME, OOPS, SLOW_DOWN])
+async def test_a_write_that_may_have_been_done_is_sent_again_under_its_key(lost: Answer) -> None:
+    # rule 1.5
+    keys: list[str] = []
+    async with scripted(lost, lost, STARTED, STARTED, keys=keys) as (url, asked), Abide(url) as abide:
+        assert (await abide.start("m")).id == 7
+        assert len(asked) == 3
+        assert len(set(keys)) == 1
+        await abide.start("m")
+        assert len(keys) == 4
+        assert len(set(keys)) == 2, "another call has another key"
+
+
+async def test_what_is_unknown_stays_so_when_no_server_is_left_to_ask() -> None:
+    # rule 1.5: an earlier try may have been carried out, whatever becomes of the later ones.
+    async with scripted(GATEWAY, *[FULL] * 50) as (url, _), Abide(url, patience=0.3) as abide:
         with pytest.raises(Unavailable) as failed:
             await abide.start("m")
         assert failed.value.unknown
-        assert len(asked) == 1
-    async with scripted(lost, STARTED) as (url, asked), Abide(url) as abide:
-        assert (await abide.start("m", key="k")).id == 7
-        assert len(asked) == 2
+    async with scripted(*[FULL] * 50) as (url, _), Abide(url, patience=0.3) as abide:
+        with pytest.raises(Unavailable) as failed:
+            await abide.start("m")
+        assert not failed.value.unknown
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda abide: abide.signal(7, "go", dedup="1"),
-        lambda abide: abide.publish("t", event_id="1"),
-        lambda abide: abide.update(7, "u", request_id="1"),
+        lambda abide: abide.signal(7, "go"),
+        lambda abide: abide.publish("t"),
+        lambda abide: abide.update(7, "u"),
+        lambda abide: abide.cancel(7, "no"),
         lambda abide: abide.get(7),
     ],
 )
-async def test_reads_and_writes_with_an_id_of_their_own_are_sent_again(call: Callable[[Abide], Awaitable[Any]]) -> None:
+async def test_reads_and_writes_of_every_kind_are_sent_again(call: Callable[[Abide], Awaitable[Any]]) -> None:
     everything = {
         "outcome": "signal_received",
         "event_id": "1",
@@ -97,13 +121,6 @@ async def test_reads_and_writes_with_an_id_of_their_own_are_sent_again(call: Cal
     async with scripted(HANG_UP, UNKNOWN, (200, everything, {})) as (url, asked), Abide(url) as abide:
         await call(abide)
         assert len(asked) == 3
-
-
-async def test_a_duplicate_after_a_lost_answer_says_that_it_may_be_ones_own() -> None:
-    taken: Answer = (409, {"type": "/problems/duplicate", "detail": "taken", "outcome": "duplicate", "id": 7}, {})
-    async with scripted(HANG_UP, taken) as (url, _), Abide(url) as abide:
-        with pytest.raises(Duplicate, match="an earlier try of this very call"):
-            await abide.start("m", key="k")
 
 
 async def test_errors_are_classed_by_what_can_be_done() -> None:

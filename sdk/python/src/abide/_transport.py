@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -50,7 +51,7 @@ class Backoff:
 
 
 class Transport:
-    """Sends requests; knows the servers, the token, and what may be sent twice."""
+    """Sends requests; knows the servers and the token, and sends again what got no answer."""
 
     def __init__(
         self, urls: str | Sequence[str], *, token: str | None, timeout: float, patience: float, verify: Any
@@ -92,17 +93,20 @@ class Transport:
         wait: float = 0.0,
         patience: float | None = None,
     ) -> tuple[int, Any]:
-        """One request, tried again where that does no harm; the status, and what the body says.
+        """One request, tried again until it is answered or the patience is spent; the status, and what the body says.
 
-        ``safe``: it may be carried out twice. What never reached a server, and what a server says it has not done, is
-        sent again in any case. ``wait``: how long the server itself will wait before it answers.
+        ``safe``: it may be carried out twice, as reads may and what workers send. Every other request has an idempotency
+        key, the same one each time it is sent, so that the server carries it out once. ``wait``: how long the server itself
+        will wait before it answers.
         """
         if body is not UNSET:
             content = dumps(body)
         headers = {"content-type": "application/json"} if content is not None else {}
+        if not safe:
+            headers["idempotency-key"] = uuid.uuid4().hex
         query = {name: value for name, value in (params or {}).items() if value is not None}
         give_up = time.monotonic() + (self.patience if patience is None else patience)
-        backoff, tries = Backoff(), 0
+        backoff, tries, unknown = Backoff(), 0, False
         while True:
             base = self.urls[self._at]
             try:
@@ -119,14 +123,17 @@ class Transport:
                 error = problem(response.status_code, response.content, response.headers)
             except httpx.TransportError as cause:
                 error = unreachable(base, cause)
+            except NoJson as garbage:
+                error = garbage
+            if isinstance(error, Broken) and not safe:
+                # It is no clear answer: whatever stands before the server may have passed the request on.
+                error = Unavailable(str(error), unknown=True, status=error.status, problem=error.problem)
             if not isinstance(error, Unavailable):
-                if isinstance(error, Duplicate) and tries:
-                    error.args = (f"{error} (an earlier try of this very call may have started it)",)
                 raise error
             tries += 1
             self.move_on(base)
-            if error.unknown and not safe:
-                raise error
+            # What one try may have done is not undone by the next that fails.
+            unknown = error.unknown = error.unknown or unknown
             pause = 0.0 if tries < len(self.urls) else max(backoff.pause(), retry_after(error))
             if time.monotonic() + pause > give_up:
                 raise error
@@ -205,11 +212,10 @@ def problem(status: int, content: bytes, headers: Mapping[str, str]) -> AbideErr
     if after is not None:
         body.setdefault("retry_after", after)
     word = str(body.get("type", "")).rpartition("/")[2]
-    if status in (408, 429, 502, 503, 504):
-        # With 408, 429, and 503 as a rule, nothing was done. A gateway's errors, and a commit without an answer, leave
-        # that open.
-        unknown = status in (502, 504) or word == "unknown"
-        return Unavailable(text, unknown=unknown, status=status, problem=body)
+    if status in (408, 425, 429, 502, 503, 504) or word == "request_in_progress":
+        # Only the server itself can say that nothing was done: whatever stands before it may have passed the request on.
+        nothing_done = word == "unavailable" and str(body.get("type", "")).startswith("/problems/")
+        return Unavailable(text, unknown=not nothing_done, status=status, problem=body)
     kind: type[AbideError]
     if status in (401, 403):
         kind = Unauthorized

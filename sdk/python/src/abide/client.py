@@ -58,8 +58,8 @@ class Abide:
     without a token ``ABIDE_TOKEN``.
 
     ``timeout`` is how long one request may take, beside what the server itself is asked to wait. ``patience`` is how
-    long what may be sent again is: what never reached a server, reads, and writes with a key, a dedup key, a request id
-    or an event id.
+    long a request is sent again that got no clear answer. Each write has an idempotency key of its own, so that the server
+    carries it out once however often it is sent; what is still without an answer then is ``Unavailable`` with ``unknown``.
 
     ::
 
@@ -139,7 +139,7 @@ class Abide:
             delay=delay,
         )
         try:
-            _, body = await self._transport.call("POST", "/v1/instances", body=one.wire(), safe=one.is_keyed)
+            _, body = await self._transport.call("POST", "/v1/instances", body=one.wire())
         except Duplicate as error:
             if or_existing:
                 return Started(error.holder, key, is_new=False)
@@ -149,7 +149,7 @@ class Abide:
     async def reserve(self, what: Any, key: str) -> Started:
         """Makes an instance with no run yet; a later start with that key opens it, with the same id."""
         _, body = await self._transport.call(
-            "POST", "/v1/instances", body=Start(what, key=key, reserve=True).wire(), safe=True
+            "POST", "/v1/instances", body=Start(what, key=key, reserve=True).wire()
         )
         return read(Started, body)
 
@@ -158,10 +158,7 @@ class Abide:
         many = list(starts)
         body = {"instances": [one.wire() for one in many]}
         # A batch may be large: give it the time that it takes to be sent and stored.
-        safe = all(one.is_keyed for one in many)
-        _, answer = await self._transport.call(
-            "POST", "/v1/instances/batch", body=body, safe=safe, wait=len(many) / 500
-        )
+        _, answer = await self._transport.call("POST", "/v1/instances/batch", body=body, wait=len(many) / 500)
         return [read(StartedOne, one) for one in answer["results"]]
 
     # Looking
@@ -303,7 +300,7 @@ class Abide:
         if hold_for is not None:
             body["hold_for_ms"] = milliseconds(hold_for)
         path = _path(target, "signals", _called(name))
-        _, answer = await self._transport.call("POST", path, body=body, safe=dedup is not None)
+        _, answer = await self._transport.call("POST", path, body=body)
         return read(Receipt, answer)
 
     async def signal_with_start(
@@ -317,7 +314,7 @@ class Abide:
     ) -> Receipt:
         """Sends a signal to the instance of that key, or starts one that has it already, in one commit."""
         body = {"start": start.wire(), "name": _called(name), **_message(name, payload, arguments, dedup)}
-        status, answer = await self._transport.call("POST", "/v1/signal-with-start", body=body, safe=dedup is not None)
+        status, answer = await self._transport.call("POST", "/v1/signal-with-start", body=body)
         return read(Receipt, {**answer, "started": status == 201})
 
     async def update(
@@ -366,7 +363,7 @@ class Abide:
             body["request_id"] = request_id
         path = _path(target, "updates", name)
         try:
-            _, answer = await self._transport.call("POST", path, body=body, safe=request_id is not None, wait=wait)
+            _, answer = await self._transport.call("POST", path, body=body, wait=wait)
         except Invalid as error:
             if error.problem.get("update_status") == "failed":
                 said = str(error.problem.get("error") or error)
@@ -386,14 +383,13 @@ class Abide:
     async def publish(self, type: str, payload: Any = None, *, event_id: str | None = None) -> Published:
         """Publishes an event. With ``event_id`` it is one event however often it is tried."""
         body = _event(type, payload, event_id)
-        _, answer = await self._transport.call("POST", "/v1/events", body=body, safe=event_id is not None)
+        _, answer = await self._transport.call("POST", "/v1/events", body=body)
         return read(Published, answer)
 
     async def publish_all(self, events: Iterable[tuple[str, Any] | tuple[str, Any, str]]) -> _List[Published]:
         """Publishes many in one transaction: ``(type, payload)`` or ``(type, payload, event_id)`` each."""
         many = [_event(*each) for each in events]
-        safe = all("event_id" in each for each in many)
-        _, answer = await self._transport.call("POST", "/v1/events/batch", body={"events": many}, safe=safe)
+        _, answer = await self._transport.call("POST", "/v1/events/batch", body={"events": many})
         return [read(Published, one) for one in answer["results"]]
 
     # Operating
@@ -416,7 +412,7 @@ class Abide:
 
     async def repair(self, target: Target) -> bool:
         """Puts right what is broken about it; whether there was anything."""
-        _, answer = await self._transport.call("POST", _path(target, "repair"), body={}, safe=True)
+        _, answer = await self._transport.call("POST", _path(target, "repair"), body={})
         return bool(answer["outcome"] == "repair_dispatched")
 
     async def put_machine(self, name: str, version: int, declaration: Mapping[str, Any]) -> None:

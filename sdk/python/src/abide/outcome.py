@@ -173,11 +173,6 @@ class Start:
         body.update({name: value for name, value in given.items() if value is not None})
         return body
 
-    @property
-    def is_keyed(self) -> bool:
-        """Whether a second start of it is refused."""
-        return self.key is not None or self.unique_key is not None
-
 
 def _utc(at: datetime) -> str:
     if at.tzinfo is None:
