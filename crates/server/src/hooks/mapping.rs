@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide::{InstanceId, Json, Key, Name, Path, Refusal, Target};
+use abide::{Fingerprint, InstanceId, Json, Key, Name, Path, Refusal, Target};
 use axum::http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -130,7 +130,7 @@ pub(super) fn action(
     };
     let payload = request.payload(rule.payload.as_ref())?;
     let given = |id: &Option<Text>, what: &'static str| match id {
-        Some(text) => request.name(text, what).map(Some),
+        Some(text) => request.given_id(text, what).map(Some),
         None => Ok(request.own_id(scheme)),
     };
     Ok(Some(match &rule.what {
@@ -174,18 +174,33 @@ impl Request<'_> {
         }
     }
 
-    /// What the sender itself tells its deliveries apart by.
+    /// What the sender itself tells its deliveries apart by; of one that has no id, its signature and its body.
     fn own_id(&self, scheme: &Scheme) -> Option<Name> {
         let header = |name: &str| Some(self.headers.get(name)?.to_str().ok()?.to_owned());
         let field = |name: &str| scalar(dig(self.body, &Path::new(name).ok()?)?);
-        let id = match scheme {
-            Scheme::Standard => header("webhook-id"),
-            Scheme::Github => header("x-github-delivery"),
-            Scheme::Stripe => field("id"),
-            Scheme::Slack => field("event_id"),
-            Scheme::Hmac { .. } | Scheme::None => None,
+        let (id, signature) = match scheme {
+            Scheme::Standard => (header("webhook-id"), "webhook-signature"),
+            Scheme::Github => (header("x-github-delivery"), "x-hub-signature-256"),
+            Scheme::Stripe => (field("id"), "stripe-signature"),
+            Scheme::Slack => (field("event_id"), "x-slack-signature"),
+            Scheme::Hmac { .. } | Scheme::None => return None,
         };
-        Name::new(id?).ok()
+        match id.filter(|id| !id.is_empty()) {
+            Some(id) => Some(delivery_id(&id)),
+            None => {
+                let signature = header(signature)?;
+                Some(hashed("signature", &[&signature, self.body.get()]))
+            }
+        }
+    }
+
+    /// The id that a rule takes from the request.
+    fn given_id(&self, text: &Text, what: &'static str) -> Result<Name, Unmapped> {
+        let (found, place) = self.text(text, what)?;
+        match found.is_empty() {
+            false => Ok(delivery_id(&found)),
+            true => Err(Unmapped::Nowhere { what, place }),
+        }
     }
 
     fn payload(&self, path: Option<&Path>) -> Result<Json, Unmapped> {
@@ -251,6 +266,15 @@ impl Request<'_> {
             None => Err(Unmapped::Nowhere { what, place }),
         }
     }
+}
+
+/// An id as it can be kept: one that is too long for a name, or has characters that no name has, is hashed.
+fn delivery_id(id: &str) -> Name {
+    Name::new(id).unwrap_or_else(|_| hashed("sha256", &[id]))
+}
+
+fn hashed(kind: &str, parts: &[&str]) -> Name {
+    Name::stored(format!("{kind}:{}", Fingerprint::of(parts).as_str()))
 }
 
 /// What is at a path, as it was written.

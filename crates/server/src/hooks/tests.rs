@@ -320,6 +320,58 @@ fn a_rule_takes_target_name_dedup_and_payload_from_the_body_as_they_were_written
     );
 }
 
+/// What a delivery is told apart from others by.
+fn dedup(scheme: &str, given: &[(&str, &str)], body: &str) -> Option<String> {
+    let rule = "signal = \"s\"\ntarget = \"k\"";
+    let hook = hook(&format!("scheme = \"{scheme}\"\nsecret = \"x\"\n{rule}"));
+    match hook.action(&headers(given), body).unwrap() {
+        Some(Action::Signal { dedup, .. }) => dedup.map(|name| name.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_delivery_id_that_is_too_long_is_hashed_and_not_dropped() {
+    // Such deliveries were once never deduplicated.
+    let (long, other) = ("x".repeat(256), format!("{}y", "x".repeat(255)));
+    let of = |id: &str| dedup("github", &[("x-github-delivery", id)], "{}").unwrap();
+    assert!(of(&long).starts_with("sha256:") && of(&long).len() < 256);
+    assert_eq!(of(&long), of(&long));
+    assert_ne!(of(&long), of(&other));
+    assert_eq!(of(&"x".repeat(255)), "x".repeat(255));
+    let stripe = |id: &str| dedup("stripe", &[], &format!("{{\"id\":\"{id}\"}}")).unwrap();
+    assert!(stripe(&long).starts_with("sha256:"));
+    assert!(
+        stripe("two\\nlines").starts_with("sha256:"),
+        "what no name can have"
+    );
+    let given = action(
+        "signal = \"s\"\ntarget = \"k\"\ndedup = {from = \"n\"}",
+        &format!("{{\"n\":\"{long}\"}}"),
+    );
+    assert!(
+        matches!(given, Ok(Some(Action::Signal { dedup: Some(_), .. }))),
+        "{given:?}"
+    );
+}
+
+#[test]
+fn a_delivery_without_an_id_is_told_apart_by_its_signature_and_body() {
+    for (scheme, header) in [
+        ("github", "x-hub-signature-256"),
+        ("stripe", "stripe-signature"),
+        ("slack", "x-slack-signature"),
+    ] {
+        let of = |signature: &str, body: &str| dedup(scheme, &[(header, signature)], body);
+        let one = of("a", r#"{"n":1}"#).unwrap();
+        assert!(one.starts_with("signature:"), "{one}");
+        assert_eq!(of("a", r#"{"n":1}"#), Some(one.clone()));
+        assert_ne!(of("b", r#"{"n":1}"#), Some(one.clone()));
+        assert_ne!(of("a", r#"{"n":2}"#), Some(one.clone()));
+        assert_eq!(of("a", r#"{"n":1,"id":"","event_id":""}"#).is_some(), true);
+    }
+}
+
 #[test]
 fn digits_name_an_instance_only_where_the_rule_says_that_they_are_an_id() {
     let of = |target: &str| {
