@@ -20,7 +20,7 @@ use super::{App, Body, LongPoll, Place, Problem};
 use crate::metrics;
 use crate::telemetry::Attempt;
 use crate::workers::outcome::{self, OutcomeRequest};
-use crate::workers::{About, Handed, Hold, Poll};
+use crate::workers::{About, Handed, Hold, NoClaim, Poll};
 
 /// The shortest lease of a claim.
 const LEASE_MIN: Duration = Duration::from_secs(1);
@@ -118,6 +118,7 @@ pub async fn claim(
         polled.await?
     };
     let inboxes = inboxes(app.store(), &handed).await?;
+    let sealer = app.workers().seals.sealer().await?;
     let since = app.store().clock().now();
     handed
         .claims()
@@ -125,7 +126,7 @@ pub async fn claim(
         .for_each(|claimed| app.trace_claim(claimed, since));
     let claims = handed.take().into_iter().zip(inboxes);
     let claims = claims
-        .map(|(claimed, inbox)| ClaimView::new(claimed, inbox, &worker, lease, since))
+        .map(|(claimed, inbox)| ClaimView::new(claimed, inbox, &worker, lease, since, &sealer))
         .collect();
     Ok(axum::Json(Claims { claims }))
 }
@@ -281,27 +282,33 @@ pub async fn commit(
     let mut graphs = Graphs::default();
     let mut judged = Vec::with_capacity(request.outcomes.len());
     let mut commits = Vec::new();
-    for OutcomeOfClaim { claim, outcome } in request.outcomes {
-        let (result, entry) =
-            match judge(&app, &request.worker, &claim, &outcome, &mut graphs).await {
-                Ok((hold, outcome)) => {
-                    let ran = Ran {
-                        outcome: outcome.last().name(),
-                        took: now.since(hold.since),
-                        attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
-                        about: hold.about,
-                    };
-                    commits.push(Commit {
-                        claim: hold.claim,
-                        outcome,
-                        keep: false,
-                        took: ran.took,
-                        error: None,
-                    });
-                    ((CommitStatus::Committed, None), Some(ran))
-                }
-                Err(result) => (result, None),
-            };
+    let tokens: Vec<&str> = request
+        .outcomes
+        .iter()
+        .map(|one| one.claim.as_str())
+        .collect();
+    let holds = app.workers().holds(&tokens).await?;
+    for (OutcomeOfClaim { claim, outcome }, hold) in request.outcomes.into_iter().zip(holds) {
+        let (result, entry) = match judge(&app, &request.worker, hold, &outcome, &mut graphs).await
+        {
+            Ok((hold, outcome)) => {
+                let ran = Ran {
+                    outcome: outcome.last().name(),
+                    took: now.since(hold.since),
+                    attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
+                    about: hold.about,
+                };
+                commits.push(Commit {
+                    claim: hold.claim,
+                    outcome,
+                    keep: false,
+                    took: ran.took,
+                    error: None,
+                });
+                ((CommitStatus::Committed, None), Some(ran))
+            }
+            Err(result) => (result, None),
+        };
         judged.push((claim, result, entry));
     }
     let committed = match commits.is_empty() {
@@ -329,12 +336,12 @@ pub async fn commit(
 async fn judge(
     app: &App,
     worker: &Name,
-    claim: &str,
+    hold: Result<Hold, NoClaim>,
     outcome: &Json,
     graphs: &mut Graphs,
 ) -> Result<(Hold, abide_kernel::model::Outcome), (CommitStatus, Option<String>)> {
     let refused = |error: String| (CommitStatus::Refused, Some(error));
-    let hold = Hold::from_text(claim).map_err(|error| refused(error.to_string()))?;
+    let hold = hold.map_err(|error| refused(error.to_string()))?;
     if hold.worker != *worker {
         return Err((CommitStatus::Stale, None));
     }
@@ -402,8 +409,10 @@ pub async fn heartbeat(
     app.limits().check_batch(request.claims.len())?;
     app.workers().hub.seen(request.worker.clone());
     let (mut lost, mut texts, mut held) = (Vec::new(), Vec::new(), Vec::new());
-    for text in request.claims {
-        match Hold::from_text(&text) {
+    let tokens: Vec<&str> = request.claims.iter().map(String::as_str).collect();
+    let holds = app.workers().holds(&tokens).await?;
+    for (text, hold) in request.claims.into_iter().zip(holds) {
+        match hold {
             Ok(hold) if hold.worker == request.worker => {
                 held.push(Extension {
                     claim: hold.claim,

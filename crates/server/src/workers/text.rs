@@ -9,10 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
+use super::seal::{SEAL_BYTES, Sealer};
 use crate::telemetry::{Attempt, moment};
 
-/// The first byte: how the rest is written.
-const FORMAT: u8 = 1;
+/// The first byte: how the rest is written. 2 is a seal, and then JSON; 1, before it, had no seal and is refused.
+const FORMAT: u8 = 2;
 /// The longest text that is looked at.
 const BYTES_MAX: usize = 8 << 10;
 /// The most messages, and children, that a claim remembers it was woken by.
@@ -91,12 +92,12 @@ type Written = (
 
 /// A text that no server gave out.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no claim: send back what `claim` of the claim's answer said, unchanged")]
+#[error("invalid claim token; send the `claim` value back unchanged")]
 pub struct NoClaim;
 
 impl Hold {
-    /// The text.
-    pub fn to_text(&self) -> String {
+    /// The text: sealed, so that nobody but a server of this database can have made it.
+    pub fn to_text(&self, sealer: &Sealer) -> String {
         let claim = &self.claim;
         let written: Written = (
             (claim.id(), claim.epoch(), claim.worker()),
@@ -109,9 +110,11 @@ impl Hold {
             self.since.as_micros(),
             self.about.clone(),
         );
-        let mut bytes = vec![FORMAT];
         // Numbers and texts can always be written.
-        bytes.extend(serde_json::to_vec(&written).unwrap_or_default());
+        let json = serde_json::to_vec(&written).unwrap_or_default();
+        let mut bytes = vec![FORMAT];
+        bytes.extend(sealer.seal(&json));
+        bytes.extend(json);
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
@@ -142,14 +145,18 @@ impl Hold {
     }
 
     /// Reads a text back.
-    pub fn from_text(text: &str) -> Result<Self, NoClaim> {
+    pub fn from_text(text: &str, sealer: &Sealer) -> Result<Self, NoClaim> {
         if text.len() > BYTES_MAX {
             return Err(NoClaim);
         }
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| NoClaim)?;
-        let Some((&FORMAT, json)) = bytes.split_first() else {
+        let Some((&FORMAT, sealed)) = bytes.split_first() else {
             return Err(NoClaim);
         };
+        let (seal, json) = sealed.split_at_checked(SEAL_BYTES).ok_or(NoClaim)?;
+        if !sealer.is_sealed(json, seal) {
+            return Err(NoClaim);
+        }
         let (held, partition, parent, worker, lease_ms, since, about): Written =
             serde_json::from_slice(json).map_err(|_| NoClaim)?;
         let (id, epoch, number) = held;
@@ -206,19 +213,21 @@ mod tests {
             hold(Some("kunde:ä"), None),
             hold(Some("p x"), Some(8)),
         ] {
-            let text = hold.to_text();
+            let sealer = Sealer::of(&[[7; 32]]);
+            let text = hold.to_text(&sealer);
             assert!(
                 text.bytes()
                     .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'),
                 "{text}"
             );
-            assert_eq!(Hold::from_text(&text), Ok(hold));
+            assert_eq!(Hold::from_text(&text, &sealer), Ok(hold));
         }
     }
 
     #[test]
     fn what_no_server_gave_out_is_no_claim() {
-        let good = hold(None, None).to_text();
+        let sealer = Sealer::of(&[[7; 32]]);
+        let good = hold(None, None).to_text(&sealer);
         let cut = good.get(..good.len() - 2).unwrap();
         let other = URL_SAFE_NO_PAD.encode([2, b'[', b']']);
         for bad in [
@@ -231,7 +240,28 @@ mod tests {
             &format!("{good}="),
             &"A".repeat(BYTES_MAX + 1),
         ] {
-            assert_eq!(Hold::from_text(bad), Err(NoClaim), "{bad}");
+            assert_eq!(Hold::from_text(bad, &sealer), Err(NoClaim), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_claim_that_was_altered_or_made_by_somebody_else_is_none() {
+        // A claim token is all that stands between a worker and an instance that it was never given.
+        let (ours, theirs) = (Sealer::of(&[[7; 32]]), Sealer::of(&[[8; 32]]));
+        let good = hold(None, None).to_text(&ours);
+        let bytes = URL_SAFE_NO_PAD.decode(&good).unwrap();
+        for at in 0..bytes.len() {
+            let mut altered = bytes.clone();
+            altered[at] ^= 1;
+            let altered = URL_SAFE_NO_PAD.encode(&altered);
+            assert_eq!(Hold::from_text(&altered, &ours), Err(NoClaim), "byte {at}");
+        }
+        assert_eq!(Hold::from_text(&good, &theirs), Err(NoClaim));
+        // Two servers that began at once may each have made a key, and know both.
+        let both = Sealer::of(&[[8; 32], [7; 32]]);
+        assert!(Hold::from_text(&good, &both).is_ok());
+        let before = [&[1][..], &bytes[1 + SEAL_BYTES..]].concat();
+        let unsealed = URL_SAFE_NO_PAD.encode(before);
+        assert_eq!(Hold::from_text(&unsealed, &ours), Err(NoClaim));
     }
 }

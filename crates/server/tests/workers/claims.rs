@@ -30,6 +30,26 @@ on_both! {
         worker.done(&claim, json!({"done": {"result": 1}})).await;
     }
 
+    async fn a_claim_that_a_worker_made_up_is_refused_whatever_it_says(server: Server) {
+        // A worker could once write itself the claim of an instance that it was never given.
+        use base64::Engine as _;
+        use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+        let worker = worker(&server);
+        start(&server, json!({"machine": "m"})).await;
+        let claim = worker.one().await;
+        let text = claim["claim"].as_str().unwrap();
+        let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
+        let said = String::from_utf8_lossy(&bytes[17..]).replacen("[[", "[[1", 1);
+        let other = URL_SAFE_NO_PAD.encode([&bytes[..17], said.as_bytes()].concat());
+        let unsealed = URL_SAFE_NO_PAD.encode([&[1], &bytes[17..]].concat());
+        for forged in [other, unsealed] {
+            let forged = Value::from(forged);
+            assert_eq!(worker.commit(&forged, json!({"done": {"result": 0}})).await, "refused");
+            assert_eq!(worker.heartbeat(&[&forged]).await, vec![forged.clone()]);
+        }
+        worker.done(&claim, json!({"done": {"result": 1}})).await;
+    }
+
     async fn a_text_that_is_no_claim_refuses_its_entry_only(server: Server) {
         let worker = worker(&server);
         start(&server, json!({"machine": "m"})).await;
@@ -47,7 +67,7 @@ on_both! {
         assert_eq!(last["status"], "committed");
         for (result, text) in others.iter().zip(&texts) {
             assert_eq!((&result["status"], &result["claim"]), (&json!("refused"), text));
-            assert!(result["error"].as_str().unwrap().contains("no claim"), "{result}");
+            assert!(result["error"].as_str().unwrap().contains("invalid claim token"), "{result}");
         }
         let texts: Vec<&Value> = texts.iter().collect();
         assert_eq!(worker.heartbeat(&texts).await.len(), texts.len());

@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{AnyJson, KeyText, NameText, StatusWord};
-use crate::workers::{About, Hold};
+use crate::workers::{About, Hold, Sealer};
 
 /// An instance that a worker holds, and what its step runs on.
 #[derive(Serialize, ToSchema)]
@@ -154,6 +154,7 @@ impl ClaimView {
         worker: &Name,
         lease: Duration,
         since: Timestamp,
+        sealer: &Sealer,
     ) -> Self {
         let about = About::of(&claimed);
         let hold = Hold {
@@ -164,7 +165,7 @@ impl ClaimView {
             about,
         };
         Self {
-            claim: hold.to_text(),
+            claim: hold.to_text(sealer),
             instance_id: hold.claim.id(),
             key: claimed.key,
             machine: claimed.machine,
