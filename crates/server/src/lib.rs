@@ -9,6 +9,7 @@ pub mod demo;
 pub mod graphs;
 pub mod hooks;
 pub mod http;
+mod lookout;
 pub mod metrics;
 pub mod serve;
 pub mod settings;

@@ -1,10 +1,11 @@
 //! Lets a request through, or says what it lacks.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -17,7 +18,12 @@ pub async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match admitted(&app, request.uri(), request.headers()).await {
+    let (uri, headers) = (request.uri(), request.headers());
+    let admitted = match uri.path() {
+        "/metrics" => admitted_in_time(&app, uri, headers).await,
+        _ => admitted(&app, uri, headers).await,
+    };
+    match admitted {
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
                 request.extensions_mut().insert(caller);
@@ -35,7 +41,34 @@ pub async fn admitted(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(Role, Caller), Response> {
-    match app.tokens().access(bearer(headers)).await {
+    let access = app.tokens().access(bearer(headers)).await;
+    entered(access, uri, headers)
+}
+
+/// As [`admitted`], for what must be answered whatever the store does: by the tokens as they were last known.
+pub async fn admitted_in_time(
+    app: &App,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(Role, Caller), Response> {
+    let access = app.tokens().access_within(bearer(headers), PATIENCE).await;
+    entered(access, uri, headers)
+}
+
+/// How long the tokens are waited for where an answer must come in time.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+fn entered(
+    access: Result<Access, abide::Error>,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(Role, Caller), Response> {
+    if let Ok(Access::Open) = access
+        && let Some(header) = proxied(headers)
+    {
+        return Err(from_proxy(header));
+    }
+    match access {
         Ok(Access::Open) if !is_for_loopback(uri, headers) => Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
             "misdirected_request",
@@ -73,6 +106,24 @@ pub fn allowed(role: Role, needed: Role, method: &Method) -> Result<(), Problem>
         needed.name()
     );
     Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("role", needed.name()))
+}
+
+/// The first header that says that a request came through a proxy. Whoever speaks to that, from wherever, would be taken for
+/// somebody of this machine.
+pub fn proxied(headers: &HeaderMap) -> Option<&HeaderName> {
+    headers.keys().find(|name| {
+        let name = name.as_str();
+        matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
+    })
+}
+
+/// What a server that asks for no token answers to a request that came through a proxy.
+pub fn from_proxy(header: &HeaderName) -> Response {
+    let detail = format!(
+        "this request came through a proxy (it has the header `{header}`), and this server asks for no token, so everyone who \
+         reaches the proxy could do anything here; make a token with `abide token create`, and send it as `authorization: Bearer …`"
+    );
+    Problem::new(StatusCode::FORBIDDEN, "proxied", detail).into_response()
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -4,7 +4,7 @@ mod guard;
 mod role;
 mod tokens;
 
-pub use guard::{admitted, allowed, guard};
+pub use guard::{admitted, admitted_in_time, allowed, from_proxy, guard, proxied};
 pub use role::Role;
 pub use tokens::{Access, Known, NewToken, Tokens, create, list, revoke};
 

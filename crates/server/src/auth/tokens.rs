@@ -1,7 +1,7 @@
 //! Tokens: 256 random bits, of which the store has the SHA-256 hash.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide::{Error, Json, Name, Store, Timestamp};
@@ -160,6 +160,8 @@ pub struct Tokens {
     /// Whether a token is asked for even when there is none: the last one that is revoked must not open the door.
     insists: AtomicBool,
     read: Mutex<Option<(Instant, Arc<[Known]>)>>,
+    /// As they were last read, however long ago.
+    last: RwLock<Option<Arc<[Known]>>>,
 }
 
 impl Tokens {
@@ -169,6 +171,7 @@ impl Tokens {
             store,
             insists: AtomicBool::new(false),
             read: Mutex::new(None),
+            last: RwLock::new(None),
         }
     }
 
@@ -180,13 +183,39 @@ impl Tokens {
     /// What a token allows.
     pub async fn access(&self, token: Option<&str>) -> Result<Access, Error> {
         let known = self.known().await?;
+        Ok(self.judged(&known, token))
+    }
+
+    /// What a token allows, by the tokens as they were last known when the store does not answer in that time: for what must
+    /// be told about a server whose store is away.
+    pub async fn access_within(
+        &self,
+        token: Option<&str>,
+        patience: Duration,
+    ) -> Result<Access, Error> {
+        let read = tokio::time::timeout(patience, self.known()).await;
+        let read = read.unwrap_or_else(|_| {
+            let late = format!("the store has not answered within {patience:?}");
+            Err(Error::Unavailable(late))
+        });
+        let known = match read {
+            Ok(known) => known,
+            Err(error) => {
+                let last = self.last.read().unwrap_or_else(PoisonError::into_inner);
+                last.clone().ok_or(error)?
+            }
+        };
+        Ok(self.judged(&known, token))
+    }
+
+    fn judged(&self, known: &[Known], token: Option<&str>) -> Access {
         if !known.is_empty() {
             self.insist();
         } else if !self.insists.load(Ordering::Relaxed) {
-            return Ok(Access::Open);
+            return Access::Open;
         }
         let Some(token) = token else {
-            return Ok(Access::Missing);
+            return Access::Missing;
         };
         let hash = hash(token);
         let mut found = None;
@@ -197,7 +226,7 @@ impl Tokens {
                 found = Some(Access::As(one.name.clone(), one.role));
             }
         }
-        Ok(found.unwrap_or(Access::Unknown))
+        found.unwrap_or(Access::Unknown)
     }
 
     async fn known(&self) -> Result<Arc<[Known]>, Error> {
@@ -211,6 +240,8 @@ impl Tokens {
         let at = Instant::now();
         let known: Arc<[Known]> = list(&*self.store).await?.into();
         *read = Some((at, known.clone()));
+        let mut last = self.last.write().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(known.clone());
         Ok(known)
     }
 }

@@ -18,6 +18,7 @@ use crate::telemetry::{Attempt, Message, Traces};
 use crate::workers::Workers;
 
 use super::feed::Feed;
+use super::health::Readiness;
 
 /// What all requests share. Cheap to clone.
 #[derive(Clone)]
@@ -29,6 +30,7 @@ struct Shared {
     traces: Traces,
     tokens: Tokens,
     depths: Depths,
+    readiness: Readiness,
     in_flight: Arc<Semaphore>,
     long_polls: Arc<Semaphore>,
     feed: Feed,
@@ -41,15 +43,17 @@ struct Shared {
 impl App {
     /// An app over an open store.
     pub fn new(abide: Abide, settings: Settings, traces: Traces) -> Self {
+        let (store, draining) = (abide.store(), CancellationToken::new());
         Self(Arc::new(Shared {
-            tokens: Tokens::new(abide.store().clone()),
-            depths: Depths::new(abide.store().clone()),
+            tokens: Tokens::new(store.clone()),
+            depths: Depths::begin(store.clone(), draining.clone()),
+            readiness: Readiness::begin(store.clone(), &settings.listen, draining.clone()),
             in_flight: Arc::new(Semaphore::new(settings.in_flight)),
             long_polls: Arc::new(Semaphore::new(settings.long_polls)),
             feed: Feed::new(),
             workers: Workers::begin(abide.store()),
             graphs: Put::default(),
-            draining: CancellationToken::new(),
+            draining,
             born: Instant::now(),
             settings,
             traces,
@@ -153,6 +157,10 @@ impl App {
 
     pub(crate) fn depths(&self) -> &Depths {
         &self.0.depths
+    }
+
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.0.readiness
     }
 
     pub(crate) fn in_flight(&self) -> &Arc<Semaphore> {

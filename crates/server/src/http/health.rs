@@ -1,14 +1,28 @@
 //! Whether the server lives, and whether it can work.
 
-use axum::Json;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide::{Json, Name, Store};
+use abide_kernel::Op;
+use abide_kernel::model::DocumentKind;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, Uri};
+use futures_util::FutureExt;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{App, Problem};
+use crate::auth::admitted_in_time;
+use crate::lookout::Lookout;
+
+/// How long a probe's result is good enough.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long an answer waits for a probe: it comes within two seconds whatever the store does.
+const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// What needs no token.
 pub fn open() -> OpenApiRouter<App> {
@@ -28,25 +42,78 @@ pub struct Well {
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses(
     (status = 200, description = "it lives", body = Well),
 ))]
-async fn alive() -> Json<Well> {
-    Json(Well { status: "ok" })
+async fn alive() -> axum::Json<Well> {
+    axum::Json(Well { status: "ok" })
 }
 
-/// Whether the store can be reached, and the server is not about to stop.
+/// Whether the store can be written to: it is reached, it answers, and its disk has room.
+pub struct Readiness(Lookout<Result<(), String>>);
+
+impl Readiness {
+    /// Begins to probe that store, when it is asked. A server writes over a document of its own, so that none waits for
+    /// another.
+    pub fn begin(store: Arc<dyn Store>, listen: &str, stop: CancellationToken) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let server: String = format!("{} {listen}", host.trim())
+            .chars()
+            .take(200)
+            .collect();
+        let name = Name::new(server).unwrap_or_else(|_| Name::stored("server"));
+        Self(Lookout::begin(FRESH, stop, move || {
+            probe(store.clone(), name.clone()).boxed()
+        }))
+    }
+
+    /// Why the server cannot work, if it cannot.
+    async fn trouble(&self) -> Option<String> {
+        let late = || {
+            format!(
+                "the store has not answered within {} ms",
+                PATIENCE.as_millis()
+            )
+        };
+        match self.0.newest(PATIENCE).await {
+            Some(seen) if seen.at.elapsed() < FRESH + PATIENCE => seen.what.err(),
+            _ => Some(late()),
+        }
+    }
+}
+
+async fn probe(store: Arc<dyn Store>, name: Name) -> Result<(), String> {
+    let at = store.clock().now();
+    let body = Json::of(&at).map_err(|error| error.to_string())?;
+    let keep = Op::Keep(vec![(DocumentKind::Probe, name, Some(body))]);
+    match store.run(Arc::from([keep])).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether the store can be reached and written to, and the server is not about to stop. Why not is told to those who have a
+/// token.
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses(
     (status = 200, description = "it can work", body = Well),
     (status = 503, description = "it cannot now: send requests elsewhere, or later", body = Problem, content_type = "application/problem+json"),
 ))]
-async fn ready(State(app): State<App>) -> Result<Json<Well>, (StatusCode, Problem)> {
+async fn ready(
+    State(app): State<App>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<axum::Json<Well>, Problem> {
     if app.draining().is_cancelled() {
-        return Err(away("the server is shutting down"));
+        return Err(Problem::unavailable("the server is shutting down"));
     }
-    match app.store().next_due().await {
-        Ok(_) => Ok(Json(Well { status: "ok" })),
-        Err(error) => Err(away(&error.to_string())),
-    }
-}
-
-fn away(why: &str) -> (StatusCode, Problem) {
-    (StatusCode::SERVICE_UNAVAILABLE, Problem::unavailable(why))
+    let known = admitted_in_time(&app, &uri, &headers);
+    let (trouble, known) = tokio::join!(app.readiness().trouble(), known);
+    let Some(why) = trouble else {
+        return Ok(axum::Json(Well { status: "ok" }));
+    };
+    tracing::warn!(why, "the server is not ready");
+    Err(Problem::unavailable(match known {
+        Ok(_) => format!("the server cannot work: {why}"),
+        Err(_) => {
+            "the server cannot work now; the log says why, and so does this to who sends a token"
+                .to_owned()
+        }
+    }))
 }

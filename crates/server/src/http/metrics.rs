@@ -19,10 +19,7 @@ pub fn read() -> OpenApiRouter<App> {
     (status = 200, description = "in the text format of Prometheus", body = String, content_type = "text/plain"),
 ))]
 async fn measured(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
-    // When the store is away the rest is worth having, too.
-    if let Err(error) = app.depths().sample().await {
-        tracing::warn!(%error, "the depths of the queues could not be looked up");
-    }
+    app.depths().refresh().await;
     let kind = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",

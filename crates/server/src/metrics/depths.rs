@@ -1,4 +1,5 @@
-//! How many instances stand where, looked up when somebody asks, at most every few seconds.
+//! How many instances stand where, looked up when somebody asks, at most every few seconds, in a task of its own: who asks
+//! is answered whatever the store does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +8,65 @@ use abide::{QueueDepth, Store};
 use metrics::gauge;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::label;
+use crate::lookout::Lookout;
 
 /// For how long a look is good enough.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// How long an answer waits for a look; then the figures of the last one have to do.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// How many instances stand where.
 pub struct Depths {
+    lookout: Lookout<bool>,
+    gauges: Arc<Gauges>,
+    born: Instant,
+}
+
+impl Depths {
+    /// Begins to look into that store, when it is asked.
+    pub fn begin(store: Arc<dyn Store>, stop: CancellationToken) -> Self {
+        let gauges = Arc::new(Gauges {
+            store,
+            last: Mutex::new(None),
+        });
+        let looking = gauges.clone();
+        let lookout = Lookout::begin(FRESH, stop, move || {
+            let gauges = looking.clone();
+            Box::pin(async move {
+                let sampled = gauges.sample().await;
+                if let Err(error) = &sampled {
+                    // The rest is worth having, too.
+                    tracing::warn!(%error, "the depths of the queues could not be looked up");
+                }
+                sampled.is_ok()
+            })
+        });
+        let born = Instant::now();
+        Self {
+            lookout,
+            gauges,
+            born,
+        }
+    }
+
+    /// Sees to it that the gauges are fresh, if the store answers in time, and says how old they are.
+    pub async fn refresh(&self) {
+        self.lookout.newest(PATIENCE).await;
+        let last = self.gauges.last.try_lock().ok();
+        let set = last.and_then(|last| last.as_ref().map(|(at, _)| *at));
+        let age = set.unwrap_or(self.born).elapsed();
+        gauge!("abide_depths_age_seconds").set(age.as_secs_f64());
+    }
+}
+
+/// The gauges, and what they were last set to.
+struct Gauges {
     store: Arc<dyn Store>,
-    /// When it was last looked, and which gauges were set then.
+    /// When they were last set, and which.
     last: Mutex<Option<(Instant, Vec<Reading>)>>,
 }
 
@@ -28,21 +78,9 @@ struct Reading {
     label: Option<(&'static str, String)>,
 }
 
-impl Depths {
-    /// Those of that store.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self {
-            store,
-            last: Mutex::new(None),
-        }
-    }
-
-    /// Sets the gauges, unless that was done a moment ago. What has gone since is set to zero.
-    pub async fn sample(&self) -> abide_kernel::Result<()> {
-        let mut last = self.last.lock().await;
-        if last.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH) {
-            return Ok(());
-        }
+impl Gauges {
+    /// Sets the gauges. What has gone since is set to zero.
+    async fn sample(&self) -> abide_kernel::Result<()> {
         let (depths, workers) =
             futures_util::future::try_join(self.store.depths(), self.store.workers()).await?;
         let now = self.store.clock().now();
@@ -102,6 +140,7 @@ impl Depths {
                 );
             }
         }
+        let mut last = self.last.lock().await;
         let gone = last
             .take()
             .map(|(_, readings)| readings)

@@ -131,6 +131,11 @@ pub(super) fn describe() {
         Unit::Count,
         "Workers that are believed to live"
     );
+    describe_gauge!(
+        "abide_depths_age_seconds",
+        Unit::Seconds,
+        "How old the figures of queues, waits and workers are: more than a few seconds when the store does not answer"
+    );
     describe_counter!(
         "abide_http_requests_total",
         Unit::Count,

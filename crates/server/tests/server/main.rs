@@ -16,6 +16,7 @@ mod limits;
 mod measuring;
 mod once;
 mod raw;
+mod readiness;
 mod remote;
 mod settings;
 mod starting;
