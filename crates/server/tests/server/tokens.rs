@@ -139,6 +139,60 @@ async fn without_any_token_loopback_is_open() {
 }
 
 #[tokio::test]
+async fn an_open_server_takes_nothing_that_came_through_a_proxy() {
+    // Everyone who reaches the proxy would be taken for somebody of this machine, who may do everything.
+    let server = server().start();
+    let through = |header: &'static str| {
+        let request = server.http.get(server.at("/v1/instances"));
+        answer(request.header(header, "10.1.2.3"))
+    };
+    for header in [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-forwarded-for",
+        "X-Forwarded-Proto",
+        "x-forwarded-host",
+    ] {
+        let (status, problem) = through(header).await;
+        assert_eq!(
+            (status, problem["type"].as_str()),
+            (403, Some("/problems/proxied")),
+            "{header}: {problem}"
+        );
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("abide token create") && detail.contains(&header.to_lowercase()),
+            "{detail}"
+        );
+    }
+    let rpc = server
+        .http
+        .post(server.at("/rpc/v1"))
+        .json("now")
+        .header("via", "1.1 proxy");
+    assert_eq!(answer(rpc).await.0, 403);
+    for path in ["/healthz", "/readyz"] {
+        let request = server.http.get(server.at(path)).header("via", "1.1 proxy");
+        assert_eq!(answer(request).await.0, 200, "{path}");
+    }
+    // With a token it is known who asks. The server notices the first one within a few seconds.
+    let token = server.token("read");
+    let until = std::time::Instant::now() + crate::common::PATIENCE;
+    loop {
+        let request = server
+            .http
+            .get(server.at("/v1/instances"))
+            .bearer_auth(&token);
+        match answer(request.header("via", "1.1 proxy")).await.0 {
+            200 => return,
+            status => assert!(std::time::Instant::now() < until, "{status}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
 async fn who_brings_no_token_is_told_how() {
     let server = server().start();
     let tokens = guarded(&server).await;
