@@ -21,7 +21,7 @@ CUT = None
 
 @asynccontextmanager
 async def proxy(server: Server, answer: tuple[int, bytes] | None, times: int) -> AsyncIterator[str]:
-    """Passes requests on, and gives that answer to so many writes after the server has answered them; None: hangs up."""
+    """Passes requests on, and gives that answer to so many writes after the server has done them; None: hangs up."""
     left = times
 
     async def message(reader: asyncio.StreamReader) -> bytes:

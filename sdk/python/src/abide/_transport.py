@@ -95,9 +95,9 @@ class Transport:
     ) -> tuple[int, Any]:
         """One request, tried again until it is answered or the patience is spent; the status, and what the body says.
 
-        ``safe``: it may be carried out twice, as reads may and what workers send. Every other request has an idempotency
-        key, the same one each time it is sent, so that the server carries it out once. ``wait``: how long the server itself
-        will wait before it answers.
+        ``safe``: it may be carried out twice, as reads may and what workers send. Every other request has an
+        idempotency key, the same one each time it is sent, so that the server carries it out once. ``wait``: how long
+        the server itself will wait before it answers.
         """
         if body is not UNSET:
             content = dumps(body)
@@ -213,7 +213,7 @@ def problem(status: int, content: bytes, headers: Mapping[str, str]) -> AbideErr
         body.setdefault("retry_after", after)
     word = str(body.get("type", "")).rpartition("/")[2]
     if status in (408, 425, 429, 502, 503, 504) or word == "request_in_progress":
-        # Only the server itself can say that nothing was done: whatever stands before it may have passed the request on.
+        # Only the server itself can say that nothing was done: what stands before it may have passed the request on.
         nothing_done = word == "unavailable" and str(body.get("type", "")).startswith("/problems/")
         return Unavailable(text, unknown=not nothing_done, status=status, problem=body)
     kind: type[AbideError]

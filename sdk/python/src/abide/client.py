@@ -58,8 +58,9 @@ class Abide:
     without a token ``ABIDE_TOKEN``.
 
     ``timeout`` is how long one request may take, beside what the server itself is asked to wait. ``patience`` is how
-    long a request is sent again that got no clear answer. Each write has an idempotency key of its own, so that the server
-    carries it out once however often it is sent; what is still without an answer then is ``Unavailable`` with ``unknown``.
+    long a request is sent again that got no clear answer. Each write has an idempotency key of its own, so that the
+    server carries it out once however often it is sent; what is still without an answer then is ``Unavailable`` with
+    ``unknown``.
 
     ::
 
@@ -148,9 +149,7 @@ class Abide:
 
     async def reserve(self, what: Any, key: str) -> Started:
         """Makes an instance with no run yet; a later start with that key opens it, with the same id."""
-        _, body = await self._transport.call(
-            "POST", "/v1/instances", body=Start(what, key=key, reserve=True).wire()
-        )
+        _, body = await self._transport.call("POST", "/v1/instances", body=Start(what, key=key, reserve=True).wire())
         return read(Started, body)
 
     async def start_all(self, starts: Iterable[Start]) -> _List[StartedOne]:
