@@ -13,9 +13,9 @@ use abide_core::model::{
 };
 use abide_kernel::wire::{Reply, Request};
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
-    Filter, Listener, Once, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter,
-    WaiterPage,
+    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter,
+    EventPage, Filter, Listener, Once, Op, Page, QueueDepth, Result, Store, SystemClock, Target,
+    WaiterFilter, WaiterPage,
 };
 use futures_util::future::BoxFuture;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -28,9 +28,6 @@ use crate::{clock, news};
 
 /// How many requests go side by side with profit: enough that one waits for the network while another is written.
 const WRITERS: usize = 4;
-/// How long to wait at first, and at most, before a write whose outcome is unknown is sent again.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long closing waits for what was begun.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -110,7 +107,7 @@ impl Remote {
         let asked = ops.len();
         let id = self.ids.next()?;
         let request = Request::Run(Arc::from([Op::Once(vec![Once { id, ops }])]));
-        let mut pause = PAUSE_MIN;
+        let mut backoff = Backoff::away();
         let mut deadline = None;
         loop {
             let error = match self.ask(&request).await {
@@ -134,8 +131,7 @@ impl Remote {
                     other => Error::Unknown(other.to_string()),
                 });
             }
-            tokio::time::sleep(pause).await;
-            pause = PAUSE_MAX.min(pause * 2);
+            backoff.pause().await;
         }
     }
 }
