@@ -70,7 +70,7 @@ async def test_each_call_has_one_effect(
         assert [one.id for one in await collected(direct.list(machine=machine))] == [started.id]
         async with proxy(any_server, answer, 2) as url, Abide(url) as abide:
             receipt = await abide.signal(started, "go", 1)
-        assert [one.command_id for one in await collected(direct.signals(started))] == [receipt.command_id]
+        assert [one.id for one in await collected(direct.signals(started))] == [receipt.command_id]
         async with proxy(any_server, answer, 2) as url, Abide(url) as abide:
             await abide.publish(event, 1)
         assert len(await collected(direct.events(type=event))) == 1
