@@ -70,6 +70,13 @@ impl Address {
         format!("{}/{database}{}", self.base, self.parameters)
     }
 
+    /// Of whichever of the two takes writes.
+    pub fn url_with(&self, other: &Address, database: &str) -> String {
+        let host = other.base.rsplit_once('@').map_or("", |(_, host)| host);
+        let (base, writes) = (&self.base, "target_session_attrs=read-write");
+        format!("{base},{host}/{database}?{writes}")
+    }
+
     pub fn admin_url(&self) -> String {
         self.url(&self.admin_database)
     }

@@ -39,9 +39,18 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start_new(settings: &[(&str, &str)]) -> Cluster {
-        let mut supervisor = Supervisor::spawn();
+        let supervisor = Supervisor::spawn(None);
         configure(supervisor.directory(), SETTINGS);
         configure(supervisor.directory(), settings);
+        Self::start_at_some_port(supervisor)
+    }
+
+    /// Starts a standby of the server at that URL.
+    pub fn start_standby(primary: &str) -> Cluster {
+        Self::start_at_some_port(Supervisor::spawn(Some(primary)))
+    }
+
+    fn start_at_some_port(mut supervisor: Supervisor) -> Cluster {
         let mut tried = 0;
         let port = loop {
             let port = free_port();
@@ -88,6 +97,24 @@ impl Cluster {
         self.ask("crash");
     }
 
+    pub fn kill(&self) {
+        self.ask("kill");
+    }
+
+    pub fn promote(&self) {
+        self.ask("promote");
+    }
+
+    /// The base backup has written down where to receive from; of what is written twice, the last counts.
+    pub fn cut_off(&self) {
+        let file = self
+            .supervisor()
+            .directory()
+            .join("data/postgresql.auto.conf");
+        append(&file, "primary_conninfo = ''\n");
+        self.ask("reload");
+    }
+
     fn ask(&self, command: &str) {
         let answer = self.supervisor().ask(command);
         answer.unwrap_or_else(|error| panic!("cannot {command} PostgreSQL: {error}"));
@@ -108,9 +135,13 @@ fn configure(directory: &Path, settings: &[(&str, &str)]) {
         .iter()
         .map(|(name, value)| format!("{name} = '{}'\n", value.replace('\'', "''")))
         .collect();
+    append(&file, &lines);
+}
+
+fn append(file: &Path, lines: &str) {
     OpenOptions::new()
         .append(true)
-        .open(&file)
+        .open(file)
         .and_then(|mut conf| conf.write_all(lines.as_bytes()))
         .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
 }

@@ -105,6 +105,52 @@ impl Server {
         }
     }
 
+    /// A standby of this server, made by a base backup, that receives what this one commits; it is asynchronous until this
+    /// server's `synchronous_standby_names` says otherwise. Stopped and removed when dropped.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be made, or does not start.
+    pub fn standby(&self) -> Server {
+        let cluster = Cluster::start_standby(&self.address.admin_url());
+        Server {
+            address: Address::local(cluster.port()),
+            owner: Owner::Test(cluster),
+        }
+    }
+
+    /// Has a standby receive nothing any more: what its primary commits from now on, it lacks.
+    ///
+    /// # Panics
+    ///
+    /// When it is not running, or is not a [private](Server::private) server.
+    pub fn cut_off(&self) {
+        self.cluster().cut_off();
+    }
+
+    /// Makes a standby a primary. Returns when it takes writes.
+    ///
+    /// # Panics
+    ///
+    /// When it is not a running standby.
+    pub fn promote(&self) {
+        self.cluster().promote();
+    }
+
+    /// Ends the server at once (SIGKILL), as a machine that loses its power does.
+    ///
+    /// # Panics
+    ///
+    /// When it is stopped already, or is not a [private](Server::private) server.
+    pub fn kill(&self) {
+        self.cluster().kill();
+    }
+
+    /// The URL of a database of this server, or of another when that is the one that takes writes.
+    pub fn url_with(&self, other: &Server, database: &str) -> String {
+        self.address.url_with(&other.address, database)
+    }
+
     /// The URL of a database of this server, which need not exist. It stays the same over a restart.
     pub fn url(&self, database: &str) -> String {
         self.address.url(database)

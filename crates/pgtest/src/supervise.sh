@@ -1,6 +1,8 @@
 # Owns one PostgreSQL cluster for as long as its standard input is open.
 #
-#   sh -c "$(cat supervise.sh)" supervise BIN TMP
+#   sh -c "$(cat supervise.sh)" supervise BIN TMP [PRIMARY]
+#
+# With the URL of a primary it is a standby of that, made by a base backup.
 #
 # It answers one line for each command: `ok`, or what went wrong. The first answer, unasked, is `ok` and the cluster's
 # directory. The kernel closes its input when the process that asked for the cluster ends, in whatever way: then the
@@ -37,10 +39,13 @@ launch() {
     postgres=$!
     ready="$postgres
 ready"
+    standby="$postgres
+standby"
     tries=0
     while kill -0 "$postgres" 2>/dev/null && [ "$tries" -lt 6000 ]; do
         # Line 1 is the process and line 8 its state; a file left by a killed server names another process.
-        if [ "$(sed -n -e 1p -e '8s/ *$//p' "$dir/data/postmaster.pid" 2>/dev/null)" = "$ready" ]; then return 0; fi
+        state=$(sed -n -e 1p -e '8s/ *$//p' "$dir/data/postmaster.pid" 2>/dev/null)
+        if [ "$state" = "$ready" ] || [ "$state" = "$standby" ]; then return 0; fi
         tries=$((tries + 1))
         sleep 0.01
     done
@@ -56,17 +61,23 @@ stop() {
 
 dir=$(mktemp -d "$2/abide-pgtest.XXXXXX") || exit 1
 exec 2>>"$dir/log"
-"$bin/initdb" -D "$dir/data" -A trust -U abide --no-sync --encoding=UTF8 --locale=C >>"$dir/log" </dev/null ||
-    { echo "initdb failed: $(tail -n 5 "$dir/log" | tr '\n' ' ')" && exit 1; }
+if [ -n "$3" ]; then
+    "$bin/pg_basebackup" -D "$dir/data" -d "$3" -X stream -c fast -R --no-sync >>"$dir/log" </dev/null
+else
+    "$bin/initdb" -D "$dir/data" -A trust -U abide --no-sync --encoding=UTF8 --locale=C >>"$dir/log" </dev/null
+fi || { echo "initdb or pg_basebackup failed: $(tail -n 5 "$dir/log" | tr '\n' ' ')" && exit 1; }
 echo "ok $dir"
 
 while read -r command; do
     case $command-$postgres in
     start-) if start; then echo ok; else echo "the server did not start"; fi ;;
     start-*) echo "it is running already" ;;
-    stop- | crash-) echo "it is not running" ;;
+    stop- | crash- | kill- | reload- | promote-) echo "it is not running" ;;
     stop-*) stop INT && echo ok ;;
     crash-*) stop QUIT && echo ok ;;
+    kill-*) stop KILL; echo ok ;;
+    reload-*) kill -HUP "$postgres" && echo ok ;;
+    promote-*) if "$bin/pg_ctl" promote -w -D "$dir/data" >>"$dir/log" </dev/null; then echo ok; else echo "it was not promoted"; fi ;;
     *) echo "unknown command: $command" ;;
     esac
 done

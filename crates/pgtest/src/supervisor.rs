@@ -27,13 +27,14 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Makes a new cluster, which is not started yet.
-    pub fn spawn() -> Supervisor {
+    /// Makes a new cluster, or a standby of the one at that URL, which is not started yet.
+    pub fn spawn(primary: Option<&str>) -> Supervisor {
         let mut command = Command::new("sh");
         command
             .args(["-c", SCRIPT, "supervise"])
             .arg(binaries::server_directory())
             .arg(std::env::temp_dir())
+            .arg(primary.unwrap_or_default())
             .current_dir("/")
             .env("TZ", "UTC")
             .env("LC_ALL", "C")
