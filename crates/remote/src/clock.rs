@@ -1,6 +1,7 @@
 //! What time the server has.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide_kernel::wire::{Reply, Request};
 use abide_kernel::{Result, SystemClock};
@@ -8,6 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
 use crate::store::unexpected;
+
+/// How often the server is asked for the time. It decides by its own; here nothing but sleeps depends on it.
+const EVERY: Duration = Duration::from_secs(5);
 
 /// Sets the clock by the server's, so that all that use it agree.
 pub(crate) async fn follow(clock: &SystemClock, caller: &Caller) -> Result<()> {
@@ -28,7 +32,7 @@ pub(crate) async fn keep_following(
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(SystemClock::FOLLOWED_EVERY) => {}
+            () = tokio::time::sleep(EVERY) => {}
             () = stop.cancelled() => return,
         }
         let followed = tokio::select! {

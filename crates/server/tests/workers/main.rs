@@ -12,6 +12,7 @@
 mod common;
 
 mod claims;
+mod clocks;
 mod graphs;
 mod idle;
 mod kit;

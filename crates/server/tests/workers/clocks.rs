@@ -1,0 +1,120 @@
+//! Two servers on one store, and the clock of one is set while they run (rule 6.9).
+//!
+//! The story: when one server's clock stepped by 15 s, timers fired 15 s early, and a worker of the other server lost what
+//! it held.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::common::{Over, PATIENCE, Server, home, postgres, server};
+use crate::kit::{instance, start, worker};
+
+/// How long a timer runs that is looked at, and a lease.
+const TIMER: Duration = Duration::from_secs(6);
+const LEASE_MS: u64 = 4_000;
+/// How far a clock is set.
+const STEP_S: i64 = 15;
+
+/// The library that a process is lied to by about what time it is.
+fn libfaketime() -> PathBuf {
+    let places = [
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/opt/homebrew/lib",
+    ]
+    .map(Path::new);
+    let below = |place: &Path| -> Vec<PathBuf> {
+        let inside = std::fs::read_dir(place).into_iter().flatten().flatten();
+        inside.map(|entry| entry.path()).collect()
+    };
+    let places = places
+        .iter()
+        .flat_map(|place| below(place).into_iter().chain([place.to_path_buf()]));
+    places
+        .map(|place| place.join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.is_file())
+        .expect("libfaketime is not installed: run `make setup`, or install the package `faketime`")
+}
+
+/// What the wall clock of a server shows, compared with ours, in seconds.
+async fn is_off_by(server: &Server) -> i64 {
+    let answer = server.http.get(server.at("/healthz")).send().await.unwrap();
+    let date = answer.headers()["date"].to_str().unwrap().to_owned();
+    let theirs = jiff::fmt::rfc2822::parse(&date).unwrap();
+    theirs.timestamp().as_second() - jiff::Timestamp::now().as_second()
+}
+
+async fn a_clock_that_is_set_fires_nothing_early_and_takes_no_claim(store: String) {
+    let files = home();
+    let control = files.path().join("faketime");
+    std::fs::write(&control, "+0").unwrap();
+    let one = server()
+        .over(Over::Url(store.clone()))
+        .env("LD_PRELOAD", libfaketime().to_str().unwrap())
+        .env("FAKETIME_TIMESTAMP_FILE", control.to_str().unwrap())
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .env("DONT_FAKE_MONOTONIC", "1")
+        .start();
+    let other = server().over(Over::Url(store)).start();
+    assert!(is_off_by(&one).await.abs() <= 2);
+    let hand = worker(&other).lease_ms(LEASE_MS);
+    for step in [STEP_S, -STEP_S] {
+        start(&other, json!({"machine": "m"})).await;
+        let claim = hand.one().await;
+        let at_one = json!({"machine": "later", "delay_ms": TIMER.as_millis() as u64});
+        let began = Instant::now();
+        let timers = [
+            start(&one, at_one.clone()).await,
+            start(&other, at_one).await,
+        ];
+        std::fs::write(&control, format!("{step:+}")).unwrap();
+        let told = is_off_by(&one).await;
+        assert!((told - step).abs() <= 3, "the clock was not set: {told}");
+        let mut fired = [None; 2];
+        while fired.contains(&None) {
+            assert!(began.elapsed() < PATIENCE, "timers do not fire: {fired:?}");
+            for (id, fired) in timers.iter().zip(&mut fired) {
+                if fired.is_none() && instance(&other, *id).await["status"] == "runnable" {
+                    *fired = Some(began.elapsed());
+                }
+            }
+            assert!(
+                hand.heartbeat(&[&claim]).await.is_empty(),
+                "it lost its claim, {step:+} s"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let early = TIMER - TIMER / 10;
+        for fired in fired.into_iter().flatten() {
+            assert!(fired >= early, "{step:+} s: fired after {fired:?}");
+            assert!(
+                fired < TIMER + Duration::from_secs(3),
+                "{step:+} s: fired after {fired:?}"
+            );
+        }
+        hand.done(&claim, json!({"done": {"result": 1}})).await;
+        std::fs::write(&control, "+0").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_is_not_believed_on_postgresql() {
+    // rule 6.9
+    let Over::Url(url) = postgres() else {
+        unreachable!()
+    };
+    a_clock_that_is_set_fires_nothing_early_and_takes_no_claim(url).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_is_come_after_slowly_on_sqlite() {
+    // rule 6.9
+    let files = home();
+    let file = files.path().join("shared.db");
+    let url = format!("sqlite:{}", file.display());
+    a_clock_that_is_set_fires_nothing_early_and_takes_no_claim(url).await;
+}
