@@ -182,7 +182,7 @@ impl Account<'_> {
         }
         if row.kind == Kind::Workflow
             && (was.status, row.status) == (Status::Executing, Status::Executing)
-            && (was.inbox.sequence < row.inbox.sequence || was.family.pending > row.family.pending)
+            && (was.inbox.sequence < row.inbox.sequence || was.family.ended < row.family.ended)
         {
             effects.mailed.push(row.id);
         }
@@ -223,6 +223,7 @@ impl Account<'_> {
         let plain = |row: &Row| row.awaits.is_none() && !row.timed_out && row.last_error.is_none();
         // A child of an earlier barrier may end in the same commit, which changes the family.
         let untouched = was.family == row.family
+            && was.attended == row.attended
             && (was.lease == row.lease || row.status.is_terminal())
             && was.inbox == row.inbox
             && was.kind == row.kind

@@ -45,6 +45,6 @@ pub use run::{run, run_now};
 pub use store::Store;
 pub use txn::{
     Advance, Changes, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, Move, NewEvent,
-    Partition, Recall, Touched, Txn, Wake,
+    Partition, Recall, Touched, Txn, TypeTotal, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

@@ -266,11 +266,12 @@ pub trait Txn: Send {
         instances: &[InstanceId],
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// How many waiters of these types there are; those of which there are none may be left out.
-    fn waiter_totals(
+    /// How many waiters of these types there are, and which event of each is the newest; exact for who has the types
+    /// alone. Those of which there is nothing may be left out.
+    fn type_totals(
         &mut self,
         types: &[Name],
-    ) -> impl Future<Output = Result<Vec<(Name, usize)>>> + Send;
+    ) -> impl Future<Output = Result<Vec<(Name, TypeTotal)>>> + Send;
 
     /// The events of a type that were published at or after a moment, newest first, below a place.
     fn events_since(
@@ -278,6 +279,14 @@ pub trait Txn: Send {
         event_type: &Name,
         since: Timestamp,
         before: Option<EventSequence>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Event>>> + Send;
+
+    /// The first events of a type above a place, in order.
+    fn events_above(
+        &mut self,
+        event_type: &Name,
+        above: EventSequence,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Event>>> + Send;
 
@@ -430,6 +439,15 @@ pub struct Found {
     pub key: Option<Key>,
     /// Its partition.
     pub partition: Option<Key>,
+}
+
+/// What there is of a type of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TypeTotal {
+    /// How many waiters stand for it.
+    pub waiters: usize,
+    /// The place of the newest event; 0 when none is kept.
+    pub newest: EventSequence,
 }
 
 /// An event that is published.

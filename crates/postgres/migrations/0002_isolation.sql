@@ -12,3 +12,27 @@ create table abide.requests (
 );
 create unique index requests_known on abide.requests (caller, key, part);
 create index requests_created on abide.requests (created_at, id);
+
+-- Up to which event each operation of a workflow that waits for events has missed none (rule 14.6), as JSON; null when
+-- none does. Of those that wait already: all events that matched have ended them while they stood, so it is the newest;
+-- of those that are awake, what was published a minute before they were woken. Operation 0 stands for all of them.
+alter table abide.instances add column attended text;
+
+update abide.instances i set attended = '[{"operation":0,"sequence":' || coalesce((
+    select max(e.sequence) from abide.events e
+    where i.status = 4 or i.aside_status = 4 or e.published_at < i.due_at - interval '60 seconds'), 0) || '}]'
+where i.kind = 1 and i.status in (2, 3, 4)
+    and exists (select 1 from unnest(i.awaits) as a(name) where a.name like 'event:%');
+
+-- How many ends of its children an instance was told of: it only grows (rule 10.2). Only differences are looked at, so
+-- that it may begin anywhere.
+alter table abide.instances add column children_ended bigint not null default 0;
+
+-- Who the server was that was written to last: where another has taken its place, sequences and epochs are moved ahead
+-- before anything is done (rule 1.6). One row.
+create table abide.lineage (
+    one boolean primary key check (one),
+    system_identifier bigint not null,
+    timeline bigint not null,
+    generation bigint not null
+);

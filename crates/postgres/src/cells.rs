@@ -67,6 +67,8 @@ value!(i64, i64, |raw| Ok(raw));
 value!(bool, bool, |raw| Ok(raw));
 value!(u32, i32, |raw| u32::try_from(raw)
     .map_err(|_| Error::Broken(format!("{raw} is no count"))));
+value!(u64, i64, |raw| u64::try_from(raw)
+    .map_err(|_| Error::Broken(format!("{raw} is no count"))));
 value!(String, &'r str, |raw| Ok(raw.to_owned()));
 value!(&'r str, &'r str, |raw| Ok(raw));
 value!(Name, &'r str, |raw| Ok(Name::stored(raw)));

@@ -18,7 +18,7 @@ use crate::txn::{Last, Transaction};
 macro_rules! claimed_columns {
     () => {
         "i.parent_id, i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
-        i.due_at, i.cause, i.timed_out, i.children_pending, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
+        i.due_at, i.cause, i.timed_out, i.children_pending, i.children_ended, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
         i.updates_pending, i.handed, i.wait_kind, i.barrier, i.awaits"
     };
 }
@@ -31,7 +31,8 @@ macro_rules! claimed_columns {
 /// that sees it may prefer to fetch and sort the whole lane, when it believes that there is little in it.
 pub const CLAIM: &str = concat!(
     "update abide.instances i \
-    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2, lease_until = $7 \
+    set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
+        lease_until = $7 \
     where i.ctid = any(array( \
         select ctid from abide.instances \
         where status = 2 and not behind and queue = $3 and machine = $4 and version = $5 \
@@ -59,7 +60,8 @@ pub const CLAIM_LANES: &str = concat!(
         ) firsts group by machine, version \
     ) \
     update abide.instances i \
-    set status = 3, worker = $1, epoch = i.epoch + 1, updated_at = $2, lease_until = $7 \
+    set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
+        lease_until = $7 \
     where i.ctid = any(array( \
         select r.place from shares s cross join lateral ( \
             select i.ctid as place from abide.instances i \
@@ -130,12 +132,12 @@ pub(crate) async fn claim(
         (None, _) => return Ok(Vec::new()),
         (Some(lane), None) => {
             params.extend([Param::one(lane.machine.as_str()), Param::one(lane.version)]);
-            params.extend([Param::one(*limit), Param::one(lease)]);
+            params.extend([Param::one(*limit), Param::one(lease), Param::one(txn.epoch)]);
             txn.read_last(Last::Claim(0), CLAIM, params).await?
         }
         _ => {
             params.extend(lane_params(lanes));
-            params.extend([Param::one(*limit), Param::one(lease)]);
+            params.extend([Param::one(*limit), Param::one(lease), Param::one(txn.epoch)]);
             txn.read_last(Last::Claim(0), CLAIM_LANES, params).await?
         }
     };
@@ -257,6 +259,7 @@ fn claimed(
         timed_out: cells.next()?,
         joins: None,
         children_pending: cells.next()?,
+        children_ended: cells.next()?,
         children: Vec::new(),
         awaited: Vec::new(),
         updates: Vec::new(),

@@ -1,6 +1,7 @@
 //! The server: whether it is new enough, and what time it has.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide_core::model::Timestamp;
 use abide_kernel::{Error, Result, SystemClock};
@@ -14,6 +15,9 @@ use crate::read::query;
 /// What time the server has.
 const CLOCK: &str = "select clock_timestamp()";
 const SERVER_VERSION: &str = "select current_setting('server_version_num')::bigint";
+
+/// How often the server is asked for the time: when its clock is set, this one follows within a second (rule 6.9).
+const EVERY: Duration = Duration::from_millis(750);
 
 /// The oldest server that will do.
 const VERSION_MIN: i64 = 14;
@@ -51,11 +55,15 @@ pub(crate) async fn keep_following(
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(SystemClock::FOLLOWED_EVERY) => {}
+            () = tokio::time::sleep(EVERY) => {}
             () = stop.cancelled() => return,
         }
         let followed = match pool.get().await {
-            Ok(client) => follow(&clock, &client).await,
+            // Behind a pooler the server may become another under a connection that stays.
+            Ok(client) => match pool.lineage().recognise(&client).await {
+                Ok(()) => follow(&clock, &client).await,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         if let Err(error) = followed {

@@ -64,6 +64,16 @@ pub const EVENTS_SINCE: &str = concat!(
     order by e.sequence desc"
 );
 
+/// The first events of a type above a place, in order.
+///
+/// Index: `events_of_type`, read from there; the order keeps the planner from reading those of other types.
+pub const EVENTS_ABOVE: &str = concat!(
+    "select ",
+    event_columns!(),
+    " from abide.events e where e.event_type = $1 and e.sequence > $2 \
+    order by e.event_type, e.sequence limit (select $3::bigint)"
+);
+
 /// Deletes old events.
 ///
 /// Index: `events_published`, read from its beginning. Locks: the events, passing over those that another sweep has.
@@ -194,6 +204,21 @@ pub(crate) async fn events_since(
         Param::one(limit),
     ];
     each(&txn.read(EVENTS_SINCE, params).await?, event)
+}
+
+/// The first events of a type above a place.
+pub(crate) async fn events_above(
+    txn: &mut Transaction<'_>,
+    event_type: &Name,
+    above: EventSequence,
+    limit: usize,
+) -> Result<Vec<Event>> {
+    let params = vec![
+        Param::one(event_type.as_str()),
+        Param::one(above),
+        Param::one(limit),
+    ];
+    each(&txn.read(EVENTS_ABOVE, params).await?, event)
 }
 
 /// Deletes old events; how many.

@@ -25,6 +25,7 @@ mod events;
 mod find;
 mod insert;
 mod keys;
+mod lineage;
 mod load;
 mod migrate;
 mod notify;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Aside, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Lease, Name,
-    NewRow, ParentRef, Policy, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
+    Aside, Attended, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Lease,
+    Name, NewRow, ParentRef, Policy, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -23,7 +23,8 @@ macro_rules! lock_columns {
         worker, lease_until, limit_until, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
         updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
-        barrier, children_pending, children_needed, history, history_seq, last_error, finished_at"
+        barrier, children_pending, children_needed, children_ended, history, history_seq, last_error, \
+        finished_at, attended"
     };
 }
 pub(crate) use lock_columns;
@@ -161,7 +162,7 @@ pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Resul
         // Who opens waiters asks next how many there are.
         let types = waiters::types_params(&txn.awaited);
         let (rows, totals) = txn
-            .read_both((LOCK, ids), (waiters::WAITER_TOTALS, types))
+            .read_both((LOCK, ids), (waiters::TYPE_TOTALS, types))
             .await?;
         txn.totals_ahead = Some(waiters::read_totals(&totals)?);
         rows
@@ -354,12 +355,23 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
             barrier: cells.next()?,
             pending: cells.next()?,
             needed: cells.next()?,
+            ended: cells.next()?,
         },
         history: cells.next()?,
         history_seq: cells.next()?,
         last_error: cells.next()?,
         finished_at: cells.next()?,
+        attended: attended(cells)?,
     })
+}
+
+/// Up to which events operations have missed none; null when none waits for any.
+fn attended(cells: &mut Cells<'_>) -> Result<Vec<Attended>> {
+    let Some(stored) = cells.next::<Option<&str>>()? else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(stored)
+        .map_err(|error| Error::Broken(format!("the events that were attended to: {error}")))
 }
 
 fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {

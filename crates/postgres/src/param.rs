@@ -143,11 +143,15 @@ cell!(i32, INT4, INT4_ARRAY, |value, to| to.put_i32(*value));
 cell!(i64, INT8, INT8_ARRAY, |value, to| to.put_i64(*value));
 cell!(u32, INT4, INT4_ARRAY, |value, to| to
     .put_i32(i32::try_from(*value).unwrap_or(i32::MAX)));
+cell!(u64, INT8, INT8_ARRAY, |value, to| to
+    .put_i64(i64::try_from(*value).unwrap_or(i64::MAX)));
 cell!(usize, INT8, INT8_ARRAY, |value, to| to
     .put_i64(i64::try_from(*value).unwrap_or(i64::MAX)));
 cell!(bool, BOOL, BOOL_ARRAY, |value, to| to
     .put_u8(u8::from(*value)));
 cell!(&str, TEXT, TEXT_ARRAY, |value, to| to
+    .put_slice(value.as_bytes()));
+cell!(String, TEXT, TEXT_ARRAY, |value, to| to
     .put_slice(value.as_bytes()));
 cell!(Cow<'_, str>, TEXT, TEXT_ARRAY, |value, to| to
     .put_slice(value.as_bytes()));

@@ -12,6 +12,7 @@ use tokio_postgres::{Client, Statement};
 use crate::Prepare;
 use crate::connect::Connector;
 use crate::error::{Fate, classify};
+use crate::lineage::Lineage;
 use crate::statements::HOT;
 
 /// A handful of connections, lent out one at a time. One that broke is dropped, and another made in its place when it
@@ -22,6 +23,8 @@ pub(crate) struct Pool {
     /// Whether each connection has the hot statements prepared.
     prepare: AtomicBool,
     permits: Semaphore,
+    /// Which database it connects to.
+    lineage: Lineage,
     /// Of steps that have a transaction of their own.
     steps: Arc<Semaphore>,
     /// The connections that nobody has, the one used last on top.
@@ -83,6 +86,7 @@ impl Pool {
             connector,
             prepare: AtomicBool::new(false),
             permits,
+            lineage: Lineage::default(),
             steps: Arc::new(Semaphore::new(size)),
             idle: Mutex::default(),
         }
@@ -96,6 +100,11 @@ impl Pool {
             Prepare::Never => false,
         };
         self.prepare.store(prepare, Ordering::Relaxed);
+    }
+
+    /// Which database it connects to: looked at with every new connection, before anything is done on it.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// A connection; waits while all of them are lent out.
@@ -144,6 +153,7 @@ impl Pool {
             return Ok((line, true));
         }
         let client = self.connector.connect(None).await?;
+        self.lineage.meet(&client).await?;
         let prepared = OnceCell::new();
         Ok((Arc::new(Line { client, prepared }), false))
     }

@@ -18,6 +18,10 @@ use crate::txn::Transaction;
 /// Opens one. Who has waited for a lock must see what its last holder has committed.
 const BEGIN: &str = "begin isolation level read committed";
 
+/// The same on a server that would acknowledge what it has not made durable (rule 1.6).
+const BEGIN_DURABLE: &str =
+    "begin isolation level read committed; set local synchronous_commit = on";
+
 /// A transaction of the store's database. It is a [`Client`] on which one is open: what is written through it is
 /// committed together with the step's outcome. Leave beginning and committing to abide. Dropped before that, it is
 /// rolled back.
@@ -45,11 +49,15 @@ impl Home {
 impl StepTransaction {
     pub(crate) async fn begin(pool: &Arc<Pool>, home: Home) -> Result<Self> {
         let mut loan = pool.lend().await?;
-        if loan.batch_execute(BEGIN).await.is_err() {
+        let begin = || match pool.lineage().commits_async() {
+            true => BEGIN_DURABLE,
+            false => BEGIN,
+        };
+        if loan.batch_execute(begin()).await.is_err() {
             // It was idle for long, and the server may have ended it; a new one tells whether it is there.
             drop(loan);
             loan = pool.lend_new().await?;
-            loan.batch_execute(BEGIN)
+            loan.batch_execute(begin())
                 .await
                 .map_err(|error| classify(&error, Fate::Open))?;
         }

@@ -78,6 +78,8 @@ impl Postgres {
         let client = pool.get().await?;
         clock::check_server(&client).await?;
         migrate::migrate(&client, options.migrate).await?;
+        pool.lineage().keep();
+        pool.lineage().meet(&client).await?;
         pool.prepare(options.prepare, &client).await;
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -152,7 +154,7 @@ impl Postgres {
     /// Runs operations in one transaction on that connection and tells whoever waits.
     async fn write_on(&self, mut client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
         client.begun();
-        let mut txn = Transaction::own(&client, client.prepared().await?, ops);
+        let mut txn = Transaction::own(&client, client.prepared().await?, ops, self.pool.lineage());
         let done = match run(&mut txn, ops, self.clock.now(), &self.limits).await {
             Ok(done) => txn.commit().await.map(|()| done),
             Err(error) => Err(error),

@@ -10,13 +10,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{CommandId, InstanceId, Key, Lane, Name, Start};
-use abide_kernel::{Error, Found, Op, Result};
+use abide_core::model::{CommandId, Epoch, InstanceId, Key, Lane, Name, Start};
+use abide_kernel::{Error, Found, Op, Result, TypeTotal};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row, Statement};
 
 use crate::claim;
 use crate::error::{Fate, classify};
+use crate::lineage::Lineage;
 use crate::param::Param;
 use crate::pool::Prepared;
 use crate::waiters::{self, Probe};
@@ -25,6 +26,10 @@ use crate::waiters::{self, Probe};
 /// the server would do it wherever it believes that there is much to read. Who has waited for a lock must see what its
 /// last holder has committed, whatever the database's default is.
 const BEGIN: &str = "begin isolation level read committed; set local jit = off";
+
+/// The same on a server that would acknowledge what it has not made durable (rule 1.6).
+const BEGIN_DURABLE: &str =
+    "begin isolation level read committed; set local jit = off; set local synchronous_commit = on";
 
 /// What the driver answers to a statement.
 type Answered = std::result::Result<Vec<Row>, DriverError>;
@@ -73,6 +78,9 @@ pub(crate) struct Transaction<'c> {
     client: &'c Client,
     prepared: &'c [(&'static str, Statement)],
     stage: Stage,
+    begin: &'static str,
+    /// The last epoch of the generations of the database before this one.
+    pub(crate) epoch: Epoch,
     /// Statements whose answers were not looked at yet, in the order in which they will come: an answer that nobody
     /// takes holds up those behind it. A look into a queue that was sent ahead has the queue's name on it.
     flight: VecDeque<(Option<Name>, Sent<'c>)>,
@@ -100,16 +108,20 @@ pub(crate) struct Transaction<'c> {
     pub(crate) waiters_ahead: Option<(BTreeSet<Probe>, Vec<Row>)>,
     /// The keys and partitions of those who were found waiting, which never change.
     pub(crate) found_ahead: HashMap<InstanceId, Found>,
-    /// How many waiters of the other types there are, until any are opened or closed.
-    pub(crate) totals_ahead: Option<BTreeMap<Name, usize>>,
+    /// What there is of the other types, until waiters are opened or closed.
+    pub(crate) totals_ahead: Option<BTreeMap<Name, TypeTotal>>,
     /// What was held for some keys when rows with these were inserted, until the next record is written.
     pub(crate) held_ahead: Option<(BTreeSet<Key>, Vec<Row>)>,
 }
 
 impl<'c> Transaction<'c> {
     /// A transaction of our own, which will run these operations.
-    pub fn own(client: &'c Client, prepared: &'c Prepared, ops: &[Op]) -> Self {
+    pub fn own(client: &'c Client, prepared: &'c Prepared, ops: &[Op], lineage: &Lineage) -> Self {
         let mut txn = Self::new(client, prepared, Stage::Fresh, ops);
+        txn.epoch = lineage.epoch();
+        if lineage.commits_async() {
+            txn.begin = BEGIN_DURABLE;
+        }
         txn.last = last_of(ops);
         // Of the first operation only: those after it must see what it has done.
         for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
@@ -134,6 +146,8 @@ impl<'c> Transaction<'c> {
             client,
             prepared,
             stage,
+            begin: BEGIN,
+            epoch: Epoch::default(),
             flight: VecDeque::new(),
             ahead: VecDeque::new(),
             last: None,
@@ -250,7 +264,7 @@ impl<'c> Transaction<'c> {
     fn send(&mut self, sql: &'static str, params: Vec<Param>) -> Sent<'c> {
         if self.stage == Stage::Fresh {
             self.stage = Stage::Open;
-            let begin = self.send_simple(BEGIN);
+            let begin = self.send_simple(self.begin);
             self.is_dead = matches!(begin, Sent::Answered(Err(_)));
             self.flight.push_back((None, begin));
         }

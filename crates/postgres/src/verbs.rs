@@ -9,7 +9,7 @@ use abide_core::model::{
 use abide_core::rules::commit::Look;
 use abide_kernel::{
     Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker, Partition,
-    Recall, Result, Touched, Txn,
+    Recall, Result, Touched, Txn, TypeTotal,
 };
 
 use crate::txn::Transaction;
@@ -228,8 +228,8 @@ impl Txn for Transaction<'_> {
         waiters::close_waiters(self, instances)
     }
 
-    async fn waiter_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, usize)>> {
-        waiters::waiter_totals(self, types).await
+    async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
+        waiters::type_totals(self, types).await
     }
 
     async fn events_since(
@@ -240,6 +240,15 @@ impl Txn for Transaction<'_> {
         limit: usize,
     ) -> Result<Vec<Event>> {
         events::events_since(self, event_type, since, before, limit).await
+    }
+
+    async fn events_above(
+        &mut self,
+        event_type: &Name,
+        above: EventSequence,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        events::events_above(self, event_type, above, limit).await
     }
 
     async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{
-    CommandId, EventWait, InstanceId, Key, Name, Outcome, Then, Timestamp, Waiter,
-};
-use abide_kernel::{Error, Found, Op, Result, WaiterFilter, WaiterPage};
+use abide_core::model::{CommandId, InstanceId, Key, Name, Timestamp, Waiter};
+use abide_core::rules::event::awaited_types;
+use abide_kernel::{Error, Found, Op, Result, TypeTotal, WaiterFilter, WaiterPage};
 use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
@@ -109,11 +108,15 @@ pub const CLOSE_WAITERS: &str = concat!(
     count!()
 );
 
-/// How many waiters of types there are; exact for who has locked the types alone, but for those who are about to go.
+/// How many waiters of types there are, and which event of each is the newest; exact for who has locked the types alone,
+/// but for waiters that are about to go: whoever publishes shares the type's lock from before it takes a place until it
+/// has committed.
 ///
-/// Index: `waiter_totals_of_type`.
-pub const WAITER_TOTALS: &str = "\
-select k.event_type, t.total \
+/// Indexes: `waiter_totals_of_type`; `events_of_type`, the last entry of each type.
+pub const TYPE_TOTALS: &str = "\
+select k.event_type, t.total, coalesce(( \
+    select e.sequence from abide.events e where e.event_type = k.event_type \
+    order by e.event_type desc, e.sequence desc limit 1), 0) \
 from unnest((select $1::text[])) as k(event_type) \
 cross join lateral ( \
     select coalesce(sum(t.total), 0)::bigint as total from abide.waiter_totals t \
@@ -149,21 +152,10 @@ pub(crate) fn awaited(ops: &[Op]) -> BTreeSet<Name> {
         Op::Commit { commits, .. } => Some(commits),
         _ => None,
     });
-    let events = commits
+    let types = commits
         .flatten()
-        .flat_map(|commit| events_of(&commit.outcome));
-    events.map(|event| event.event_type.clone()).collect()
-}
-
-fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
-    match outcome.last() {
-        Outcome::Wait(wait) => wait.events.iter().collect(),
-        Outcome::Workflow(turn) => match &turn.then {
-            Then::Park(park) => park.events.iter().map(|(_, event)| event).collect(),
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
+        .flat_map(|commit| awaited_types(&commit.outcome));
+    types.cloned().collect()
 }
 
 /// Under which paths waiters of these types stand; as it came along with numbers, if it did.
@@ -180,7 +172,7 @@ pub(crate) async fn waiter_paths(
     }
 }
 
-/// The parameters of [`WAITER_PATHS`] and [`WAITER_TOTALS`].
+/// The parameters of [`WAITER_PATHS`] and [`TYPE_TOTALS`].
 pub(crate) fn types_params<'n>(types: impl IntoIterator<Item = &'n Name>) -> Vec<Param> {
     vec![Param::list(types.into_iter().map(Name::as_str))]
 }
@@ -266,28 +258,32 @@ fn look_again(txn: &mut Transaction<'_>) {
     txn.totals_ahead = None;
 }
 
-/// How many waiters of types there are; as it came along with the rows just locked, if it did.
-pub(crate) async fn waiter_totals(
+/// What there is of types; as it came along with the rows just locked, if it did.
+pub(crate) async fn type_totals(
     txn: &mut Transaction<'_>,
     types: &[Name],
-) -> Result<Vec<(Name, usize)>> {
+) -> Result<Vec<(Name, TypeTotal)>> {
     match txn.totals_ahead.take() {
         Some(mut ahead) if types.iter().all(|of| txn.awaited.contains(of)) => {
             ahead.retain(|of, _| types.contains(of));
             Ok(ahead.into_iter().collect())
         }
         _ => {
-            let rows = txn.read(WAITER_TOTALS, types_params(types)).await?;
+            let rows = txn.read(TYPE_TOTALS, types_params(types)).await?;
             Ok(read_totals(&rows)?.into_iter().collect())
         }
     }
 }
 
-/// The answer of [`WAITER_TOTALS`].
-pub(crate) fn read_totals(rows: &[Row]) -> Result<BTreeMap<Name, usize>> {
+/// The answer of [`TYPE_TOTALS`].
+pub(crate) fn read_totals(rows: &[Row]) -> Result<BTreeMap<Name, TypeTotal>> {
     let totals = each(rows, |cells| {
-        let (of, total): (Name, i64) = (cells.next()?, cells.next()?);
-        Ok((of, usize::try_from(total).unwrap_or_default()))
+        let (of, waiters): (Name, i64) = (cells.next()?, cells.next()?);
+        let total = TypeTotal {
+            waiters: usize::try_from(waiters).unwrap_or_default(),
+            newest: cells.next()?,
+        };
+        Ok((of, total))
     })?;
     Ok(totals.into_iter().collect())
 }

@@ -76,7 +76,7 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     aside_due_at = c.aside_due_at, aside_cause = c.aside_cause, \
     message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
     signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
-    kind = c.kind, updated_at = $1, \
+    kind = c.kind, children_ended = c.children_ended, attended = c.attended, updated_at = $1, \
     lease_until = case when c.status = 3 then i.lease_until end, \
     limit_until = case when c.status = 3 then i.limit_until end \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
@@ -89,12 +89,12 @@ from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]),
     (select $26::text[]), (select $27::text[]), (select $28::smallint[]), \
     (select $29::timestamptz[]), (select $30::smallint[]), (select $31::bigint[]), \
     (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[]), \
-    (select $36::smallint[])) \
+    (select $36::smallint[]), (select $37::bigint[]), (select $38::text[])) \
     as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
     settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
     children_needed, history_seq, last_error, finished_at, state, result, wait_id, aside_status, \
     aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-    updates_pending, handed, kind) \
+    updates_pending, handed, kind, children_ended, attended) \
 where i.id = c.id";
 
 /// The leases of rows that are held. Those of rows that are held no more go with what ended the hold.
@@ -164,7 +164,7 @@ pub(crate) fn update(
         txn.write(WAKE, wakes(part, now))?;
     }
     for part in parts(&changes.moves, |one| size(one.state) + size(one.result)) {
-        txn.write(MOVE, moves(part, now))?;
+        txn.write(MOVE, moves(part, now)?)?;
     }
     let held = changes.leases.iter();
     let held: Vec<(InstanceId, Lease)> =
@@ -287,9 +287,10 @@ fn wakes(list: &[Wake<'_>], now: Timestamp) -> Vec<Param> {
     ]
 }
 
-fn moves(list: &[Move<'_>], now: Timestamp) -> Vec<Param> {
+fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
     let rows = || list.iter().map(|one| one.row);
-    vec![
+    let attended: Vec<Option<String>> = rows().map(attended).collect::<Result<_>>()?;
+    Ok(vec![
         Param::one(now),
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
@@ -326,7 +327,9 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.inbox.updates)),
         Param::list(rows().map(|row| some(row.inbox.handed))),
         Param::list(rows().map(|row| row.kind.code())),
-    ]
+        Param::list(rows().map(|row| row.family.ended)),
+        Param::list(attended),
+    ])
 }
 
 fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
@@ -336,6 +339,13 @@ fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
         Param::list(list.iter().map(|(_, lease)| lease.until)),
         Param::list(list.iter().map(|(_, lease)| lease.limit)),
     ]
+}
+
+fn attended(row: &Row) -> Result<Option<String>> {
+    let some = !row.attended.is_empty();
+    some.then(|| serde_json::to_string(&row.attended))
+        .transpose()
+        .map_err(|error| Error::Broken(error.to_string()))
 }
 
 fn last_error(row: &Row) -> Option<Cow<'_, str>> {

@@ -14,13 +14,19 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_kernel::model::{Name, Publish, Timestamp};
-use abide_kernel::{Clock, EventFilter, ManualClock, Op, Store, SweepRequest, WaiterFilter};
+use abide_kernel::model::{
+    Claimed, Commit, Committed, Condition, EventWait, Name, Opened, Operation, OperationKind,
+    Operator, Outcome, Park, Path, Publish, Signature, Status, Taken, Then, Timestamp,
+    WorkflowTurn,
+};
+use abide_kernel::{
+    Answer, Clock, EventFilter, ManualClock, Op, Store, SweepRequest, WaiterFilter,
+};
 use abide_pgtest::psql;
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
-    claim, commit_all, event, name, one, open, publish, published, register, start, start_all,
-    wait_for_event,
+    claim, commit, commit_all, commits, connect, deliver, done, event, json, name, one, open,
+    publish, published, register, signal, start, start_all, until_blocked, wait_for_event,
 };
 
 /// Opens a waiter for each of these orders.
@@ -132,6 +138,115 @@ async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_and_nobo
     publish(&store, rest.collect()).await;
     assert_eq!(totals(&url), "");
     assert_eq!(psql(&url, "select count(*) from abide.waiters").trim(), "0");
+    store.close().await;
+}
+
+/// A turn of a workflow that waits for an event of the order 1 under operation 1, and for the signal `go`.
+fn awaits_order(claimed: Claimed, begins: bool, until: Timestamp) -> Commit {
+    let event = EventWait {
+        event_type: name("paid"),
+        conditions: vec![Condition {
+            left: Path::new("order").unwrap(),
+            op: Operator::Eq,
+            right: json("1"),
+        }],
+        lookback_ms: None,
+    };
+    let opened = Operation::Opened(Opened {
+        operation: 1,
+        signature: Signature::named(OperationKind::Event, name("paid")),
+        deadline: Some(until),
+    });
+    let taken = claimed.awaited.iter().map(|signal| Taken {
+        id: signal.id,
+        name: signal.name.clone(),
+    });
+    let turn = WorkflowTurn {
+        operations: begins.then_some(opened).into_iter().collect(),
+        takes: taken.collect(),
+        updates: Vec::new(),
+        children: Vec::new(),
+        state: None,
+        then: Then::Park(Park {
+            operation: 1,
+            signals: vec![name("go")],
+            events: vec![(1, event)],
+            until: Some(until),
+            ..Park::default()
+        }),
+    };
+    commit(claimed, Outcome::Workflow(Box::new(turn)), false)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_is_held_up_between_its_time_and_its_commit_is_not_missed() {
+    // rule 14.6
+    //
+    // Whether an event had come while a workflow was awake was told by the publisher's time, to a minute. A publisher that
+    // took its time and was then stopped for longer was acknowledged, and the workflow waited for what had come.
+    let url = abide_pgtest::server().fresh_database();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
+        1_700_000_000_000_000,
+    )));
+    let options = Options {
+        clock: Some(clock.clone()),
+        listen: Listen::Off,
+        ..Options::default()
+    };
+    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let (mut host, watch) = (connect(&url).await, connect(&url).await);
+    let worker = register(&store, "w").await;
+    let until = clock.now() + Duration::from_secs(86_400);
+    // Before the wait is begun, while it is awake, and when it parks for the second time.
+    for (round, held_up) in ["begun", "awake", "parked twice"].into_iter().enumerate() {
+        let id = start_all(&store, vec![start("m")]).await[0].id();
+        let mut held = claim(&store, worker, &["m"], 1).await.remove(0);
+        let mut begins = true;
+        for _ in 0..round {
+            commit_all(&store, vec![awaits_order(held, begins, until)]).await;
+            begins = false;
+            deliver(&store, vec![signal(id, "go", "1")]).await;
+            held = claim(&store, worker, &["m"], 1).await.remove(0);
+        }
+        let taken = clock.now();
+        clock.advance(Duration::from_secs(600));
+        let publisher = host.transaction().await.unwrap();
+        let ops = [Op::Publish(vec![event("paid", "1")])];
+        let limits = abide_kernel::model::Limits::default();
+        let answers = abide_postgres::run_within(&publisher, &ops, taken, &limits).await;
+        let told = published(answers.unwrap().remove(0));
+        assert_eq!(told[0].matched, 0, "{held_up}");
+        let park = commits(vec![awaits_order(held, begins, until)]);
+        let parks = tokio::spawn({
+            let store = store.clone();
+            async move { store.run(Arc::new([park])).await }
+        });
+        // It has the type to itself, so it waits for the publisher.
+        until_blocked(&watch, 1).await;
+        publisher.commit().await.unwrap();
+        let answers = parks.await.unwrap().unwrap();
+        let Answer::Committed(answers) = &answers[0] else {
+            panic!("{answers:?}")
+        };
+        if begins {
+            assert_eq!(
+                answers[0],
+                Committed::Moved(Status::AwaitingSignal),
+                "it was before"
+            );
+            publish(&store, vec![event("paid", "1")]).await;
+        } else {
+            assert_eq!(answers[0], Committed::Moved(Status::Runnable), "{held_up}");
+        }
+        let woken = claim(&store, worker, &["m"], 1).await.remove(0);
+        assert_eq!(woken.claim.id(), id);
+        let events = woken.awaited.iter().filter(|one| one.wait_id.is_some());
+        let events: Vec<_> = events
+            .filter(|one| one.name.event_type().is_some())
+            .collect();
+        assert_eq!(events.len(), 1, "{held_up}");
+        commit_all(&store, vec![done(woken)]).await;
+    }
     store.close().await;
 }
 

@@ -12,3 +12,14 @@ create table abide_requests (
 ) strict;
 create unique index abide_requests_known on abide_requests (caller, key, part);
 create index abide_requests_created on abide_requests (created_at, id);
+
+-- Up to which event each operation of a workflow that waits for events has missed none (rule 14.6), as JSON; null when
+-- none does. Of those that wait already: all events that matched have ended them while they stood, so it is the newest;
+-- of those that are awake, what was published a minute before they were woken. Operation 0 stands for all of them.
+alter table abide_instances add column attended text;
+
+update abide_instances as i set attended = json_array(json_object('operation', 0, 'sequence', coalesce((
+    select max(e.sequence) from abide_events as e
+    where i.status = 4 or i.aside ->> 'status' = 4 or e.published_at < i.due_at - 60000000), 0)))
+where i.kind = 1 and i.status in (2, 3, 4)
+    and exists (select 1 from json_each(i.awaits, '$.names') where value like 'event:%');

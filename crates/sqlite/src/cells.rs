@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Aside, Awaits, BarrierNumber, Cause, ContractId, Family, Inbox, InstanceId, Json, Key, Lease,
-    Name, Policy, Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind,
-    WorkerId,
+    Aside, Attended, Awaits, BarrierNumber, Cause, ContractId, Family, Inbox, InstanceId, Json,
+    Key, Lease, Name, Policy, Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId,
+    WaitKind, WorkerId,
 };
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Error, Result, Row};
@@ -139,6 +139,11 @@ pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
     }))
 }
 
+/// Up to which events its operations have missed none; null when none waits for any.
+pub(crate) fn attended(row: &Row<'_>, at: usize) -> Result<Vec<Attended>> {
+    Ok(packed(row, at)?.unwrap_or_default())
+}
+
 /// How its children stand; null when it never had any.
 pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
     let Some(stored) = packed::<StoredFamily>(row, at)? else {
@@ -148,11 +153,13 @@ pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
         barrier,
         pending,
         needed,
+        ended,
     } = stored;
     Ok(Family {
         barrier,
         pending,
         needed,
+        ended,
     })
 }
 
@@ -217,6 +224,13 @@ pub(crate) fn write_awaits(awaits: &Awaits) -> Result<String> {
     })
 }
 
+/// Up to which events its operations have missed none, as it is kept.
+pub(crate) fn write_attended(attended: &[Attended]) -> Result<Option<String>> {
+    (!attended.is_empty())
+        .then(|| written(attended))
+        .transpose()
+}
+
 /// How its children stand, as it is kept.
 pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
     if family == Family::default() {
@@ -226,11 +240,13 @@ pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
         barrier,
         pending,
         needed,
+        ended,
     } = family;
     written(&StoredFamily {
         barrier,
         pending,
         needed,
+        ended,
     })
     .map(Some)
 }
@@ -286,6 +302,8 @@ struct StoredFamily {
     barrier: BarrierNumber,
     pending: u32,
     needed: u32,
+    #[serde(default)]
+    ended: u64,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use abide_core::model::{
 use abide_core::rules::commit::Look;
 use abide_kernel::{
     Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker,
-    Partition, Recall, Result, Touched, Txn,
+    Partition, Recall, Result, Touched, Txn, TypeTotal,
 };
 use rusqlite::Connection;
 
@@ -306,7 +306,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         waiters::close(&self.conn, instances).map_err(classed)
     }
 
-    async fn waiter_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, usize)>> {
+    async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
         waiters::totals(&self.conn, types).map_err(classed)
     }
 
@@ -318,6 +318,15 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         limit: usize,
     ) -> Result<Vec<Event>> {
         events::since(&self.conn, event_type, since, before, limit).map_err(classed)
+    }
+
+    async fn events_above(
+        &mut self,
+        event_type: &Name,
+        above: EventSequence,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        events::above(&self.conn, event_type, above, limit).map_err(classed)
     }
 
     async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {

@@ -78,10 +78,10 @@ pub(crate) struct Task {
     pub aside: bool,
     /// What is in the inbox, counted.
     pub inbox: Inbox,
-    /// How many children have not ended.
-    pub children_pending: u32,
-    /// Since when it could run.
-    pub due_at: Timestamp,
+    /// The generation of the database that it was claimed from.
+    pub generation: i64,
+    /// How many ends of children it had been told of when it was claimed.
+    pub children_ended: u64,
     /// Cancelled when the instance is.
     pub cancelled: CancellationToken,
     /// Told when a message comes while this runs.
@@ -119,8 +119,8 @@ impl Task {
             updates: claimed.updates,
             aside: claimed.aside,
             inbox: claimed.inbox,
-            children_pending: claimed.children_pending,
-            due_at: claimed.due_at,
+            generation: claimed.claim.epoch().generation(),
+            children_ended: claimed.children_ended,
             cancelled,
             mail,
             chain: 0,
@@ -153,8 +153,8 @@ impl Task {
             updates: Vec::new(),
             aside: false,
             inbox: self.inbox,
-            children_pending: self.children_pending,
-            due_at: self.due_at,
+            generation: self.generation,
+            children_ended: self.children_ended,
             cancelled: self.cancelled.clone(),
             mail: self.mail.clone(),
             chain: self.chain.saturating_add(1),

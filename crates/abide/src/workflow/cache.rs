@@ -25,6 +25,8 @@ struct Place {
     live: Live,
     /// The number of the step that the code goes on with.
     step_seq: u32,
+    /// The generation of the database that it has come from: another may lack what this one has committed (rule 1.6).
+    generation: i64,
     /// Whether the turn before it is known to be committed.
     committed: bool,
     /// Whether its steps run: it has a worker's claim, and stays however little room there is.
@@ -41,12 +43,13 @@ impl Cache {
     }
 
     /// Keeps code whose turn is about to be committed, to go on with that step.
-    pub fn keep(&self, live: Live, step_seq: u32, running: bool) {
+    pub fn keep(&self, live: Live, step_seq: u32, generation: i64, running: bool) {
         let mut kept = self.lock();
         kept.clock += 1;
         let used = kept.clock;
         let place = Place {
             step_seq,
+            generation,
             committed: false,
             running,
             used,
@@ -78,11 +81,12 @@ impl Cache {
         drop(gone);
     }
 
-    /// The code that goes on with that step, if it is here.
-    pub fn take(&self, id: InstanceId, step_seq: u32) -> Option<Live> {
+    /// The code that goes on with that step of the same database, if it is here.
+    pub fn take(&self, id: InstanceId, step_seq: u32, generation: i64) -> Option<Live> {
         let place = self.lock().remove(id)?;
         // One of another step is of another time; one whose commit nobody has heard of may be ahead of the database.
-        (place.step_seq == step_seq && place.committed).then_some(place.live)
+        let is_it = place.step_seq == step_seq && place.generation == generation;
+        (is_it && place.committed).then_some(place.live)
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {

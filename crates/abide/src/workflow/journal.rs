@@ -109,8 +109,6 @@ pub(super) struct Open {
     pub deadline: Option<Timestamp>,
     pub waits_for: WaitsFor,
     pub brought: Option<Brought>,
-    /// When it was begun.
-    pub begun_at: Timestamp,
     waker: Option<Waker>,
 }
 
@@ -237,12 +235,6 @@ impl Journal {
             deadline: opened.deadline,
             waits_for,
             brought: None,
-            begun_at: pages
-                .recorded
-                .opened_at
-                .get(&number)
-                .copied()
-                .unwrap_or_else(|| self.now()),
             waker: None,
         };
         pages.open.insert(number, open);

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{Blocked, Command, InstanceId, Json, Operation, OperationKind, Timestamp};
+use abide_core::model::{Blocked, Command, InstanceId, Json, Operation, OperationKind};
 use futures_util::future::BoxFuture;
 
 use super::barren;
@@ -23,10 +23,8 @@ pub(super) struct Live {
     pub returned: Option<Result<Json, Fault>>,
     /// Messages that are known and that the code had no use for yet.
     pub mail: Vec<Command>,
-    /// How many of its children had not ended when it was last looked.
-    pub children_seen: u32,
-    /// The events that it waited for when it was woken, by operation, and since when nobody stands for them.
-    pub unattended: Vec<(u32, Timestamp)>,
+    /// How many ends of its children had been counted when it was last claimed.
+    pub children_ended: u64,
     /// Whether others may have ended before that, and it was not looked which.
     pub look_at_children: bool,
 }
@@ -49,8 +47,7 @@ impl Live {
             code: Some(Box::pin(tokio::task::unconstrained(code))),
             returned: None,
             mail: Vec::new(),
-            children_seen: 0,
-            unattended: Vec::new(),
+            children_ended: 0,
             look_at_children: false,
         }
     }

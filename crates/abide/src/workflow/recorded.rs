@@ -3,15 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 
 use abide_core::model::{
-    Completed, Ending, Entry, Happening, Json, Name, Opened, OperationKind, Timestamp, TriedAgain,
+    Completed, Ending, Entry, Happening, Json, Name, Opened, OperationKind, TriedAgain,
 };
 
 /// What a run's history says of its operations.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
-    /// What was begun, by number, and when that was committed.
+    /// What was begun, by number.
     pub opened: HashMap<u32, Opened>,
-    pub opened_at: HashMap<u32, Timestamp>,
     /// The last failure of each step that was tried again.
     pub tried: HashMap<u32, TriedAgain>,
     /// What the code came by on the spot, by number: the time, random numbers, and which branches came first.
@@ -38,7 +37,6 @@ impl Recorded {
             match entry.what {
                 Happening::OperationOpened(opened) => {
                     recorded.last = recorded.last.max(opened.operation);
-                    recorded.opened_at.insert(opened.operation, entry.at);
                     recorded.opened.insert(opened.operation, opened);
                 }
                 Happening::OperationRetried(tried) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use abide_core::model::{
     Blocked, Contract, Declared, Entry, Json, Limits, Name, Outcome, Refusal, Then, WorkflowTurn,
 };
-use abide_kernel::{Backoff, Clock, Store, Target};
+use abide_kernel::{Backoff, Clock, Store};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use super::journal::{About, Fresh, Journal};
 use super::live::{Live, Stand};
 use super::recorded::Recorded;
 use super::replay::{self, RunHistory};
-use super::turn::{Turn, unattended};
+use super::turn::Turn;
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::machine::{Definition, Fault};
 
@@ -69,7 +69,7 @@ impl WorkflowRunner {
 
     /// One turn of the code, until it waits for the world, or must be committed, or is over.
     async fn turn(&self, task: &Task) -> Outcome {
-        let mut live = match self.cache.take(task.id, task.step_seq) {
+        let mut live = match self.cache.take(task.id, task.step_seq, task.generation) {
             Some(live) => live,
             None => match self.revive(task).await {
                 Ok(live) => live,
@@ -82,12 +82,10 @@ impl WorkflowRunner {
                 let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_)) && live.is_well();
                 let running = matches!(then, Then::GoOn { running: true });
                 let fresh = live.take_fresh();
-                let born: usize = fresh.children.iter().map(|brood| brood.starts.len()).sum();
-                live.children_seen += u32::try_from(born).unwrap_or(u32::MAX);
                 let outcome = commit(fresh, then);
                 if goes_on {
-                    self.cache
-                        .keep(live, task.step_seq.saturating_add(1), running);
+                    let next = task.step_seq.saturating_add(1);
+                    self.cache.keep(live, next, task.generation, running);
                 }
                 outcome
             }
@@ -110,10 +108,8 @@ impl WorkflowRunner {
             history,
         )?;
         if task.is_kept() {
-            // The claim is older than the last turn, whose children it does not count.
-            let target = Target::Id(task.id);
-            let row = self.read(|| self.store.get(&target)).await?;
-            live.children_seen = row.map_or(0, |row| row.children_pending);
+            // The code is new, and was never told of those that ended before.
+            live.children_ended = task.children_ended;
             live.look_at_children = true;
         }
         // What the code returns is seen when it is polled: nothing but its own end can come of that.
@@ -123,10 +119,7 @@ impl WorkflowRunner {
                 live.returned = Some(returned);
                 Ok(live)
             }
-            Stand::Waits => {
-                live.unattended = unattended(&live, task.due_at);
-                Ok(live)
-            }
+            Stand::Waits => Ok(live),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Duration;
 
 use abide_core::model::{
     Blocked, Brood, Child, Command, Ending, Json, OperationKind, Park, Then, Timestamp, Unended,
@@ -11,7 +10,7 @@ use abide_core::model::{
 
 use super::Continuation;
 use super::child::ChildEnd;
-use super::journal::{Open, WaitsFor};
+use super::journal::WaitsFor;
 use super::live::{Live, Stand};
 use super::runner::WorkflowRunner;
 use crate::engine::Task;
@@ -40,11 +39,10 @@ pub(super) struct Turn<'t> {
 impl<'t> Turn<'t> {
     pub fn new(runner: &'t WorkflowRunner, task: &'t Task, live: &mut Live) -> Self {
         let look_at_children = std::mem::take(&mut live.look_at_children)
-            || !task.is_kept() && misses_children(live, task.children_pending);
+            || !task.is_kept() && misses_children(live, task.children_ended);
         if !task.is_kept() {
-            live.children_seen = task.children_pending;
+            live.children_ended = task.children_ended;
             live.mail = task.awaited.iter().chain(&task.updates).cloned().collect();
-            live.unattended = unattended(live, task.due_at);
         }
         let known = u32::try_from(live.mail.len()).unwrap_or(u32::MAX);
         Self {
@@ -290,41 +288,22 @@ impl<'t> Turn<'t> {
             park.operation = *number;
         }
         drop(pages);
-        let waits_on =
-            |(number, _): &&(u32, Timestamp)| park.events.iter().any(|(of, _)| of == number);
-        park.unattended = live.unattended.iter().filter(waits_on).copied().collect();
         park.signals.sort_unstable();
         park.signals.dedup();
         park.until = live.next_due(None).map(|(due, _)| due);
         park.children = needed.map(|needed| Unended {
-            seen: live.children_seen,
+            seen: live.children_ended,
             needed,
         });
         park
     }
 }
 
-/// How long before a run was woken an event may say that it was published, and yet have been committed after: a transaction
-/// takes its time when it begins.
-const LATE: Duration = Duration::from_secs(60);
-
-/// The operations that wait for events, and since when nobody may have stood for them: since the run was woken, or since
-/// they were begun. What was published before that, and matches, would have ended them.
-pub(super) fn unattended(live: &Live, woken: Timestamp) -> Vec<(u32, Timestamp)> {
-    let pages = live.journal.pages();
-    let open = pages.open.iter();
-    let events = open.filter(|(_, open)| matches!(open.waits_for, WaitsFor::Event(_)));
-    let since = |open: &Open| open.begun_at.max(woken - LATE);
-    events
-        .map(|(number, open)| (*number, since(open)))
-        .collect()
-}
-
 /// Whether operations wait for children of which some may have ended.
-fn misses_children(live: &Live, pending: u32) -> bool {
+fn misses_children(live: &Live, ended: u64) -> bool {
     let pages = live.journal.pages();
     pages.open.values().any(|open| match open.waits_for {
-        WaitsFor::Children { unended, .. } => unended.is_none() || pending != live.children_seen,
+        WaitsFor::Children { unended, .. } => unended.is_none() || ended != live.children_ended,
         _ => false,
     })
 }

@@ -48,6 +48,37 @@ on_every_store! {
     }
 }
 
+on_every_store! {
+    async fn a_wait_is_open_from_the_commit_that_tells_of_it(lab: Lab) {
+        // rule 14.6
+        //
+        // A wait that was begun beside a step stood nowhere before that step had ended: what was published meanwhile was
+        // acknowledged, and lost.
+        for kept in [100, 0] {
+            let gate = Gate::closed();
+            let at_gate = gate.clone();
+            let code = move |wf: Workflow, _: ()| {
+                let gate = at_gate.clone();
+                async move {
+                    let event = wf.event::<Value>(Event::new("done").matching("n", eq(1))).timeout(hours(1));
+                    let step = wf.step("slow", || { let gate = gate.clone(); async move { gate.pass().await; Ok::<_, BoxError>(()) } });
+                    let (event, step) = wf.all((event, step)).await;
+                    step?;
+                    Ok::<_, BoxError>(json!(event?))
+                }
+            };
+            lab.publish("done", &json!({"n": 1, "before": true})).await.unwrap();
+            let engine = lab.engine().workflows_kept(kept).workflow(BOTH, code).start().await.unwrap();
+            let run = lab.start(BOTH, ()).await.unwrap();
+            gate.reached_by(1).await;
+            lab.publish("done", &json!({"n": 1, "before": false})).await.unwrap();
+            gate.open();
+            assert_eq!(lab.came_to(&run).await, json!({"n": 1, "before": false}));
+            engine.shutdown().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_event_that_ended_a_wait_is_not_the_next_ones_too() {
     // rule 14.6

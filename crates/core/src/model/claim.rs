@@ -170,6 +170,8 @@ pub struct Claimed {
     pub joins: Option<BarrierNumber>,
     /// How many of its children have not ended: of the last barrier, or, of a workflow, of all.
     pub children_pending: u32,
+    /// How many ends of children it had been told of when it was claimed.
+    pub children_ended: u64,
     /// The children of that barrier.
     pub children: Vec<Child>,
     /// The pending signals that it waited for, in order.

@@ -37,6 +37,22 @@ number! {
     /// Counts whatever ended somebody's hold on an instance: claims, commits, reclaims. Who holds an older one is stale.
     Epoch(i64)
 }
+impl Epoch {
+    /// How many epochs of one instance a generation of the database has room for, as a power of two.
+    const GENERATION_BITS: u32 = 32;
+
+    /// The last epoch before those of a generation. A database that takes the place of another, and may lack what that
+    /// one has acknowledged, grants claims of a new generation, so that none is ever granted twice (rule 1.6).
+    pub const fn before(generation: i64) -> Self {
+        Self(generation << Self::GENERATION_BITS)
+    }
+
+    /// The generation of the database in which it was granted.
+    pub const fn generation(self) -> i64 {
+        self.0 >> Self::GENERATION_BITS
+    }
+}
+
 number! {
     /// The how-manieth `spawn` of its parent a child belongs to.
     BarrierNumber(i32)

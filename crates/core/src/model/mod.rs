@@ -55,7 +55,7 @@ pub use operation::{
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
 pub use request::{Fingerprint, RequestId};
-pub use row::{Aside, Awaits, Family, Inbox, Row, Run, Scopes};
+pub use row::{Aside, Attended, Awaits, Family, Inbox, Row, Run, Scopes};
 pub use start::{Contracted, NewRow, Start, Started, When};
 pub use status::{Scope, Status, UnknownStatus};
 pub use time::Timestamp;

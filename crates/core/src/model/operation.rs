@@ -357,10 +357,6 @@ pub struct Park {
     /// The events, any of which wakes it, each with the operation that waits for it.
     #[serde(default)]
     pub events: Vec<(u32, EventWait)>,
-    /// Those of them that were waited for before this turn, and since when nobody stood for them: what was published since
-    /// then is theirs.
-    #[serde(default)]
-    pub unattended: Vec<(u32, Timestamp)>,
     /// The keys of the conditions that updates may make true, and whether there is one at all.
     #[serde(default)]
     pub conditions: Option<Vec<Name>>,
@@ -387,8 +383,8 @@ impl Park {
 /// Children that a workflow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unended {
-    /// How many had not ended, of all that it ever started, when it looked last.
-    pub seen: u32,
-    /// How many of them must end before there is anything to do.
+    /// How many ends of its children had been counted when it looked last ([`Family::ended`](super::Family)).
+    pub seen: u64,
+    /// How many more must end, from there on, before there is anything to do.
     pub needed: u32,
 }

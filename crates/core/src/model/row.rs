@@ -1,8 +1,8 @@
 //! The part of an instance that rules decide over: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, ContractId, Epoch, InstanceId, Key, Kind, Lease, Name, Priority, Scope,
-    Sequence, Status, Timestamp, WaitId, WaitKind, WorkerId,
+    BarrierNumber, Cause, ContractId, Epoch, EventSequence, InstanceId, Key, Kind, Lease, Name,
+    Priority, Scope, Sequence, Status, Timestamp, WaitId, WaitKind, WorkerId,
 };
 
 /// The part of an instance that rules decide over. States and results are not in it: no rule reads them.
@@ -46,6 +46,8 @@ pub struct Row {
     pub timed_out: bool,
     /// What it waits for, or has been woken from and not yet moved on.
     pub awaits: Option<Awaits>,
+    /// The events that a workflow's operations wait for, and up to which of them nothing was missed.
+    pub attended: Vec<Attended>,
     /// Where it goes back to when it runs for nothing but updates.
     pub aside: Option<Aside>,
     /// Its messages, as far as rules count them.
@@ -107,6 +109,16 @@ pub struct Awaits {
     pub since: Timestamp,
     /// The wait's own id; none when it waits for children.
     pub id: Option<WaitId>,
+}
+
+/// Up to which event an operation that waits for events has missed none. Waiters stand for a workflow only while it is
+/// parked: what was published after this, and matches, either ended the operation or is found when it parks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Attended {
+    /// The operation; 0 for those of a run that was parked before this was noted, of all of its operations.
+    pub operation: u32,
+    /// The last event of the type that was published before the operation was begun, or before it last parked.
+    pub sequence: EventSequence,
 }
 
 /// Where an instance that runs for nothing but updates goes back to.
@@ -190,4 +202,7 @@ pub struct Family {
     pub pending: u32,
     /// How many more of them must end before the barrier opens.
     pub needed: u32,
+    /// How many ends of children it has been told of. It only grows: a child that is started again and ends again counts
+    /// twice, so that no end is hidden behind a restart.
+    pub ended: u64,
 }

@@ -28,6 +28,7 @@ pub fn park(
         barrier,
         pending: inserted,
         needed,
+        ended: parent.family.ended,
     };
     parent.awaits = Some(Awaits {
         kind: WaitKind::Children,
@@ -83,6 +84,7 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
             barrier,
             status,
         });
+        parent.family.ended = parent.family.ended.saturating_add(1);
         if workflow || barrier == parent.family.barrier {
             parent.family.pending = parent.family.pending.saturating_sub(1);
             parent.family.needed = parent.family.needed.saturating_sub(1);

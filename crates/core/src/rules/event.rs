@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
+use super::workflow;
 use crate::model::{
-    Condition, Decimal, EventWait, Json, Name, Operator, Parsed, Path, Refusal, Shape,
+    Condition, Decimal, EventWait, Json, Name, Operator, Outcome, Parsed, Path, Refusal, Shape,
+    Then,
 };
 
 /// The most conditions of one wait, and the most values of one list.
@@ -247,6 +250,25 @@ pub fn index_of(wait: &EventWait) -> (String, Vec<String>) {
         Some((condition.left.as_str().to_owned(), values))
     });
     indexed.unwrap_or_else(|| (String::new(), vec![String::new()]))
+}
+
+/// The types of events that an outcome begins to wait for, or waits for on: who commits it holds them alone, so that
+/// nothing of them is published meanwhile (rule 14.6).
+pub fn awaited_types(outcome: &Outcome) -> BTreeSet<&Name> {
+    match outcome.last() {
+        Outcome::Wait(wait) => wait.events.iter().map(|event| &event.event_type).collect(),
+        Outcome::Workflow(turn) => {
+            let parked: &[(u32, EventWait)] = match &turn.then {
+                Then::Park(park) => &park.events,
+                Then::GoOn { .. } => &[],
+                _ => return BTreeSet::new(),
+            };
+            let parked = parked.iter().map(|(_, event)| &event.event_type);
+            let begun = workflow::begun(turn);
+            parked.chain(begun.into_values()).collect()
+        }
+        _ => BTreeSet::new(),
+    }
 }
 
 /// A condition's parts, when they are fit to be one.

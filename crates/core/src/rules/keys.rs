@@ -183,6 +183,7 @@ mod tests {
             cause: Cause::Start,
             timed_out: false,
             awaits: None,
+            attended: Vec::new(),
             aside: None,
             inbox: Inbox::default(),
             contract: None,

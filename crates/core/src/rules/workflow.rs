@@ -1,12 +1,14 @@
 //! What one turn of a workflow's code does to its instance.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::claims::{come_back, end_hold, queue_up};
 use super::commit::{Facts, Moved, answer, begin, check_signals, close_rest, end, step_on};
 use super::{event, inbox};
 use crate::model::{
-    Awaits, Brood, Cause, CommandKind, Commit, Epoch, Family, Happening, Kind, Limits, Name,
-    Operation, OperationKind, Park, Pending, Refusal, Row, Sequence, Status, Then, Timestamp,
-    Unended, WaitId, WaitKind, WorkflowTurn,
+    Attended, Awaits, Brood, Cause, CommandKind, Commit, Epoch, EventSequence, Family, Happening,
+    Kind, Limits, Name, Operation, OperationKind, Park, Pending, Refusal, Row, Sequence, Status,
+    Then, Timestamp, Unended, WaitId, WaitKind, WorkflowTurn,
 };
 
 /// Refuses a turn that breaks a limit or contradicts itself; nothing has been touched then (rule 4.2).
@@ -247,7 +249,9 @@ fn park(
     row.inbox.handed = row.inbox.sequence;
     row.family.needed = 0;
     if let Some(Unended { seen, needed }) = park.children {
-        let ended = seen.saturating_sub(row.family.pending);
+        // rule 10.2: ends only grow. A child that was started again meanwhile does not hide the end of another.
+        let ended = row.family.ended.saturating_sub(seen);
+        let ended = u32::try_from(ended).unwrap_or(u32::MAX);
         row.family.needed = needed.saturating_sub(ended);
         if row.family.needed == 0 {
             queue_up(row, now, Cause::Children);
@@ -262,6 +266,69 @@ fn park(
         deadline: park.until,
         wait_id: Some(id),
     })
+}
+
+/// The operations that a turn begins and that wait for events, each with the type; those that it ends too are left out.
+pub(super) fn begun(turn: &WorkflowTurn) -> BTreeMap<u32, &Name> {
+    let operations = turn.operations.iter();
+    let events = operations.filter_map(|operation| match operation {
+        Operation::Opened(opened) if opened.signature.operation_kind == OperationKind::Event => {
+            Some((opened.operation, opened.signature.name.as_ref()?))
+        }
+        _ => None,
+    });
+    let mut begun: BTreeMap<u32, &Name> = events.collect();
+    if !begun.is_empty() {
+        for number in ended(turn) {
+            begun.remove(&number);
+        }
+    }
+    begun
+}
+
+fn ended(turn: &WorkflowTurn) -> impl Iterator<Item = u32> {
+    turn.operations.iter().filter_map(|one| match one {
+        Operation::Completed(completed) => completed.operation,
+        _ => None,
+    })
+}
+
+/// Notes up to which event each operation that waits for events has missed none (rule 14.6): those that the turn begins,
+/// up to the newest of their types, which are locked; those that it waits for on, as far as was noted before.
+pub fn attend(row: &mut Row, turn: &WorkflowTurn, newest: impl Fn(&Name) -> EventSequence) {
+    match &turn.then {
+        Then::Park(park) => {
+            let (noted, begun) = (std::mem::take(&mut row.attended), begun(turn));
+            let attended = park.events.iter().map(|(operation, wait)| {
+                let before = attended(&noted, *operation);
+                let before = before.filter(|_| !begun.contains_key(operation));
+                Attended {
+                    operation: *operation,
+                    sequence: before.unwrap_or_else(|| newest(&wait.event_type)),
+                }
+            });
+            row.attended = attended.collect();
+        }
+        Then::GoOn { .. } => {
+            if !row.attended.is_empty() {
+                let ended: BTreeSet<u32> = ended(turn).collect();
+                row.attended.retain(|one| !ended.contains(&one.operation));
+            }
+            let begun = begun(turn).into_iter();
+            row.attended.extend(begun.map(|(operation, of)| Attended {
+                operation,
+                sequence: newest(of),
+            }));
+        }
+        // What has ended waits for nothing; what is blocked waits as before.
+        _ => {}
+    }
+}
+
+/// Up to which event an operation has missed none.
+pub fn attended(noted: &[Attended], operation: u32) -> Option<EventSequence> {
+    let of = |number: u32| noted.iter().find(|one| one.operation == number);
+    of(operation).or_else(|| of(0)).map(|one| one.sequence)
 }
 
 /// Counts the children that a turn has really started: of each brood, in order, how many. A brood that is waited for and

@@ -10,6 +10,7 @@ use super::build::{
     MINUTE, cancelling, commit, continue_as_new, done, json, key, lane, name, spawn, stop,
 };
 use super::coding::{Coded, awaiting, brooding, ended, go_on, joining, offspring, sleep, workflow};
+use super::dice::Dice;
 use super::lab::Lab;
 use crate::Op;
 
@@ -89,7 +90,7 @@ pub async fn ends_are_counted_over_all_operations(lab: Lab) {
         .starts(2, offspring(2), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     assert_eq!(counts(&lab, id).await, (4, 0));
-    lab.turn(worker, id, Coded::parks(joining(2, 4, 3))).await;
+    lab.turn(worker, id, Coded::parks(joining(2, 0, 3))).await;
     assert_eq!(counts(&lab, id).await, (4, 3));
     lab.end_children(worker, 1).await;
     let failing = child(&lab, worker).await;
@@ -133,7 +134,7 @@ pub async fn ends_between_the_look_and_the_park_are_not_lost(lab: Lab) {
             let claimed = lab.claim(worker).await;
             assert_eq!(claimed.children_pending, 3);
             lab.end_children(worker, ended_before as usize).await;
-            let park = Coded::parks(joining(1, claimed.children_pending, needed));
+            let park = Coded::parks(joining(1, claimed.children_ended, needed));
             let answer = lab.commit(claimed.claim, park.into()).await;
             let enough = ended_before >= needed;
             let status = match enough {
@@ -170,7 +171,7 @@ pub async fn a_child_that_ends_in_the_batch_of_the_park_is_not_lost(lab: Lab) {
         let parent = lab.claim(worker).await.claim;
         let child = child(&lab, worker).await.claim;
         let mut commits = vec![
-            commit(parent, Coded::parks(joining(1, 1, 1)).into()),
+            commit(parent, Coded::parks(joining(1, 0, 1)).into()),
             commit(child, done()),
         ];
         if !parent_first {
@@ -188,7 +189,7 @@ pub async fn of_new_and_earlier_children_the_nearest_wakes_it(lab: Lab) {
     for (earlier, new, needed) in [(2, 1, 1), (1, 2, 1), (2, 2, 2)] {
         let turn = Coded::then(go_on()).starts(1, offspring(2), 0);
         let id = lab.coded(worker, workflow(), turn).await;
-        let turn = Coded::parks(joining(2, 2, earlier)).starts(2, offspring(3), new);
+        let turn = Coded::parks(joining(2, 0, earlier)).starts(2, offspring(3), new);
         lab.turn(worker, id, turn).await;
         assert_eq!(counts(&lab, id).await, (5, needed));
         lab.cancel(cancelling(id)).await;
@@ -220,7 +221,8 @@ pub async fn a_brood_of_taken_keys_wakes_it_at_once(lab: Lab) {
         });
     assert_eq!(spawned, Some((0, 1)), "it is told");
     // One that nobody waits for wakes nobody.
-    let turn = Coded::parks(joining(2, 1, 1)).starts(3, vec![keyed_child("k")], 0);
+    let turn =
+        Coded::parks(joining(2, claimed.children_ended, 1)).starts(3, vec![keyed_child("k")], 0);
     let answer = lab.commit(claimed.claim, turn.into()).await;
     assert_eq!(answer, Committed::Moved(Status::AwaitingChildren));
     // Some are left of those that are waited for.
@@ -282,7 +284,7 @@ pub async fn a_child_that_is_restarted_is_counted_once_more(lab: Lab) {
     assert_eq!(lab.get(id).await.children_pending, 1);
     let run = lab.restarted(failed).await;
     assert_eq!(lab.get(id).await.children_pending, 2);
-    lab.commit(claim, Coded::parks(joining(1, 2, 2)).into())
+    lab.commit(claim, Coded::parks(joining(1, 1, 2)).into())
         .await;
     assert_eq!(counts(&lab, id).await, (2, 2));
     lab.end_children(worker, 1).await;
@@ -291,6 +293,112 @@ pub async fn a_child_that_is_restarted_is_counted_once_more(lab: Lab) {
     assert_eq!(lab.status(run).await, Status::Done);
     assert_eq!(lab.status(id).await, Status::Runnable);
     assert_eq!(counts(&lab, id).await, (0, 0));
+}
+
+pub async fn an_end_is_not_hidden_behind_a_restart(lab: Lab) {
+    // rules 10.2 and 11.2
+    //
+    // A parent looked: of two children one had failed, so it waited for one more. Before it parked the failed one was
+    // restarted and the other one ended. As many were unended as before, and the parent waited for an end that had come.
+    let worker = lab.worker("w").await;
+    let turn = Coded::then(go_on()).starts(1, offspring(2), 0);
+    let id = lab.coded(worker, workflow(), turn).await;
+    let failing = child(&lab, worker).await.claim;
+    let failed = failing.id();
+    lab.commit(failing, stop("no")).await;
+    let claimed = lab.claim(worker).await;
+    assert_eq!((claimed.children_pending, claimed.children_ended), (1, 1));
+    let other = child(&lab, worker).await.claim;
+    let run = lab.restarted(failed).await;
+    lab.commit(other, done()).await;
+    let park = Coded::parks(joining(1, claimed.children_ended, 1));
+    let answer = lab.commit(claimed.claim, park.into()).await;
+    assert_eq!(answer, Committed::Moved(Status::Runnable));
+    let claimed = lab.claim(worker).await;
+    assert_eq!((claimed.claim.id(), claimed.children_ended), (id, 2));
+    // The restarted one is waited for once more.
+    let park = Coded::parks(joining(1, claimed.children_ended, 1));
+    let answer = lab.commit(claimed.claim, park.into()).await;
+    assert_eq!(answer, Committed::Moved(Status::AwaitingChildren));
+    lab.end_children(worker, 1).await;
+    assert_eq!(lab.status(run).await, Status::Done);
+    assert_eq!(lab.status(id).await, Status::Runnable);
+}
+
+pub async fn however_children_end_and_are_restarted_the_parent_sees_them_all(lab: Lab) {
+    // rules 10.2 and 11.2
+    let worker = lab.worker("w").await;
+    for seed in 0..40 {
+        let mut dice = Dice::new(seed);
+        let (count, wanted) = (dice.between(2, 4), dice.between(1, 4) as u32);
+        let turn = Coded::then(go_on()).starts(1, offspring(count), 0);
+        let id = lab.coded(worker, workflow(), turn).await;
+        let children = async || {
+            let children = lab.store.children(id, BarrierNumber(1)).await;
+            children.expect("the store can be read")
+        };
+        // One child ends, or one that failed is restarted.
+        let something = async |dice: &mut Dice| {
+            let mut failed = children().await;
+            failed.retain(|child| child.status == Status::Failed);
+            if !failed.is_empty() && dice.chance(50) {
+                lab.restarted(dice.pick(&failed).id).await;
+            } else {
+                let lanes = vec![lane("n", 1)];
+                let held = lab.claim_from(worker, "default", lanes, 1).await.pop();
+                if let Some(held) = held {
+                    let ends = match dice.chance(50) {
+                        true => done(),
+                        false => stop("no"),
+                    };
+                    lab.commit(held.claim, ends).await;
+                }
+            }
+        };
+        for round in 0.. {
+            assert!(
+                round < 400,
+                "seed {seed}: it waits, and nothing comes any more"
+            );
+            if lab.status(id).await != Status::Runnable {
+                if round < 20 {
+                    something(&mut dice).await;
+                } else {
+                    // Nobody is restarted any more: what is left ends, and that must be enough.
+                    let lanes = vec![lane("n", 1)];
+                    let rest = lab.claim_from(worker, "default", lanes, 9).await;
+                    let ends = rest.into_iter().map(|one| commit(one.claim, done()));
+                    lab.commit_all(ends.collect()).await;
+                }
+                continue;
+            }
+            let claimed = lab.claim(worker).await;
+            assert_eq!(claimed.claim.id(), id);
+            for _ in 0..dice.below(3) {
+                something(&mut dice).await;
+            }
+            let all = children().await;
+            let ended = all
+                .iter()
+                .filter(|child| child.status.is_terminal())
+                .count();
+            let left = wanted.min(count as u32).saturating_sub(ended as u32);
+            for _ in 0..dice.below(3) {
+                something(&mut dice).await;
+            }
+            if left == 0 {
+                lab.commit(claimed.claim, Coded::then(super::coding::ended()).into())
+                    .await;
+                break;
+            }
+            let park = Coded::parks(joining(1, claimed.children_ended, left));
+            lab.commit(claimed.claim, park.into()).await;
+        }
+        let lanes = vec![lane("n", 1)];
+        for rest in lab.claim_from(worker, "default", lanes, 9).await {
+            lab.commit(rest.claim, done()).await;
+        }
+    }
 }
 
 pub async fn a_childs_end_while_the_code_runs_or_sleeps_wakes_nobody(lab: Lab) {
@@ -345,7 +453,10 @@ pub async fn a_join_has_its_deadline(lab: Lab) {
     );
     lab.end_children(worker, 1).await;
     let seen = Coded::parks(Park {
-        children: Some(Unended { seen: 1, needed: 1 }),
+        children: Some(Unended {
+            seen: claimed.children_ended,
+            needed: 1,
+        }),
         ..brooding(1)
     });
     let answer = lab.commit(claimed.claim, seen.into()).await;

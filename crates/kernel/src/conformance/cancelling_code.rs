@@ -230,7 +230,10 @@ pub async fn it_reaches_workflows_and_machines_below_it(lab: Lab) {
     let parent = claimed.pop().unwrap();
     // The parent waits for the child to clean up.
     let park = Park {
-        children: Some(Unended { seen: 1, needed: 1 }),
+        children: Some(Unended {
+            seen: parent.children_ended,
+            needed: 1,
+        }),
         ..brooding(2)
     };
     let turn = Coded::parks(park).answers(&command_ids(&parent.updates));

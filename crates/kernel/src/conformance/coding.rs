@@ -52,7 +52,7 @@ pub(super) fn sleep(operation: u32, until: Timestamp) -> Park {
 }
 
 /// A wait for children of earlier turns.
-pub(super) fn joining(operation: u32, seen: u32, needed: u32) -> Park {
+pub(super) fn joining(operation: u32, seen: u64, needed: u32) -> Park {
     Park {
         operation,
         children: Some(Unended { seen, needed }),

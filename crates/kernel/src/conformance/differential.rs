@@ -433,6 +433,7 @@ impl Program {
                             signals: pairs(&one.awaited),
                             updates: one.updates.iter().map(|update| update.id).collect(),
                             children: one.children_pending,
+                            ended: one.children_ended,
                         };
                         self.held.push((one.claim, knows));
                     }

@@ -160,7 +160,10 @@ pub async fn a_child_that_ends_in_the_commit_in_which_its_parent_parks_leaves_no
         .remove(0);
     let parent = lab.claim(worker).await;
     let park = Park {
-        children: Some(Unended { seen: 1, needed: 1 }),
+        children: Some(Unended {
+            seen: parent.children_ended,
+            needed: 1,
+        }),
         ..parks(vec![(2, order(1))], lab.now() + MINUTE)
     };
     let commits = vec![

@@ -589,6 +589,8 @@ macro_rules! for_each_conformance_test {
                 a_child_that_continues_as_new_ends_once,
                 a_workflow_child_that_continues_as_new_keeps_its_place,
                 a_child_that_is_restarted_is_counted_once_more,
+                an_end_is_not_hidden_behind_a_restart,
+                however_children_end_and_are_restarted_the_parent_sees_them_all,
                 a_childs_end_while_the_code_runs_or_sleeps_wakes_nobody,
                 a_join_has_its_deadline,
                 a_child_of_a_child_counts_for_its_own_parent,
@@ -708,6 +710,17 @@ macro_rules! for_each_conformance_test {
                 a_wait_is_ended_by_one_of_event_signal_and_deadline,
                 of_many_who_would_wait_no_more_do_than_the_limit,
                 what_is_published_while_many_work_comes_to_everyone_once,
+            }
+            attending {
+                the_first_that_matched_meanwhile_is_found,
+                a_publisher_that_was_held_up_is_not_missed,
+                what_was_published_before_it_began_is_not_in_it,
+                a_wait_begins_with_the_commit_that_tells_of_it,
+                two_waits_for_one_event_have_it_once_each,
+                a_crash_and_code_that_does_not_fit_lose_no_event,
+                a_park_that_is_woken_at_once_loses_no_event,
+                a_new_run_begins_anew,
+                whatever_comes_between_the_first_match_ends_the_wait,
             }
             differential {
                 a_random_program_leaves_the_same_as_in_memory,

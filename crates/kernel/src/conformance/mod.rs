@@ -32,6 +32,7 @@ mod list;
 mod renaming;
 
 pub mod answering;
+pub mod attending;
 pub mod blocking;
 pub mod broods;
 pub mod cancelling;

@@ -21,8 +21,9 @@ pub struct Knows {
     pub signals: Vec<(CommandId, Name)>,
     /// The updates and cancellations that it can answer.
     pub updates: Vec<CommandId>,
-    /// How many of its children had not ended when it looked.
+    /// How many of its children had not ended when it looked, and how many ends had been counted.
     pub children: u32,
+    pub ended: u64,
 }
 
 impl Dice {
@@ -110,8 +111,7 @@ impl Dice {
     fn some_park(&mut self, knows: &Knows, now: Timestamp) -> Park {
         let count = *self.pick(&[0, 0, 1, 1, 2, 3]);
         let keys = self.below(3);
-        let seen = knows.children;
-        let joins = seen > 0 && self.chance(50);
+        let joins = knows.children > 0 && self.chance(50);
         let events = *self.pick(&[0, 0, 0, 1, 1, 2]);
         // Without a time a wait for an event is refused.
         let some_time = if events > 0 { 95 } else { 55 };
@@ -122,7 +122,6 @@ impl Dice {
             events: (1..=events)
                 .map(|operation| (operation, self.some_event_wait()))
                 .collect(),
-            unattended: Vec::new(),
             conditions: self
                 .chance(20)
                 .then(|| SIGNALS.map(name).into_iter().take(keys).collect()),
@@ -130,8 +129,8 @@ impl Dice {
                 .chance(some_time)
                 .then(|| now + Duration::from_millis(self.below(30_000) as u64)),
             children: joins.then(|| Unended {
-                seen,
-                needed: self.between(1, seen as usize) as u32,
+                seen: knows.ended,
+                needed: self.between(1, knows.children as usize) as u32,
             }),
         }
     }

@@ -397,7 +397,10 @@ pub async fn an_update_runs_aside_and_the_turn_restates_the_wait(lab: Lab) {
         (Cause::Update, 1)
     );
     let restated = Park {
-        children: Some(Unended { seen: 1, needed: 1 }),
+        children: Some(Unended {
+            seen: claimed.children_ended,
+            needed: 1,
+        }),
         ..park
     };
     let turn = Coded::parks(restated).answers(&[update.id]);
@@ -427,7 +430,10 @@ pub async fn what_comes_while_an_update_is_handled_is_not_lost(lab: Lab) {
         let update = lab.update(id).await;
         let claimed = lab.claim(worker).await;
         let restated = Park {
-            children: Some(Unended { seen: 1, needed: 1 }),
+            children: Some(Unended {
+                seen: claimed.children_ended,
+                needed: 1,
+            }),
             ..park.clone()
         };
         let (mut paid, mut other) = (None, None);

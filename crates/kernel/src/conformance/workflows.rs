@@ -362,7 +362,7 @@ pub async fn one_that_nobody_declared_is_a_workflow_from_its_first_turn_on(lab: 
         (claimed.kind, claimed.children_pending),
         (Kind::Workflow, 3)
     );
-    lab.commit(claimed.claim, Coded::parks(joining(3, 3, 3)).into())
+    lab.commit(claimed.claim, Coded::parks(joining(3, 0, 3)).into())
         .await;
     lab.end_children(worker, 3).await;
     assert_eq!(lab.status(id).await, Status::Runnable);

@@ -21,7 +21,7 @@ use super::shapes;
 use super::tables::{Carried, Noted, RequestKey, Tables, Undo};
 use crate::{
     Changes, ClaimRequest, Cursor, Error, Expiring, Found, GivenUp, Holder, Lapsed, NewEvent,
-    NewWorker, Partition, Recall, Result, Touched, Txn,
+    NewWorker, Partition, Recall, Result, Touched, Txn, TypeTotal,
 };
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
@@ -712,10 +712,35 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    async fn waiter_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, usize)>> {
+    async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
         let events = self.tables.events();
-        let totals = types.iter().map(|of| (of.clone(), events.total(of)));
+        let newest = |of: &Name| {
+            let mut newest_first = events.events().values().rev();
+            newest_first.find(|event| event.event_type == *of)
+        };
+        let totals = types.iter().map(|of| {
+            let total = TypeTotal {
+                waiters: events.total(of),
+                newest: newest(of).map_or(EventSequence::default(), |event| event.sequence),
+            };
+            (of.clone(), total)
+        });
         Ok(totals.collect())
+    }
+
+    async fn events_above(
+        &mut self,
+        event_type: &Name,
+        above: EventSequence,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        let events = self.tables.events().events();
+        let events = events.range((Bound::Excluded(above), Bound::Unbounded));
+        let of_type = events.filter(|(_, event)| event.event_type == *event_type);
+        Ok(of_type
+            .take(limit)
+            .map(|(_, event)| event.clone())
+            .collect())
     }
 
     async fn events_since(

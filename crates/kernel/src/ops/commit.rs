@@ -1,6 +1,6 @@
 //! Commits what steps have answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, EventWait,
@@ -10,7 +10,7 @@ use abide_core::model::{
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{Facts, Look, ahead, apply, check, check_answers, look};
-use abide_core::rules::event::index_of;
+use abide_core::rules::event::{awaited_types, index_of};
 use abide_core::rules::keys::{Judged, judge, taking};
 use abide_core::rules::workflow;
 
@@ -19,7 +19,7 @@ use super::publish::{self, Opening};
 use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn};
+use crate::{Result, Txn, TypeTotal};
 
 /// Commits what steps have answered: the outcomes, the children they spawn, the parents they wake, all at once
 /// (rules 1.1, 1.3, 4, 10). Each entry is answered for itself; a stale or refused one changes nothing.
@@ -43,13 +43,18 @@ pub(crate) async fn commit<T: Txn>(
     let declared = start::declarations(turn, commits.iter().flat_map(spawned)).await?;
 
     let pending = pending(turn, commits, &mut ledger).await?;
-    let waiters = waiters_by_type(turn, commits).await?;
+    let types = totals_by_type(turn, commits).await?;
+    let waiters = types
+        .iter()
+        .map(|(of, total)| (of, total.waiters))
+        .collect();
     let policies = policies(turn, commits).await?;
     let around = Around {
         waiting: &waiting,
         declared: &declared,
         pending: &pending,
         policies: &policies,
+        types: &types,
     };
     let (aheads, holders) = look_ahead(turn, commits, &mut ledger, around).await?;
     let mut tally = Tally { waiters, holders };
@@ -77,7 +82,7 @@ pub(crate) async fn commit<T: Txn>(
     // Before runs go on: what was consumed stays with the run that did.
     close(turn, &closings).await?;
     bear(turn, &mut ledger, births).await?;
-    publish::open(turn, &mut ledger, openings).await?;
+    publish::open(turn, &mut ledger, openings, &types).await?;
     runs::go_on(turn, &mut ledger, continued).await?;
     tell_parents(turn, &mut ledger, ends).await?;
     ledger.write(turn).await?;
@@ -97,6 +102,7 @@ struct Around<'a> {
     declared: &'a [Declared],
     pending: &'a BTreeMap<InstanceId, Vec<Pending>>,
     policies: &'a BTreeMap<InstanceId, Policy>,
+    types: &'a BTreeMap<Name, TypeTotal>,
 }
 
 impl<'a> Around<'a> {
@@ -118,9 +124,9 @@ impl<'a> Around<'a> {
 }
 
 /// What is counted while the commits of a batch are decided over, one after the other.
-struct Tally {
+struct Tally<'a> {
     /// How many waiters of each type there are.
-    waiters: BTreeMap<Name, usize>,
+    waiters: BTreeMap<&'a Name, usize>,
     /// Who holds the keys that some of them would take.
     holders: Holders,
 }
@@ -247,7 +253,7 @@ fn one<'a, T: Txn>(
     (commit, ahead): (&'a Commit, Option<Row>),
     ledger: &mut Ledger<'a>,
     around: Around<'_>,
-    tally: &mut Tally,
+    tally: &mut Tally<'a>,
     follows: &mut Follows<'a>,
 ) -> Committed {
     if !knows_parent(ledger, commit) {
@@ -304,6 +310,12 @@ fn one<'a, T: Txn>(
     match ahead.filter(|_| taken.is_none()) {
         Some(ahead) => tally.holders.take(&ahead),
         None => tally.holders.leave(&account.row),
+    }
+    if let (Outcome::Workflow(of), false) =
+        (commit.outcome.last(), account.row.status.is_terminal())
+    {
+        let newest = |of: &Name| around.types.get(of).copied().unwrap_or_default().newest;
+        workflow::attend(&mut account.row, of, newest);
     }
     (account.state, account.result) = (moved.state, moved.result);
     account.told.extend(moved.told);
@@ -468,7 +480,7 @@ pub(super) fn spawned(commit: &Commit) -> Vec<&Start> {
 }
 
 /// The events that an outcome waits for.
-pub(super) fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
+fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
     match outcome.last() {
         Outcome::Wait(wait) => wait.events.iter().collect(),
         Outcome::Workflow(turn) => match &turn.then {
@@ -481,11 +493,9 @@ pub(super) fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
 
 /// What a row that has parked waits for among events. Each wait of a workflow is known by its operation.
 fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
-    let mut unattended: &[_] = &[];
     let waits = match outcome.last() {
         Outcome::Workflow(turn) => match &turn.then {
             Then::Park(park) => {
-                unattended = &park.unattended;
                 let waits = park.events.iter().map(|(operation, event)| {
                     let wait_id = WaitId::stored(format!("wait:{}:{operation}", row.id));
                     (*operation, wait_id, event)
@@ -506,29 +516,30 @@ fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
     Some(Opening {
         instance: row.id,
         waits,
-        unattended,
+        attended: row.attended.clone(),
     })
 }
 
-/// How many waiters there are of the types that are waited for anew; nothing is read when none is.
-async fn waiters_by_type<T: Txn>(
+/// What there is of the types that are waited for; nothing is read when none is.
+async fn totals_by_type<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
-) -> Result<BTreeMap<Name, usize>> {
-    let events = commits.iter().flat_map(|commit| events_of(&commit.outcome));
-    let mut types: Vec<Name> = events.map(|event| event.event_type.clone()).collect();
-    types.sort_unstable();
-    types.dedup();
+) -> Result<BTreeMap<Name, TypeTotal>> {
+    let types: BTreeSet<&Name> = commits
+        .iter()
+        .flat_map(|commit| awaited_types(&commit.outcome))
+        .collect();
     if types.is_empty() {
         return Ok(BTreeMap::new());
     }
-    Ok(turn.txn.waiter_totals(&types).await?.into_iter().collect())
+    let types: Vec<Name> = types.into_iter().cloned().collect();
+    Ok(turn.txn.type_totals(&types).await?.into_iter().collect())
 }
 
 /// Refuses a wait for events of a type that too many wait for already (rule 14.7).
-fn has_room_for_waiters(
-    outcome: &Outcome,
-    waiters: &mut BTreeMap<Name, usize>,
+fn has_room_for_waiters<'a>(
+    outcome: &'a Outcome,
+    waiters: &mut BTreeMap<&'a Name, usize>,
     limits: &Limits,
 ) -> std::result::Result<(), Refusal> {
     let mut met: BTreeMap<&Name, usize> = BTreeMap::new();
@@ -542,7 +553,7 @@ fn has_room_for_waiters(
         limits.check_waiters(*met)?;
     }
     for (event_type, met) in met {
-        waiters.insert(event_type.clone(), met);
+        waiters.insert(event_type, met);
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ pub(crate) mod workers;
 use std::collections::BTreeSet;
 
 use abide_core::model::{Claim, Key, Name, Target};
+use abide_core::rules::event::awaited_types;
 
 use crate::Op;
 
@@ -80,9 +81,8 @@ impl<'o> Keys<'o> {
                     let children = commit::spawned(commit).into_iter();
                     self.shared
                         .extend(children.filter_map(|child| child.key.as_ref()));
-                    let events = commit::events_of(&commit.outcome).into_iter();
-                    self.awaited
-                        .extend(events.map(|event| key_of(&event.event_type)));
+                    let types = awaited_types(&commit.outcome).into_iter();
+                    self.awaited.extend(types.map(key_of));
                 }
             }
             Op::Publish(publishes) => {

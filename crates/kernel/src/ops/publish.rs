@@ -5,17 +5,18 @@ use std::slice;
 use std::time::Duration;
 
 use abide_core::model::{
-    Arguments, Command, CommandId, CommandKind, Delivery, Event, EventSequence, EventWait,
-    InstanceId, Name, Publish, Published, Refusal, Target, Timestamp, WaitId, Waiter,
+    Arguments, Attended, Command, CommandId, CommandKind, Delivery, Event, EventSequence,
+    EventWait, InstanceId, Name, Publish, Published, Refusal, Target, Timestamp, WaitId, Waiter,
 };
 use abide_core::rules::contract::free;
 use abide_core::rules::event::{Payload, check_type, index_of};
+use abide_core::rules::workflow::attended;
 
 use super::deliver::{new_command, take_in};
 use super::workers::locked;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, NewEvent, Result, Touched, Txn};
+use crate::{Error, NewEvent, Result, Touched, Txn, TypeTotal};
 
 /// How many events are looked at in one statement when a wait looks back.
 const PAGE: usize = 500;
@@ -245,20 +246,22 @@ pub(crate) struct Opening<'a> {
     pub instance: InstanceId,
     /// Each with its place among them, and the id of the wait that it is.
     pub waits: Vec<(u32, WaitId, &'a EventWait)>,
-    /// Those that nobody stood for since that moment, though they were waited for.
-    pub unattended: &'a [(u32, Timestamp)],
+    /// Up to which event those of a workflow have missed none.
+    pub attended: Vec<Attended>,
 }
 
 /// Opens waiters; one that looks back and finds what it waits for among the events that were published already is ended
-/// at once (rule 14.6). The types are locked, so that nothing is published meanwhile.
+/// at once (rule 14.6). The types are locked, so that nothing is published meanwhile: what there is of them stays so.
 pub(crate) async fn open<'a, T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'a>,
     openings: Vec<Opening<'a>>,
+    types: &BTreeMap<Name, TypeTotal>,
 ) -> Result<()> {
+    let newest = |of: &Name| types.get(of).copied().unwrap_or_default().newest;
     let mut records = Vec::new();
     for opening in openings {
-        let found = match look_on(turn, &opening).await? {
+        let found = match look_on(turn, &opening, newest).await? {
             Some(found) => Some(found),
             None => look_back(turn, &opening).await?,
         };
@@ -279,6 +282,13 @@ pub(crate) async fn open<'a, T: Txn>(
             command.wait_id = Some(wait_id);
             records.push(command);
             continue;
+        }
+        // From here on the waiter stands for the operation: what is published next ends it.
+        for one in &mut account.row.attended {
+            let mut waits = opening.waits.iter();
+            if let Some((_, _, wait)) = waits.find(|(place, ..)| *place == one.operation) {
+                one.sequence = newest(&wait.event_type);
+            }
         }
         let row = &account.row;
         let deadline = row.aside.map_or(row.due_at, |aside| aside.due_at);
@@ -310,14 +320,15 @@ pub(crate) async fn open<'a, T: Txn>(
 async fn look_on<T: Txn>(
     turn: &mut Turn<'_, T>,
     opening: &Opening<'_>,
+    newest: impl Fn(&Name) -> EventSequence,
 ) -> Result<Option<(NewEvent, WaitId)>> {
     let mut first: Option<(Event, WaitId)> = None;
     for (place, wait_id, wait) in &opening.waits {
-        let mut unattended = opening.unattended.iter();
-        let Some((_, since)) = unattended.find(|(of, _)| of == place) else {
+        let attended = attended(&opening.attended, *place);
+        let Some(above) = attended.filter(|above| *above < newest(&wait.event_type)) else {
             continue;
         };
-        let found = kept(turn, wait, *since, Pick::First).await?;
+        let found = first_above(turn, wait, above).await?;
         let is_first = |event: &Event| {
             let known = first.as_ref().map(|(known, _)| known.sequence);
             known.is_none_or(|known| event.sequence < known)
@@ -327,6 +338,29 @@ async fn look_on<T: Txn>(
         }
     }
     Ok(first.map(|(event, wait_id)| (event.into(), wait_id)))
+}
+
+/// The first of the events above a place that are kept and match.
+async fn first_above<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    wait: &EventWait,
+    mut above: EventSequence,
+) -> Result<Option<Event>> {
+    loop {
+        let page = turn.txn.events_above(&wait.event_type, above, PAGE).await?;
+        let Some(last) = page.last().map(|event| event.sequence) else {
+            return Ok(None);
+        };
+        let matches = |event: &Event| Payload::of(&event.payload).satisfies(&wait.conditions);
+        let full = page.len() >= PAGE;
+        if let Some(found) = page.into_iter().find(matches) {
+            return Ok(Some(found));
+        }
+        if !full {
+            return Ok(None);
+        }
+        above = last;
+    }
 }
 
 /// The newest event that one of the waits looks back for, and the wait's id.
@@ -340,7 +374,7 @@ async fn look_back<T: Txn>(
             continue;
         };
         let since = turn.now - Duration::from_millis(lookback);
-        let found = kept(turn, wait, since, Pick::Newest).await?;
+        let found = newest_since(turn, wait, since).await?;
         let is_newest = |event: &Event| {
             let known = newest.as_ref().map(|(known, _)| known.sequence);
             known.is_none_or(|known| event.sequence > known)
@@ -352,21 +386,12 @@ async fn look_back<T: Txn>(
     Ok(newest.map(|(event, wait_id)| (event.into(), wait_id)))
 }
 
-/// Which of the events that match is meant.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pick {
-    First,
-    Newest,
-}
-
-/// The first, or the newest, of the events that are kept, were published since a moment, and match.
-async fn kept<T: Txn>(
+/// The newest of the events that are kept, were published since a moment, and match.
+async fn newest_since<T: Txn>(
     turn: &mut Turn<'_, T>,
     wait: &EventWait,
     since: Timestamp,
-    pick: Pick,
 ) -> Result<Option<Event>> {
-    let mut found = None;
     let mut before = None;
     loop {
         let page = turn
@@ -375,17 +400,12 @@ async fn kept<T: Txn>(
             .await?;
         let full = page.len() >= PAGE;
         before = page.last().map(|event| event.sequence);
-        for event in page {
-            if Payload::of(&event.payload).satisfies(&wait.conditions) {
-                // Newest first: the last that is found is the first that came.
-                found = Some(event);
-                if pick == Pick::Newest {
-                    return Ok(found);
-                }
-            }
+        let matches = |event: &Event| Payload::of(&event.payload).satisfies(&wait.conditions);
+        if let Some(found) = page.into_iter().find(matches) {
+            return Ok(Some(found));
         }
         if !full {
-            return Ok(found);
+            return Ok(None);
         }
     }
 }

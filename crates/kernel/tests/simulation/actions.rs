@@ -105,7 +105,7 @@ impl World {
                     awaited: one.awaited.iter().map(|one| one.id).collect(),
                     updates: one.updates.iter().map(|one| one.id).collect(),
                     aside: one.aside,
-                    children: one.children_pending,
+                    children: (one.children_pending, one.children_ended),
                 });
             }
         }

@@ -18,7 +18,7 @@ impl World {
         &mut self,
         id: InstanceId,
         mut updates: Vec<CommandId>,
-        children: u32,
+        (children, ended): (u32, u64),
     ) -> Outcome {
         let mut signals = Vec::new();
         for one in self.inbox(id) {
@@ -32,6 +32,7 @@ impl World {
             signals,
             updates,
             children,
+            ended,
         };
         self.operations += 1;
         let room = self.has_room();

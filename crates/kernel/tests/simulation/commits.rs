@@ -14,7 +14,7 @@ impl World {
         let commit = self.dice.some_commit(claim, room);
         match self.is_workflow(claim.id()) {
             true => Commit {
-                outcome: self.some_turn(claim.id(), Vec::new(), 0),
+                outcome: self.some_turn(claim.id(), Vec::new(), (0, 0)),
                 ..commit
             },
             false => commit,

@@ -66,8 +66,8 @@ pub struct Held {
     pub updates: Vec<CommandId>,
     /// Whether there is no step to run.
     pub aside: bool,
-    /// How many of its children had not ended.
-    pub children: u32,
+    /// How many of its children had not ended, and how many ends had been counted.
+    pub children: (u32, u64),
 }
 
 /// What a caller hears of its request.

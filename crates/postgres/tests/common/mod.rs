@@ -154,6 +154,7 @@ pub fn going_on(claim: Claim) -> Claimed {
         timed_out: false,
         joins: None,
         children_pending: 0,
+        children_ended: 0,
         children: Vec::new(),
         awaited: Vec::new(),
         updates: Vec::new(),

@@ -84,7 +84,8 @@ pub async fn pages(log: &PlanLog, store: &Postgres) -> BTreeMap<&'static str, u6
         "waiters",
         "open_waiters",
         "close_waiters",
-        "waiter_totals",
+        "type_totals",
+        "events_above",
         "list_waiters",
         "events",
     ];

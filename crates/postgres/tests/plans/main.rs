@@ -94,6 +94,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("known_events", &["events_known"]),
     // By type and time; by time alone where nearly all are of that type.
     ("events_since", &["events_pkey"]),
+    ("events_above", &["events_of_type"]),
     ("forget_events", &["events_published", "events_pkey"]),
     // By type; by place alone where nearly all are of that type.
     ("events", &[]),
@@ -111,7 +112,7 @@ const INDEXES: &[(&str, &[&str])] = &[
             "waiter_totals_pkey",
         ],
     ),
-    ("waiter_totals", &["waiter_totals_of_type"]),
+    ("type_totals", &["waiter_totals_of_type", "events_of_type"]),
     ("list_waiters", &["waiters_pkey"]),
     ("recall", &["requests_known"]),
     ("forget_requests", &["requests_created", "requests_pkey"]),

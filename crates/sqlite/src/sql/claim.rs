@@ -69,7 +69,7 @@ pub(crate) fn claim(
 pub(crate) const CANDIDATE: &str = concat!(
     "id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
     taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, \
-    run_number, first_id, contract, inbox, aside, state, ",
+    run_number, first_id, contract, inbox, aside, state, attended, ",
     own_scopes!()
 );
 
@@ -109,7 +109,7 @@ fn find(
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         // The statement numbers the lanes that it was given.
-        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(27)?)) else {
+        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(28)?)) else {
             continue;
         };
         let mut found_one = candidate(conn, row, request, lane, &mut steps)?;
@@ -149,7 +149,7 @@ fn candidate(
         id: cells::id(found, 0)?,
         kind: Kind::from_code(found.get(19)?),
         status: Status::Executing,
-        scopes: columns::from_scopes(found.get(26)?),
+        scopes: columns::from_scopes(found.get(27)?),
         behind: false,
         queue: request.queue.clone(),
         priority: cells::priority(found, 1)?,
@@ -165,6 +165,7 @@ fn candidate(
         cause: Cause::from_code(found.get(8)?),
         timed_out: cells::flag(found, 9)?,
         awaits: cells::awaits(found, 14)?,
+        attended: cells::attended(found, 26)?,
         aside: cells::aside(found, 24)?,
         inbox: cells::inbox(found, 23)?,
         contract: cells::maybe_contract(found, 22)?,
@@ -214,6 +215,7 @@ fn candidate(
             timed_out: row.timed_out,
             joins,
             children_pending: row.family.pending,
+            children_ended: row.family.ended,
             children: Vec::new(),
             awaited: Vec::new(),
             updates: Vec::new(),

@@ -101,6 +101,24 @@ pub(crate) fn since(
     Ok(found)
 }
 
+/// By `abide_events_of_type`, from that place on.
+pub(crate) const ABOVE: &str = select!(
+    " indexed by abide_events_of_type where event_type = ?1 and sequence > ?2
+    order by sequence limit ?3"
+);
+
+/// The first events of a type above a place, in order.
+pub(crate) fn above(
+    conn: &Connection,
+    event_type: &Name,
+    above: EventSequence,
+    limit: usize,
+) -> Result<Vec<Event>> {
+    let mut statement = conn.prepare_cached(ABOVE)?;
+    let values = params![event_type.as_str(), above.0, limited(limit)];
+    statement.query_map(values, read)?.collect()
+}
+
 fn below(before: Option<EventSequence>) -> i64 {
     before.map_or(i64::MAX, |before| before.0)
 }

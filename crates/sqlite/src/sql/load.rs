@@ -16,7 +16,7 @@ pub(crate) const LOCK: &str = concat!(
            history_seq, ",
     own_scopes!(),
     ", last_error, finished_at, partition_key, standing, awaits, family, parent_id,
-           parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until
+           parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until, attended
     from abide_instances where id = ?1"
 );
 
@@ -74,6 +74,7 @@ impl<'c> Loader<'c> {
             cause: Cause::from_code(row.get(11)?),
             timed_out: cells::flag(row, 12)?,
             awaits: cells::awaits(row, 19)?,
+            attended: cells::attended(row, 31)?,
             aside: cells::aside(row, 27)?,
             inbox: cells::inbox(row, 26)?,
             contract: cells::maybe_contract(row, 25)?,

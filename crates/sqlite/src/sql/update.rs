@@ -147,7 +147,8 @@ macro_rules! move_row {
             set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, worker = ?6, epoch = ?7, settled = ?8,
                 step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, timed_out = ?13, awaits = ?14, family = ?15,
                 history_seq = ?16, finished_at = ?17, updated_at = ?18, inbox = ?19, aside = ?20, last_error = ?21,
-                result = coalesce(?22, result), state = coalesce(?23, state), kind = ?24",
+                result = coalesce(?22, result), state = coalesce(?23, state), kind = ?24,
+                attended = ?25",
             $more,
             " where id = ?1"
         )
@@ -159,7 +160,7 @@ pub(crate) const MOVE: &str = move_row!("");
 
 /// The same, and where it stands in its partition, and which of its keys it holds.
 pub(crate) const MOVE_GUARDED: &str = move_row!(
-    ", standing = ?25,
+    ", standing = ?26,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
@@ -200,6 +201,7 @@ pub(crate) fn move_all(
             result.map(|result| result.as_str()),
             state.map(|state| state.as_str()),
             row.kind.code(),
+            cells::write_attended(&row.attended)?,
             place.standing(),
         ];
         if guarded(row) {

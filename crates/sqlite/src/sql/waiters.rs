@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{InstanceId, Key, Name, Timestamp, Waiter};
-use abide_kernel::WaiterFilter;
+use abide_core::model::{EventSequence, InstanceId, Key, Name, Timestamp, Waiter};
+use abide_kernel::{TypeTotal, WaiterFilter};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
@@ -145,16 +145,25 @@ fn count(conn: &Connection, counts: BTreeMap<Name, i64>) -> Result<()> {
 /// By primary key.
 pub(crate) const TOTAL: &str = "select total from abide_waiter_totals where event_type = ?1";
 
-/// How many waiters of these types there are; those of which there are none are left out.
-pub(crate) fn totals(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, usize)>> {
-    let mut statement = conn.prepare_cached(TOTAL)?;
+/// By `abide_events_of_type`, the last entry of a type.
+pub(crate) const NEWEST_EVENT: &str = "
+    select sequence from abide_events indexed by abide_events_of_type where event_type = ?1
+    order by sequence desc limit 1";
+
+/// How many waiters of these types there are, and which event of each is the newest.
+pub(crate) fn totals(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
+    let mut waiters = conn.prepare_cached(TOTAL)?;
+    let mut newest = conn.prepare_cached(NEWEST_EVENT)?;
     let mut totals = Vec::with_capacity(types.len());
     for event_type in types {
-        let total: Option<i64> = statement
-            .query_row([event_type.as_str()], |row| row.get(0))
-            .optional()?;
-        let total = total.and_then(|total| usize::try_from(total).ok());
-        totals.extend(total.map(|total| (event_type.clone(), total)));
+        let of = [event_type.as_str()];
+        let waiters: Option<i64> = waiters.query_row(of, |row| row.get(0)).optional()?;
+        let newest: Option<i64> = newest.query_row(of, |row| row.get(0)).optional()?;
+        let total = TypeTotal {
+            waiters: usize::try_from(waiters.unwrap_or_default()).unwrap_or_default(),
+            newest: EventSequence(newest.unwrap_or_default()),
+        };
+        totals.push((event_type.clone(), total));
     }
     Ok(totals)
 }

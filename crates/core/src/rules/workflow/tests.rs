@@ -41,6 +41,7 @@ fn running() -> Row {
         cause: Cause::Start,
         timed_out: false,
         awaits: None,
+        attended: Vec::new(),
         aside: None,
         inbox: Inbox::default(),
         contract: None,
@@ -154,7 +155,7 @@ fn park_and_end(old: u32, old_needed: u32, new: u32, new_needed: u32, early: u32
     let mut parks = turn(Then::Park(Park {
         operation: 2,
         children: (old_needed > 0).then_some(Unended {
-            seen: old,
+            seen: 0,
             needed: old_needed,
         }),
         ..Park::default()
@@ -226,10 +227,9 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
         operation: 3,
         signals: vec![name("paid")],
         events: Vec::new(),
-        unattended: Vec::new(),
         conditions: Some(vec![name("stocked")]),
         until: Some(LATER),
-        children: Some(Unended { seen: 2, needed: 1 }),
+        children: Some(Unended { seen: 0, needed: 1 }),
     };
     let no_signal = Park {
         signals: Vec::new(),
