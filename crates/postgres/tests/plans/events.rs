@@ -1,13 +1,17 @@
 //! Asks a store for everything it can do with events, a batch at a time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use abide_kernel::model::{Claimed, Commit, Outcome, Publish, WorkerId};
+use abide_kernel::model::{
+    Claimed, Commit, Condition, EventWait, Operator, Outcome, Park, Path, Publish, Then, WorkerId,
+};
 use abide_kernel::{EventFilter, Store, WaiterFilter};
 use abide_postgres::{Postgres, statements};
 
 use crate::common::{
-    claim, commit_all, done, event, name, publish, register, start, start_all, wait_for_event,
+    claim, commit, commit_all, deliver, done, event, json, name, publish, register, signal, start,
+    start_all, turn, wait_for_event,
 };
 use crate::log::{Plan, PlanLog};
 
@@ -56,6 +60,8 @@ pub async fn events(store: &Postgres, worker: WorkerId, batch: usize) {
     assert_eq!(found[0].awaited.len(), 2);
     commit_all(store, vec![done(found.remove(0))]).await;
 
+    misses_nothing(store, worker, &orders[0]).await;
+
     let of_type = EventFilter {
         event_type: Some(name("paid")),
     };
@@ -65,6 +71,41 @@ pub async fn events(store: &Postgres, worker: WorkerId, batch: usize) {
     let page = store.waiters(&all, None, batch).await.unwrap();
     let next = store.waiters(&all, page.next, batch).await.unwrap();
     assert_eq!(next.items.len(), batch);
+}
+
+/// A workflow that is woken by a signal finds, when it parks again, what was published meanwhile.
+async fn misses_nothing(store: &Postgres, worker: WorkerId, order: &str) {
+    let id = start_all(store, vec![start("eventful")]).await[0].id();
+    let until = store.clock().now() + Duration::from_secs(3_600);
+    for woken in [false, true] {
+        let held = claim(store, worker, &["eventful"], 1).await.remove(0);
+        if woken {
+            publish(store, vec![event("paid", order)]).await;
+        }
+        let paid = EventWait {
+            event_type: name("paid"),
+            conditions: vec![Condition {
+                left: Path::new("order").unwrap(),
+                op: Operator::Eq,
+                right: json(order),
+            }],
+            lookback_ms: None,
+        };
+        let parks = turn(Then::Park(Park {
+            operation: 1,
+            signals: if woken { Vec::new() } else { vec![name("go")] },
+            events: vec![(1, paid)],
+            until: Some(until),
+            ..Park::default()
+        }));
+        commit_all(store, vec![commit(held, parks, false)]).await;
+        if !woken {
+            deliver(store, vec![signal(id, "go", "1")]).await;
+        }
+    }
+    let mut found = claim(store, worker, &["eventful"], 1).await;
+    assert_eq!(found[0].awaited.len(), 1);
+    commit_all(store, vec![done(found.remove(0))]).await;
 }
 
 /// How many pages each statement touches, at most, when a waiter is opened, an event is published that it alone waits
