@@ -14,6 +14,7 @@ pub mod memory;
 mod op;
 mod ops;
 mod own;
+mod pass;
 mod query;
 mod retry;
 mod run;
@@ -36,6 +37,7 @@ pub use op::{
     Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Once, Op, Remembered, SweepRequest,
 };
 pub use own::{OwnTransaction, was_taken};
+pub use pass::SweepPass;
 pub use query::{
     CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Page, QueueDepth,
     WaiterFilter, WaiterPage,

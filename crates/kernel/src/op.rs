@@ -313,12 +313,16 @@ pub enum Answer {
         /// Whether there may be more.
         more: bool,
     },
-    /// So many instances were deleted.
+    /// A batch of what has expired was deleted.
     Swept {
-        /// How many.
+        /// How many instances.
         deleted: usize,
-        /// Where to go on; `None` at the end of the pass.
+        /// How many more were looked at and must stay: somebody above them has not ended.
+        spared: usize,
+        /// How far it has come: the pass goes on after that, and so may the next one.
         next: Option<Cursor>,
+        /// Whether there may be more to delete.
+        more: bool,
     },
     /// It is done, and there is nothing to tell.
     Done,

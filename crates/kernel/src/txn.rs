@@ -10,7 +10,7 @@ use abide_core::model::{
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
-use abide_core::rules::retention::Expired;
+use abide_core::rules::retention::Kin;
 
 use crate::{ClaimRequest, Cursor, NewWorker, Result};
 
@@ -114,8 +114,13 @@ pub trait Txn: Send {
     /// The workers of that name, living or not, by id. Nobody else comes by that name before the transaction ends.
     fn workers_named(&mut self, name: &Name) -> impl Future<Output = Result<Vec<Worker>>> + Send;
 
-    /// The workers whose lease has run out, by when it did and by id.
-    fn dead_workers(&mut self, now: Timestamp) -> impl Future<Output = Result<Vec<Worker>>> + Send;
+    /// The workers that hold something and are not believed to live: their lease has run out, or they are not known (any
+    /// more). By id, with the names of those that are known. What they hold is what this costs, and what the living hold;
+    /// not how many have died.
+    fn dead_holders(
+        &mut self,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<(WorkerId, Option<Name>)>>> + Send;
 
     /// Lets the leases of those of these workers, which come sorted and distinct, that have not run out run until that
     /// moment at least; which these are, in any order.
@@ -136,8 +141,13 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Deletes workers.
-    fn delete_workers(&mut self, workers: &[WorkerId]) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes workers whose lease ran out before that moment and that hold nothing, at most that many; how many there
+    /// were.
+    fn forget_workers(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
 
     /// What a worker holds, by id, above `after`; not locked.
     fn held(
@@ -147,11 +157,34 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// The first rows that finished before that moment, after the cursor, in the order in which they did.
+    /// What these workers, which come sorted and distinct, hold, by worker and id, at most that many; not locked.
+    fn held_by(
+        &mut self,
+        workers: &[WorkerId],
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(WorkerId, Touched)>>> + Send;
+
+    /// The first rows that finished before that moment, after the cursor, in the order in which they did; passing over
+    /// those that another transaction has locked.
     fn expiring(
         &mut self,
         before: Timestamp,
         after: Option<Cursor>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
+
+    /// How these instances stand in their families; those that are not there are left out. Not locked.
+    fn kin(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, Kin)>>> + Send;
+
+    /// The children of these that finished before that moment and have their place at a barrier, in any order, at most
+    /// that many; passing over those that another transaction has locked.
+    fn expired_children(
+        &mut self,
+        parents: &[InstanceId],
+        before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
 
@@ -379,7 +412,18 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Deletes instances with all that belongs to them.
+    /// Deletes the histories of instances, and the records of what was sent to them but those that were accepted with a
+    /// dedup key, which belong to the chain; at most that many rows. How many there were.
+    fn trim(
+        &mut self,
+        ids: &[InstanceId],
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Deletes the records that were accepted with a dedup key in these chains.
+    fn forget_chains(&mut self, chains: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Deletes instances, of which no history and no records are left but those of their chains.
     fn delete(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -485,8 +529,10 @@ pub struct Partition {
 pub struct Expiring {
     /// When it finished, and which it is.
     pub cursor: Cursor,
-    /// What the rule wants to know of it.
-    pub expired: Expired,
+    /// The first run of its chain.
+    pub chain: InstanceId,
+    /// The parent at one of whose barriers it has its place.
+    pub parent: Option<InstanceId>,
 }
 
 /// Rows to write, by shape: the three that are hot have statements of their own, which touch as little as they can.

@@ -86,6 +86,17 @@ select id, partition_key from abide.instances \
 where status = 3 and worker = $1 and id > $2 \
 order by id limit (select $3::bigint)";
 
+/// What workers hold, by worker and id; not locked.
+///
+/// Index: `instances_held`, from its first entry of each worker on.
+pub const HELD_BY: &str = "\
+select h.* from unnest((select $1::bigint[])) as w(id) \
+cross join lateral ( \
+    select i.worker, i.id, i.partition_key from abide.instances i \
+    where i.status = 3 and i.worker = w.id order by i.id \
+) h \
+limit (select $2::bigint)";
+
 /// All declarations, by machine and version. Index: `machines_pkey`, or the table, which is small.
 pub const MACHINES: &str = "\
 select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
@@ -235,6 +246,17 @@ pub(crate) async fn held(
     let params = vec![Param::one(worker), Param::one(after), Param::one(limit)];
     let rows = txn.read(HELD, params).await?;
     each(&rows, touched)
+}
+
+/// What workers hold.
+pub(crate) async fn held_by(
+    txn: &mut Transaction<'_>,
+    workers: &[WorkerId],
+    limit: usize,
+) -> Result<Vec<(WorkerId, Touched)>> {
+    let params = vec![Param::list(workers.iter().copied()), Param::one(limit)];
+    let rows = txn.read(HELD_BY, params).await?;
+    each(&rows, |cells| Ok((cells.next()?, touched(cells)?)))
 }
 
 /// What is declared of machines.

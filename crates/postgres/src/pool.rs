@@ -27,6 +27,8 @@ pub(crate) struct Pool {
     lineage: Lineage,
     /// Of steps that have a transaction of their own.
     steps: Arc<Semaphore>,
+    /// Of those who renew a lease.
+    renewals: Semaphore,
     /// The connections that nobody has, the one used last on top.
     idle: Mutex<Vec<Arc<Line>>>,
 }
@@ -88,6 +90,7 @@ impl Pool {
             permits,
             lineage: Lineage::default(),
             steps: Arc::new(Semaphore::new(size)),
+            renewals: Semaphore::new(1),
             idle: Mutex::default(),
         }
     }
@@ -110,6 +113,10 @@ impl Pool {
     /// A connection; waits while all of them are lent out.
     pub async fn get(&self) -> Result<Loan<'_>> {
         let permit = self.permits.acquire().await.map_err(|_| Error::Closed)?;
+        self.lent(permit).await
+    }
+
+    async fn lent<'p>(&'p self, permit: SemaphorePermit<'p>) -> Result<Loan<'p>> {
         let (line, was_idle) = self.line().await?;
         Ok(Loan {
             pool: self,
@@ -118,6 +125,20 @@ impl Pool {
             in_transaction: false,
             permit,
         })
+    }
+
+    /// A connection for renewing a lease (rule 6.4). When all of them are lent out there is one more: who waits for a
+    /// connection for too long loses all that it holds, and it is then that the others are busy.
+    pub async fn get_for_renewal(&self) -> Result<Loan<'_>> {
+        let permit = match self.permits.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => tokio::select! {
+                permit = self.renewals.acquire() => permit,
+                permit = self.permits.acquire() => permit,
+            }
+            .map_err(|_| Error::Closed)?,
+        };
+        self.lent(permit).await
     }
 
     /// A new connection, after one was lost: whatever ended that has ended the idle ones too, as a rule.
@@ -168,6 +189,7 @@ impl Pool {
     pub async fn close(&self) {
         self.permits.close();
         self.steps.close();
+        self.renewals.close();
         self.idle().clear();
         self.connector.wait().await;
     }

@@ -141,7 +141,10 @@ impl Postgres {
     /// Runs operations in one transaction; once more on another connection when the first was lost before anything can
     /// have been written.
     async fn write(&self, ops: &[Op]) -> Result<Vec<Answer>> {
-        let client = self.pool.get().await?;
+        let client = match ops {
+            [Op::Renew { .. }] => self.pool.get_for_renewal().await?,
+            _ => self.pool.get().await?,
+        };
         let was_idle = client.was_idle();
         match self.write_on(client, ops).await {
             Err(Error::Unavailable(_)) if was_idle => {

@@ -1,40 +1,78 @@
 //! Finds and deletes finished instances whose retention is over.
 
-use abide_core::model::{BarrierNumber, InstanceId, Status, Timestamp};
-use abide_core::rules::retention::Expired;
+use abide_core::model::{InstanceId, Timestamp};
+use abide_core::rules::retention::Kin;
 use abide_kernel::{Cursor, Expiring, Result};
 
-use crate::cells::each;
+use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::txn::Transaction;
 
-/// The first rows that finished before a moment, after a place in that order, with what their parents need of them
-/// (rule 16.2).
+/// The first rows that finished before a moment, after a place in that order (rule 16.2).
 ///
-/// Index: `instances_finished`, read from that place; `instances_pkey` for parents. Locks: the rows, passing over those
-/// that another sweep has. Parents are not locked: once they need a row no more they never will again.
+/// Index: `instances_finished`, read from that place. Locks: the rows, passing over those that another sweep has.
 pub const EXPIRING: &str = "\
-select i.finished_at, i.id, i.parent_barrier, \
-    case when i.parent_id is not null then \
-        (select p.status from abide.instances p where p.id = i.parent_id) end, \
-    case when i.parent_id is not null then \
-        (select p.barrier from abide.instances p where p.id = i.parent_id) end \
-from abide.instances i \
-where i.finished_at is not null and i.finished_at < $1 and (i.finished_at, i.id) > ($2, $3) \
-order by i.finished_at, i.id limit (select $4::bigint) \
+select finished_at, id, coalesce(first_id, id), case when parent_barrier <> 0 then parent_id end \
+from abide.instances \
+where finished_at is not null and finished_at < $1 and (finished_at, id) > ($2, $3) \
+order by finished_at, id limit (select $4::bigint) \
 for update skip locked";
 
-/// Deletes the histories of instances.
+/// How instances stand in their families.
 ///
-/// Index: `history_pkey`.
-pub const DELETE_HISTORY: &str = "\
-delete from abide.history where instance_id = any((select $1::bigint[])::bigint[])";
+/// Index: `instances_pkey`. Not locked: who has ended never lives again.
+pub const KIN: &str = "\
+select id, status, case when parent_barrier <> 0 then parent_id end \
+from abide.instances where id = any((select $1::bigint[])::bigint[])";
 
-/// Deletes the records of instances' messages.
+/// The children of some that finished before a moment and have their place at a barrier.
+///
+/// Index: `instances_children`; those that have not ended are stepped over. Locks: the rows, passing over those that
+/// another sweep has.
+pub const EXPIRED_CHILDREN: &str = "\
+select c.* from unnest((select $1::bigint[])) as p(id) \
+cross join lateral ( \
+    select i.finished_at, i.id, coalesce(i.first_id, i.id), i.parent_id from abide.instances i \
+    where i.parent_id = p.id and i.parent_barrier > 0 and i.finished_at < $2 \
+    order by i.parent_barrier, i.id \
+    for update skip locked \
+) c \
+limit (select $3::bigint)";
+
+/// Deletes from the histories of instances, at most that many rows; how many.
+///
+/// Index: `history_pkey`. Nobody writes the history of one that has ended and is locked.
+pub const TRIM_HISTORY: &str = "\
+with gone as ( \
+    delete from abide.history where ctid = any(array( \
+        select h.ctid from unnest((select $1::bigint[])) as p(id) \
+        cross join lateral ( \
+            select ctid from abide.history where instance_id = p.id order by seq) h \
+        limit (select $2::bigint))) \
+    returning 1) \
+select count(*) from gone";
+
+/// Deletes from the records of instances' messages, but for those of their chains, at most that many rows; how many.
 ///
 /// Index: `signals_run`.
-pub const DELETE_SIGNALS: &str = "\
-delete from abide.signals where instance_id = any((select $1::bigint[])::bigint[])";
+pub const TRIM_SIGNALS: &str = "\
+with gone as ( \
+    delete from abide.signals where ctid = any(array( \
+        select s.ctid from unnest((select $1::bigint[])) as p(id) \
+        cross join lateral ( \
+            select ctid from abide.signals where instance_id = p.id \
+                and (dedup_key is null or message_sequence is null) \
+            order by id) s \
+        limit (select $2::bigint))) \
+    returning 1) \
+select count(*) from gone";
+
+/// Deletes the records that were accepted with a dedup key in chains.
+///
+/// Index: `signals_dedup`.
+pub const FORGET_CHAINS: &str = "\
+delete from abide.signals where chain_id = any((select $1::bigint[])::bigint[]) \
+    and dedup_key is not null and message_sequence is not null";
 
 /// Deletes instances.
 ///
@@ -60,28 +98,74 @@ pub(crate) async fn expiring(
         Param::one(id),
         Param::one(limit),
     ];
-    let rows = txn.read(EXPIRING, params).await?;
-    each(&rows, |cells| {
-        let cursor = Cursor {
+    each(&txn.read(EXPIRING, params).await?, expired)
+}
+
+fn expired(cells: &mut Cells<'_>) -> Result<Expiring> {
+    Ok(Expiring {
+        cursor: Cursor {
             finished_at: cells.next()?,
             id: cells.next()?,
-        };
-        let parent_barrier = cells.next()?;
-        let (status, barrier): (Option<Status>, Option<BarrierNumber>) =
-            (cells.next()?, cells.next()?);
-        Ok(Expiring {
-            cursor,
-            expired: Expired {
-                parent_barrier,
-                parent: status.zip(barrier),
-            },
-        })
+        },
+        chain: cells.next()?,
+        parent: cells.next()?,
     })
 }
 
-/// Deletes instances with all that belongs to them.
+/// How instances stand in their families.
+pub(crate) async fn kin(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+) -> Result<Vec<(InstanceId, Kin)>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    each(&txn.read(KIN, params).await?, |cells| {
+        let id = cells.next()?;
+        let (status, parent) = (cells.next()?, cells.next()?);
+        Ok((id, Kin { status, parent }))
+    })
+}
+
+/// The children of some that may be deleted with them.
+pub(crate) async fn expired_children(
+    txn: &mut Transaction<'_>,
+    parents: &[InstanceId],
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<Expiring>> {
+    let params = vec![
+        Param::list(parents.iter().copied()),
+        Param::one(before),
+        Param::one(limit),
+    ];
+    each(&txn.read(EXPIRED_CHILDREN, params).await?, expired)
+}
+
+/// Deletes from what belongs to instances, but for what belongs to their chains; how many rows.
+pub(crate) async fn trim(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+    limit: usize,
+) -> Result<usize> {
+    let mut count = 0_usize;
+    for sql in [TRIM_HISTORY, TRIM_SIGNALS] {
+        let left = limit.saturating_sub(count);
+        if left > 0 {
+            let params = vec![Param::list(ids.iter().copied()), Param::one(left)];
+            let rows = txn.read(sql, params).await?;
+            let gone: Vec<i64> = each(&rows, |cells| cells.next())?;
+            let gone = gone.into_iter().sum::<i64>();
+            count = count.saturating_add(usize::try_from(gone).unwrap_or(usize::MAX));
+        }
+    }
+    Ok(count)
+}
+
+/// Deletes the records that were accepted with a dedup key in chains.
+pub(crate) fn forget_chains(txn: &mut Transaction<'_>, chains: &[InstanceId]) -> Result<()> {
+    txn.write(FORGET_CHAINS, vec![Param::list(chains.iter().copied())])
+}
+
+/// Deletes instances.
 pub(crate) fn delete(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<()> {
-    txn.write(DELETE_HISTORY, vec![Param::list(ids.iter().copied())])?;
-    txn.write(DELETE_SIGNALS, vec![Param::list(ids.iter().copied())])?;
     txn.write(DELETE, vec![Param::list(ids.iter().copied())])
 }

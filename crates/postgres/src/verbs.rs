@@ -7,6 +7,7 @@ use abide_core::model::{
     Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
+use abide_core::rules::retention::Kin;
 use abide_kernel::{
     Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker, Partition,
     Recall, Result, Touched, Txn, TypeTotal,
@@ -90,8 +91,8 @@ impl Txn for Transaction<'_> {
         workers::workers_named(self, name).await
     }
 
-    async fn dead_workers(&mut self, now: Timestamp) -> Result<Vec<Worker>> {
-        workers::dead_workers(self, now).await
+    async fn dead_holders(&mut self, now: Timestamp) -> Result<Vec<(WorkerId, Option<Name>)>> {
+        workers::dead_holders(self, now).await
     }
 
     async fn renew(
@@ -111,8 +112,16 @@ impl Txn for Transaction<'_> {
         workers::expire_workers(self, workers, now)
     }
 
-    async fn delete_workers(&mut self, workers: &[WorkerId]) -> Result<()> {
-        workers::delete_workers(self, workers)
+    async fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        workers::forget_workers(self, before, limit).await
+    }
+
+    async fn held_by(
+        &mut self,
+        workers: &[WorkerId],
+        limit: usize,
+    ) -> Result<Vec<(WorkerId, Touched)>> {
+        load::held_by(self, workers, limit).await
     }
 
     async fn held(
@@ -131,6 +140,27 @@ impl Txn for Transaction<'_> {
         limit: usize,
     ) -> Result<Vec<Expiring>> {
         sweep::expiring(self, before, after, limit).await
+    }
+
+    async fn kin(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
+        sweep::kin(self, ids).await
+    }
+
+    async fn expired_children(
+        &mut self,
+        parents: &[InstanceId],
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Expiring>> {
+        sweep::expired_children(self, parents, before, limit).await
+    }
+
+    async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
+        sweep::trim(self, ids, limit).await
+    }
+
+    async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
+        sweep::forget_chains(self, chains)
     }
 
     async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {

@@ -26,11 +26,21 @@ pub const WORKERS_NAMED: &str = "\
 select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
 from abide.workers where name = $1 order by id";
 
-/// The workers whose lease has run out. The table is as long as there are processes, and is read as a whole: an index
-/// over leases would have to be written at every heartbeat.
-pub const DEAD_WORKERS: &str = "\
-select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
-from abide.workers where lease_until <= $1 order by lease_until, id";
+/// The workers that hold something and are not believed to live: their lease has run out, or they are not known.
+///
+/// Indexes: `instances_held`, from one holder to the next, and `workers_pkey`. So the dead who hold nothing are not looked
+/// at, however many there are; an index over leases would have to be written at every heartbeat.
+pub const DEAD_HOLDERS: &str = "\
+with recursive holders(worker) as ( \
+    (select i.worker from abide.instances i where i.status = 3 order by i.worker limit 1) \
+    union all \
+    select (select i.worker from abide.instances i where i.status = 3 and i.worker > h.worker \
+        order by i.worker limit 1) \
+    from holders h where h.worker is not null \
+) \
+select h.worker, (select w.name from abide.workers w where w.id = h.worker) from holders h \
+where h.worker is not null \
+    and coalesce((select w.lease_until <= $1 from abide.workers w where w.id = h.worker), true)";
 
 /// The workers whose lease has not run out.
 pub const LIVING_WORKERS: &str = "\
@@ -68,11 +78,17 @@ pub const EXPIRE_WORKERS: &str = "\
 update abide.workers set lease_until = least(lease_until, $2) \
 where id = any((select $1::bigint[])::bigint[])";
 
-/// Forgets workers.
+/// Deletes workers whose lease ran out before a moment and that hold nothing, the oldest first; which.
 ///
-/// Locks: those rows.
-pub const DELETE_WORKERS: &str = "\
-delete from abide.workers where id = any((select $1::bigint[])::bigint[])";
+/// Index: `workers_pkey`, read from its beginning: those that died long ago are there, and few that live; and
+/// `instances_held`. Locks: those rows, passing over those that another has.
+pub const FORGET_WORKERS: &str = "\
+delete from abide.workers where id = any(array( \
+    select w.id from abide.workers w where w.lease_until < $1 \
+        and not exists (select from abide.instances i where i.status = 3 and i.worker = w.id) \
+    order by w.id limit (select $2::bigint) \
+    for update skip locked)) \
+returning id";
 
 /// Inserts a worker.
 pub(crate) async fn insert_worker(
@@ -120,9 +136,13 @@ pub(crate) async fn workers_named(txn: &mut Transaction<'_>, name: &Name) -> Res
     )
 }
 
-/// The workers whose lease has run out.
-pub(crate) async fn dead_workers(txn: &mut Transaction<'_>, now: Timestamp) -> Result<Vec<Worker>> {
-    read_workers(&txn.read(DEAD_WORKERS, vec![Param::one(now)]).await?)
+/// The workers that hold something and are not believed to live.
+pub(crate) async fn dead_holders(
+    txn: &mut Transaction<'_>,
+    now: Timestamp,
+) -> Result<Vec<(WorkerId, Option<Name>)>> {
+    let rows = txn.read(DEAD_HOLDERS, vec![Param::one(now)]).await?;
+    each(&rows, |cells| Ok((cells.next()?, cells.next()?)))
 }
 
 /// Which workers there are.
@@ -174,9 +194,14 @@ pub(crate) fn expire_workers(
     )
 }
 
-/// Forgets workers.
-pub(crate) fn delete_workers(txn: &mut Transaction<'_>, workers: &[WorkerId]) -> Result<()> {
-    txn.write(DELETE_WORKERS, vec![Param::list(workers.iter().copied())])
+/// Deletes workers that died long ago; how many.
+pub(crate) async fn forget_workers(
+    txn: &mut Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize> {
+    let params = vec![Param::one(before), Param::one(limit)];
+    Ok(txn.read(FORGET_WORKERS, params).await?.len())
 }
 
 /// Reads rows of the table of workers.

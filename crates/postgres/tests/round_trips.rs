@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use abide_kernel::model::{Key, Start};
-use abide_kernel::{Answer, Op, Store};
+use abide_kernel::{Answer, NewWorker, Op, Store};
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
     claim, commits, event, key, keyed, name, next, parked, published, register, request, signal,
@@ -226,4 +226,35 @@ async fn an_event_is_four_round_trips_however_many_wait_for_it_and_three_when_no
         (3, 0, 0)
     );
     assert_eq!(count, 4);
+}
+
+#[tokio::test]
+async fn taking_back_waits_for_the_server_as_often_for_many_dead_workers_as_for_one() {
+    // rule 5.3: each dead worker cost a statement at each heartbeat, and 150,000 made servers lose their own lease.
+    let (store, trips) = delayed().await;
+    let reclaim = || vec![Op::Reclaim { limit: 500 }];
+    let (idle, _) = trips_of(&store, &trips, reclaim()).await;
+    let mut counts = Vec::new();
+    for dead in [1_usize, 30] {
+        start_all(&store, vec![start("m"); dead]).await;
+        for at in 0..dead {
+            let worker = NewWorker {
+                name: name(&format!("dead{at}")),
+                lease: Duration::ZERO,
+                queues: Vec::new(),
+                lanes: Vec::new(),
+            };
+            let answers = store.run([Op::Register(worker)].into()).await.unwrap();
+            let Answer::Registered(worker) = &answers[0] else {
+                panic!("{answers:?}")
+            };
+            assert_eq!(claim(&store, worker.id, &["m"], 1).await.len(), 1);
+        }
+        let (count, answers) = trips_of(&store, &trips, reclaim()).await;
+        assert!(matches!(answers[0], Answer::Touched { count, more: false } if count == dead));
+        counts.push(count);
+        let (again, _) = trips_of(&store, &trips, reclaim()).await;
+        assert_eq!(again, idle, "the dead who hold nothing cost nothing");
+    }
+    assert_eq!((idle, counts[0]), (1, counts[1]));
 }

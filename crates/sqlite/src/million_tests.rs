@@ -11,7 +11,7 @@ use rusqlite::{Connection, StatementStatus, params};
 
 use crate::columns;
 use crate::plans_tests::all_by_their_index;
-use crate::sql::{claim, commands, events, inbox, load, waiters};
+use crate::sql::{claim, commands, events, inbox, load, waiters, workers};
 
 const QUEUES: [&str; 4] = ["default", "mail", "night", "slow"];
 /// The last one is served by nobody.
@@ -343,4 +343,31 @@ fn numbers_are_given_out_in_one_step_however_many_they_are() {
         thousand,
         (2..=1_001).map(CommandId).collect::<Vec<CommandId>>()
     );
+}
+
+#[test]
+fn taking_back_costs_the_same_with_many_dead_workers_as_with_few() {
+    // rule 5.3: they were kept for a day, and cost a statement each per heartbeat and engine.
+    let cost = |dead: u32| {
+        let conn = filled(&THOUSAND);
+        let fill = "
+            with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
+            insert into abide_workers (name, lease_until, started_at, queues, lanes)
+            select 'w' || i, iif(i = 1, ?2, 0), 0, '[]', '[]' from n";
+        conn.execute(fill, params![dead, FAR]).unwrap();
+        let request = ClaimRequest {
+            worker: WorkerId(1),
+            queue: name("default"),
+            lanes: served(),
+            limit: BATCH,
+            lease: None,
+        };
+        let now = Timestamp::from_micros(NOW);
+        claim::claim(&conn, &request, now, |_| ()).unwrap();
+        assert_eq!(workers::dead_holders(&conn, now).unwrap(), []);
+        let statement = conn.prepare_cached(workers::DEAD_HOLDERS).unwrap();
+        statement.get_status(StatementStatus::VmStep)
+    };
+    let (few, many) = (cost(3), cost(150_000));
+    assert!(few > 0 && many <= few, "{few} steps became {many}");
 }

@@ -9,6 +9,7 @@ use abide_core::model::{
     Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
+use abide_core::rules::retention::Kin;
 use abide_kernel::{
     Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker,
     Partition, Recall, Result, Touched, Txn, TypeTotal,
@@ -168,8 +169,8 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         workers::named(&self.conn, name).map_err(classed)
     }
 
-    async fn dead_workers(&mut self, now: Timestamp) -> Result<Vec<Worker>> {
-        workers::dead(&self.conn, now).map_err(classed)
+    async fn dead_holders(&mut self, now: Timestamp) -> Result<Vec<(WorkerId, Option<Name>)>> {
+        workers::dead_holders(&self.conn, now).map_err(classed)
     }
 
     async fn renew(
@@ -189,8 +190,16 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         workers::expire(&self.conn, workers, now).map_err(classed)
     }
 
-    async fn delete_workers(&mut self, workers: &[WorkerId]) -> Result<()> {
-        workers::delete(&self.conn, workers).map_err(classed)
+    async fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        workers::forget(&self.conn, before, limit).map_err(classed)
+    }
+
+    async fn held_by(
+        &mut self,
+        workers: &[WorkerId],
+        limit: usize,
+    ) -> Result<Vec<(WorkerId, Touched)>> {
+        load::held_by(&self.conn, workers, limit).map_err(classed)
     }
 
     async fn held(
@@ -209,6 +218,27 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         limit: usize,
     ) -> Result<Vec<Expiring>> {
         sweep::expiring(&self.conn, before, after, limit).map_err(classed)
+    }
+
+    async fn kin(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
+        sweep::kin(&self.conn, ids).map_err(classed)
+    }
+
+    async fn expired_children(
+        &mut self,
+        parents: &[InstanceId],
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Expiring>> {
+        sweep::expired_children(&self.conn, parents, before, limit).map_err(classed)
+    }
+
+    async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
+        sweep::trim(&self.conn, ids, limit).map_err(classed)
+    }
+
+    async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
+        sweep::forget_chains(&self.conn, chains).map_err(classed)
     }
 
     async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {

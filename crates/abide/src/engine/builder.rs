@@ -238,7 +238,8 @@ impl EngineBuilder {
         self
     }
 
-    /// How long after its last sign of life a worker is taken for dead; 30 s unless given, 100 ms at least.
+    /// How long after its last sign of life a worker is taken for dead; 10 s unless given, 100 ms at least. It gives one
+    /// three times in that time, so that it must be held up for two thirds of it before others take what it holds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.max(Duration::from_millis(100));
         self
@@ -338,12 +339,14 @@ impl EngineBuilder {
         };
         shared.store.run(Arc::from([declare])).await?;
         lease::register(&shared, shared.settings.name.clone()).await?;
+        lease::take_up(&shared).await;
         release_blocked(&shared, shared.lanes()).await;
         let (commands, inbox) = mpsc::unbounded_channel();
         let tasks = vec![
             tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
             tokio::spawn(timers::keep_time(shared.clone(), due_news)),
             tokio::spawn(lease::keep_alive(shared.clone())),
+            tokio::spawn(lease::keep_reclaiming(shared.clone())),
             tokio::spawn(retention::keep_swept(shared.clone())),
         ];
         Ok(Engine {

@@ -1,4 +1,4 @@
-//! Keeps this worker's lease alive, and takes back what dead workers held.
+//! Keeps this worker's lease alive, and, beside that, takes back what dead workers held.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +14,11 @@ const BATCH: usize = 500;
 /// How often a lease is renewed before it would run out.
 const RENEWALS: u32 = 3;
 
+/// How long a worker that starts waits for what it held before.
+const TAKING_UP: Duration = Duration::from_secs(2);
+
 /// Renews the lease until nothing runs any more (rule 6.4), which in a shutdown may be later than the engine's stop (rule
-/// 6.7), and reclaims (rule 5.3).
+/// 6.7). It does nothing else, so that nothing holds it up.
 pub(super) async fn keep_alive(shared: Arc<Shared>) {
     let interval = shared.settings.lease / RENEWALS;
     let mut pause = interval;
@@ -65,7 +68,17 @@ async fn beat(shared: &Shared) -> Result<()> {
         return register(shared, name).await;
     }
     believe(shared, from);
-    reclaim(shared).await
+    Ok(())
+}
+
+/// Takes back what dead workers held (rule 5.3), as often as a lease is renewed, until the engine stops.
+pub(super) async fn keep_reclaiming(shared: Arc<Shared>) {
+    let interval = shared.settings.lease / RENEWALS;
+    while shared.pause(interval).await.is_continue() {
+        if let Err(error) = reclaim(&shared).await {
+            tracing::warn!(%error, "what dead workers held could not be taken back; trying again");
+        }
+    }
 }
 
 /// Notes until when this worker is believed, counted from before it was asked.
@@ -80,7 +93,7 @@ fn believe(shared: &Shared, from: Timestamp) {
     }
 }
 
-/// Makes this worker known, and takes back what an earlier process of its name held.
+/// Makes this worker known. What an earlier process of its name held may be taken back from now on.
 pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
     let from = shared.clock.now();
     let worker = NewWorker {
@@ -97,7 +110,19 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
     };
     shared.registered(worker.name, worker.id);
     believe(shared, from);
-    reclaim(shared).await
+    Ok(())
+}
+
+/// Takes back at once what an earlier process of this worker's name held (rule 5.3). Where somebody has that locked, an
+/// engine starts all the same: it is tried again.
+pub(super) async fn take_up(shared: &Shared) {
+    match tokio::time::timeout(TAKING_UP, reclaim(shared)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "what this worker held before is taken back later");
+        }
+        Err(_) => tracing::warn!("what this worker held before is locked, and taken back later"),
+    }
 }
 
 /// Makes known that this worker serves more, and has code for more.

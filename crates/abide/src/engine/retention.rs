@@ -1,9 +1,9 @@
 //! Deletes finished instances when their time is over.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use abide_kernel::{Answer, Op, SweepRequest};
+use abide_kernel::{Result, SweepPass};
 
 use super::builder::Shared;
 use super::stats::add;
@@ -24,11 +24,13 @@ impl Default for Retention {
     }
 }
 
-/// The rows deleted in one transaction.
-const BATCH: usize = 500;
 /// The longest and the shortest pause between two passes.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// How often a pass begins at the beginning although many were spared there: one that was locked, say, was passed over.
+const WHOLE_EVERY: Duration = Duration::from_secs(3600);
+/// The longest pause between two batches.
+const BREATH_MAX: Duration = Duration::from_secs(1);
 
 /// Sweeps, pass after pass, until the engine stops (rule 16.2).
 pub(super) async fn keep_swept(shared: Arc<Shared>) {
@@ -36,33 +38,37 @@ pub(super) async fn keep_swept(shared: Arc<Shared>) {
         return;
     };
     let pause = (kept / 10).clamp(PAUSE_MIN, PAUSE_MAX);
+    let mut pass = SweepPass::new(shared.clock.now() - kept, None);
+    let mut whole_at = shared.clock.now();
     loop {
-        if let Err(error) = sweep(&shared, kept).await {
+        if let Err(error) = sweep(&shared, &mut pass).await {
+            pass.failed();
             tracing::warn!(%error, "finished instances could not be swept; trying again later");
         }
         if shared.pause(pause).await.is_break() {
             return;
         }
+        let now = shared.clock.now();
+        pass = pass.next(now - kept, now >= whole_at + WHOLE_EVERY);
+        if pass.is_whole() {
+            whole_at = now;
+        }
     }
 }
 
-async fn sweep(shared: &Shared, kept: Duration) -> abide_kernel::Result<()> {
-    let before = shared.clock.now() - kept;
-    let mut after = None;
+async fn sweep(shared: &Shared, pass: &mut SweepPass) -> Result<()> {
     loop {
-        let ops = Arc::from([Op::Sweep(SweepRequest {
-            before,
-            after,
-            limit: BATCH,
-        })]);
-        let answers = shared.store.run(ops).await?;
-        let Some(Answer::Swept { deleted, next }) = answers.into_iter().next() else {
+        let (begun, before) = (Instant::now(), pass.deleted());
+        let answers = shared.store.run(Arc::from([pass.batch()])).await?;
+        let took = begun.elapsed();
+        let more = pass.note(&answers, took)?;
+        add(&shared.counters.swept, pass.deleted() - before);
+        if !more {
             return Ok(());
-        };
-        add(&shared.counters.swept, deleted);
-        after = next;
-        if after.is_none() || shared.stop.is_cancelled() {
-            return Ok(());
+        }
+        tokio::select! {
+            () = shared.stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(took.min(BREATH_MAX)) => {}
         }
     }
 }

@@ -124,7 +124,7 @@ impl WorkflowRunner {
     }
 
     /// The run's history, as long as the database takes to tell it.
-    async fn history(&self, task: &Task) -> Result<Vec<Entry>, Blocked> {
+    pub(super) async fn history(&self, task: &Task) -> Result<Vec<Entry>, Blocked> {
         const ROWS: usize = 1_000;
         let mut entries: Vec<Entry> = Vec::new();
         if task.step_seq == 1 {

@@ -5,7 +5,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use abide_core::model::{
-    Blocked, Brood, Child, Command, Ending, Json, OperationKind, Park, Then, Timestamp, Unended,
+    BarrierNumber, Blocked, Brood, Child, Command, Ending, Entry, Happening, Json, OperationKind,
+    Park, Then, Timestamp, Unended,
 };
 
 use super::Continuation;
@@ -215,7 +216,11 @@ impl<'t> Turn<'t> {
             let count = u32::try_from(ended.len()).unwrap_or(u32::MAX);
             let left = wanted.min(total).saturating_sub(count);
             if left == 0 {
-                self.joined.push_back((number, joined_as(kind, ended)));
+                let ending = match kind == OperationKind::Child && ended.is_empty() {
+                    true => Ending::Error(self.why_missing(barrier).await?.into()),
+                    false => joined_as(kind, ended),
+                };
+                self.joined.push_back((number, ending));
             } else if let Some(open) = live.journal.pages().open.get_mut(&number)
                 && let WaitsFor::Children { unended, .. } = &mut open.waits_for
             {
@@ -223,6 +228,23 @@ impl<'t> Turn<'t> {
             }
         }
         Ok(())
+    }
+
+    /// Why there is no child at a barrier that was to have one.
+    async fn why_missing(&self, barrier: BarrierNumber) -> Result<&'static str, Blocked> {
+        let was_started = |entry: &Entry| matches!(entry.what, Happening::ChildrenSpawned { barrier: of, count, .. } if of == barrier && count > 0);
+        Ok(
+            match self
+                .runner
+                .history(self.task)
+                .await?
+                .iter()
+                .any(was_started)
+            {
+                true => "the child was started, and is gone: somebody has deleted it",
+                false => "the child was not started: its key, or its unique key, is taken",
+            },
+        )
     }
 
     /// Waits until something happens to the steps that run, or comes to the code.
@@ -319,10 +341,7 @@ fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
         last_error: child.last_error,
     });
     let written = if kind == OperationKind::Child {
-        match ends.next() {
-            Some(end) => Json::of(&end),
-            None => return Ending::Error("its key, or its unique key, is taken".into()),
-        }
+        Json::of(&ends.next())
     } else {
         Json::of(&ends.collect::<Vec<_>>())
     };

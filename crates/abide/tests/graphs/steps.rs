@@ -7,6 +7,7 @@ use abide::{
     BoxError, Event, Filter, Graph, GraphSpec, Instance, InstanceId, Job, Status, eq, exists, gt,
     hours, input, millis, output, secs,
 };
+use abide_kernel::{Op, SweepRequest};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log, Most, eventually};
@@ -306,5 +307,29 @@ on_every_store! {
         assert_eq!(lab.came_to(&run).await, json!({"ship": {"shipped": 1}}));
         engine.shutdown().await;
         worker.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn tasks_that_have_ended_are_kept_until_their_run_has_read_them(lab: Lab) {
+        // rule 16.2: a sweep deleted the finished tasks of a graph that was still waiting (2 of 2), and the run was told
+        // that they had ended with "its key, or its unique key, is taken".
+        let graph = Graph::builder("kept").task("a").task("b").build().unwrap();
+        let engine = lab.engine().graph(&graph).start().await.unwrap();
+        let run = lab.start(graph.clone(), json!(1)).await.unwrap();
+        eventually("both tasks to be there", async || children(&lab, run.id()).await.len() == 2).await;
+        engine.shutdown().await;
+        let worker = lab.engine().task("a", echo).task("b", echo).start().await.unwrap();
+        eventually("both tasks to end", async || {
+            children(&lab, run.id()).await.iter().all(|task| task.status == Status::Done)
+        }).await;
+        worker.shutdown().await;
+        let store = lab.store().await;
+        let sweep = SweepRequest { before: store.clock().now() + hours(1), after: None, limit: 100 };
+        store.run([Op::Sweep(sweep)].into()).await.unwrap();
+        assert_eq!(children(&lab, run.id()).await.len(), 2);
+        let engine = lab.engine().graph(&graph).start().await.unwrap();
+        assert_eq!(lab.came_to(&run).await, json!({"a": 1, "b": 1}));
+        engine.shutdown().await;
     }
 }

@@ -1,49 +1,101 @@
 //! Which finished instances may be deleted.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{BarrierNumber, Status};
+use crate::model::{InstanceId, Status};
 
 /// How long the answer to a request is remembered (rule 1.5).
 pub const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// A finished instance whose retention is over, with what its parent still needs of it.
+/// An instance as one of a family: how it stands, and whose child it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expired {
-    /// Of which of its parent's barriers it is.
-    pub parent_barrier: BarrierNumber,
-    /// Its parent's status and last barrier, when there still is a parent.
-    pub parent: Option<(Status, BarrierNumber)>,
+pub struct Kin {
+    /// Its status.
+    pub status: Status,
+    /// The parent at one of whose barriers it has its place. A run that another follows has given its place to that.
+    pub parent: Option<InstanceId>,
 }
 
-/// Whether it must stay: its parent still joins, or has yet to read, the barrier it belongs to (rule 16.2).
-pub fn is_spared(expired: &Expired) -> bool {
-    expired
-        .parent
-        .is_some_and(|(status, barrier)| !status.is_terminal() && barrier == expired.parent_barrier)
+/// Whether a finished instance with that parent must stay: somebody above it has not ended, and each on the way there
+/// has its place at the barrier of the next (rule 16.2). `family` holds the parents, as far up as [`next_up`] asks for
+/// them; one that is not there has been deleted.
+pub fn is_spared(parent: Option<InstanceId>, family: &BTreeMap<InstanceId, Kin>) -> bool {
+    let mut above = parent;
+    // Nobody descends from itself; rows that say so must not be followed for ever.
+    for _ in 0..=family.len() {
+        match above.and_then(|id| family.get(&id)) {
+            Some(kin) if !kin.status.is_terminal() => return true,
+            Some(kin) => above = kin.parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// The parent that has to be looked at next, after one that was found to stand like that.
+pub fn next_up(kin: &Kin) -> Option<InstanceId> {
+    kin.parent.filter(|_| kin.status.is_terminal())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn kin(status: Status, parent: i64) -> Kin {
+        Kin {
+            status,
+            parent: (parent > 0).then_some(InstanceId(parent)),
+        }
+    }
+
+    fn spared(parent: i64, family: &[(i64, Kin)]) -> bool {
+        let family = family.iter().map(|(id, kin)| (InstanceId(*id), *kin));
+        is_spared(Some(InstanceId(parent)), &family.collect())
+    }
+
     #[test]
-    fn a_child_is_spared_while_its_barrier_is_the_parents_last() {
+    fn a_child_is_spared_while_anybody_above_it_has_not_ended() {
         // rule 16.2
-        let child = |status, barrier| Expired {
-            parent_barrier: BarrierNumber(2),
-            parent: Some((status, BarrierNumber(barrier))),
-        };
+        for live in [
+            Status::AwaitingChildren,
+            Status::AwaitingSignal,
+            Status::Scheduled,
+            Status::Executing,
+        ] {
+            assert!(spared(1, &[(1, kin(live, 0))]), "{live:?}");
+            let above = [
+                (3, kin(Status::Failed, 2)),
+                (2, kin(Status::Done, 1)),
+                (1, kin(live, 0)),
+            ];
+            assert!(spared(3, &above), "{live:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_read_any_more_is_not_spared() {
+        // rule 16.2
+        assert!(!is_spared(None, &BTreeMap::new()), "it has no parent");
+        assert!(!spared(1, &[]), "its parent was deleted");
+        assert!(!spared(1, &[(1, kin(Status::Done, 0))]));
+        let above = [
+            (2, kin(Status::Continued, 0)),
+            (1, kin(Status::Scheduled, 0)),
+        ];
         assert!(
-            is_spared(&child(Status::AwaitingChildren, 2))
-                && is_spared(&child(Status::Executing, 2))
+            !spared(2, &above),
+            "its parent gave its place to its next run"
         );
-        assert!(
-            !is_spared(&child(Status::Done, 2)) && !is_spared(&child(Status::AwaitingChildren, 3))
-        );
-        assert!(!is_spared(&Expired {
-            parent_barrier: BarrierNumber(0),
-            parent: None
-        }));
+        let circle = [(1, kin(Status::Done, 2)), (2, kin(Status::Done, 1))];
+        assert!(!spared(1, &circle));
+    }
+
+    #[test]
+    fn nobody_above_one_that_lives_is_looked_at() {
+        // rule 16.2: the cost of a sweep is that of its batch.
+        assert_eq!(next_up(&kin(Status::Done, 7)), Some(InstanceId(7)));
+        assert_eq!(next_up(&kin(Status::Scheduled, 7)), None);
+        assert_eq!(next_up(&kin(Status::Done, 0)), None);
     }
 }

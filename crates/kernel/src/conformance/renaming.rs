@@ -344,8 +344,15 @@ impl Renamed {
                 next: next.map(|next| self.id(next)),
             },
             Answer::Registered(worker) => Answer::Registered(self.worker(worker)),
-            Answer::Swept { deleted, next } => Answer::Swept {
+            Answer::Swept {
                 deleted,
+                spared,
+                next,
+                more,
+            } => Answer::Swept {
+                deleted,
+                spared,
+                more,
                 next: next.map(|next| Cursor {
                     id: self.id(next.id),
                     ..next

@@ -1,6 +1,8 @@
 //! Workers: they come, live, die and sign off, and what they held goes back.
 
-use abide_core::model::{Cause, Committed, Heartbeat, InstanceId, Status, WorkerId};
+use abide_core::model::{
+    Cause, Committed, Happening, Heartbeat, InstanceId, Status, Timestamp, WorkerId,
+};
 
 use super::build::{MINUTE, SECOND, done, lane, many, name, next, plain, urgent};
 use super::lab::{LEASE, Lab, OVER_LEASE};
@@ -170,8 +172,36 @@ pub async fn what_a_dead_worker_claims_afterwards_is_taken_back_too(lab: Lab) {
     lab.pass(MINUTE);
     assert_eq!(lab.reclaim().await, 1);
     assert_eq!(lab.status(id).await, Status::Runnable);
-    lab.pass(MINUTE * 60 * 25);
-    assert_eq!(lab.reclaim().await, 0, "and one day it is forgotten");
+    lab.pass(MINUTE * 60 * 2);
+    lab.run(Op::Sweep(crate::SweepRequest {
+        before: Timestamp::MIN,
+        after: None,
+        limit: 10,
+    }))
+    .await;
+    lab.claim(worker).await;
+    assert_eq!(lab.reclaim().await, 1, "also when it is forgotten");
+    let told = lab.events(id).await.pop().map(|entry| entry.what);
+    let nameless = |told: &Happening| matches!(told, Happening::Reclaimed { worker, .. } if worker.as_str() == "?");
+    assert!(told.as_ref().is_some_and(nameless), "{told:?}");
+    assert_eq!(lab.reclaim().await, 0);
+}
+
+pub async fn the_dead_are_taken_from_all_at_once(lab: Lab) {
+    // rule 5.3
+    let heir = lab.worker("heir").await;
+    let ids = lab.start_all(many(30)).await;
+    for at in 0..30 {
+        let worker = lab.worker(&format!("dead{at}")).await;
+        lab.claim(worker).await;
+    }
+    lab.pass(LEASE - SECOND);
+    renew(&lab, heir).await;
+    lab.pass(SECOND);
+    assert_eq!(lab.touch(Op::Reclaim { limit: 20 }).await, (20, true));
+    assert_eq!(lab.touch(Op::Reclaim { limit: 20 }).await, (10, false));
+    assert_eq!(lab.claim_ids(heir, 50).await, ids);
+    assert_eq!(lab.reclaim().await, 0, "what the living hold is theirs");
 }
 
 pub async fn a_claim_that_is_given_back_does_not_raise_the_attempt(lab: Lab) {

@@ -92,6 +92,20 @@ impl Commands {
         self.records.get(self.deduped.get(slot)?)
     }
 
+    /// What was accepted in a chain with a dedup key.
+    pub fn deduped_in(&self, chain: InstanceId) -> impl Iterator<Item = CommandId> {
+        let slots = self.deduped.iter();
+        slots
+            .filter(move |((of, _, _), _)| *of == chain)
+            .map(|(_, id)| *id)
+    }
+
+    /// Whether a record was accepted with a dedup key.
+    pub fn is_deduped(&self, id: CommandId) -> bool {
+        let command = self.records.get(&id);
+        command.is_some_and(|command| dedup_slot(command).is_some())
+    }
+
     /// All that a run has.
     pub fn of_run(&self, run: InstanceId) -> impl Iterator<Item = CommandId> {
         let places = (run, CommandId(i64::MIN))..=(run, CommandId(i64::MAX));

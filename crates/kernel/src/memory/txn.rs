@@ -12,7 +12,7 @@ use abide_core::model::{
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
-use abide_core::rules::retention::Expired;
+use abide_core::rules::retention::Kin;
 
 use super::events::spot_of;
 use super::index::Place;
@@ -140,6 +140,16 @@ impl<'t> MemoryTxn<'t> {
         Some(Touched {
             id,
             partition: self.record(id)?.row.partition_key.clone(),
+        })
+    }
+
+    fn expiring_row(&self, id: InstanceId) -> Option<Expiring> {
+        let row = &self.record(id)?.row;
+        let finished_at = row.finished_at?;
+        Some(Expiring {
+            cursor: Cursor { finished_at, id },
+            chain: row.chain(),
+            parent: placed(row),
         })
     }
 
@@ -375,14 +385,14 @@ impl Txn for MemoryTxn<'_> {
             .collect())
     }
 
-    async fn dead_workers(&mut self, now: Timestamp) -> Result<Vec<Worker>> {
-        let workers = self.tables.workers().values();
-        let mut dead: Vec<Worker> = workers
-            .filter(|worker| worker.lease_until <= now)
-            .cloned()
-            .collect();
-        dead.sort_unstable_by_key(|worker| (worker.lease_until, worker.id));
-        Ok(dead)
+    async fn dead_holders(&mut self, now: Timestamp) -> Result<Vec<(WorkerId, Option<Name>)>> {
+        let mut holders: Vec<WorkerId> = self.tables.index().held.iter().map(|(w, _)| *w).collect();
+        holders.dedup();
+        let dead = |id: WorkerId| match self.tables.workers().get(&id) {
+            Some(worker) if worker.lease_until > now => None,
+            known => Some((id, known.map(|worker| worker.name.clone()))),
+        };
+        Ok(holders.into_iter().filter_map(dead).collect())
     }
 
     async fn renew(
@@ -428,12 +438,30 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    async fn delete_workers(&mut self, workers: &[WorkerId]) -> Result<()> {
-        for id in workers {
+    async fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        let workers = self.tables.workers().values();
+        let held = &self.tables.index().held;
+        let holds = |id| held.iter().any(|(worker, _)| *worker == id);
+        let dead = workers.filter(|worker| worker.lease_until < before && !holds(worker.id));
+        let dead: Vec<WorkerId> = dead.map(|worker| worker.id).take(limit).collect();
+        for id in &dead {
             let undo = self.tables.put_worker(*id, None);
             self.log.push(undo);
         }
-        Ok(())
+        Ok(dead.len())
+    }
+
+    async fn held_by(
+        &mut self,
+        workers: &[WorkerId],
+        limit: usize,
+    ) -> Result<Vec<(WorkerId, Touched)>> {
+        let held = self.tables.index().held.iter();
+        let theirs = held
+            .filter(|(worker, _)| workers.contains(worker))
+            .take(limit);
+        let touched = |(worker, id): &(WorkerId, InstanceId)| Some((*worker, self.touched(*id)?));
+        Ok(theirs.filter_map(touched).collect())
     }
 
     async fn held(
@@ -462,34 +490,86 @@ impl Txn for MemoryTxn<'_> {
             .index()
             .finished
             .range((start, std::ops::Bound::Unbounded));
-        let expired = |cursor: &Cursor| {
-            let row = &self.record(cursor.id)?.row;
-            let parent = row.parent.and_then(|parent| self.record(parent));
-            let parent = parent.map(|parent| (parent.row.status, parent.row.family.barrier));
-            Some(Expiring {
-                cursor: *cursor,
-                expired: Expired {
-                    parent_barrier: row.parent_barrier,
-                    parent,
-                },
-            })
-        };
         let old = finished
             .take_while(|cursor| cursor.finished_at < before)
             .take(limit);
-        Ok(old.filter_map(expired).collect())
+        Ok(old
+            .filter_map(|cursor| self.expiring_row(cursor.id))
+            .collect())
+    }
+
+    async fn kin(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
+        let records = ids.iter().filter_map(|id| self.record(*id));
+        let kin = |record: &Record| {
+            let (status, parent) = (record.row.status, placed(&record.row));
+            (record.row.id, Kin { status, parent })
+        };
+        Ok(records.map(kin).collect())
+    }
+
+    async fn expired_children(
+        &mut self,
+        parents: &[InstanceId],
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Expiring>> {
+        let below = |parent: &InstanceId| {
+            let from = (*parent, BarrierNumber(1), InstanceId(i64::MIN));
+            let to = (*parent, BarrierNumber(i32::MAX), InstanceId(i64::MAX));
+            self.tables.index().children.range(from..=to)
+        };
+        let found = parents.iter().flat_map(below);
+        let found = found.filter_map(|(_, _, id)| self.expiring_row(*id));
+        let old = found.filter(|one| one.cursor.finished_at < before);
+        Ok(old.take(limit).collect())
+    }
+
+    async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
+        let mut left = limit;
+        for id in ids {
+            let rest: Vec<Noted> = self
+                .tables
+                .history(*id)
+                .iter()
+                .skip(left)
+                .cloned()
+                .collect();
+            left -= self.tables.history(*id).len().min(left);
+            let undo = self.tables.forget(*id);
+            self.log.extend(undo);
+            for noted in rest {
+                let undo = self.tables.append(*id, noted);
+                self.log.push(undo);
+            }
+        }
+        for id in ids {
+            let of_run = self.tables.commands().of_run(*id);
+            let loose: Vec<CommandId> = of_run
+                .filter(|command| !self.tables.commands().is_deduped(*command))
+                .take(left)
+                .collect();
+            left -= loose.len();
+            for command in loose {
+                self.put_command(command, None)?;
+            }
+        }
+        Ok(limit - left)
+    }
+
+    async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
+        for chain in chains {
+            let deduped: Vec<CommandId> = self.tables.commands().deduped_in(*chain).collect();
+            for command in deduped {
+                self.put_command(command, None)?;
+            }
+        }
+        Ok(())
     }
 
     async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
         for id in ids {
             let undo = self.tables.put(*id, None)?;
             self.log.push(undo);
-            let undo = self.tables.forget(*id);
-            self.log.extend(undo);
-            let commands: Vec<CommandId> = self.tables.commands().of_run(*id).collect();
-            for command in commands {
-                self.put_command(command, None)?;
-            }
         }
         Ok(())
     }
@@ -959,4 +1039,9 @@ impl Txn for MemoryTxn<'_> {
 
 fn request_key(id: &RequestId) -> RequestKey {
     (id.caller.clone(), id.key.clone(), id.part)
+}
+
+/// The parent at one of whose barriers a row has its place.
+fn placed(row: &Row) -> Option<InstanceId> {
+    row.parent.filter(|_| row.parent_barrier.0 != 0)
 }

@@ -1,45 +1,164 @@
-//! Deletes finished instances whose retention is over.
+//! Deletes what has expired, a batch at a time.
 
-use abide_core::rules::retention::{REQUESTS_KEPT, is_spared};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use abide_core::model::InstanceId;
+use abide_core::rules::retention::{Kin, REQUESTS_KEPT, is_spared, next_up};
 
 use crate::run::Turn;
-use crate::{Answer, Result, SweepRequest, Txn};
+use crate::{Answer, Cursor, Expiring, Result, SweepRequest, Txn};
 
-/// Deletes a batch of finished instances with all that belongs to them; what a parent still joins is spared
-/// (rule 16.2).
+/// How many rows of histories and records go with a batch: so many for each instance that it may have, and that many at
+/// least. One with a long life is deleted in several batches.
+const BELONGINGS_EACH: usize = 20;
+const BELONGINGS_LEAST: usize = 1_000;
+
+/// How long a dead worker is remembered, so that histories can name it.
+const WORKERS_REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Deletes a batch of each kind of thing that expires (rule 16.2). A pass sends such batches, each from where the last one
+/// ended, until there is nothing more; what it has spared it does not look at again.
 pub(crate) async fn sweep<T: Txn>(
     turn: &mut Turn<'_, T>,
     request: &SweepRequest,
 ) -> Result<Answer> {
-    let found = turn
-        .txn
-        .expiring(request.before, request.after, request.limit)
-        .await?;
-    let next = (found.len() >= request.limit)
-        .then(|| found.last().map(|last| last.cursor))
-        .flatten();
-    let gone: Vec<_> = found
-        .iter()
-        .filter(|one| !is_spared(&one.expired))
-        .map(|one| one.cursor.id)
-        .collect();
-    if !gone.is_empty() {
-        turn.txn.delete(&gone).await?;
-    }
+    let SweepRequest { before, limit, .. } = *request;
+    let batch = instances(turn, request).await?;
     // rule 7.8: what was held too long is recorded so, and what nobody ever took goes like what has finished.
-    turn.txn.expire_held(turn.now, request.limit).await?;
-    turn.txn
-        .forget_records(request.before, request.limit)
-        .await?;
-    turn.txn
-        .forget_events(request.before, request.limit)
-        .await?;
-    // rule 1.5: however long instances are kept, requests are remembered for a day.
-    turn.txn
-        .forget_requests(turn.now - REQUESTS_KEPT, request.limit)
-        .await?;
+    let expired = turn.txn.expire_held(turn.now, limit).await?;
+    let forgotten = [
+        turn.txn.forget_records(before, limit).await?,
+        turn.txn.forget_events(before, limit).await?,
+        // rule 1.5: however long instances are kept, requests are remembered for a day.
+        turn.txn
+            .forget_requests(turn.now - REQUESTS_KEPT, limit)
+            .await?,
+        turn.txn
+            .forget_workers(turn.now - WORKERS_REMEMBERED, limit)
+            .await?,
+    ];
+    let more = forgotten.into_iter().any(|count| count >= limit);
     Ok(Answer::Swept {
-        deleted: gone.len(),
-        next,
+        deleted: batch.deleted,
+        spared: batch.spared,
+        next: batch.next,
+        more: batch.more || expired >= limit || more,
     })
+}
+
+/// What became of a batch of instances.
+struct Batch {
+    deleted: usize,
+    spared: usize,
+    next: Option<Cursor>,
+    more: bool,
+}
+
+/// Deletes a batch of finished instances with all that belongs to them, and with their children that have finished too:
+/// those were spared as long as there was somebody who might read them.
+async fn instances<T: Txn>(turn: &mut Turn<'_, T>, request: &SweepRequest) -> Result<Batch> {
+    let SweepRequest {
+        before,
+        after,
+        limit,
+    } = *request;
+    let found = turn.txn.expiring(before, after, limit).await?;
+    let mut batch = Batch {
+        deleted: 0,
+        spared: 0,
+        next: found.last().map(|last| last.cursor).or(after),
+        more: found.len() >= limit,
+    };
+    let family = family_above(turn, &found).await?;
+    let (spared, gone): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|one| is_spared(one.parent, &family));
+    batch.spared = spared.len();
+    if gone.is_empty() {
+        return Ok(batch);
+    }
+    let (gone, whole) = with_children(turn, gone, request).await?;
+    batch.deleted = delete(turn, &gone, limit).await?;
+    if !whole || batch.deleted < gone.len() {
+        // The rest of them comes first in the next batch.
+        (batch.next, batch.more, batch.spared) = (after, true, 0);
+    }
+    Ok(batch)
+}
+
+/// How those stand whom the rule asks about: the parents of what was found, and on from there as far up as it must know.
+async fn family_above<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    found: &[Expiring],
+) -> Result<BTreeMap<InstanceId, Kin>> {
+    let mut family = BTreeMap::new();
+    let mut asked: BTreeSet<InstanceId> = found.iter().filter_map(|one| one.parent).collect();
+    while !asked.is_empty() {
+        let ids: Vec<InstanceId> = asked.into_iter().collect();
+        let kin = turn.txn.kin(&ids).await?;
+        family.extend(kin.iter().copied());
+        asked = kin
+            .iter()
+            .filter_map(|(_, kin)| next_up(kin))
+            .filter(|id| !family.contains_key(id))
+            .collect();
+    }
+    Ok(family)
+}
+
+/// What goes in one batch of those that need not be spared: with all that has finished below them, or, when that is too
+/// much, the part of it that is furthest down. Whether it is all: what is above the rest must wait for it, or nobody would
+/// find that again.
+async fn with_children<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    gone: Vec<Expiring>,
+    request: &SweepRequest,
+) -> Result<(Vec<Expiring>, bool)> {
+    let SweepRequest { before, limit, .. } = *request;
+    let mut all = gone;
+    let mut whole = true;
+    let mut seen: BTreeSet<InstanceId> = all.iter().map(|one| one.cursor.id).collect();
+    let mut parents: Vec<InstanceId> = seen.iter().copied().collect();
+    loop {
+        let mut below = turn.txn.expired_children(&parents, before, limit).await?;
+        let full = below.len() >= limit;
+        below.retain(|one| seen.insert(one.cursor.id));
+        if below.is_empty() && !full {
+            return Ok((all, whole));
+        }
+        parents = below.iter().map(|one| one.cursor.id).collect();
+        if full || all.len() + below.len() > limit.saturating_mul(2) {
+            (all, whole) = (below, false);
+        } else {
+            all.extend(below);
+        }
+        if parents.is_empty() {
+            return Ok((all, whole));
+        }
+    }
+}
+
+/// Deletes instances with all that belongs to them; how many: none when that is too much for one batch, and what belongs
+/// to them has been lessened.
+async fn delete<T: Txn>(turn: &mut Turn<'_, T>, gone: &[Expiring], limit: usize) -> Result<usize> {
+    let ids: Vec<InstanceId> = gone.iter().map(|one| one.cursor.id).collect();
+    let most = limit.saturating_mul(BELONGINGS_EACH).max(BELONGINGS_LEAST);
+    if turn.txn.trim(&ids, most).await? >= most {
+        return Ok(0);
+    }
+    // rule 2.4: dedup keys belong to the chain, and stay until its last run goes.
+    let chains: BTreeSet<InstanceId> = gone.iter().map(|one| one.chain).collect();
+    let chains: Vec<InstanceId> = chains.into_iter().collect();
+    let leaving: BTreeSet<InstanceId> = ids.iter().copied().collect();
+    let newest = turn.txn.newest(&chains).await?.into_iter();
+    let over: Vec<InstanceId> = newest
+        .filter(|(_, newest)| leaving.contains(newest))
+        .map(|(chain, _)| chain)
+        .collect();
+    if !over.is_empty() {
+        turn.txn.forget_chains(&over).await?;
+    }
+    turn.txn.delete(&ids).await?;
+    Ok(ids.len())
 }

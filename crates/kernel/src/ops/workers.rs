@@ -12,10 +12,6 @@ use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Extension, NewWorker, Result, Touched, Txn};
 
-/// How long a dead worker is remembered. A process that slept through its lease may still send a claim that it had
-/// prepared; what that takes is taken back as long as its worker is known to be dead.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
-
 /// Registers a worker. What an earlier process of its name held is taken back at once: its lease is ended here, and
 /// [`reclaim`] finds it (rule 5.3).
 pub(crate) async fn register<T: Txn>(turn: &mut Turn<'_, T>, worker: &NewWorker) -> Result<Worker> {
@@ -103,42 +99,39 @@ pub(crate) async fn extend<T: Txn>(
     Ok(beats)
 }
 
-/// Takes from dead workers what they held (rule 5.3), and forgets those that have been dead for long.
+/// Takes from dead workers what they hold (rule 5.3), whoever of them it was and however many there are. A process that
+/// slept through its lease may still send a claim that it had prepared; what that takes is taken back too, also when
+/// nobody remembers the worker any more.
 pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result<Answer> {
+    let dead: BTreeMap<WorkerId, Option<Name>> =
+        turn.txn.dead_holders(turn.now).await?.into_iter().collect();
     let mut count = 0;
-    let mut forgotten = Vec::new();
-    for worker in turn.txn.dead_workers(turn.now).await? {
-        let held = turn
-            .txn
-            .held(worker.id, InstanceId(0), limit.saturating_sub(count))
-            .await?;
-        let mut ledger = locked(turn, &held).await?;
-        for touched in &held {
-            let Some(account) = ledger.get(touched.id) else {
-                continue;
-            };
-            // One that was held to its time limit has failed, which [`fire`](super::timers::fire) sees to.
-            let past_limit = account.row.lease.is_some_and(|l| l.is_past_limit(turn.now));
-            if account.row.worker == Some(worker.id)
-                && !past_limit
-                && let Some(told) = take_back(&mut account.row, &worker.name, turn.now)
-            {
-                account.told.push(told);
-                count += 1;
-            }
-        }
-        ledger.write(turn).await?;
-        if held.is_empty() && worker.lease_until + REMEMBERED < turn.now {
-            forgotten.push(worker.id);
-        }
-        if count >= limit {
-            return Ok(Answer::Touched { count, more: true });
+    if dead.is_empty() {
+        return Ok(Answer::Touched { count, more: false });
+    }
+    let workers: Vec<WorkerId> = dead.keys().copied().collect();
+    let held = turn.txn.held_by(&workers, limit).await?;
+    let touched: Vec<Touched> = held.iter().map(|(_, touched)| touched.clone()).collect();
+    let mut ledger = locked(turn, &touched).await?;
+    let forgotten = Name::stored("?");
+    for (worker, touched) in &held {
+        let Some(account) = ledger.get(touched.id) else {
+            continue;
+        };
+        // One that was held to its time limit has failed, which [`fire`](super::timers::fire) sees to.
+        let past_limit = account.row.lease.is_some_and(|l| l.is_past_limit(turn.now));
+        let name = dead.get(worker).and_then(Option::as_ref);
+        if account.row.worker == Some(*worker)
+            && !past_limit
+            && let Some(told) = take_back(&mut account.row, name.unwrap_or(&forgotten), turn.now)
+        {
+            account.told.push(told);
+            count += 1;
         }
     }
-    if !forgotten.is_empty() {
-        turn.txn.delete_workers(&forgotten).await?;
-    }
-    Ok(Answer::Touched { count, more: false })
+    ledger.write(turn).await?;
+    let more = count > 0 && held.len() >= limit;
+    Ok(Answer::Touched { count, more })
 }
 
 /// Gives claims back; `attempt` does not grow (rule 5.4).

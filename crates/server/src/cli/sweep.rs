@@ -1,8 +1,8 @@
 //! `abide sweep`: deletes finished instances now.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use abide_kernel::{Answer, Op, SweepRequest};
+use abide_kernel::SweepPass;
 use serde_json::json;
 
 use super::context::{Context, now};
@@ -25,40 +25,24 @@ pub struct Args {
     older_than: Duration,
 }
 
-/// How many are deleted in one transaction.
-const BATCH: usize = 500;
-
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
         let out = context.out;
         let before = now(&abide) - self.older_than;
-        let (mut deleted, mut after) = (0, None);
+        let mut pass = SweepPass::new(before, None);
         loop {
-            let request = SweepRequest {
-                before,
-                after,
-                limit: BATCH,
-            };
-            let answers = abide.store().run([Op::Sweep(request)].into()).await?;
-            let Some(Answer::Swept {
-                deleted: some,
-                next,
-            }) = answers.into_iter().next()
-            else {
-                return Err(abide::Error::Broken(
-                    "the sweep was answered with something else".into(),
-                )
-                .into());
-            };
-            deleted += some;
-            after = next;
-            if after.is_none() {
+            let begun = Instant::now();
+            let answers = abide.store().run([pass.batch()].into()).await?;
+            let took = begun.elapsed();
+            if !pass.note(&answers, took).map_err(abide::Error::from)? {
                 break;
             }
-            out.progress(&format!("{deleted} deleted …"));
+            out.progress(&format!("{} deleted …", pass.deleted()));
+            tokio::time::sleep(took).await;
         }
+        let deleted = pass.deleted();
         out.progress_ends();
         match out.json {
             true => out.document(&json!({"deleted": deleted}))?,

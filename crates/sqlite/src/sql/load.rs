@@ -146,6 +146,24 @@ pub(crate) const HELD: &str = "
     where worker = ?1 and worker is not null and id > ?2
     order by id limit ?3";
 
+/// What these workers hold, by worker and id.
+pub(crate) fn held_by(
+    conn: &Connection,
+    workers: &[WorkerId],
+    limit: usize,
+) -> Result<Vec<(WorkerId, Touched)>> {
+    let mut all = Vec::new();
+    for worker in workers {
+        let left = limit.saturating_sub(all.len());
+        let held = held(conn, *worker, InstanceId(0), left)?;
+        all.extend(held.into_iter().map(|touched| (*worker, touched)));
+        if all.len() >= limit {
+            break;
+        }
+    }
+    Ok(all)
+}
+
 /// What a worker holds, by id, above `after`.
 pub(crate) fn held(
     conn: &Connection,

@@ -1,19 +1,19 @@
 //! Deletes what has finished.
 
-use abide_core::model::{BarrierNumber, InstanceId, Timestamp};
-use abide_core::rules::retention::Expired;
+use abide_core::model::{InstanceId, Timestamp};
+use abide_core::rules::retention::Kin;
 use abide_kernel::{Cursor, Expiring};
-use rusqlite::{Connection, Result, Row, params};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use super::limited;
 use crate::cells;
 
-/// By `abide_finished`, from the cursor on; the parent by its primary key.
+/// By `abide_finished`, from the cursor on.
 pub(crate) const EXPIRING: &str = "
-    select one.finished_at, one.id, one.parent_barrier, parent.status, parent.family
-    from abide_instances as one left join abide_instances as parent on parent.id = one.parent_id
-    where one.finished_at is not null and one.finished_at < ?1 and (one.finished_at, one.id) > (?2, ?3)
-    order by one.finished_at, one.id limit ?4";
+    select finished_at, id, coalesce(first_id, id), case when parent_barrier <> 0 then parent_id end
+    from abide_instances
+    where finished_at is not null and finished_at < ?1 and (finished_at, id) > (?2, ?3)
+    order by finished_at, id limit ?4";
 
 /// The first rows that finished before that moment, after the cursor, in the order in which they did.
 pub(crate) fn expiring(
@@ -31,41 +31,118 @@ pub(crate) fn expiring(
 }
 
 fn read(row: &Row<'_>) -> Result<Expiring> {
-    let parent = if cells::is_there(row, 3)? {
-        Some((cells::status(row, 3)?, cells::family(row, 4)?.barrier))
-    } else {
-        None
-    };
     Ok(Expiring {
         cursor: Cursor {
             finished_at: cells::time(row, 0)?,
             id: cells::id(row, 1)?,
         },
-        expired: Expired {
-            parent_barrier: BarrierNumber(row.get(2)?),
-            parent,
-        },
+        chain: cells::id(row, 2)?,
+        parent: row.get::<_, Option<i64>>(3)?.map(InstanceId),
     })
 }
 
 /// By primary key.
-pub(crate) const DELETE_HISTORY: &str = "delete from abide_history where instance_id = ?1";
+pub(crate) const KIN: &str = "
+    select status, case when parent_barrier <> 0 then parent_id end from abide_instances where id = ?1";
 
-/// By `abide_signals_of_run`.
-pub(crate) const DELETE_SIGNALS: &str = "delete from abide_signals where instance_id = ?1";
+/// How these instances stand in their families.
+pub(crate) fn kin(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
+    let mut statement = conn.prepare_cached(KIN)?;
+    let mut all = Vec::with_capacity(ids.len());
+    for id in ids {
+        let kin = |row: &Row<'_>| {
+            Ok(Kin {
+                status: cells::status(row, 0)?,
+                parent: row.get::<_, Option<i64>>(1)?.map(InstanceId),
+            })
+        };
+        all.extend(
+            statement
+                .query_row([id.0], kin)
+                .optional()?
+                .map(|kin| (*id, kin)),
+        );
+    }
+    Ok(all)
+}
+
+/// By `abide_children`: those that have not ended are stepped over.
+pub(crate) const EXPIRED_CHILDREN: &str = "
+    select finished_at, id, coalesce(first_id, id), parent_id
+    from abide_instances indexed by abide_children
+    where parent_id = ?1 and parent_barrier > 0 and finished_at < ?2 order by parent_barrier, id limit ?3";
+
+/// The children of these that finished before that moment and have their place at a barrier.
+pub(crate) fn expired_children(
+    conn: &Connection,
+    parents: &[InstanceId],
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<Expiring>> {
+    let mut statement = conn.prepare_cached(EXPIRED_CHILDREN)?;
+    let mut all = Vec::new();
+    for parent in parents {
+        let left = limit.saturating_sub(all.len());
+        let values = params![parent.0, before.as_micros(), limited(left)];
+        for child in statement.query_map(values, read)? {
+            all.push(child?);
+        }
+    }
+    Ok(all)
+}
+
+/// By primary key.
+pub(crate) const TRIM_HISTORY: &str = "
+    delete from abide_history where instance_id = ?1 and seq in
+        (select seq from abide_history where instance_id = ?1 order by seq limit ?2)";
+
+/// By `abide_signals_of_run`, and by primary key.
+pub(crate) const TRIM_SIGNALS: &str = "
+    delete from abide_signals where id in
+        (select id from abide_signals indexed by abide_signals_of_run
+         where instance_id = ?1 and (dedup_key is null or sequence is null)
+         order by id limit ?2)";
+
+/// Deletes the histories of instances, and the records of what was sent to them but those of their chains; at most that
+/// many rows. How many there were.
+pub(crate) fn trim(conn: &Connection, ids: &[InstanceId], limit: usize) -> Result<usize> {
+    let mut history = conn.prepare_cached(TRIM_HISTORY)?;
+    let mut signals = conn.prepare_cached(TRIM_SIGNALS)?;
+    let mut count = 0;
+    for statement in [&mut history, &mut signals] {
+        for id in ids {
+            let left = limit.saturating_sub(count);
+            count += statement.execute(params![id.0, limited(left)])?;
+            if count >= limit {
+                return Ok(count);
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// By `abide_signals_deduped`.
+pub(crate) const FORGET_CHAIN: &str = "
+    delete from abide_signals indexed by abide_signals_deduped
+    where chain_id = ?1 and dedup_key is not null and sequence is not null";
+
+/// Deletes the records that were accepted with a dedup key in these chains.
+pub(crate) fn forget_chains(conn: &Connection, chains: &[InstanceId]) -> Result<()> {
+    let mut statement = conn.prepare_cached(FORGET_CHAIN)?;
+    for chain in chains {
+        statement.execute([chain.0])?;
+    }
+    Ok(())
+}
 
 /// By primary key.
 pub(crate) const DELETE: &str = "delete from abide_instances where id = ?1";
 
-/// Deletes instances with their histories and the records of what was sent to them.
+/// Deletes instances.
 pub(crate) fn delete(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
-    let mut history = conn.prepare_cached(DELETE_HISTORY)?;
-    let mut signals = conn.prepare_cached(DELETE_SIGNALS)?;
-    let mut instance = conn.prepare_cached(DELETE)?;
+    let mut statement = conn.prepare_cached(DELETE)?;
     for id in ids {
-        history.execute([id.0])?;
-        signals.execute([id.0])?;
-        instance.execute([id.0])?;
+        statement.execute([id.0])?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use abide_core::model::{Name, Timestamp, Worker, WorkerId};
 use abide_kernel::NewWorker;
 use rusqlite::{Connection, Result, Row, params};
 
+use super::limited;
 use crate::cells;
 
 const INSERT: &str = "
@@ -55,15 +56,28 @@ pub(crate) fn known(conn: &Connection, workers: &[WorkerId]) -> Result<Vec<Worke
     Ok(known)
 }
 
-/// By `abide_workers_by_lease`.
-pub(crate) const DEAD: &str = "
-    select id, name, lease_until, started_at, queues, lanes from abide_workers
-    where lease_until <= ?1 order by lease_until, id";
+/// By `abide_held`, from one holder to the next, and by primary key: the dead who hold nothing are not looked at.
+pub(crate) const DEAD_HOLDERS: &str = "
+    with recursive holders(worker) as (
+        select (select min(worker) from abide_instances indexed by abide_held where worker is not null)
+        union all
+        select (select min(i.worker) from abide_instances i indexed by abide_held
+                where i.worker is not null and i.worker > h.worker)
+        from holders h where h.worker is not null
+    )
+    select h.worker, w.name from holders h left join abide_workers w on w.id = h.worker
+    where h.worker is not null and coalesce(w.lease_until <= ?1, true)";
 
-/// The workers whose lease has run out.
-pub(crate) fn dead(conn: &Connection, now: Timestamp) -> Result<Vec<Worker>> {
-    let mut statement = conn.prepare_cached(DEAD)?;
-    let rows = statement.query_map([now.as_micros()], read)?;
+/// The workers that hold something and are not believed to live, by id.
+pub(crate) fn dead_holders(
+    conn: &Connection,
+    now: Timestamp,
+) -> Result<Vec<(WorkerId, Option<Name>)>> {
+    let mut statement = conn.prepare_cached(DEAD_HOLDERS)?;
+    let rows = statement.query_map([now.as_micros()], |row| {
+        let name: Option<String> = row.get(1)?;
+        Ok((WorkerId(row.get(0)?), name.map(Name::stored)))
+    })?;
     rows.collect()
 }
 
@@ -141,14 +155,15 @@ pub(crate) fn expire(conn: &Connection, workers: &[WorkerId], now: Timestamp) ->
     Ok(())
 }
 
-/// By primary key.
-pub(crate) const DELETE: &str = "delete from abide_workers where id = ?1";
+/// By `abide_workers_by_lease`, from its beginning, and by primary key; what they hold by `abide_held`.
+pub(crate) const FORGET: &str = "
+    delete from abide_workers where id in
+        (select w.id from abide_workers w where w.lease_until < ?1
+             and not exists (select 1 from abide_instances i where i.worker = w.id and i.worker is not null)
+         order by w.lease_until, w.id limit ?2)";
 
-/// Deletes workers.
-pub(crate) fn delete(conn: &Connection, workers: &[WorkerId]) -> Result<()> {
-    let mut statement = conn.prepare_cached(DELETE)?;
-    for worker in workers {
-        statement.execute([worker.0])?;
-    }
-    Ok(())
+/// Deletes workers whose lease ran out before that moment and that hold nothing; how many there were.
+pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
+    let values = params![before.as_micros(), limited(limit)];
+    conn.prepare_cached(FORGET)?.execute(values)
 }

@@ -1,0 +1,182 @@
+//! Housekeeping that nobody notices: dead workers, leases that are renewed while all connections are busy, and sweeping.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use abide_kernel::model::{Cancel, Children};
+use abide_kernel::{Answer, EventFilter, Op, Store, SweepPass, Target};
+use abide_postgres::tokio_postgres::SimpleQueryMessage;
+use abide_postgres::{Options, Postgres, statements};
+use common::{connect, one, open, register, start, start_all, until_blocked};
+use serde_json::Value;
+
+/// As many workers that died a minute ago.
+const DEAD: &str = "\
+insert into abide.workers (name, lease_until, started_at, queues, lane_machines, lane_versions) \
+select 'dead' || i, now() - interval '1 minute', now() - interval '1 hour', '{}', '{}', '{}' \
+from generate_series(1, $1::int) i";
+
+#[tokio::test]
+async fn dead_workers_cost_a_heartbeat_nothing() {
+    // rule 5.3: they were kept for a day, and cost a statement each per heartbeat and engine.
+    let url = abide_pgtest::server().fresh_database();
+    let (store, client) = (open(&url).await, connect(&url).await);
+    let living = register(&store, "living").await;
+    start_all(&store, vec![start("m"); 20]).await;
+    assert_eq!(common::claim(&store, living, &["m"], 20).await.len(), 20);
+    client.execute(DEAD, &[&150_000_i32]).await.unwrap();
+    client.batch_execute("analyze abide.workers").await.unwrap();
+    let (_, sql) = statements::ALL
+        .iter()
+        .find(|(name, _)| *name == "dead_holders")
+        .unwrap();
+    let sql = format!(
+        "explain (analyze, format json) {}",
+        sql.replace("$1", "now()")
+    );
+    let told = client.simple_query(&sql).await.unwrap();
+    let text = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let plan: Value = serde_json::from_str(text.unwrap()).unwrap();
+    let rows = rows_of(&plan[0]["Plan"], "workers");
+    assert!(
+        rows <= 2.0,
+        "{rows} rows of workers are looked at: {plan:#}"
+    );
+    let begun = Instant::now();
+    for _ in 0..20 {
+        let answer = one(&store, Op::Reclaim { limit: 500 }).await;
+        assert!(
+            matches!(
+                answer,
+                Answer::Touched {
+                    count: 0,
+                    more: false
+                }
+            ),
+            "{answer:?}"
+        );
+    }
+    eprintln!(
+        "taking back with 150,000 dead workers: {:?}",
+        begun.elapsed() / 20
+    );
+    store.close().await;
+}
+
+/// How many rows a plan has read of a table.
+fn rows_of(node: &Value, table: &str) -> f64 {
+    let here = match node["Relation Name"] == table {
+        true => {
+            let each = node["Actual Rows"].as_f64().unwrap()
+                + node["Rows Removed by Filter"].as_f64().unwrap_or(0.0);
+            each * node["Actual Loops"].as_f64().unwrap()
+        }
+        false => 0.0,
+    };
+    let below = node["Plans"].as_array().into_iter().flatten();
+    here + below.map(|node| rows_of(node, table)).sum::<f64>()
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_while_all_connections_are_busy() {
+    // rule 6.4
+    let url = abide_pgtest::server().fresh_database();
+    let options = Options {
+        pool_size: 1,
+        ..Options::default()
+    };
+    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let worker = register(&store, "w").await;
+    let id = start_all(&store, vec![start("m")]).await[0].id();
+    let mut foreign = connect(&url).await;
+    let lock = foreign.transaction().await.unwrap();
+    lock.execute(
+        "select from abide.instances where id = $1 for update",
+        &[&id.0],
+    )
+    .await
+    .unwrap();
+    let cancel = Cancel {
+        target: Target::Id(id),
+        reason: "it waits".into(),
+        children: Children::Leave,
+        force: true,
+        source: None,
+    };
+    let waits = tokio::spawn({
+        let store = store.clone();
+        async move { store.run([Op::Cancel(vec![cancel])].into()).await }
+    });
+    until_blocked(&connect(&url).await, 1).await;
+    let renew = Op::Renew {
+        workers: vec![worker],
+        lease: Duration::from_secs(10),
+    };
+    let renewed = tokio::time::timeout(Duration::from_secs(5), one(&store, renew)).await;
+    let renewed = renewed.expect("the renewal waits for a connection");
+    assert!(
+        matches!(&renewed, Answer::Renewed { lost } if lost.is_empty()),
+        "{renewed:?}"
+    );
+    lock.rollback().await.unwrap();
+    waits.await.unwrap().unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_events_are_swept_and_nobody_waits() {
+    // rule 16.2
+    let url = abide_pgtest::server().fresh_database();
+    let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
+    let events = "insert into abide.events (published_at, event_type, event_id, payload) \
+        select now() - interval '30 days', 'old', i::text, '{\"some\":\"payload\"}' from generate_series(1, 100000) i";
+    client.batch_execute(events).await.unwrap();
+    let sweeping = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let begun = Instant::now();
+            let mut pass = SweepPass::new(store.clock().now() - Duration::from_secs(3600), None);
+            let mut batches = 0;
+            loop {
+                let sent = Instant::now();
+                let answers = store.run([pass.batch()].into()).await.unwrap();
+                batches += 1;
+                let took = sent.elapsed();
+                if !pass.note(&answers, took).unwrap() {
+                    return (begun.elapsed(), batches);
+                }
+                tokio::time::sleep(took).await;
+            }
+        }
+    });
+    let mut longest = Duration::ZERO;
+    while !sweeping.is_finished() {
+        let sent = Instant::now();
+        start_all(&store, vec![start("m")]).await;
+        longest = longest.max(sent.elapsed());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let (took, batches) = sweeping.await.unwrap();
+    eprintln!("100,000 events: {took:?} in {batches} batches; the longest start took {longest:?}");
+    assert!(batches >= 200, "each batch is bounded: {batches}");
+    assert!(longest < Duration::from_secs(2), "a start took {longest:?}");
+    let left = store
+        .events(&EventFilter::default(), None, 10)
+        .await
+        .unwrap();
+    assert!(left.items.is_empty());
+    store.close().await;
+}
