@@ -20,9 +20,14 @@ const QUEUES_MAX: usize = 1_000;
 /// The queue that graphs run in unless their starts say otherwise.
 const QUEUE: &str = "default";
 
+/// The longest part of a host's name that goes into the server's.
+const HOST_MAX: usize = 63;
+
 /// How the engine behaves.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Its name among the workers.
+    pub name: Name,
     /// How long finished instances are kept.
     pub retention: Retention,
     /// How long a shutdown waits for what runs.
@@ -54,7 +59,7 @@ impl Engine {
         let news = store.listen();
         let engine = abide
             .engine()
-            .name(&name())
+            .name(options.name.as_str())
             .queue(QUEUE, CONCURRENCY)
             .retention(options.retention)
             .grace(options.grace)
@@ -161,9 +166,16 @@ impl Keeper {
     }
 }
 
-/// The name of this server among the workers: no other process has it.
-fn name() -> String {
-    // Without randomness the process id must do.
-    let tag = crate::auth::random::<4>().map_or(0, u32::from_le_bytes);
-    format!("server-{}-{tag:08x}", std::process::id())
+/// The name of a server among the workers unless it is told one: that of its host, and where it listens. No other process
+/// listens there, and one that is started again does.
+pub fn name(address: std::net::SocketAddr) -> Name {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    // What no name may be made of is left out.
+    let host: String = host
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(HOST_MAX)
+        .collect();
+    Name::stored(format!("server-{host}-{address}"))
 }

@@ -236,6 +236,10 @@ impl Ready {
             .local_addr()
             .map_err(|error| listening(addresses, error))?;
         let options = graphs::Options {
+            name: settings
+                .name
+                .clone()
+                .unwrap_or_else(|| graphs::name(address)),
             retention: settings.retention,
             grace: settings.grace,
         };

@@ -53,7 +53,7 @@ impl Settings {
         Self {
             name: Name::stored(format!("worker-{}-{tag:08x}", std::process::id())),
             queues: BTreeMap::new(),
-            lease: Duration::from_secs(30),
+            lease: Duration::from_secs(10),
             poll: Duration::from_secs(5),
             grace: Duration::from_secs(30),
             retention: Retention::default(),

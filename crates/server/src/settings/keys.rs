@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::Retention;
+use abide::{Name, Retention};
 
 use super::{Given, LogFormat, Settings, hidden};
 use crate::hooks;
@@ -73,6 +73,18 @@ pub const KEYS: &[Key] = &[
             Ok(())
         },
         |all| all.listen.clone(),
+    ),
+    key(
+        "name",
+        "name of this server among the workers; started again under it, it takes back at once what it held",
+        |all, given| {
+            all.name = Some(given.name()?);
+            Ok(())
+        },
+        |all| match &all.name {
+            Some(name) => name.to_string(),
+            None => "host and address".to_owned(),
+        },
     ),
     key(
         "body_bytes",
@@ -214,6 +226,10 @@ pub const KEYS: &[Key] = &[
 ];
 
 impl Given {
+    fn name(&self) -> Result<Name, String> {
+        Name::new(self.text()?).map_err(|refusal| refusal.to_string())
+    }
+
     fn lease(&self) -> Result<Duration, String> {
         let lease = self.millis()?;
         if lease < Duration::from_secs(1) {

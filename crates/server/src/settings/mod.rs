@@ -7,7 +7,7 @@ mod place;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide::{Limits, Retention};
+use abide::{Limits, Name, Retention};
 
 use crate::hooks::Hook;
 
@@ -22,6 +22,8 @@ pub struct Settings {
     pub store: String,
     /// Where to listen: an address and a port.
     pub listen: String,
+    /// What it is called among the workers; its host and address unless given.
+    pub name: Option<Name>,
     /// The largest body of a request, in bytes.
     pub body_bytes: usize,
     /// How long a request may take, and its body to arrive; long polls have their own time.
@@ -73,6 +75,7 @@ impl Default for Settings {
         Self {
             store: default_store(),
             listen: "127.0.0.1:7070".to_owned(),
+            name: None,
             body_bytes: 16 << 20,
             request_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),

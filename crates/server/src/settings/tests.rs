@@ -58,6 +58,7 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
         let value = match key.name {
             "store" | "otel_endpoint" => "http://x",
             "listen" => "x:1",
+            "name" => "one",
             "retention" => "3",
             "log_format" => "json",
             "log_level" => "debug",

@@ -12,6 +12,7 @@ mod common;
 mod connections;
 mod ending;
 mod hooks;
+mod killed;
 mod limits;
 mod measuring;
 mod once;
