@@ -7,7 +7,7 @@ use abide_core::model::{
     Key, Lease, Name, Policy, Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId,
     WaitKind, WorkerId,
 };
-use rusqlite::types::{Type, ValueRef};
+use rusqlite::types::Type;
 use rusqlite::{Error, Result, Row};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,11 +22,6 @@ pub(crate) fn maybe_id(row: &Row<'_>, at: usize) -> Result<Option<InstanceId>> {
 
 pub(crate) fn maybe_worker(row: &Row<'_>, at: usize) -> Result<Option<WorkerId>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(WorkerId))
-}
-
-/// Whether a column is not null.
-pub(crate) fn is_there(row: &Row<'_>, at: usize) -> Result<bool> {
-    Ok(row.get_ref(at)? != ValueRef::Null)
 }
 
 pub(crate) fn flag(row: &Row<'_>, at: usize) -> Result<bool> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use abide_core::model::{Lane, Name, Timestamp, WorkerId};
 use abide_kernel::{Answer, Backoff, Error, NewWorker, Op, Result};

@@ -11,7 +11,7 @@ use abide_kernel::conformance::{inboxes, invariants, waiters};
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
     Claim, Claimed, Command, CommandId, Entry, Epoch, Event, Happening, Instance, InstanceId,
-    Limits, Outcome, Status, Timestamp, Waiter, WorkerId,
+    Limits, Outcome, Timestamp, Waiter, WorkerId,
 };
 use abide_kernel::{
     Answer, Clock, Cursor, Error, EventFilter, Filter, ManualClock, Op, Store, SweepRequest,
