@@ -2,6 +2,8 @@
 
 use abide_core::model::Refusal;
 
+use crate::judge::Unjudged;
+
 /// A result of the kernel or of a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -28,6 +30,10 @@ pub enum Error {
     /// The database is not what it should be. Stop, and keep the evidence.
     #[error("the store is broken: {0}")]
     Broken(String),
+    /// A held signal takes longer to validate than a transaction may wait for (rule 8.5). Nothing was written; the store
+    /// validates it outside and tries again.
+    #[error("validation of held signals took too long, and was not finished; try again")]
+    Unjudged(Unjudged),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -43,6 +49,7 @@ impl Error {
             Self::Unavailable(text) => Self::Unavailable(text.clone()),
             Self::Unknown(text) => Self::Unknown(text.clone()),
             Self::Broken(text) => Self::Broken(text.clone()),
+            Self::Unjudged(cases) => Self::Unjudged(cases.clone()),
             Self::Closed => Self::Closed,
         }
     }

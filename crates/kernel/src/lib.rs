@@ -8,6 +8,7 @@
 mod clock;
 pub mod committer;
 mod error;
+pub mod judge;
 mod ledger;
 mod manual_clock;
 pub mod memory;
@@ -43,7 +44,7 @@ pub use query::{
     WaiterFilter, WaiterPage,
 };
 pub use retry::Backoff;
-pub use run::{run, run_now};
+pub use run::{run, run_lent, run_now, run_now_lent};
 pub use store::Store;
 pub use txn::{
     Advance, Changes, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, Move, NewEvent,

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use abide_core::model::{Command, InstanceId, Key, Limits, Timestamp};
 
+use crate::judge::Bench;
 use crate::ops;
 use crate::{Answer, Effects, Error, Op, Result, Txn};
 
@@ -22,6 +23,8 @@ pub(crate) struct Turn<'t, T> {
     pub delivered: BTreeMap<InstanceId, Vec<Command>>,
     /// What is known of the requests that this transaction carries out.
     pub requests: ops::once::Requests,
+    /// What may be spent on validations here.
+    pub bench: Bench,
 }
 
 /// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
@@ -32,6 +35,27 @@ pub async fn run<T: Txn>(
     now: Timestamp,
     limits: &Limits,
 ) -> Result<(Vec<Answer>, Effects)> {
+    run_with(txn, ops, now, limits, Bench::shared()).await
+}
+
+/// Runs the operations in order in a transaction of the host's, which the store cannot try again: a validation that takes
+/// too long is a refusal at once (rule 8.5).
+pub async fn run_lent<T: Txn>(
+    txn: &mut T,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<(Vec<Answer>, Effects)> {
+    run_with(txn, ops, now, limits, Bench::lent()).await
+}
+
+async fn run_with<T: Txn>(
+    txn: &mut T,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+    bench: Bench,
+) -> Result<(Vec<Answer>, Effects)> {
     let mut turn = Turn {
         txn,
         now,
@@ -40,6 +64,7 @@ pub async fn run<T: Txn>(
         partitions: Vec::new(),
         delivered: BTreeMap::new(),
         requests: ops::once::Requests::default(),
+        bench,
     };
     // What was carried out before locks nothing.
     turn.recall(ops).await?;
@@ -64,8 +89,21 @@ pub fn run_now<T: Txn>(
     now: Timestamp,
     limits: &Limits,
 ) -> Result<(Vec<Answer>, Effects)> {
-    let future = pin!(run(txn, ops, now, limits));
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
+    at_once(run(txn, ops, now, limits))
+}
+
+/// Runs operations in a transaction of the host's on a store whose transactions never wait: to the end, in one go.
+pub fn run_now_lent<T: Txn>(
+    txn: &mut T,
+    ops: &[Op],
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<(Vec<Answer>, Effects)> {
+    at_once(run_lent(txn, ops, now, limits))
+}
+
+fn at_once<T>(run: impl Future<Output = Result<T>>) -> Result<T> {
+    match pin!(run).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answers) => answers,
         Poll::Pending => Err(Error::Broken(
             "a transaction that never waits has waited".into(),

@@ -23,6 +23,11 @@ pub(crate) fn check(contract: &Contract) -> std::result::Result<(), Refusal> {
     Ok(())
 }
 
+/// A contract that this process has met.
+pub(crate) fn known(id: ContractId) -> Option<Arc<Terms>> {
+    locked().get(&id).cloned()
+}
+
 fn locked() -> MutexGuard<'static, HashMap<ContractId, Arc<Terms>>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -57,8 +62,7 @@ pub(crate) async fn load<T: Txn>(
     for (id, json) in txn.contracts(&unknown).await? {
         let broken = |problem: String| Error::Broken(format!("contract {id}: {problem}"));
         let contract: Contract = json.to().map_err(|error| broken(error.to_string()))?;
-        let terms = Terms::new(&contract).map_err(|refusal| broken(refusal.to_string()))?;
-        found.insert(id, Arc::new(terms));
+        found.insert(id, Arc::new(Terms::stored(&contract)));
     }
     for id in &unknown {
         let Some(terms) = found.get(id) else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use abide_core::model::Limits;
 use abide_kernel::{
-    Answer, Bus, Clock, Effects, Error, Op, OwnTransaction, Result, run, was_taken,
+    Answer, Bus, Clock, Effects, Error, Op, OwnTransaction, Result, run_lent, was_taken,
 };
 use futures_util::future::BoxFuture;
 use tokio_postgres::Client;
@@ -67,7 +67,7 @@ impl StepTransaction {
     async fn end(mut self, op: Op) -> Result<Answer> {
         let ops = [op];
         let mut txn = Transaction::host(&self.loan, &ops);
-        let run = run(&mut txn, &ops, self.home.clock.now(), &self.home.limits).await;
+        let run = run_lent(&mut txn, &ops, self.home.clock.now(), &self.home.limits).await;
         let (answers, effects) = match run {
             Ok(done) => {
                 txn.land().await?;

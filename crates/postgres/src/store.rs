@@ -12,7 +12,7 @@ use abide_core::model::{
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
     Filter, Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
-    WaiterFilter, WaiterPage, run,
+    WaiterFilter, WaiterPage, judge, run,
 };
 use futures_util::future::BoxFuture;
 use tokio_postgres::Transaction as HostTransaction;
@@ -225,7 +225,7 @@ impl fmt::Debug for Postgres {
 
 impl Store for Postgres {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
-        Box::pin(async move { self.write(&ops).await })
+        Box::pin(async move { judge::with_held(|| self.write(&ops)).await })
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {

@@ -1,7 +1,7 @@
 //! The kernel's operations in a transaction of the host's own.
 
 use abide_core::model::{Limits, Timestamp};
-use abide_kernel::{Answer, Op, Result, run};
+use abide_kernel::{Answer, Op, Result, run_lent};
 use tokio_postgres::Transaction as HostTransaction;
 
 use crate::notify::{NOTIFY, Notice};
@@ -35,7 +35,7 @@ pub async fn run_within(
     limits: &Limits,
 ) -> Result<Vec<Answer>> {
     let mut txn = Transaction::host(transaction.client(), ops);
-    let (answers, effects) = run(&mut txn, ops, now, limits).await?;
+    let (answers, effects) = run_lent(&mut txn, ops, now, limits).await?;
     if !effects.is_empty() {
         let payload = Notice::of(&effects).payload();
         txn.write(NOTIFY, vec![Param::one(payload.as_str())])?;

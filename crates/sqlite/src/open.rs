@@ -22,6 +22,7 @@ const PATIENCE_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 /// Opens the connection that writes: creates the file, turns on its write-ahead log, and brings its tables up to date.
 pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
     refuse_what_cannot_be(path)?;
+    create_private(path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -37,6 +38,22 @@ pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
         Ok(conn)
     };
     opened().map_err(|error| about(path, error))
+}
+
+/// Creates the file so that only its owner can read and write it, whatever the umask says; SQLite gives its log and its
+/// shared memory the same mode. A file that is there is left as it is, and what goes wrong here SQLite will say better.
+fn create_private(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+        let mut create = std::fs::OpenOptions::new();
+        let created = create.write(true).create_new(true).mode(0o600).open(path);
+        if let Ok(file) = created {
+            let _ = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
 }
 
 /// Opens a connection that reads. The writer's must be open.

@@ -14,7 +14,7 @@ use abide_core::model::{
 use abide_kernel::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
     Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
-    WaiterFilter, WaiterPage,
+    WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -142,7 +142,7 @@ impl fmt::Debug for Sqlite {
 
 impl Store for Sqlite {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
-        Box::pin(self.request(ops))
+        Box::pin(judge::with_held(move || self.request(ops.clone())))
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use abide_core::model::{Limits, Timestamp};
-use abide_kernel::{Answer, Effects, Error, Op, Result, run_now};
+use abide_kernel::{Answer, Effects, Error, Op, Result, run_now_lent};
 use rusqlite::Connection;
 use send_wrapper::SendWrapper;
 
@@ -70,7 +70,7 @@ pub(crate) fn run_lent(
     savepoint("savepoint abide_within").map_err(classed)?;
     let mut nothing_known = Cache::default();
     let mut session = Session::new(Lent(SendWrapper::new(conn)), &mut nothing_known);
-    let answers = run_now(&mut session, ops, now, limits);
+    let answers = run_now_lent(&mut session, ops, now, limits);
     if answers.is_err() && !conn.is_autocommit() {
         savepoint("rollback to abide_within").map_err(classed)?;
     }

@@ -46,6 +46,56 @@ async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
     assert_eq!(versions(&place.connect()), [1, 2]);
 }
 
+/// The mode of a file.
+#[cfg(unix)]
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
+    // States and payloads were readable by everyone on the machine.
+    const CHILD: &str = "ABIDE_TEST_OPENS";
+    if let Some(path) = std::env::var_os(CHILD) {
+        let store = Sqlite::open(&path, Options::default()).unwrap();
+        start_one(&*store).await;
+        for suffix in ["", "-wal", "-shm"] {
+            let mut path = path.clone();
+            path.push(suffix);
+            assert_eq!(mode(Path::new(&path)), 0o600, "{}", path.display());
+        }
+        store.close().await;
+        return;
+    }
+    let place = Place::new();
+    for umask in ["000", "022", "077", "777"] {
+        let path = place.path().with_file_name(format!("umask-{umask}.db"));
+        let opened = Command::new("sh")
+            .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
+            .arg(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_new_file_and_what_lies_beside_it_are_for_their_owner_alone",
+            ])
+            .env(CHILD, &path)
+            .output()
+            .unwrap();
+        assert!(opened.status.success(), "umask {umask}: {opened:?}");
+        assert_eq!(mode(&path), 0o600);
+    }
+    // One that is there is left as its owner has it.
+    use std::os::unix::fs::PermissionsExt;
+    let shared = place.path().with_file_name("shared.db");
+    std::fs::File::create(&shared).unwrap();
+    std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o660)).unwrap();
+    let store = Sqlite::open(&shared, Options::default()).unwrap();
+    start_one(&*store).await;
+    store.close().await;
+    assert_eq!(mode(&shared), 0o660);
+}
+
 #[tokio::test]
 async fn a_file_with_tables_of_its_own_keeps_them() {
     let place = Place::new();

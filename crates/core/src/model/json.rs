@@ -50,6 +50,34 @@ impl Json {
         self.0.get()
     }
 
+    /// How many levels of arrays and objects it has, what is in the innermost counted as one: `1` has one level, `[1]`
+    /// has two.
+    pub fn depth(&self) -> usize {
+        let (mut deepest, mut depth) = (1, 1);
+        let mut bytes = self.0.get().bytes();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'[' | b'{' => {
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b']' | b'}' => depth -= 1,
+                b'"' => {
+                    // To the end of the text; the character after a backslash never ends it.
+                    while let Some(byte) = bytes.next() {
+                        match byte {
+                            b'\\' => drop(bytes.next()),
+                            b'"' => break,
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        deepest
+    }
+
     /// Its size in bytes, as limits count it.
     pub fn size(&self) -> usize {
         self.0.get().len()
@@ -139,5 +167,25 @@ mod tests {
         assert_eq!(json.as_str(), "{\"b\":1,  \"a\":\"\\u0000é\"}");
         assert!(Json::parse("{".into()).is_err());
         assert_eq!(Json::of(&[1, 2]).unwrap().to::<Vec<u8>>().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn levels_are_counted_outside_of_texts() {
+        for (text, depth) in [
+            ("1", 1),
+            ("[]", 2),
+            ("[[1],[[2]],3]", 4),
+            (r#"{"a[[[":"]]\"[{","b":{"c\\":[0]}}"#, 4),
+            (r#"["\\","[[\"[["]"#, 2),
+        ] {
+            assert_eq!(Json::parse(text.into()).unwrap().depth(), depth, "{text}");
+        }
+        // What is allowed is what a reader with the usual limit can read.
+        let nested = |levels: usize| {
+            let text = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+            Json::parse(text).unwrap()
+        };
+        assert!(nested(127).to::<serde_json::Value>().is_ok() && nested(127).depth() == 128);
+        assert!(nested(128).to::<serde_json::Value>().is_err());
     }
 }

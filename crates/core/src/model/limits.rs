@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Json, Refusal};
+use super::{Arguments, Condition, EventWait, Json, Refusal};
 
 /// How large things may get; every limit has a default and an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub struct Limits {
     pub children_per_barrier: usize,
     /// The most signals that one `wait` names.
     pub names_per_wait: usize,
+    /// The largest conditions of one wait for events, all together, in bytes.
+    pub conditions_bytes: usize,
+    /// How many levels of arrays and objects a document may have, what is in the innermost counted as one.
+    pub json_depth: usize,
     /// The most entries of one batch.
     pub batch_entries: usize,
     /// The most messages that are pending in one inbox.
@@ -38,6 +42,8 @@ impl Default for Limits {
             error_bytes: 16 << 10,
             children_per_barrier: 10_000,
             names_per_wait: 100,
+            conditions_bytes: 64 << 10,
+            json_depth: 128,
             batch_entries: 100_000,
             inbox_pending: 5_000,
             payload_bytes: 1 << 20,
@@ -50,17 +56,63 @@ impl Default for Limits {
 impl Limits {
     /// Refuses a state that is too large.
     pub fn check_state(&self, state: &Json) -> Result<(), Refusal> {
-        at_most("state_bytes", self.state_bytes, state.size())
+        at_most("state_bytes", self.state_bytes, state.size())?;
+        self.check_depth(state)
     }
 
     /// Refuses a result that is too large.
     pub fn check_result(&self, result: &Json) -> Result<(), Refusal> {
-        at_most("result_bytes", self.result_bytes, result.size())
+        at_most("result_bytes", self.result_bytes, result.size())?;
+        self.check_depth(result)
     }
 
     /// Refuses arguments, or an answer, that are too large.
     pub fn check_payload(&self, payload: &Json) -> Result<(), Refusal> {
-        at_most("payload_bytes", self.payload_bytes, payload.size())
+        at_most("payload_bytes", self.payload_bytes, payload.size())?;
+        self.check_depth(payload)
+    }
+
+    /// Refuses a document that is nested too deeply for those who read it: many languages read no more than a hundred
+    /// levels or so, and one that a worker cannot read would stop it.
+    pub fn check_depth(&self, document: &Json) -> Result<(), Refusal> {
+        // Each level takes two bytes at least.
+        if document.size() / 2 < self.json_depth {
+            return Ok(());
+        }
+        at_most("json_depth", self.json_depth, document.depth())
+    }
+
+    /// Refuses arguments that are nested too deeply. They are stored in a list or an object.
+    pub fn check_arguments_depth(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        let inner = Self {
+            json_depth: self.json_depth.saturating_sub(1),
+            ..self.clone()
+        };
+        let check = |value: &Json| {
+            inner
+                .check_depth(value)
+                .map_err(|_| Refusal::LimitExceeded {
+                    limit: "json_depth".into(),
+                    most: self.json_depth,
+                    met: value.depth() + 1,
+                })
+        };
+        match arguments {
+            Arguments::Payload(value) => check(value),
+            Arguments::Positional(values) => values.iter().try_for_each(check),
+            Arguments::Named(values) => values.iter().try_for_each(|(_, value)| check(value)),
+        }
+    }
+
+    /// Refuses a wait whose conditions are too large: every event of the type is checked against them.
+    pub fn check_conditions<'w>(
+        &self,
+        waits: impl Iterator<Item = &'w EventWait>,
+    ) -> Result<(), Refusal> {
+        let conditions = waits.flat_map(|wait| &wait.conditions);
+        let size = |one: &Condition| one.left.as_str().len() + one.right.size();
+        let met = conditions.map(size).sum();
+        at_most("conditions_bytes", self.conditions_bytes, met)
     }
 
     /// Refuses too many children at once.

@@ -113,6 +113,15 @@ pub enum Refusal {
         /// The key.
         key: super::Name,
     },
+    /// A message whose validation takes longer than a transaction may wait for, and that is not validated yet. The
+    /// kernel validates it outside and sends it again; who is answered this found all who validate busy.
+    #[error(
+        "validation took too long: the checks against contract {contract} are busy with other messages; try again later"
+    )]
+    Unjudged {
+        /// The contract that it is to be validated against.
+        contract: super::ContractId,
+    },
     /// A scope under which claiming could meet a key that is taken.
     #[error(
         "a scope with executing in it needs runnable too: an instance that waits for a worker could otherwise lose its \
@@ -139,6 +148,7 @@ impl Refusal {
             Self::RequestReused { .. } => "idempotency_key_reused",
             Self::RequestRunning { .. } => "request_in_progress",
             Self::AnswerNotKept { .. } => "answer_not_kept",
+            Self::Unjudged { .. } => "validation_busy",
             Self::BadScope => "bad_scope",
         }
     }

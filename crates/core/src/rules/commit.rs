@@ -126,6 +126,7 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
             check_signals(&wait.signals)?;
             limits.check_names(wait.signals.len() + wait.events.len())?;
             check_deadline(wait.timeout_ms)?;
+            limits.check_conditions(wait.events.iter())?;
             event::check(&wait.events)
         }
         Outcome::Wait(wait) if wait.signals.is_empty() && wait.timeout_ms.is_none() => {

@@ -1,7 +1,7 @@
 //! The inbox: what a message does when it comes, who is handed it, and who consumes it.
 
 use super::claims::{come_back, queue_up};
-use super::contract::{self, Terms, Unfit, ValidationErrors};
+use super::contract::{self, Steps, Terms, Unfit, ValidationErrors};
 use crate::model::{
     Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Happening,
     Json, Limits, Name, Offer, Pending, Rejection, Row, Sequence, Status, Taken, Timestamp, WaitId,
@@ -32,38 +32,58 @@ impl From<Rejection> for Unwanted {
     }
 }
 
-/// The arguments as they are stored, when they keep the contract and the limit (lines 7, 8 and 9 of rule 7.3).
-pub fn fit(delivery: &Delivery, terms: Option<&Terms>, limits: &Limits) -> Result<Json, Unwanted> {
-    if delivery.name.event_type().is_some() {
+/// What the contract says of a message's arguments, in no more than these steps (rule 8.5): the arguments as they are
+/// stored, or why they are not taken. It follows from the contract and the message alone.
+pub fn judge(delivery: &Delivery, terms: Option<&Terms>, steps: &mut Steps) -> Result<Json, Unfit> {
+    let (name, arguments) = (&delivery.name, &delivery.arguments);
+    match (terms, delivery.kind) {
         // Events come by themselves.
-        return Err(Rejection::UnknownSignal.into());
+        _ if name.event_type().is_some() => Err(Unfit::Unknown),
+        (_, CommandKind::Cancel) | (None, CommandKind::Signal) => Ok(contract::free(arguments)),
+        (None, CommandKind::Update) => Err(Unfit::Unknown),
+        (Some(terms), CommandKind::Signal) => terms.signal(name, arguments, steps),
+        (Some(terms), CommandKind::Update) => terms.update(name, arguments, steps),
     }
+}
+
+/// The arguments as they are stored, when they keep the contract, as it was [judged](judge), and the limit (lines 7, 8
+/// and 9 of rule 7.3).
+pub fn fit(
+    delivery: &Delivery,
+    judged: Result<Json, Unfit>,
+    terms: Option<&Terms>,
+    limits: &Limits,
+) -> Result<Json, Unwanted> {
     let (unknown, invalid) = match delivery.kind {
-        CommandKind::Cancel => return Ok(contract::free(&delivery.arguments)),
-        CommandKind::Signal => (Rejection::UnknownSignal, Rejection::InvalidSignal),
+        CommandKind::Signal | CommandKind::Cancel => {
+            (Rejection::UnknownSignal, Rejection::InvalidSignal)
+        }
         CommandKind::Update => (Rejection::UnknownUpdate, Rejection::InvalidUpdate),
     };
-    let fits = match (terms, delivery.kind) {
-        (_, CommandKind::Cancel) => return Err(unknown.into()),
-        (None, CommandKind::Update) => Err(Unfit::Unknown),
-        (None, CommandKind::Signal) => Ok(contract::free(&delivery.arguments)),
-        (Some(terms), CommandKind::Signal) => terms.signal(&delivery.name, &delivery.arguments),
-        (Some(terms), CommandKind::Update) => terms.update(&delivery.name, &delivery.arguments),
+    let errors = match judged {
+        Ok(arguments) if delivery.kind == CommandKind::Cancel => return Ok(arguments),
+        Ok(arguments) if arguments.size() > limits.payload_bytes => {
+            return Err(Rejection::PayloadTooLarge.into());
+        }
+        Ok(arguments) => return Ok(arguments),
+        Err(Unfit::Unknown) if delivery.name.event_type().is_some() => {
+            return Err(Rejection::UnknownSignal.into());
+        }
+        Err(Unfit::Unknown) => {
+            return Err(Unwanted {
+                offer: Some(offer(delivery.kind, terms)),
+                ..unknown.into()
+            });
+        }
+        Err(Unfit::Invalid(errors)) => errors,
+        Err(Unfit::TooLong { most }) => {
+            Unfit::too_long(most, contract::free(&delivery.arguments).size())
+        }
     };
-    let arguments = fits.map_err(|unfit| match unfit {
-        Unfit::Unknown => Unwanted {
-            offer: Some(offer(delivery.kind, terms)),
-            ..unknown.into()
-        },
-        Unfit::Invalid(errors) => Unwanted {
-            errors: Some(errors),
-            ..invalid.into()
-        },
-    })?;
-    if arguments.size() > limits.payload_bytes {
-        return Err(Rejection::PayloadTooLarge.into());
-    }
-    Ok(arguments)
+    Err(Unwanted {
+        errors: Some(errors),
+        ..invalid.into()
+    })
 }
 
 /// What could have been sent.

@@ -47,6 +47,7 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
         }
         Then::Park(park) => {
             limits.check_names(park.signals.len() + park.events.len())?;
+            limits.check_conditions(park.events.iter().map(|(_, event)| event))?;
             check_signals(&park.signals)?;
             if !park.events.is_empty() && park.until.is_none() {
                 // rule 14.5

@@ -1,8 +1,8 @@
 //! What can be committed in batches.
 
 use abide_core::model::{
-    Commit, Committed, Delivered, Delivery, Heartbeat, Lane, Name, Publish, Published, Refusal,
-    Start, Started, Target,
+    Commit, Committed, ContractId, Delivered, Delivery, Heartbeat, Lane, Name, Publish, Published,
+    Refusal, Start, Started, Target,
 };
 
 use super::Folded;
@@ -14,6 +14,7 @@ macro_rules! kind {
     (
         $(#[$doc:meta])* $kind:ident($item:ty) -> $each:ty, repeatable: $repeatable:literal;
         $op:ident, $answer:ident; |$one:ident| $again:expr; |$about:ident| $subject:expr
+        $(; judged: $unjudged:expr)?
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +24,17 @@ macro_rules! kind {
             type Item = $item;
             type Each = $each;
             const REPEATABLE: bool = $repeatable;
+
+            $(
+                const IS_JUDGED: bool = true;
+
+                fn unjudged<'i>(
+                    item: &'i $item,
+                    each: &$each,
+                ) -> Option<(ContractId, &'i Delivery)> {
+                    $unjudged(item, each)
+                }
+            )?
 
             fn op(&self, items: Vec<$item>) -> Op {
                 Op::$op(items)
@@ -62,7 +74,18 @@ kind! {
 kind! {
     /// Signals and updates.
     Mail(Delivery) -> Result<Delivered, Refusal>, repeatable: false;
-    Deliver, Delivered; |one| one.clone(); |one| Some(one.target.clone())
+    Deliver, Delivered; |one| one.clone(); |one| Some(one.target.clone());
+    judged: unjudged
+}
+
+fn unjudged<'i>(
+    delivery: &'i Delivery,
+    each: &Result<Delivered, Refusal>,
+) -> Option<(ContractId, &'i Delivery)> {
+    match each {
+        Err(Refusal::Unjudged { contract }) => Some((*contract, delivery)),
+        _ => None,
+    }
 }
 
 kind! {

@@ -99,7 +99,9 @@ impl Error {
     /// Whose fault it is when a transaction fails with it.
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::Refused(_) | Self::Conflict(_) | Self::Broken(_) => Fault::Entry,
+            Self::Refused(_) | Self::Conflict(_) | Self::Broken(_) | Self::Unjudged(_) => {
+                Fault::Entry
+            }
             Self::Unavailable(_) => Fault::Store,
             Self::Unknown(_) => Fault::Unknown,
             Self::Closed => Fault::Closed,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use abide_core::model::Target;
+use abide_core::model::{ContractId, Delivery, Target};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::batch::{Entry, Landing, land};
 use super::intake::{Failed, Intake, Waiter, gather, separated};
 use super::{Committer, Fault};
-use crate::{Answer, Error, Op, Result};
+use crate::{Answer, Error, Op, Result, judge};
 
 /// A kind of entry: many of its items are one operation.
 pub trait Folded: Send + Sync + 'static {
@@ -34,6 +34,13 @@ pub trait Folded: Send + Sync + 'static {
     fn answers(answer: Answer) -> Option<Vec<Self::Each>>;
     /// The instance that it is about.
     fn subject(item: &Self::Item) -> Option<Target>;
+
+    /// Whether items may be left [unjudged](Self::unjudged).
+    const IS_JUDGED: bool = false;
+    /// The message of an item that could not be judged inside the transaction, and the contract it is to be judged by.
+    fn unjudged<'i>(_: &'i Self::Item, _: &Self::Each) -> Option<(ContractId, &'i Delivery)> {
+        None
+    }
 
     /// What an item is answered that cannot be stored; nothing when that is an error for all that its caller asks for.
     fn refused(_: &Error) -> Option<Self::Each> {
@@ -133,6 +140,15 @@ impl<K: Folded + Default> Submit<K> {
 impl<K: Folded> Submit<K> {
     /// Asks for all of these; durable when the answer comes.
     pub async fn ask(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
+        if !K::IS_JUDGED {
+            return self.send(items).await;
+        }
+        let mut answers = self.send(items.iter().map(K::again).collect()).await?;
+        judge::settle::<K, _>(&items, &mut answers, |left| self.send(left)).await?;
+        Ok(answers)
+    }
+
+    async fn send(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
         let (reply, answer) = oneshot::channel();
         let until = patient_until(self.patience);
         let waiter = Caller {

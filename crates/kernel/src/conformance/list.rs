@@ -434,6 +434,18 @@ macro_rules! for_each_conformance_test {
                 without_a_contract_an_object_is_one_value,
                 a_run_that_continues_keeps_its_contract_or_takes_its_new_versions,
             }
+            bounds {
+                a_document_that_is_nested_too_deeply_is_refused_at_every_entrance,
+                conditions_that_are_too_large_are_refused,
+            }
+            validating {
+                a_message_that_takes_long_to_validate_is_judged_all_the_same,
+                a_validation_that_takes_too_long_is_refused_and_says_so,
+                what_follows_a_message_that_is_judged_outside_stays_behind_it,
+                held_signals_that_take_long_to_validate_are_judged_before_the_start,
+                a_signal_that_starts_is_judged_outside_too,
+                a_slow_validation_keeps_nobody_else_from_writing,
+            }
             updates {
                 an_update_is_recorded_like_a_signal,
                 only_declared_updates_are_taken,

@@ -261,7 +261,8 @@ pub async fn long_names_and_any_script_are_taken(lab: Lab) {
 pub async fn a_payload_may_be_any_json(lab: Lab) {
     // rule 14.1
     let worker = lab.worker("w").await;
-    let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
+    let nested = |levels: usize| format!("{}1{}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+    let deep = nested(128);
     let long = format!("\"{}\"", "x".repeat((1 << 20) - 2));
     let bodies = [
         "null",
@@ -289,6 +290,15 @@ pub async fn a_payload_may_be_any_json(lab: Lab) {
         lab.commit(claimed.claim, done()).await;
     }
     assert_eq!(lab.published().await.len(), bodies.len());
+    // rule 16.3: deeper than workers in other languages read.
+    for deeper in [nested(129), nested(50_000)] {
+        let refused = lab.publish_all(vec![publishing("any", &deeper)]).await;
+        let told = refused[0].as_ref().unwrap_err().to_string();
+        assert!(
+            told.contains("json_depth") && told.contains("128"),
+            "{told}"
+        );
+    }
 }
 
 pub async fn conditions_are_looked_at_in_every_kind_of_place(lab: Lab) {

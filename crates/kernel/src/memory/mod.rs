@@ -21,7 +21,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
     Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter, WaiterPage,
-    run_now,
+    judge, run_now,
 };
 use tables::Tables;
 use txn::MemoryTxn;
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Memory {
 
 impl Store for Memory {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
-        Box::pin(async move { self.write(&ops) })
+        Box::pin(async move { judge::with_held(|| async { self.write(&ops) }).await })
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

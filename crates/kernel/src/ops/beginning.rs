@@ -12,7 +12,6 @@ use crate::run::Turn;
 use crate::{Result, Txn, terms};
 
 /// What was begun for a batch of deliveries.
-#[derive(Default)]
 pub(crate) struct Begun {
     /// The deliveries that something was started for.
     pub started: BTreeSet<usize>,
@@ -21,17 +20,22 @@ pub(crate) struct Begun {
 }
 
 /// Starts an instance for each key that nobody lives under, if its first signal would be accepted (rule 7.9). Their keys
-/// are locked: nobody else starts anything under them meanwhile.
+/// are locked: nobody else starts anything under them meanwhile. What is answered already starts nothing.
 pub(crate) async fn begin<T: Txn>(
     turn: &mut Turn<'_, T>,
     deliveries: &[Delivery],
+    answers: BTreeMap<usize, Each>,
 ) -> Result<Begun> {
-    let mut begun = Begun::default();
+    let started = BTreeSet::new();
+    let mut begun = Begun { started, answers };
     let mut asked: Vec<(usize, &Delivery, &Start, &Key)> = Vec::new();
     for (at, delivery) in deliveries.iter().enumerate() {
         let Some(start) = delivery.start.as_deref() else {
             continue;
         };
+        if begun.answers.contains_key(&at) {
+            continue;
+        }
         match &start.key {
             Some(key) => asked.push((at, delivery, start, key)),
             None => {
@@ -61,8 +65,14 @@ pub(crate) async fn begin<T: Txn>(
     let mut fitting: Vec<(usize, NewRow)> = Vec::new();
     let mut unwanted = Vec::new();
     for (at, delivery, row) in rows {
-        let terms = row.contract.and_then(|contract| terms.get(&contract));
-        match inbox::fit(delivery, terms.map(AsRef::as_ref), turn.limits) {
+        let contract = row.contract.unwrap_or_default();
+        let terms = terms.get(&contract).map(AsRef::as_ref);
+        let Some(judged) = turn.bench.judge(delivery, contract, terms) else {
+            let unjudged = turn.bench.unjudged(delivery, contract)?;
+            begun.answers.insert(at, unjudged);
+            continue;
+        };
+        match inbox::fit(delivery, judged, terms, turn.limits) {
             Ok(_) => fitting.push((at, row)),
             Err(problem) => unwanted.push((at, delivery, row.key, problem)),
         }

@@ -25,21 +25,28 @@ pub(crate) async fn deliver<T: Txn>(
     deliveries: &[Delivery],
 ) -> Result<Vec<Each>> {
     turn.limits.check_batch(deliveries.len())?;
-    let begun = beginning::begin(turn, deliveries).await?;
+    let too_deep = |(at, delivery): (usize, &Delivery)| {
+        let checked = turn.limits.check_arguments_depth(&delivery.arguments);
+        Some((at, Err(checked.err()?)))
+    };
+    let refused = deliveries.iter().enumerate().filter_map(too_deep).collect();
+    let begun = beginning::begin(turn, deliveries, refused).await?;
     let open: Vec<usize> = (0..deliveries.len())
         .filter(|at| !begun.answers.contains_key(at))
         .collect();
     let wanted: Vec<&Delivery> = open.iter().filter_map(|at| deliveries.get(*at)).collect();
     let mut delivered = Post::open(turn, &wanted).await?;
     for (at, answer) in open.iter().zip(&mut delivered) {
-        answer.started = begun.started.contains(at);
+        if let Ok(answer) = answer {
+            answer.started = begun.started.contains(at);
+        }
     }
     let mut delivered = delivered.into_iter();
 
     let mut answers = begun.answers;
     let each = (0..deliveries.len()).map(|at| match answers.remove(&at) {
         Some(answer) => Some(answer),
-        None => delivered.next().map(Ok),
+        None => delivered.next(),
     });
     Ok(each.flatten().collect())
 }
@@ -55,13 +62,12 @@ struct Post<'d> {
     held: HashMap<(Key, Name), Command>,
     ledger: Ledger<'d>,
     records: Vec<Command>,
+    /// Those for whom something is not decided yet: what comes after it must not go before it.
+    unjudged: BTreeSet<InstanceId>,
 }
 
 impl Post<'_> {
-    async fn open<T: Txn>(
-        turn: &mut Turn<'_, T>,
-        deliveries: &[&Delivery],
-    ) -> Result<Vec<Delivered>> {
+    async fn open<T: Txn>(turn: &mut Turn<'_, T>, deliveries: &[&Delivery]) -> Result<Vec<Each>> {
         if deliveries.is_empty() {
             return Ok(Vec::new());
         }
@@ -75,6 +81,7 @@ impl Post<'_> {
             found,
             ledger,
             records: Vec::new(),
+            unjudged: BTreeSet::new(),
         };
         post.remember(turn, deliveries).await?;
         let ids = turn.txn.number(deliveries.len()).await?;
@@ -139,11 +146,11 @@ impl Post<'_> {
     /// The decision table of rule 7.3, line by line.
     fn decide<T: Txn>(
         &mut self,
-        turn: &Turn<'_, T>,
+        turn: &mut Turn<'_, T>,
         at: usize,
         delivery: &Delivery,
         id: CommandId,
-    ) -> Result<Delivered> {
+    ) -> Result<Each> {
         let found = self.found.get(at).and_then(Option::as_ref);
         let holds = matches!(delivery.target, Target::Key(_)) && delivery.start.is_none();
         let hold_for = delivery
@@ -155,13 +162,23 @@ impl Post<'_> {
             // Line 1.
             return match hold_for {
                 Some(_) => self.hold(turn, delivery, id),
-                None => Ok(no_target()),
+                None => Ok(Ok(no_target())),
             };
         };
         let row = &mut account.row;
         let chain = row.chain();
         let terms = row.contract.and_then(|contract| self.terms.get(&contract));
-        let fits = inbox::fit(delivery, terms.map(Arc::as_ref), turn.limits);
+        let contract = row.contract.unwrap_or_default();
+        let judged = match self.unjudged.contains(&row.id) {
+            true => None,
+            false => turn.bench.judge(delivery, contract, terms.map(Arc::as_ref)),
+        };
+        // rule 8.5: nothing is written of it here; it is validated outside and comes back.
+        let Some(judged) = judged else {
+            self.unjudged.insert(row.id);
+            return turn.bench.unjudged(delivery, contract);
+        };
+        let fits = inbox::fit(delivery, judged, terms.map(Arc::as_ref), turn.limits);
         let mut command = new_command(delivery, id, turn.now);
         (command.instance, command.chain) = (Some(row.id), Some(chain));
         command.key = found.key.clone();
@@ -177,15 +194,10 @@ impl Post<'_> {
             if first.name == delivery.name
                 && arguments.is_some_and(|arguments| same(arguments, &first.arguments))
             {
-                return Ok(duplicate(first.clone()));
+                return Ok(Ok(duplicate(first.clone())));
             }
-            return self.reject(
-                turn,
-                delivery,
-                command,
-                Rejection::ConflictingDuplicate.into(),
-                None,
-            );
+            let rejection = Rejection::ConflictingDuplicate.into();
+            return self.reject(turn, delivery, command, rejection, None);
         }
         // The second half of line 1: the key's last run has ended, and whoever starts next is waited for.
         if row.status.is_terminal() && hold_for.is_some() {
@@ -225,7 +237,7 @@ impl Post<'_> {
         }
         self.records.push(command.clone());
         let verdict = accepted(command.kind);
-        Ok(answer(verdict, command))
+        Ok(Ok(answer(verdict, command)))
     }
 
     fn reject<T: Txn>(
@@ -235,17 +247,17 @@ impl Post<'_> {
         mut command: Command,
         unwanted: Unwanted,
         current: Option<InstanceId>,
-    ) -> Result<Delivered> {
+    ) -> Result<Each> {
         let given = free(&delivery.arguments);
         if given.size() <= turn.limits.payload_bytes {
             command.arguments = given;
         }
         let command = rejected(command, &unwanted);
         self.records.push(command.clone());
-        Ok(Delivered {
+        Ok(Ok(Delivered {
             current,
             ..refusal(command, unwanted)
-        })
+        }))
     }
 
     /// Keeps a signal for whoever starts under the key (rule 7.8).
@@ -254,7 +266,7 @@ impl Post<'_> {
         turn: &Turn<'_, T>,
         delivery: &Delivery,
         id: CommandId,
-    ) -> Result<Delivered> {
+    ) -> Result<Each> {
         let mut command = new_command(delivery, id, turn.now);
         // As they were given: what they must look like is known when somebody starts.
         command.arguments = Json::of(&delivery.arguments).unwrap_or_default();
@@ -274,7 +286,7 @@ impl Post<'_> {
         if let Some(first) = slot.as_ref().and_then(|slot| self.held.get(slot)) {
             let is_same = first.name == command.name && same(&first.arguments, &command.arguments);
             return if is_same {
-                Ok(duplicate(first.clone()))
+                Ok(Ok(duplicate(first.clone())))
             } else {
                 self.reject(
                     turn,
@@ -291,7 +303,7 @@ impl Post<'_> {
             self.held.insert(slot, command.clone());
         }
         self.records.push(command.clone());
-        Ok(answer(Verdict::Held, command))
+        Ok(Ok(answer(Verdict::Held, command)))
     }
 }
 

@@ -116,7 +116,10 @@ pub(crate) fn once<'t, T: Txn>(
             }
             first.push(is_first);
         }
-        let answers = run(turn, &new).await?;
+        turn.bench.all_or_nothing = true;
+        let answers = run(turn, &new).await;
+        turn.bench.all_or_nothing = false;
+        let answers = answers?;
         remember(turn, &new, &answers).await?;
         let mut answers = answers.into_iter();
         let mut each = Vec::with_capacity(requests.len());

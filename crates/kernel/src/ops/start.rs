@@ -12,7 +12,7 @@ use abide_core::rules::inbox;
 use super::deliver::{rejected, take_in};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Result, Txn, terms};
+use crate::{Answer, Error, Result, Txn, terms};
 
 /// Starts instances; the answer says of each what became of it (rules 2.2, 2.3).
 pub(crate) async fn start<T: Txn>(
@@ -256,6 +256,7 @@ async fn hand_over<T: Txn>(
     let terms = terms::load(turn.txn, contracts).await?;
     let known = known_to_chains(turn, &mut ledger, &held, taken).await?;
     let mut written = Vec::new();
+    let mut unjudged = Vec::new();
     for mut command in held {
         let Some(account) = taken(&command).and_then(|id| ledger.get(id)) else {
             continue;
@@ -272,14 +273,21 @@ async fn hand_over<T: Txn>(
             arguments: command.arguments.to().unwrap_or_default(),
             ..Delivery::signal(row.id, command.name.clone())
         };
-        let terms = row.contract.and_then(|contract| terms.get(&contract));
+        let contract = row.contract.unwrap_or_default();
+        let terms = terms.get(&contract).map(AsRef::as_ref);
         let is_known = command
             .dedup_key
             .as_ref()
             .is_some_and(|dedup| known.contains(&(row.chain(), dedup.clone())));
         let fits = match is_known {
             true => Err(Rejection::ConflictingDuplicate.into()),
-            false => inbox::fit(&delivery, terms.map(AsRef::as_ref), turn.limits),
+            false => match turn.bench.judge(&delivery, contract, terms) {
+                Some(judged) => inbox::fit(&delivery, judged, terms, turn.limits),
+                None => {
+                    unjudged.push((contract, delivery));
+                    continue;
+                }
+            },
         };
         let fits = fits.and_then(|arguments| {
             inbox::has_room(row, turn.limits)?;
@@ -296,6 +304,9 @@ async fn hand_over<T: Txn>(
             }
         }
         written.push(command);
+    }
+    if !unjudged.is_empty() {
+        return Err(Error::Unjudged(unjudged.into()));
     }
     if written.is_empty() {
         return Ok(());

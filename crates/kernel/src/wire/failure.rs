@@ -31,6 +31,7 @@ impl From<Error> for Failure {
             Error::Unavailable(why) => Self::Unavailable(why),
             Error::Unknown(why) => Self::Unknown(why),
             Error::Broken(why) => Self::Broken(why),
+            Error::Unjudged(_) => Self::Conflict(error.to_string()),
             Error::Closed => Self::Closed,
         }
     }

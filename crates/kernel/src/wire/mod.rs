@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Answer, CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Op, Page,
-    QueueDepth, Result, Store, WaiterFilter, WaiterPage,
+    QueueDepth, Result, Store, WaiterFilter, WaiterPage, judge,
 };
 
 pub use failure::{Failure, Malformed};
@@ -220,7 +220,7 @@ pub async fn answer(store: &dyn Store, request: Request) -> Reply {
 async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
     let most = |limit: usize| limit.min(PAGE_MOST);
     Ok(match request {
-        Request::Run(ops) => Reply::Answers(store.run(ops).await?),
+        Request::Run(ops) => Reply::Answers(judge::run(store, ops).await?),
         Request::Get(target) => Reply::Instance(store.get(&target).await?.map(Box::new)),
         Request::List {
             filter,

@@ -22,7 +22,8 @@ async fn what_can_never_be_an_event_is_terminated_and_stops_nothing() {
         ("orders.bytes", vec![0xff, 0xfe]),
         ("orders.panic", b"1".to_vec()),
         (&long_subject, b"1".to_vec()),
-        ("orders.deep", deep.clone().into_bytes()),
+        // rule 16.3: deeper than a document may be.
+        ("orders.deep", deep.into_bytes()),
         ("orders.large", megabyte[..1_000_000].to_vec()),
         // As large as the server takes, and with its quotes larger than an event may be.
         ("orders.too-large", megabyte),
@@ -54,13 +55,12 @@ async fn what_can_never_be_an_event_is_terminated_and_stops_nothing() {
         ("orders.text", "\"not JSON\""),
         ("orders.torn", "\"{\\\"n\\\":\""),
         ("orders.scalar", "42"),
-        ("orders.deep", &deep),
         ("orders.large", &large),
         ("orders.last", "\"end\""),
     ];
     assert_eq!(said, expected);
     let stats = source.stats();
-    assert_eq!((stats.published, stats.terminated), (8, 4));
+    assert_eq!((stats.published, stats.terminated), (7, 5));
     source.shutdown().await;
 }
 

@@ -203,6 +203,11 @@ pub const KEYS: &[Key] = &[
     limit!(error_bytes, "longest error text that is kept"),
     limit!(children_per_barrier, "most children of one spawn"),
     limit!(names_per_wait, "most signals that one wait names"),
+    limit!(
+        conditions_bytes,
+        "largest conditions of one wait for events"
+    ),
+    limit!(json_depth, "most levels of a JSON document"),
     limit!(batch_entries, "most entries of one batch"),
     limit!(inbox_pending, "most messages pending in one inbox"),
     limit!(

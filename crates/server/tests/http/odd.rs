@@ -42,11 +42,24 @@ on_both! {
         assert!(text.contains(odd), "{text}");
         let (status, body) = answer(post("/v1/instances/k/signals/go", format!(r#"{{"payload": {odd}}}"#))).await;
         assert_eq!(status, 202, "{body}");
-        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+        let deep = nested(128);
         let (status, body) = answer(post("/v1/instances", format!(r#"{{"machine": "m", "key": "deep", "state": {deep}}}"#))).await;
         assert_eq!(status, 201, "{body}");
         let text = server.http.get(server.at("/v1/instances/deep")).send().await.unwrap().text().await.unwrap();
         assert!(text.contains(&deep));
+        // rule 16.3: what workers in other languages cannot read is refused at every entrance.
+        let (deeper, deepest) = (nested(129), nested(10_000));
+        for (path, body) in [
+            ("/v1/instances", format!(r#"{{"machine": "m", "state": {deeper}}}"#)),
+            ("/v1/instances", format!(r#"{{"machine": "m", "state": {deepest}}}"#)),
+            ("/v1/instances/k/signals/go", format!(r#"{{"payload": {deep}}}"#)),
+            ("/v1/instances/k/signals/go", format!(r#"{{"arguments": {{"a": {deepest}}}}}"#)),
+            ("/v1/events", format!(r#"{{"type": "t", "payload": {deeper}}}"#)),
+        ] {
+            let (status, body) = answer(post(path, body)).await;
+            assert_eq!((status, &body["limit"], &body["most"]), (413, &json!("json_depth"), &json!(128)), "{path}: {body}");
+        }
         for payload in [json!(null), json!(""), json!({}), json!([]), json!(false)] {
             let (status, sent) = server.post("/v1/instances/k/signals/p", &json!({"payload": payload})).await;
             assert_eq!(status, 202, "{sent}");

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::meter::Steps;
 use super::types::Type;
-use super::unfit::{ARGUMENTS, Problem, Problems, ValidationErrors};
+use super::unfit::{ARGUMENTS, Problem, Problems, Unfit};
 use super::{list, object, same};
 use crate::model::{Arguments, Json, Name, Parameter};
 
@@ -19,8 +20,8 @@ pub(super) struct Signature {
 /// One parameter.
 struct Slot {
     name: String,
-    /// `None` when it could not be made ready; then the contract is refused.
-    type_: Option<Type>,
+    /// Why not, when it could not be made ready; then the contract is refused, or was taken by an earlier release.
+    type_: Result<Type, String>,
     is_nullable: bool,
     is_variadic: bool,
     default: Option<Json>,
@@ -57,8 +58,8 @@ impl Signature {
     }
 
     /// The values by parameter names in the contract's order, or all that is wrong with the arguments.
-    pub(super) fn bind(&self, arguments: &Arguments) -> Result<Json, ValidationErrors> {
-        let mut problems = Problems::default();
+    pub(super) fn bind(&self, arguments: &Arguments, steps: &mut Steps) -> Result<Json, Unfit> {
+        let mut problems = Problems::new(steps);
         let values = match arguments {
             // rule 8.3: a payload that is an object is arguments by name where there are parameters.
             Arguments::Payload(payload) if self.is_by_name(payload) => {
@@ -96,7 +97,7 @@ impl Signature {
         !self.slots.is_empty() && payload.as_str().trim_start().starts_with('{')
     }
 
-    fn by_place<'a>(&self, values: &'a [Json], problems: &mut Problems) -> Vec<Given<'a>> {
+    fn by_place<'a>(&self, values: &'a [Json], problems: &mut Problems<'_>) -> Vec<Given<'a>> {
         let mut left = values.iter();
         let given = self.slots.iter().map(|slot| match slot.is_variadic {
             true => Given::Rest(left.by_ref().collect()),
@@ -111,7 +112,11 @@ impl Signature {
         given
     }
 
-    fn by_name<'a>(&self, values: &'a [(String, Json)], problems: &mut Problems) -> Vec<Given<'a>> {
+    fn by_name<'a>(
+        &self,
+        values: &'a [(String, Json)],
+        problems: &mut Problems<'_>,
+    ) -> Vec<Given<'a>> {
         let mut given: Vec<Given<'a>> = self.slots.iter().map(|_| Given::Nothing).collect();
         for (name, value) in values {
             let place = self.places.get(name).and_then(|at| given.get_mut(*at));
@@ -127,7 +132,7 @@ impl Signature {
         given
     }
 
-    fn values(&self, given: Vec<Given<'_>>, problems: &mut Problems) -> Vec<Json> {
+    fn values(&self, given: Vec<Given<'_>>, problems: &mut Problems<'_>) -> Vec<Json> {
         let slots = self.slots.iter().zip(given);
         slots
             .map(|(slot, given)| slot.value(given, problems))
@@ -137,9 +142,10 @@ impl Signature {
 
 impl Slot {
     fn new(parameter: &Parameter, problem: &mut dyn FnMut(&str)) -> Self {
-        let type_ = Type::new(&parameter.type_)
-            .map_err(|text| problem(&text))
-            .ok();
+        let type_ = Type::new(&parameter.type_);
+        if let Err(text) = &type_ {
+            problem(text);
+        }
         let slot = Self {
             name: parameter.name.clone(),
             type_,
@@ -153,8 +159,17 @@ impl Slot {
                     "a variadic parameter is an empty list when it is left out, and has no default",
                 );
             }
-            for found in slot.problems(default) {
+            let mut steps = Steps::default();
+            let known = slot.type_.is_ok();
+            for found in known
+                .then(|| slot.problems(default, &mut steps))
+                .into_iter()
+                .flatten()
+            {
                 problem(&format!("its default {}", found.message));
+            }
+            if steps.are_spent() {
+                problem("checking its default takes too long");
             }
             // A contract is stored and read back as values.
             let stored = default.to::<Value>().and_then(|value| Json::of(&value));
@@ -168,7 +183,7 @@ impl Slot {
     }
 
     /// What the parameter is; `null` when something is wrong with it, which is told.
-    fn value(&self, given: Given<'_>, problems: &mut Problems) -> Json {
+    fn value(&self, given: Given<'_>, problems: &mut Problems<'_>) -> Json {
         let taken;
         let rest: Vec<&Json> = match given {
             Given::One(value) if !self.is_variadic => {
@@ -205,18 +220,25 @@ impl Slot {
         list(rest.into_iter())
     }
 
-    fn check(&self, value: &Json, place: &str, problems: &mut Problems) {
-        for problem in self.problems(value) {
+    fn check(&self, value: &Json, place: &str, problems: &mut Problems<'_>) {
+        if problems.are_unknown() {
+            return;
+        }
+        for problem in self.problems(value, problems.steps()) {
             let message = format!("{place}{}", problem.message);
             problems.add(&self.name, Problem { message, ..problem });
         }
     }
 
-    fn problems(&self, value: &Json) -> Vec<Problem> {
+    fn problems(&self, value: &Json, steps: &mut Steps) -> Vec<Problem> {
         let is_null = value.as_str().trim() == "null";
         match &self.type_ {
-            Some(type_) if !(is_null && self.is_nullable) => type_.problems(value),
-            _ => Vec::new(),
+            _ if is_null && self.is_nullable => Vec::new(),
+            Ok(type_) => type_.problems(value, steps),
+            Err(why) => vec![Problem::new(
+                "unreadable",
+                format!("cannot be checked: {why}"),
+            )],
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Whether what is sent keeps to what was declared, and what it then is.
 
 mod bind;
+mod meter;
+mod schema;
 mod types;
 mod unfit;
 
@@ -14,6 +16,7 @@ use serde::Serialize;
 
 use crate::model::{Accepts, Arguments, Contract, Json, Name, Refusal, canonical};
 use bind::Signature;
+pub use meter::{Steps, VALIDATION_STEPS_MAX};
 pub use unfit::{Problem, Unfit, ValidationErrors};
 
 /// A contract made ready for use. Making one costs far more than using it: keep it.
@@ -29,15 +32,25 @@ impl Terms {
     /// Nothing is fetched: a schema that refers to anything outside itself is refused.
     pub fn new(contract: &Contract) -> Result<Self, Refusal> {
         let mut problems = Vec::new();
-        let terms = Self {
-            contract: contract.clone(),
-            signals: signatures("signal", &contract.signals, &mut problems),
-            updates: signatures("update", &contract.updates, &mut problems),
-        };
+        let terms = Self::with(contract, &mut problems);
         if problems.is_empty() {
             Ok(terms)
         } else {
             Err(Refusal::BadContract { problems })
+        }
+    }
+
+    /// Takes a contract that was taken before, perhaps by an earlier release which refused less: an argument whose type
+    /// would be refused now fits nothing, and the refusal tells why.
+    pub fn stored(contract: &Contract) -> Self {
+        Self::with(contract, &mut Vec::new())
+    }
+
+    fn with(contract: &Contract, problems: &mut Vec<String>) -> Self {
+        Self {
+            contract: contract.clone(),
+            signals: signatures("signal", &contract.signals, problems),
+            updates: signatures("update", &contract.updates, problems),
         }
     }
 
@@ -56,18 +69,29 @@ impl Terms {
         self.updates.keys()
     }
 
-    /// The normalised arguments of a signal: an object by parameter names where there are parameters, else a list.
-    pub fn signal(&self, name: &Name, arguments: &Arguments) -> Result<Json, Unfit> {
+    /// The normalised arguments of a signal: an object by parameter names where there are parameters, else a list. Takes
+    /// no more than the steps that are left (rule 8.5).
+    pub fn signal(
+        &self,
+        name: &Name,
+        arguments: &Arguments,
+        steps: &mut Steps,
+    ) -> Result<Json, Unfit> {
         // rule 7.3: a machine that declares no signals takes any name.
         if self.signals.is_empty() {
             return Ok(free(arguments));
         }
-        fit(&self.signals, name, arguments)
+        fit(&self.signals, name, arguments, steps)
     }
 
     /// The normalised arguments of an update, likewise; only declared ones are taken.
-    pub fn update(&self, name: &Name, arguments: &Arguments) -> Result<Json, Unfit> {
-        fit(&self.updates, name, arguments)
+    pub fn update(
+        &self,
+        name: &Name,
+        arguments: &Arguments,
+        steps: &mut Steps,
+    ) -> Result<Json, Unfit> {
+        fit(&self.updates, name, arguments, steps)
     }
 }
 
@@ -131,11 +155,12 @@ fn fit(
     declared: &BTreeMap<Name, Option<Signature>>,
     name: &Name,
     arguments: &Arguments,
+    steps: &mut Steps,
 ) -> Result<Json, Unfit> {
     match declared.get(name) {
         None => Err(Unfit::Unknown),
         Some(None) => Ok(free(arguments)),
-        Some(Some(signature)) => Ok(signature.bind(arguments)?),
+        Some(Some(signature)) => signature.bind(arguments, steps),
     }
 }
 

@@ -1,25 +1,18 @@
 //! Whether a value is of a type. No value is ever changed to fit.
 
-use jsonschema::error::ValidationErrorKind;
-use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use super::meter::Steps;
+use super::schema::Schema;
 use super::unfit::Problem;
 use crate::model::{Json, TypeSpec, is_whole};
-
-/// How deeply a schema may be nested.
-const SCHEMA_DEPTH_MAX: usize = 100;
-/// The most problems that are told of one value.
-const PROBLEMS_MAX: usize = 10;
-/// How often a pattern may try again before a value is taken not to match.
-const BACKTRACKS_MAX: usize = 100_000;
 
 /// A type, made ready to check values.
 pub(super) enum Type {
     Any,
     /// One of these.
     OneOf(Vec<Short>),
-    Schema(Box<Validator>),
+    Schema(Box<Schema>),
 }
 
 /// The short forms but `any`.
@@ -40,7 +33,7 @@ impl Type {
             TypeSpec::Short(text) => Self::short(text),
             TypeSpec::Schema(Value::Bool(true)) => Ok(Self::Any),
             TypeSpec::Schema(schema @ (Value::Object(_) | Value::Bool(false))) => {
-                Self::schema(schema)
+                Schema::new(schema).map(|schema| Self::Schema(Box::new(schema)))
             }
             TypeSpec::Schema(_) => Err(
                 "a type is a short form or a JSON Schema, which is an object, true or false".into(),
@@ -70,23 +63,9 @@ impl Type {
         })
     }
 
-    fn schema(schema: &Value) -> Result<Self, String> {
-        if is_deeper_than(schema, SCHEMA_DEPTH_MAX) {
-            return Err(format!(
-                "its schema is nested more than {SCHEMA_DEPTH_MAX} deep"
-            ));
-        }
-        let validator = jsonschema::options()
-            .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS_MAX))
-            .offline()
-            .build(schema)
-            .map_err(|error| format!("its schema is not valid: {error}"))?;
-        Ok(Self::Schema(Box::new(validator)))
-    }
-
-    /// What is wrong with a value; nothing when it fits. Whether a parameter is nullable is not known here: a type takes
-    /// null when it says so itself.
-    pub(super) fn problems(&self, value: &Json) -> Vec<Problem> {
+    /// What is wrong with a value; nothing when it fits, or when that is not known because the steps are spent. Whether a
+    /// parameter is nullable is not known here: a type takes null when it says so itself.
+    pub(super) fn problems(&self, value: &Json, steps: &mut Steps) -> Vec<Problem> {
         let found = Found::in_text(value.as_str());
         match self {
             Self::Any => Vec::new(),
@@ -97,18 +76,17 @@ impl Type {
                 let message = format!("must be {}, not {}", wanted.join(" or "), found.words());
                 vec![Problem::new("wrong_type", message)]
             }
-            Self::Schema(validator) => match value.to::<Value>() {
+            // Reading it is work too.
+            Self::Schema(_) if !steps.take(value.size() as u64) => Vec::new(),
+            Self::Schema(schema) => match value.to::<Value>() {
                 Err(error) => vec![Problem::new(
                     "unreadable",
                     format!("cannot be checked: {error}"),
                 )],
-                Ok(value) if validator.is_valid(&value) => Vec::new(),
-                Ok(Value::Null) => vec![null_not_allowed()],
-                Ok(value) => validator
-                    .iter_errors(&value)
-                    .take(PROBLEMS_MAX)
-                    .map(|error| told(&error))
-                    .collect(),
+                Ok(value) => match schema.problems(&value, steps) {
+                    wrong if !wrong.is_empty() && value.is_null() => vec![null_not_allowed()],
+                    problems => problems,
+                },
             },
         }
     }
@@ -116,22 +94,6 @@ impl Type {
 
 fn null_not_allowed() -> Problem {
     Problem::new("null_not_allowed", "must not be null")
-}
-
-/// An error of the validator in our words; the value itself, which may be large or secret, is not repeated.
-fn told(error: &jsonschema::ValidationError<'_>) -> Problem {
-    let place = error.instance_path().as_str();
-    let is_type = matches!(error.kind(), ValidationErrorKind::Type { .. });
-    let code = if is_type && place.is_empty() {
-        "wrong_type"
-    } else {
-        "invalid_value"
-    };
-    let message = match place {
-        "" => format!("does not fit: {}", error.masked()),
-        place => format!("does not fit at {place}: {}", error.masked()),
-    };
-    Problem::new(code, message)
 }
 
 impl Short {
@@ -188,21 +150,4 @@ impl Found {
             Self::Is(Short::Object) => "an object",
         }
     }
-}
-
-/// Whether a value is nested more deeply than allowed. Whoever made it in memory may have nested it at will, so this
-/// uses no recursion.
-fn is_deeper_than(value: &Value, most: usize) -> bool {
-    let mut left = vec![(value, 0)];
-    while let Some((value, depth)) = left.pop() {
-        if depth > most {
-            return true;
-        }
-        match value {
-            Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(members) => left.extend(members.values().map(|item| (item, depth + 1))),
-            _ => {}
-        }
-    }
-    false
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::meter::Steps;
+
 /// The most problems that are told of one command; what is sent can be wrong in more ways than anybody reads.
 const PROBLEMS_MAX: usize = 100;
 /// The longest name of a field and the longest message, in characters.
@@ -22,6 +24,24 @@ pub enum Unfit {
     /// It is not sent with what it is declared to be sent with.
     #[error("the arguments do not fit: {0}")]
     Invalid(#[from] ValidationErrors),
+    /// Whether it is sent with what it is declared to be sent with could not be found out in that many steps.
+    #[error("validation took too long: more than {most} steps")]
+    TooLong {
+        /// The steps that it may take.
+        most: u64,
+    },
+}
+
+impl Unfit {
+    /// A validation that took too long, as its sender is told of it (rule 8.5).
+    pub fn too_long(most: u64, bytes: usize) -> ValidationErrors {
+        let message = format!(
+            "validation took too long: more than {most} steps for {bytes} bytes; send less, or declare a simpler \
+             schema"
+        );
+        let problem = Problem::new("validation_too_long", message);
+        ValidationErrors([(ARGUMENTS.to_owned(), vec![problem])].into())
+    }
 }
 
 /// All that is wrong with arguments, by the parameter it is wrong with.
@@ -34,7 +54,8 @@ pub struct ValidationErrors(BTreeMap<String, Vec<Problem>>);
 pub struct Problem {
     /// A stable word for programs: `missing`, `unknown_argument`, `wrong_type`, `null_not_allowed`,
     /// `too_many_arguments`, `given_twice`, `invalid_value` (the type is right, but the schema asks for more),
-    /// `unreadable` (nested too deeply, or a number or a text that is none) or `more` (there is more than is listed).
+    /// `unreadable` (nested too deeply, or a number or a text that is none), `validation_too_long` (it cannot be known in
+    /// bounded time) or `more` (there is more than is listed).
     pub code: Cow<'static, str>,
     /// The same for people.
     pub message: String,
@@ -88,14 +109,31 @@ impl std::fmt::Display for ValidationErrors {
     }
 }
 
-/// Collects problems, up to as many as are told.
-#[derive(Default)]
-pub(super) struct Problems {
+/// Collects problems, up to as many as are told, in as many steps as there are.
+pub(super) struct Problems<'s> {
     errors: ValidationErrors,
     count: usize,
+    steps: &'s mut Steps,
 }
 
-impl Problems {
+impl<'s> Problems<'s> {
+    pub(super) fn new(steps: &'s mut Steps) -> Self {
+        Self {
+            errors: ValidationErrors::default(),
+            count: 0,
+            steps,
+        }
+    }
+
+    pub(super) fn steps(&mut self) -> &mut Steps {
+        self.steps
+    }
+
+    /// Whether the steps are spent, so that it is not known what is wrong.
+    pub(super) fn are_unknown(&self) -> bool {
+        self.steps.are_spent()
+    }
+
     pub(super) fn add(&mut self, field: &str, problem: Problem) {
         self.count += 1;
         if self.count <= PROBLEMS_MAX {
@@ -105,7 +143,11 @@ impl Problems {
     }
 
     /// The errors, when there are any.
-    pub(super) fn finish(mut self) -> Result<(), ValidationErrors> {
+    pub(super) fn finish(mut self) -> Result<(), Unfit> {
+        if self.are_unknown() {
+            let most = self.steps.most();
+            return Err(Unfit::TooLong { most });
+        }
         if let Some(more @ 1..) = self.count.checked_sub(PROBLEMS_MAX) {
             let message = format!("have {more} more problems, which are not listed");
             let problems = self.errors.0.entry(ARGUMENTS.into()).or_default();
@@ -114,7 +156,7 @@ impl Problems {
         if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(self.errors)
+            Err(self.errors.into())
         }
     }
 }

@@ -61,7 +61,11 @@ fn all_that_is_wrong_is_told_at_once() {
 fn errors_are_read_and_written_and_shown_as_messages() {
     // rule 8.3
     let terms = Terms::new(&contract(order())).unwrap();
-    let Err(Unfit::Invalid(errors)) = terms.signal(&name("s"), &vec![text("true")].into()) else {
+    let Err(Unfit::Invalid(errors)) = terms.signal(
+        &name("s"),
+        &vec![text("true")].into(),
+        &mut Steps::default(),
+    ) else {
         panic!("a bool is no int");
     };
     assert_eq!(
@@ -194,7 +198,11 @@ fn a_schema_says_what_is_wrong_and_where() {
     );
     let terms = Terms::new(&contract(parameters.to_vec())).unwrap();
     let error = terms
-        .signal(&name("s"), &vec![text(r#"{"x":1}"#)].into())
+        .signal(
+            &name("s"),
+            &vec![text(r#"{"x":1}"#)].into(),
+            &mut Steps::default(),
+        )
         .unwrap_err()
         .to_string();
     assert!(error.contains("/x") && error.contains('3'), "{error}");

@@ -18,11 +18,23 @@ fn what_is_not_declared_is_not_known() {
     // rule 8.1
     let terms = Terms::new(&contract(vec![])).unwrap();
     let none = Arguments::default();
-    assert_eq!(terms.signal(&name("other"), &none), Err(Unfit::Unknown));
-    assert_eq!(terms.update(&name("other"), &none), Err(Unfit::Unknown));
+    assert_eq!(
+        terms.signal(&name("other"), &none, &mut Steps::default()),
+        Err(Unfit::Unknown)
+    );
+    assert_eq!(
+        terms.update(&name("other"), &none, &mut Steps::default()),
+        Err(Unfit::Unknown)
+    );
     let empty = Terms::new(&Contract::default()).unwrap();
-    assert_eq!(empty.signal(&name("other"), &none), Ok(text("[]")));
-    assert_eq!(empty.update(&name("other"), &none), Err(Unfit::Unknown));
+    assert_eq!(
+        empty.signal(&name("other"), &none, &mut Steps::default()),
+        Ok(text("[]"))
+    );
+    assert_eq!(
+        empty.update(&name("other"), &none, &mut Steps::default()),
+        Err(Unfit::Unknown)
+    );
     let open = Accepts {
         name: name("open"),
         parameters: None,
@@ -34,7 +46,7 @@ fn what_is_not_declared_is_not_known() {
     .unwrap();
     let payload = Arguments::Payload(text(r#"{"a":1}"#));
     assert_eq!(
-        open.signal(&name("open"), &payload),
+        open.signal(&name("open"), &payload, &mut Steps::default()),
         Ok(text(r#"[{"a":1}]"#))
     );
 }
@@ -203,8 +215,12 @@ fn a_schema_that_only_leads_to_itself_ends_nothing() {
         json!({"dependentSchemas": {"a": {"$ref": "#"}}}),
     ] {
         if let Ok(terms) = Terms::new(&contract(vec![Parameter::new("x", looped)])) {
-            let _ = terms.signal(&name("s"), &vec![text(r#"{"a":1}"#)].into());
-            let _ = terms.signal(&name("s"), &vec![text("1")].into());
+            let _ = terms.signal(
+                &name("s"),
+                &vec![text(r#"{"a":1}"#)].into(),
+                &mut Steps::default(),
+            );
+            let _ = terms.signal(&name("s"), &vec![text("1")].into(), &mut Steps::default());
         }
     }
 }

@@ -3,6 +3,7 @@
 mod binding;
 mod contracts;
 mod properties;
+mod steps;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -33,12 +34,14 @@ fn contract(parameters: Vec<Parameter>) -> Contract {
 fn sent(parameters: &[Parameter], arguments: &str) -> Result<String, Value> {
     let terms = Terms::new(&contract(parameters.to_vec())).unwrap();
     let arguments: Arguments = serde_json::from_str(arguments).unwrap();
-    let signal = terms.signal(&name("s"), &arguments);
-    assert_eq!(signal, terms.update(&name("s"), &arguments));
+    let signal = terms.signal(&name("s"), &arguments, &mut Steps::default());
+    let update = terms.update(&name("s"), &arguments, &mut Steps::default());
+    assert_eq!(signal, update);
     match signal {
         Ok(json) => Ok(json.as_str().into()),
         Err(Unfit::Unknown) => panic!("it is declared"),
         Err(Unfit::Invalid(errors)) => Err(codes(&errors)),
+        Err(Unfit::TooLong { .. }) => panic!("it takes few steps"),
     }
 }
 

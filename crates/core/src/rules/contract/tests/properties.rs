@@ -46,7 +46,7 @@ proptest! {
         let arguments = Arguments::from(vec![Json::of(&value).unwrap()]);
         for type_ in [TypeSpec::from(forms.join("|").as_str()), TypeSpec::from(schema)] {
             let terms = Terms::new(&contract(vec![Parameter::new("x", type_)])).unwrap();
-            prop_assert_eq!(terms.signal(&name("s"), &arguments).is_ok(), fits);
+            prop_assert_eq!(terms.signal(&name("s"), &arguments, &mut Steps::default()).is_ok(), fits);
         }
     }
 
@@ -58,9 +58,9 @@ proptest! {
         let terms = Terms::new(&contract(parameters)).unwrap();
         let list: Vec<Json> = given.iter().map(|value| Json::of(value).unwrap()).collect();
         let mut pairs: Vec<(String, Json)> = names.into_iter().zip(list.clone()).collect();
-        let by_place = terms.signal(&name("s"), &list.clone().into()).unwrap();
+        let by_place = terms.signal(&name("s"), &list.clone().into(), &mut Steps::default()).unwrap();
         pairs.reverse();
-        prop_assert_eq!(&terms.signal(&name("s"), &pairs.into()).unwrap(), &by_place);
+        prop_assert_eq!(&terms.signal(&name("s"), &pairs.into(), &mut Steps::default()).unwrap(), &by_place);
         prop_assert_eq!(yields(&by_place), yields(&free(&list.into())));
     }
 
@@ -79,7 +79,7 @@ proptest! {
     fn nothing_that_is_sent_breaks_anything(text in r#"[\[\]{}",:0-9.eE\\a-z -]{0,40}"#) {
         if let Ok(json) = Json::parse(text) {
             let terms = Terms::new(&contract(order())).unwrap();
-            let _ = terms.signal(&name("s"), &Arguments::Payload(json.clone()));
+            let _ = terms.signal(&name("s"), &Arguments::Payload(json.clone()), &mut Steps::default());
             prop_assert!(same(&json, &json.clone()));
             prop_assert!(canonical(&json).len() < 200);
             let _ = yields(&json);

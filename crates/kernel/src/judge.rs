@@ -1,0 +1,265 @@
+//! Validates outside of a transaction what takes longer than a transaction may wait for (rule 8.5).
+//!
+//! Inside a transaction a validation gets few steps ([`Bench`]). A message that needs more is left unjudged: nothing is
+//! written of it, and its neighbours go on. Whoever sent it has it judged on a thread that may block, and sends it again.
+//! A contract's id is made of what it says, so a verdict is a fact about a contract and a message, whatever happened to
+//! the run meanwhile; a run with another contract leaves the message unjudged once more. A verdict is known to all
+//! transactions of the process for as long as somebody holds it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use abide_core::model::{ContractId, Delivery, Json, Refusal};
+use abide_core::rules::contract::{Steps, Terms, Unfit};
+use abide_core::rules::inbox;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::committer::{Folded, Mail};
+use crate::{Answer, Error, Op, Result, Store, terms};
+
+/// The steps that every message may take inside a transaction: as long as the rest of what is done for it.
+const STEPS_ALWAYS: u64 = 2_000;
+/// The most steps of one message inside a transaction: some milliseconds at worst.
+const STEPS_INSIDE: u64 = 1_000_000;
+/// The most steps of all messages of a transaction, besides what each may always take.
+const STEPS_TOGETHER: u64 = 4_000_000;
+/// The most steps of one message in a transaction of the host's, where nothing can be tried again.
+const STEPS_LENT: u64 = 20_000_000;
+/// How many validations run at the same time, and how long one waits for its place.
+const THREADS: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often something is judged and sent again. The second time is enough unless its target changes all the time.
+const ROUNDS: usize = 5;
+
+/// What may be spent on validations in one transaction.
+pub(crate) struct Bench {
+    together: u64,
+    lent: bool,
+    /// Whether an entry that is left unjudged must take all of the transaction with it: the answer to a request that may
+    /// arrive more than once is kept.
+    pub all_or_nothing: bool,
+}
+
+impl Bench {
+    /// In a transaction that others wait for.
+    pub fn shared() -> Self {
+        Self {
+            together: STEPS_TOGETHER,
+            lent: false,
+            all_or_nothing: false,
+        }
+    }
+
+    /// In a transaction of the host's.
+    pub fn lent() -> Self {
+        Self {
+            together: 0,
+            lent: true,
+            all_or_nothing: false,
+        }
+    }
+
+    /// What is answered of a message that must be judged outside.
+    pub fn unjudged<T>(
+        &self,
+        delivery: &Delivery,
+        contract: ContractId,
+    ) -> Result<std::result::Result<T, Refusal>> {
+        match self.all_or_nothing {
+            true => Err(Error::Unjudged(vec![(contract, delivery.clone())].into())),
+            false => Ok(Err(Refusal::Unjudged { contract })),
+        }
+    }
+
+    /// What the contract says of a message; `None` when that must be found out outside.
+    pub fn judge(
+        &mut self,
+        delivery: &Delivery,
+        contract: ContractId,
+        terms: Option<&Terms>,
+    ) -> Option<Judged> {
+        if self.lent {
+            return Some(inbox::judge(delivery, terms, &mut Steps::new(STEPS_LENT)));
+        }
+        let most = STEPS_INSIDE.min(self.together).max(STEPS_ALWAYS);
+        let mut steps = Steps::new(most);
+        let judged = inbox::judge(delivery, terms, &mut steps);
+        let taken = most - steps.left();
+        self.together = self
+            .together
+            .saturating_sub(taken.saturating_sub(STEPS_ALWAYS));
+        match judged {
+            Err(Unfit::TooLong { .. }) => known(&Case::of(contract, delivery)),
+            judged => Some(judged),
+        }
+    }
+}
+
+/// The arguments as they are stored, or why they are not taken.
+type Judged = std::result::Result<Json, Unfit>;
+
+/// Messages that a transaction had no time to validate, each with its contract.
+#[derive(Clone, Debug)]
+pub struct Unjudged(Arc<[(ContractId, Delivery)]>);
+
+impl From<Vec<(ContractId, Delivery)>> for Unjudged {
+    fn from(cases: Vec<(ContractId, Delivery)>) -> Self {
+        Self(cases.into())
+    }
+}
+
+/// What a verdict is about: a contract, and all of a message that the contract speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Case(ContractId, [u8; 32]);
+
+impl Case {
+    fn of(contract: ContractId, delivery: &Delivery) -> Self {
+        let said = (delivery.kind, &delivery.name, &delivery.arguments);
+        // JSON of names and of what is JSON already can be written.
+        let said = serde_json::to_vec(&said).unwrap_or_default();
+        Self(contract, Sha256::digest(said).into())
+    }
+}
+
+/// What was found out about a message. While it is held, every transaction of this process knows it.
+pub(crate) struct Verdict {
+    case: Case,
+    judged: Judged,
+}
+
+static VERDICTS: LazyLock<Mutex<HashMap<Case, Weak<Verdict>>>> = LazyLock::new(Mutex::default);
+static PLACES: Semaphore = Semaphore::const_new(THREADS);
+/// One place for each contract, so that the messages of one do not take all of them.
+static TURNS: LazyLock<Mutex<HashMap<ContractId, Weak<Semaphore>>>> = LazyLock::new(Mutex::default);
+
+fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn known(case: &Case) -> Option<Judged> {
+    let verdict = locked(&VERDICTS).get(case).and_then(Weak::upgrade)?;
+    Some(verdict.judged.clone())
+}
+
+impl Drop for Verdict {
+    fn drop(&mut self) {
+        let mut verdicts = locked(&VERDICTS);
+        // Another may have found out the same meanwhile.
+        let is_gone = |verdict: &Weak<Verdict>| verdict.strong_count() == 0;
+        if verdicts.get(&self.case).is_some_and(is_gone) {
+            verdicts.remove(&self.case);
+        }
+    }
+}
+
+/// Finds out what a contract says of a message, on a thread that may block, in no more than the steps of a validation.
+/// `None` when there was no place for it in time.
+pub(crate) async fn decide(contract: ContractId, delivery: Delivery) -> Option<Arc<Verdict>> {
+    let turn = turn_of(contract);
+    let places = async {
+        let turn = turn.acquire().await.ok()?;
+        let place = PLACES.acquire().await.ok()?;
+        Some((turn, place))
+    };
+    let _places = tokio::time::timeout(PATIENCE, places).await.ok()??;
+    // The transaction that left it unjudged has just used it.
+    let terms = terms::known(contract)?;
+    let find = move || {
+        let judged = inbox::judge(&delivery, Some(&terms), &mut Steps::default());
+        let case = Case::of(contract, &delivery);
+        let verdict = Arc::new(Verdict { case, judged });
+        locked(&VERDICTS).insert(case, Arc::downgrade(&verdict));
+        verdict
+    };
+    tokio::task::spawn_blocking(find).await.ok()
+}
+
+fn turn_of(contract: ContractId) -> Arc<Semaphore> {
+    let mut turns = locked(&TURNS);
+    if let Some(turn) = turns.get(&contract).and_then(Weak::upgrade) {
+        return turn;
+    }
+    turns.retain(|_, turn| turn.strong_count() > 0);
+    let turn = Arc::new(Semaphore::new(1));
+    turns.insert(contract, Arc::downgrade(&turn));
+    turn
+}
+
+/// Tries a transaction, and once more when signals that were held for what it starts had to be judged outside.
+pub async fn with_held<F>(mut attempt: impl FnMut() -> F) -> Result<Vec<Answer>>
+where
+    F: Future<Output = Result<Vec<Answer>>>,
+{
+    let mut verdicts = Vec::new();
+    for _ in 1..ROUNDS {
+        let Unjudged(cases) = match attempt().await {
+            Err(Error::Unjudged(cases)) => cases,
+            answers => return answers,
+        };
+        for (contract, delivery) in cases.iter() {
+            verdicts.extend(decide(*contract, delivery.clone()).await);
+        }
+    }
+    match attempt().await {
+        Err(error @ Error::Unjudged(_)) => Err(Error::Conflict(error.to_string())),
+        answers => answers,
+    }
+}
+
+/// Judges what was left unjudged of a request's messages and sends it again, together and in its order, until each is
+/// answered or no place was free for it in time.
+pub(crate) async fn settle<K: Folded, F>(
+    items: &[K::Item],
+    answers: &mut [K::Each],
+    mut send: impl FnMut(Vec<K::Item>) -> F,
+) -> Result<()>
+where
+    F: Future<Output = Result<Vec<K::Each>>>,
+{
+    let mut verdicts = Vec::new();
+    for _ in 1..ROUNDS {
+        let cases = answers.iter().zip(items).enumerate();
+        let cases: Vec<(usize, &K::Item, ContractId, &Delivery)> = cases
+            .filter_map(|(at, (answer, item))| {
+                let (contract, delivery) = K::unjudged(item, answer)?;
+                Some((at, item, contract, delivery))
+            })
+            .collect();
+        let before = verdicts.len();
+        for (_, _, contract, delivery) in &cases {
+            verdicts.extend(decide(*contract, (*delivery).clone()).await);
+        }
+        if verdicts.len() == before {
+            break;
+        }
+        let places: Vec<usize> = cases.iter().map(|(at, ..)| *at).collect();
+        let once_more = cases.iter().map(|(_, item, ..)| K::again(item)).collect();
+        for (at, answer) in places.into_iter().zip(send(once_more).await?) {
+            if let Some(place) = answers.get_mut(at) {
+                *place = answer;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs operations in one transaction, and messages that had to be judged outside in another.
+///
+/// Errors as [`Store::run`] does. A message that could not be judged in time is refused as
+/// [`Unjudged`](abide_core::model::Refusal::Unjudged), and nothing was written of it.
+pub async fn run(store: &dyn Store, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
+    let mut answers = store.run(ops.clone()).await?;
+    for (op, answer) in ops.iter().zip(&mut answers) {
+        if let (Op::Deliver(sent), Answer::Delivered(each)) = (op, answer) {
+            let send = |left| async move {
+                let answer = store.run([Op::Deliver(left)].into()).await?.pop();
+                Ok(answer.and_then(Mail::answers).unwrap_or_default())
+            };
+            settle::<Mail, _>(sent, each, send).await?;
+        }
+    }
+    Ok(answers)
+}
