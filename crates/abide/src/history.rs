@@ -1,7 +1,7 @@
 //! Reads what has happened to an instance.
 
 use abide_core::model::{Accepts, Contract, Entry, Happening, HistoryRow, Instance, InstanceId};
-use abide_kernel::{Page, Store};
+use abide_kernel::{HISTORY_BYTES, Listed, Page, Store, is_full};
 
 use crate::Error;
 
@@ -19,7 +19,7 @@ pub(crate) async fn read(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>
     loop {
         let after = entries.last().map_or(0, |entry| entry.seq);
         let rows = store.history(id, after, ROWS).await?;
-        let full = rows.len() >= ROWS;
+        let full = is_full(&rows, ROWS);
         for row in &rows {
             entries.extend(unpacked(row)?);
         }
@@ -45,12 +45,14 @@ pub(crate) async fn page(
         items.push(started(store, &instance).await?);
         after = 1;
     }
+    let mut bytes = 0;
     loop {
         // A row holds one event or more: so many rows hold enough, and one more tells whether there is more.
         let asked = limit.saturating_sub(items.len()).saturating_add(1);
         let rows = store.history(id, after, asked).await?;
-        let full = rows.len() >= asked;
+        let full = is_full(&rows, asked);
         for row in &rows {
+            bytes += row.bytes();
             let entries = unpacked(row)?;
             items.extend(entries.into_iter().filter(|entry| entry.seq > after));
         }
@@ -62,6 +64,13 @@ pub(crate) async fn page(
         }
         if !full || last == after {
             return Ok(Page { items, next: None });
+        }
+        if bytes > HISTORY_BYTES {
+            // rule 16.4: the page is large enough.
+            return Ok(Page {
+                items,
+                next: Some(last),
+            });
         }
         after = last;
     }

@@ -66,11 +66,11 @@ pub use abide_core::model::Event as StoredEvent;
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
     CommandStatus, Completed, Condition as EventCondition, Contract, Declared, Ending, Entry,
-    EventSequence, Fingerprint, GraphProblem, GraphSpec, Happening, Instance, InstanceId, Json,
-    Key, Kind, Limits, Name, NotJson, Offer, Opened, OperationKind, Operator, Parameter, Path,
-    Priority, Published, Refusal, Rejection, RequestId, RetrySpec, Scope, Sequence, Signature,
-    Start, Started, Status, StepSpec, StepStatus, Timestamp, TriedAgain, TypeSpec, UniqueKey,
-    WaitId, WaitKind, Waiter, When, Worker, WorkerId,
+    EventSequence, Exceeded, Fingerprint, GraphProblem, GraphSpec, Happening, Instance, InstanceId,
+    Json, Key, Kind, Limits, Name, NotJson, Offer, Opened, OperationKind, Operator, Parameter,
+    Path, Priority, Published, Refusal, Rejection, RequestId, RetrySpec, Scope, Sequence,
+    Signature, Start, Started, Status, StepSpec, StepStatus, Timestamp, TriedAgain, TypeSpec,
+    UniqueKey, WaitId, WaitKind, Waiter, When, Worker, WorkerId,
 };
 pub use abide_core::rules::contract::{Problem, ValidationErrors};
 pub use abide_core::rules::liveness::{Liveness, Waiting};

@@ -40,8 +40,8 @@ pub use op::{
 pub use own::{OwnTransaction, was_taken};
 pub use pass::SweepPass;
 pub use query::{
-    CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Page, QueueDepth,
-    WaiterFilter, WaiterPage,
+    CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, HISTORY_BYTES, Listed,
+    Page, QueueDepth, WaiterFilter, WaiterPage, gather, is_full,
 };
 pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};

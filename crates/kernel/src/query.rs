@@ -78,6 +78,91 @@ pub struct Page<T, C = InstanceId> {
     pub next: Option<C>,
 }
 
+/// Something that is listed, and how much of a page it takes.
+pub trait Listed {
+    /// Its size in bytes, as far as it varies.
+    fn bytes(&self) -> usize;
+}
+
+impl Listed for abide_core::model::Instance {
+    fn bytes(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, Json::size);
+        self.state.size() + result + self.last_error.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Listed for abide_core::model::Command {
+    fn bytes(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, Json::size);
+        let errors = self.validation_errors.as_ref().map_or(0, Json::size);
+        self.arguments.size() + result + errors + self.error.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Listed for abide_core::model::Event {
+    fn bytes(&self) -> usize {
+        self.payload.size()
+    }
+}
+
+impl Listed for abide_core::model::Waiter {
+    fn bytes(&self) -> usize {
+        self.conditions.iter().map(|one| one.right.size()).sum()
+    }
+}
+
+impl Listed for abide_core::model::HistoryRow {
+    fn bytes(&self) -> usize {
+        self.events.len()
+    }
+}
+
+/// The most bytes that one read of a history brings, but for its last rows.
+pub const HISTORY_BYTES: usize = 4 << 20;
+
+/// Whether a read of a history brought as much as it may: then there may be more.
+pub fn is_full(rows: &[abide_core::model::HistoryRow], limit: usize) -> bool {
+    let bytes: usize = rows.iter().map(Listed::bytes).sum();
+    rows.len() >= limit || bytes > HISTORY_BYTES
+}
+
+/// Takes what is listed until it is more than a page has room for, and reads no further (rule 16.4).
+pub fn gather<T: Listed, E>(
+    found: impl Iterator<Item = std::result::Result<T, E>>,
+    most: usize,
+) -> std::result::Result<Vec<T>, E> {
+    let mut items = Vec::new();
+    let mut bytes = 0;
+    for item in found {
+        let item = item?;
+        bytes += item.bytes();
+        items.push(item);
+        // The first is on the page however large it is, and the second tells that there is more.
+        if bytes > most && items.len() > 1 {
+            break;
+        }
+    }
+    Ok(items)
+}
+
+impl<T: Listed, C> Page<T, C> {
+    /// The page, of no more bytes than that, but of one entry at least; the rest is on the next one (rule 16.4).
+    #[must_use]
+    pub fn within(mut self, most: usize, place: impl Fn(&T) -> C) -> Self {
+        let mut bytes = 0;
+        let fits = self.items.iter().take_while(|item| {
+            bytes += item.bytes();
+            bytes <= most
+        });
+        let fitting = fits.count().max(1);
+        if fitting < self.items.len() {
+            self.items.truncate(fitting);
+            self.next = self.items.last().map(place);
+        }
+        self
+    }
+}
+
 /// A page of records.
 pub type CommandPage = Page<abide_core::model::Command, CommandId>;
 

@@ -241,6 +241,21 @@ pub trait Txn: Send {
     /// The records held for these keys, by id.
     fn held_signals(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
+    /// How many signals are held for each of these keys beyond a moment, and of how many bytes; a key that none are held
+    /// for may be left out.
+    fn held_sizes(
+        &mut self,
+        keys: &[Key],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<(Key, usize, u64)>>> + Send;
+
+    /// How many bytes of arguments are pending in each of these inboxes; one that is empty may be left out. The rows are
+    /// locked.
+    fn pending_bytes(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, u64)>>> + Send;
+
     /// Inserts records.
     fn insert_commands(&mut self, commands: &[Command]) -> impl Future<Output = Result<()>> + Send;
 

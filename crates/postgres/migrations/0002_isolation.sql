@@ -36,3 +36,6 @@ create table abide.lineage (
     timeline bigint not null,
     generation bigint not null
 );
+
+-- How many bytes are pending in an inbox, so that its limit is kept without counting (rule 16.4).
+alter table abide.instances add column pending_bytes bigint;

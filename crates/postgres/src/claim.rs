@@ -19,7 +19,7 @@ macro_rules! claimed_columns {
     () => {
         "i.parent_id, i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
         i.due_at, i.cause, i.timed_out, i.children_pending, i.children_ended, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
-        i.updates_pending, i.handed, i.wait_kind, i.barrier, i.awaits"
+        i.updates_pending, i.handed, i.pending_bytes, i.wait_kind, i.barrier, i.awaits"
     };
 }
 

@@ -58,6 +58,26 @@ pub const HELD_SIGNALS: &str = concat!(
     ) s"
 );
 
+/// How much is held for keys beyond a moment (rule 16.4). The arguments are not read: their length stands beside them.
+///
+/// Index: `signals_held`. The keys are locked before.
+pub const HELD_SIZES: &str = "\
+select k.key, s.count, s.bytes from unnest((select $1::text[])) as k(key) \
+cross join lateral ( \
+    select count(*) as count, coalesce(sum(octet_length(s.arguments)), 0)::bigint as bytes \
+    from abide.signals s where s.status = 0 and s.key = k.key and s.hold_until > $2 \
+) s";
+
+/// How much is pending in inboxes (rule 16.4). The arguments are not read: their length stands beside them.
+///
+/// Index: `signals_pending`. The runs are locked.
+pub const PENDING_BYTES: &str = "\
+select l.instance, s.bytes from unnest((select $1::bigint[])) as l(instance) \
+cross join lateral ( \
+    select coalesce(sum(octet_length(s.arguments)), 0)::bigint as bytes from abide.signals s \
+    where s.instance_id = l.instance and s.status in (1, 2) \
+) s";
+
 /// Inserts records.
 ///
 /// Index: `signals_dedup` keeps two in a chain from having one dedup key. The runs that have them are locked.
@@ -245,6 +265,32 @@ pub(crate) async fn held_signals(txn: &mut Transaction<'_>, keys: &[Key]) -> Res
     };
     held.sort_unstable_by_key(|command| command.id);
     Ok(held)
+}
+
+/// How many records are held for each of these keys, and of how many bytes.
+pub(crate) async fn held_sizes(
+    txn: &mut Transaction<'_>,
+    keys: &[Key],
+    now: Timestamp,
+) -> Result<Vec<(Key, usize, u64)>> {
+    let params = vec![Param::list(keys.iter().map(Key::as_str)), Param::one(now)];
+    each(&txn.read(HELD_SIZES, params).await?, |cells| {
+        let (key, count, bytes): (_, i64, i64) = (cells.next()?, cells.next()?, cells.next()?);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Ok((key, count, bytes.unsigned_abs()))
+    })
+}
+
+/// How many bytes of arguments are pending in each of these inboxes.
+pub(crate) async fn pending_bytes(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+) -> Result<Vec<(InstanceId, u64)>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    each(&txn.read(PENDING_BYTES, params).await?, |cells| {
+        let (id, bytes): (_, i64) = (cells.next()?, cells.next()?);
+        Ok((id, bytes.unsigned_abs()))
+    })
 }
 
 /// The parameters of [`HELD_SIGNALS`].

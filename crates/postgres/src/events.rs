@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use abide_core::model::{Event, EventSequence, Name, Timestamp};
 use abide_core::rules::event::Payload;
 use abide_kernel::{Error, EventFilter, EventPage, NewEvent, Result};
-use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts};
 use crate::pool::Pool;
-use crate::read::{ask, page};
+use crate::read::{ask_some, reading};
 use crate::txn::Transaction;
 use crate::waiters::{self, Probe};
 
@@ -237,14 +236,15 @@ pub(crate) async fn list(
     filter: &EventFilter,
     before: Option<EventSequence>,
     limit: usize,
+    most: usize,
 ) -> Result<EventPage> {
     let params = vec![
         Param::one(below(before)),
         Param::one(filter.event_type.as_ref().map(Name::as_str)),
         Param::one(limit.saturating_add(1)),
     ];
-    let rows: Vec<Row> = ask(pool, EVENTS, params).await?;
-    Ok(page(each(&rows, event)?, limit, |last| last.sequence))
+    let read = ask_some(pool, EVENTS, params, reading(most)).await?;
+    read.page(|rows| each(rows, event), limit, most, |last| last.sequence)
 }
 
 fn below(before: Option<EventSequence>) -> EventSequence {

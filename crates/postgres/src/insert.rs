@@ -9,6 +9,7 @@ use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts, some};
 use crate::txn::{Last, Transaction};
+use crate::write::pending_bytes;
 
 /// Inserts instances none of which has a key and each of which begins a chain; answers their ids, in order.
 ///
@@ -44,22 +45,23 @@ with input as materialized ( \
         $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], \
         $13::smallint[], $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], \
         $18::int[], $19::boolean[], $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], \
-        $24::bigint[], $25::bigint[], $26::int[], $27::int[], $28::bigint[], $29::int[]) \
+        $24::bigint[], $25::bigint[], $26::int[], $27::int[], $28::bigint[], $29::bigint[], \
+        $30::int[]) \
         as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
         unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
         history, created_at, contract_id, run_number, first_id, message_sequence, \
-        message_cursor, signals_pending, updates_pending, handed, place) \
+        message_cursor, signals_pending, updates_pending, handed, pending_bytes, place) \
 ), inserted as ( \
     insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
         cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
         behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at, \
         contract_id, run_number, first_id, message_sequence, message_cursor, signals_pending, \
-        updates_pending, handed) \
+        updates_pending, handed, pending_bytes) \
     select c.id, c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, c.key, \
         c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
         c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
         c.created_at, c.created_at, c.contract_id, c.run_number, c.first_id, c.message_sequence, \
-        c.message_cursor, c.signals_pending, c.updates_pending, c.handed \
+        c.message_cursor, c.signals_pending, c.updates_pending, c.handed, c.pending_bytes \
     from input c order by c.place \
     on conflict do nothing \
     returning id \
@@ -92,17 +94,17 @@ update abide.instances i set kind = c.kind, machine = c.machine, version = c.ver
     updated_at = c.created_at, contract_id = c.contract_id, run_number = c.run_number, \
     first_id = c.first_id, message_sequence = c.message_sequence, \
     message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
-    updates_pending = c.updates_pending, handed = c.handed \
+    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes \
 from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
     $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
     $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
     $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], $24::bigint[], $25::bigint[], \
-    $26::int[], $27::int[], $28::bigint[]) \
+    $26::int[], $27::int[], $28::bigint[], $29::bigint[]) \
     as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
     history, created_at, contract_id, run_number, first_id, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed) \
-where i.id = $29";
+    signals_pending, updates_pending, handed, pending_bytes) \
+where i.id = $30";
 
 /// How often a row is inserted again whose key was taken and, when its holder was looked for, was not.
 const TRIES_MAX: usize = 5;
@@ -314,6 +316,7 @@ fn all_columns(rows: &[&NewRow]) -> Vec<Param> {
         Param::list(rows.iter().map(|row| row.inbox.signals)),
         Param::list(rows.iter().map(|row| row.inbox.updates)),
         Param::list(rows.iter().map(|row| some(row.inbox.handed))),
+        Param::list(rows.iter().map(|row| pending_bytes(row.inbox))),
     ]);
     params
 }

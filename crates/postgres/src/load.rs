@@ -22,7 +22,7 @@ macro_rules! lock_columns {
         case when unique_key is null then 0 else unique_scope end, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
         worker, lease_until, limit_until, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-        updates_pending, handed, contract_id, run_number, first_id, parent_id, parent_barrier, \
+        updates_pending, handed, pending_bytes, contract_id, run_number, first_id, parent_id, parent_barrier, \
         barrier, children_pending, children_needed, children_ended, history, history_seq, last_error, \
         finished_at, attended"
     };
@@ -156,7 +156,7 @@ pub const COPIES: &str = "\
 select id, kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
     history, contract_id, run_number, first_id, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, created_at \
+    signals_pending, updates_pending, handed, pending_bytes, created_at \
 from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
 
 /// Locks rows and loads them.
@@ -426,7 +426,7 @@ pub(crate) fn aside(cells: &mut Cells<'_>) -> Result<Option<Aside>> {
     }))
 }
 
-/// Reads `message_sequence`, `message_cursor`, `signals_pending`, `updates_pending` and `handed`.
+/// Reads `message_sequence`, `message_cursor`, `signals_pending`, `updates_pending`, `handed` and `pending_bytes`.
 pub(crate) fn inbox(cells: &mut Cells<'_>) -> Result<Inbox> {
     Ok(Inbox {
         sequence: cells.next::<Option<_>>()?.unwrap_or_default(),
@@ -434,6 +434,7 @@ pub(crate) fn inbox(cells: &mut Cells<'_>) -> Result<Inbox> {
         signals: cells.next()?,
         updates: cells.next()?,
         handed: cells.next::<Option<_>>()?.unwrap_or_default(),
+        bytes: cells.next::<Option<i64>>()?.map_or(0, i64::unsigned_abs),
     })
 }
 

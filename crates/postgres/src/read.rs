@@ -7,7 +7,8 @@ use abide_core::model::{
     InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{
-    CommandFilter, CommandPage, Ending, Error, Filter, Page, QueueDepth, Result, Target,
+    CommandFilter, CommandPage, Ending, Error, Filter, HISTORY_BYTES, Listed, Page, QueueDepth,
+    Result, Target,
 };
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Row};
@@ -19,7 +20,7 @@ use crate::commands::{
 use crate::error::{Fate, classify};
 use crate::load;
 use crate::param::Param;
-use crate::pool::Pool;
+use crate::pool::{Loan, Pool};
 
 /// The columns of an instance, in the order in which [`instance`] reads them.
 macro_rules! instance_columns {
@@ -28,7 +29,7 @@ macro_rules! instance_columns {
         step_seq, attempt, status, state, result, last_error, queue, priority, due_at, \
         partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
         aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, \
-        signals_pending, updates_pending, handed, contract_id, run_number, first_id, \
+        signals_pending, updates_pending, handed, pending_bytes, contract_id, run_number, first_id, \
         children_needed, parent_id, parent_barrier, barrier, children_pending, history, history_seq, \
         created_at, updated_at, finished_at"
     };
@@ -166,6 +167,74 @@ pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> R
     }
 }
 
+/// Runs a statement, and reads no more rows than one that makes them more than so many bytes, and two at least (rule 16.4).
+/// A connection on which there is more to come is given up: nobody waits for what nobody reads.
+pub(crate) async fn ask_some(
+    pool: &Pool,
+    sql: &'static str,
+    params: Vec<Param>,
+    most: usize,
+) -> Result<Read> {
+    let client = pool.get().await?;
+    let was_idle = client.was_idle();
+    match query_some(client, sql, params.clone(), most).await {
+        Err(Error::Unavailable(_)) if was_idle => {
+            query_some(pool.get_new().await?, sql, params, most).await
+        }
+        answer => answer,
+    }
+}
+
+async fn query_some(
+    mut client: Loan<'_>,
+    sql: &'static str,
+    params: Vec<Param>,
+    most: usize,
+) -> Result<Read> {
+    client.begun();
+    let rows = async {
+        let typed = params.into_iter().map(Param::typed);
+        let mut found = std::pin::pin!(client.query_typed_raw(sql, typed).await?);
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = found.try_next().await? {
+            bytes += row.raw_size_bytes();
+            rows.push(row);
+            if bytes > most && rows.len() > 1 {
+                return Ok(Read { rows, cut: true });
+            }
+        }
+        Ok(Read { rows, cut: false })
+    };
+    let some = rows.await.map_err(|error| classify(&error, Fate::Open))?;
+    if !some.cut {
+        client.ended();
+    }
+    Ok(some)
+}
+
+/// Rows, and whether there are more of them than were read.
+pub(crate) struct Read {
+    pub rows: Vec<Row>,
+    cut: bool,
+}
+
+impl Read {
+    /// A page of what was read.
+    pub fn page<T: Listed, C>(
+        &self,
+        read: impl FnOnce(&[Row]) -> Result<Vec<T>>,
+        limit: usize,
+        most: usize,
+        place: impl Fn(&T) -> C,
+    ) -> Result<Page<T, C>> {
+        let mut page = page(read(&self.rows)?, limit, &place).within(most, &place);
+        if self.cut && page.next.is_none() {
+            page.next = page.items.last().map(place);
+        }
+        Ok(page)
+    }
+}
+
 /// One instance.
 pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>> {
     let rows = match target {
@@ -181,6 +250,7 @@ pub(crate) async fn list(
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
+    most: usize,
 ) -> Result<Page<Instance>> {
     if filter
         .key_prefix
@@ -205,8 +275,13 @@ pub(crate) async fn list(
         Param::one(filter.wait_kind.map(WaitKind::code)),
         Param::one(filter.waiting_for.as_ref().map(Name::as_str)),
     ];
-    let rows = ask(pool, LIST, params).await?;
-    Ok(page(each(&rows, instance)?, limit, |last| last.id))
+    let read = ask_some(pool, LIST, params, reading(most)).await?;
+    read.page(|rows| each(rows, instance), limit, most, |last| last.id)
+}
+
+/// How many bytes of rows hold what a page of so many bytes lists, and one entry more: other columns have their size too.
+pub(crate) const fn reading(most: usize) -> usize {
+    most.saturating_mul(2)
 }
 
 /// A page of what was found, which is one more than fits when there is a next page.
@@ -223,6 +298,7 @@ pub(crate) async fn commands(
     filter: &CommandFilter,
     before: Option<CommandId>,
     limit: usize,
+    most: usize,
 ) -> Result<CommandPage> {
     let params = vec![
         Param::one(before.unwrap_or(CommandId(i64::MAX))),
@@ -234,8 +310,8 @@ pub(crate) async fn commands(
         Param::one(filter.status.map(CommandStatus::code)),
         Param::one(limit.saturating_add(1)),
     ];
-    let rows = ask(pool, COMMANDS, params).await?;
-    Ok(page(read_commands(&rows)?, limit, |last| last.id))
+    let read = ask_some(pool, COMMANDS, params, reading(most)).await?;
+    read.page(read_commands, limit, most, |last| last.id)
 }
 
 /// Records by id.
@@ -269,8 +345,8 @@ pub(crate) async fn history(
         Param::one(i64::from(after)),
         Param::one(limit),
     ];
-    let rows = ask(pool, HISTORY, params).await?;
-    each(&rows, |cells| {
+    let read = ask_some(pool, HISTORY, params, reading(HISTORY_BYTES)).await?;
+    each(&read.rows, |cells| {
         let (instance, seq) = (cells.next()?, cells.next()?);
         Ok(HistoryRow {
             instance,

@@ -109,6 +109,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("number", commands::NUMBER),
     ("deduped", commands::DEDUPED),
     ("held_signals", commands::HELD_SIGNALS),
+    ("held_sizes", commands::HELD_SIZES),
     ("insert_commands", commands::INSERT_COMMANDS),
     ("rewrite_commands", commands::REWRITE_COMMANDS),
     ("close", commands::CLOSE),

@@ -263,7 +263,9 @@ impl Store for Postgres {
         before: Option<InstanceId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        Box::pin(async move { read::list(&self.pool, filter, before, limit).await })
+        Box::pin(async move {
+            read::list(&self.pool, filter, before, limit, self.limits.page_bytes).await
+        })
     }
 
     fn history(
@@ -303,7 +305,9 @@ impl Store for Postgres {
         before: Option<CommandId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>> {
-        Box::pin(async move { read::commands(&self.pool, filter, before, limit).await })
+        Box::pin(async move {
+            read::commands(&self.pool, filter, before, limit, self.limits.page_bytes).await
+        })
     }
 
     fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
@@ -320,7 +324,9 @@ impl Store for Postgres {
         before: Option<EventSequence>,
         limit: usize,
     ) -> BoxFuture<'a, Result<EventPage>> {
-        Box::pin(async move { events::list(&self.pool, filter, before, limit).await })
+        Box::pin(async move {
+            events::list(&self.pool, filter, before, limit, self.limits.page_bytes).await
+        })
     }
 
     fn waiters<'a>(

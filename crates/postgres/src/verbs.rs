@@ -207,6 +207,14 @@ impl Txn for Transaction<'_> {
         commands::held_signals(self, keys).await
     }
 
+    async fn held_sizes(&mut self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, usize, u64)>> {
+        commands::held_sizes(self, keys, now).await
+    }
+
+    async fn pending_bytes(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
+        commands::pending_bytes(self, ids).await
+    }
+
     async fn insert_commands(&mut self, records: &[Command]) -> Result<()> {
         commands::insert_commands(self, records)
     }

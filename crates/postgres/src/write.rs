@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    ContractId, Declared, HistoryRow, InstanceId, Json, Lease, Name, Row, Timestamp, WaitId,
+    ContractId, Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Row, Timestamp, WaitId,
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, Result, Wake};
 
@@ -52,12 +52,12 @@ pub const WAKE: &str = "\
 update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, \
     cause = c.cause, history_seq = c.history_seq, message_sequence = c.message_sequence, \
     message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
-    updates_pending = c.updates_pending, handed = c.handed, updated_at = $1 \
+    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes, updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::timestamptz[]), \
     (select $5::boolean[]), (select $6::smallint[]), (select $7::int[]), (select $8::bigint[]), \
-    (select $9::bigint[]), (select $10::int[]), (select $11::int[]), (select $12::bigint[])) \
+    (select $9::bigint[]), (select $10::int[]), (select $11::int[]), (select $12::bigint[]), (select $13::bigint[])) \
     as c(id, status, due_at, behind, cause, history_seq, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed) \
+    signals_pending, updates_pending, handed, pending_bytes) \
 where i.id = c.id";
 
 /// All other changes: every column that can change.
@@ -76,7 +76,8 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     aside_due_at = c.aside_due_at, aside_cause = c.aside_cause, \
     message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
     signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
-    kind = c.kind, children_ended = c.children_ended, attended = c.attended, updated_at = $1, \
+    kind = c.kind, children_ended = c.children_ended, attended = c.attended, \
+    pending_bytes = c.pending_bytes, updated_at = $1, \
     lease_until = case when c.status = 3 then i.lease_until end, \
     limit_until = case when c.status = 3 then i.limit_until end \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
@@ -89,12 +90,12 @@ from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]),
     (select $26::text[]), (select $27::text[]), (select $28::smallint[]), \
     (select $29::timestamptz[]), (select $30::smallint[]), (select $31::bigint[]), \
     (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[]), \
-    (select $36::smallint[]), (select $37::bigint[]), (select $38::text[])) \
+    (select $36::smallint[]), (select $37::bigint[]), (select $38::text[]), (select $39::bigint[])) \
     as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
     settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
     children_needed, history_seq, last_error, finished_at, state, result, wait_id, aside_status, \
     aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-    updates_pending, handed, kind, children_ended, attended) \
+    updates_pending, handed, kind, children_ended, attended, pending_bytes) \
 where i.id = c.id";
 
 /// The leases of rows that are held. Those of rows that are held no more go with what ended the hold.
@@ -269,6 +270,11 @@ fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
     ]
 }
 
+/// The bytes that are pending, when there are any.
+pub(crate) fn pending_bytes(inbox: Inbox) -> Option<i64> {
+    (inbox.bytes > 0).then(|| i64::try_from(inbox.bytes).unwrap_or(i64::MAX))
+}
+
 fn wakes(list: &[Wake<'_>], now: Timestamp) -> Vec<Param> {
     let rows = || list.iter().map(|one| one.row);
     vec![
@@ -284,6 +290,7 @@ fn wakes(list: &[Wake<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.inbox.signals)),
         Param::list(rows().map(|row| row.inbox.updates)),
         Param::list(rows().map(|row| some(row.inbox.handed))),
+        Param::list(rows().map(|row| pending_bytes(row.inbox))),
     ]
 }
 
@@ -329,6 +336,7 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
         Param::list(rows().map(|row| row.kind.code())),
         Param::list(rows().map(|row| row.family.ended)),
         Param::list(attended),
+        Param::list(rows().map(|row| pending_bytes(row.inbox))),
     ])
 }
 

@@ -11,7 +11,7 @@ use abide_core::model::{
     EventSequence, Fingerprint, HistoryRow, Instance, InstanceId, Json, Name, Refusal, RequestId,
     Timestamp, Worker,
 };
-use abide_kernel::wire::{Reply, Request};
+use abide_kernel::wire::{IDS_MOST, Reply, Request};
 use abide_kernel::{
     Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter,
     EventPage, Filter, Listener, Once, Op, Page, QueueDepth, Result, Store, SystemClock, Target,
@@ -184,6 +184,22 @@ pub(crate) fn unexpected() -> Error {
     )
 }
 
+impl Remote {
+    async fn endings_of(&self, ids: &[InstanceId]) -> Result<(Vec<Ending>, Vec<InstanceId>)> {
+        match self.ask(&Request::Endings(ids.to_vec())).await? {
+            Reply::Endings(ended, missing) => Ok((ended, missing)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn records_of(&self, ids: &[CommandId]) -> Result<Vec<Command>> {
+        match self.ask(&Request::Records(ids.to_vec())).await? {
+            Reply::Records(found) => Ok(found),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
 /// Asks, and takes the one kind of answer that fits.
 macro_rules! asking {
     ($self:ident, $request:expr, $pattern:pat => $found:expr) => {
@@ -258,7 +274,15 @@ impl Store for Remote {
         &'a self,
         ids: &'a [InstanceId],
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        asking!(self, Request::Endings(ids.to_vec()), Reply::Endings(ended, missing) => (ended, missing))
+        Box::pin(async move {
+            let (mut all_ended, mut all_missing) = (Vec::new(), Vec::new());
+            for ids in ids.chunks(IDS_MOST) {
+                let reply = self.endings_of(ids).await?;
+                all_ended.extend(reply.0);
+                all_missing.extend(reply.1);
+            }
+            Ok((all_ended, all_missing))
+        })
     }
 
     fn commands<'a>(
@@ -272,7 +296,13 @@ impl Store for Remote {
     }
 
     fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
-        asking!(self, Request::Records(ids.to_vec()), Reply::Records(found) => found)
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(ids.len());
+            for ids in ids.chunks(IDS_MOST) {
+                all.extend(self.records_of(ids).await?);
+            }
+            Ok(all)
+        })
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {

@@ -169,6 +169,7 @@ pub(crate) fn inbox(row: &Row<'_>, at: usize) -> Result<Inbox> {
         signals,
         updates,
         handed,
+        bytes,
     } = stored;
     Ok(Inbox {
         sequence: Sequence(sequence),
@@ -176,6 +177,7 @@ pub(crate) fn inbox(row: &Row<'_>, at: usize) -> Result<Inbox> {
         signals,
         updates,
         handed: Sequence(handed),
+        bytes,
     })
 }
 
@@ -257,6 +259,7 @@ pub(crate) fn write_inbox(inbox: Inbox) -> Result<Option<String>> {
         signals,
         updates,
         handed,
+        bytes,
     } = inbox;
     written(&StoredInbox {
         sequence: sequence.0,
@@ -264,6 +267,7 @@ pub(crate) fn write_inbox(inbox: Inbox) -> Result<Option<String>> {
         signals,
         updates,
         handed: handed.0,
+        bytes,
     })
     .map(Some)
 }
@@ -308,6 +312,12 @@ struct StoredInbox {
     signals: u32,
     updates: u32,
     handed: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    bytes: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 #[derive(Serialize, Deserialize)]

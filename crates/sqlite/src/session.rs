@@ -285,6 +285,14 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         commands::held(&self.conn, keys).map_err(classed)
     }
 
+    async fn held_sizes(&mut self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, usize, u64)>> {
+        commands::held_sizes(&self.conn, keys, now).map_err(classed)
+    }
+
+    async fn pending_bytes(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
+        inbox::bytes(&self.conn, ids).map_err(classed)
+    }
+
     async fn insert_commands(&mut self, commands: &[Command]) -> Result<()> {
         commands::insert(&self.conn, commands).map_err(classed)
     }

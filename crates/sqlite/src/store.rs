@@ -183,12 +183,13 @@ impl Store for Sqlite {
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
         let filter = filter.clone();
+        let most = self.limits.page_bytes;
         Box::pin(async move {
             let one_more = limit.saturating_add(1);
             let read = self
                 .readers
-                .read(move |conn| query::list(conn, &filter, before, one_more));
-            Ok(page(read.await?, limit, |instance| instance.id))
+                .read(move |conn| query::list(conn, &filter, before, one_more, most));
+            Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
         })
     }
 
@@ -230,12 +231,13 @@ impl Store for Sqlite {
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>> {
         let filter = filter.clone();
+        let most = self.limits.page_bytes;
         Box::pin(async move {
             let one_more = limit.saturating_add(1);
             let read = self
                 .readers
-                .read(move |conn| commands::list(conn, &filter, before, one_more));
-            Ok(page(read.await?, limit, |command| command.id))
+                .read(move |conn| commands::list(conn, &filter, before, one_more, most));
+            Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
         })
     }
 
@@ -255,12 +257,13 @@ impl Store for Sqlite {
         limit: usize,
     ) -> BoxFuture<'a, Result<EventPage>> {
         let filter = filter.clone();
+        let most = self.limits.page_bytes;
         Box::pin(async move {
             let one_more = limit.saturating_add(1);
             let read = self
                 .readers
-                .read(move |conn| events::list(conn, &filter, before, one_more));
-            Ok(page(read.await?, limit, |event| event.sequence))
+                .read(move |conn| events::list(conn, &filter, before, one_more, most));
+            Ok(page(read.await?, limit, |one| one.sequence).within(most, |one| one.sequence))
         })
     }
 
@@ -271,13 +274,14 @@ impl Store for Sqlite {
         limit: usize,
     ) -> BoxFuture<'a, Result<WaiterPage>> {
         let filter = filter.clone();
+        let most = self.limits.page_bytes;
         Box::pin(async move {
             let one_more = limit.saturating_add(1);
             let read = self
                 .readers
                 .read(move |conn| waiters::list(conn, &filter, after, one_more));
             let place = |waiter: &Waiter| (waiter.instance, waiter.place);
-            Ok(page(read.await?, limit, place))
+            Ok(page(read.await?, limit, place).within(most, place))
         })
     }
 

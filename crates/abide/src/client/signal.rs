@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use abide_core::model::{
-    Arguments, Command, CommandId, Delivered, Delivery, InstanceId, Name, Offer, Refusal,
+    Arguments, Command, CommandId, Delivered, Delivery, Exceeded, InstanceId, Name, Offer, Refusal,
     Rejection, Sequence, Start, Verdict,
 };
 use abide_core::rules::contract::ValidationErrors;
@@ -232,6 +232,8 @@ pub struct Rejected {
     pub current: Option<InstanceId>,
     /// The names that the machine declares, when this is none of them.
     pub offer: Option<Offer>,
+    /// The limit that it would have exceeded, when there was no room for it.
+    pub limit: Option<Exceeded>,
 }
 
 impl Rejected {
@@ -249,7 +251,11 @@ impl Rejected {
             .as_ref()
             .map(|offer| format!("; it declares {offer}"));
         let errors = self.validation_errors().map(|errors| format!(": {errors}"));
-        [newer, offer, errors].into_iter().flatten().collect()
+        let limit = self.limit.as_ref().map(|limit| format!(": {limit}"));
+        [newer, offer, errors, limit]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -267,6 +273,7 @@ pub(crate) fn receipt(answer: Result<Delivered, Refusal>) -> Result<Receipt, Sen
             record,
             current: delivered.current,
             offer: delivered.offer,
+            limit: delivered.limit,
         }))),
         _ => Err(SendError::NoTarget),
     }

@@ -137,7 +137,7 @@ impl WorkflowRunner {
             let rows = self
                 .read(|| self.store.history(task.id, after, ROWS))
                 .await?;
-            let full = rows.len() >= ROWS;
+            let full = abide_kernel::is_full(&rows, ROWS);
             for row in &rows {
                 let unpacked = row.unpack().map_err(|error| unreadable(&error))?;
                 entries.extend(unpacked);

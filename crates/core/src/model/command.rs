@@ -260,7 +260,7 @@ impl std::fmt::Display for Rejection {
             Self::UnknownSignal => "the machine declares no signal of that name",
             Self::UnknownUpdate => "the machine declares no update of that name",
             Self::InvalidSignal | Self::InvalidUpdate => "the arguments break the contract",
-            Self::InboxFull => "too many messages are pending: wait until some are consumed, or raise `inbox_pending`",
+            Self::InboxFull => "too many messages are pending: wait until some are consumed, or raise the limit",
             Self::PayloadTooLarge => "the arguments are too large: make them smaller, or raise `payload_bytes`",
         })
     }
@@ -328,6 +328,37 @@ pub struct Delivered {
     /// The names that are declared, when this is none of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Offer>,
+    /// The limit that it would have exceeded, when there is no room for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Exceeded>,
+}
+
+/// A limit, and what would have exceeded it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exceeded {
+    /// The limit's name in the configuration.
+    pub limit: std::borrow::Cow<'static, str>,
+    /// What it allows.
+    pub most: usize,
+    /// What was met.
+    pub met: usize,
+}
+
+impl Exceeded {
+    pub(crate) fn new(limit: &'static str, most: usize, met: usize) -> Self {
+        Self {
+            limit: limit.into(),
+            most,
+            met,
+        }
+    }
+}
+
+impl std::fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { limit, most, met } = self;
+        write!(f, "{met} is over the limit {limit} of {most}")
+    }
 }
 
 /// The decision over a delivery.

@@ -26,6 +26,18 @@ pub struct Limits {
     pub batch_entries: usize,
     /// The most messages that are pending in one inbox.
     pub inbox_pending: usize,
+    /// The largest messages that are pending in one inbox, all together, in bytes of JSON.
+    pub inbox_bytes: usize,
+    /// The most signals that are held for one key.
+    pub held_per_key: usize,
+    /// The largest signals that are held for one key, all together, in bytes of JSON.
+    pub held_bytes: usize,
+    /// The largest page of a list, in bytes of what it lists: one that would be larger ends before, but has one entry
+    /// at least.
+    pub page_bytes: usize,
+    /// The largest answer to a claim, in bytes of states and messages: one that would be larger has fewer instances, but
+    /// one at least.
+    pub claim_bytes: usize,
     /// The largest arguments of a signal or an update, and the largest answer to one, in bytes of JSON.
     pub payload_bytes: usize,
     /// The most waits for events of one type.
@@ -46,6 +58,11 @@ impl Default for Limits {
             json_depth: 128,
             batch_entries: 100_000,
             inbox_pending: 5_000,
+            inbox_bytes: 16 << 20,
+            held_per_key: 1_000,
+            held_bytes: 16 << 20,
+            page_bytes: 4 << 20,
+            claim_bytes: 16 << 20,
             payload_bytes: 1 << 20,
             waiters_per_type: 1_000_000,
             history_events: 10_000,

@@ -26,7 +26,7 @@ mod worker;
 pub use claim::{Cause, Claim, Claimed, Lane, Lease, ParentRef};
 pub use command::{
     Answered, Cancel, Children, Closing, Command, CommandKind, CommandStatus, Delivered, Delivery,
-    Operated, Pending, Rejection, Target, Verdict,
+    Exceeded, Operated, Pending, Rejection, Target, Verdict,
 };
 pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec};
 pub(crate) use contract::{Decimal, Parsed, Shape, canonical, is_whole};

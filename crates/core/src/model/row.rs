@@ -145,6 +145,19 @@ pub struct Inbox {
     pub updates: u32,
     /// Up to which sequence the step that was woken is handed what it waited for.
     pub handed: Sequence,
+    /// How many bytes of arguments are pending, or more: what has come since the inbox was empty, or was counted.
+    #[serde(default)]
+    pub bytes: u64,
+}
+
+impl Inbox {
+    /// Forgets the bytes of what was consumed, when that was all. Else they are kept: it costs less to count what is left
+    /// when that matters.
+    pub fn settle_bytes(&mut self) {
+        if self.signals == 0 && self.updates == 0 {
+            self.bytes = 0;
+        }
+    }
 }
 
 /// Which run of its chain an instance is.

@@ -518,6 +518,7 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
     }
     let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
     row.inbox.updates = row.inbox.updates.saturating_sub(count);
+    row.inbox.settle_bytes();
     closed.told.extend(inbox::advance(row, highest));
     closed
 }

@@ -3,9 +3,9 @@
 use super::claims::{come_back, queue_up};
 use super::contract::{self, Steps, Terms, Unfit, ValidationErrors};
 use crate::model::{
-    Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Happening,
-    Json, Limits, Name, Offer, Pending, Rejection, Row, Sequence, Status, Taken, Timestamp, WaitId,
-    WaitKind,
+    Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Exceeded,
+    Happening, Json, Limits, Name, Offer, Pending, Rejection, Row, Sequence, Status, Taken,
+    Timestamp, WaitId, WaitKind,
 };
 
 /// The one stream of messages that an instance has.
@@ -20,6 +20,8 @@ pub struct Unwanted {
     pub errors: Option<ValidationErrors>,
     /// The names that are declared, when the message's is none of them.
     pub offer: Option<Offer>,
+    /// The limit that it would exceed.
+    pub limit: Option<Exceeded>,
 }
 
 impl From<Rejection> for Unwanted {
@@ -28,6 +30,7 @@ impl From<Rejection> for Unwanted {
             rejection,
             errors: None,
             offer: None,
+            limit: None,
         }
     }
 }
@@ -104,14 +107,53 @@ pub fn is_open(row: &Row) -> Result<(), Rejection> {
     }
 }
 
-/// Refuses a message that finds the inbox full.
-pub fn has_room(row: &Row, limits: &Limits) -> Result<(), Rejection> {
-    let pending = u64::from(row.inbox.signals) + u64::from(row.inbox.updates);
-    if pending < limits.inbox_pending as u64 {
-        Ok(())
+/// Refuses a message of that size that finds the inbox full (rule 16.4).
+pub fn has_room(row: &Row, bytes: usize, limits: &Limits) -> Result<(), Unwanted> {
+    let pending = row.inbox.signals as usize + row.inbox.updates as usize;
+    has_room_for(
+        pending,
+        row.inbox.bytes,
+        bytes,
+        [
+            ("inbox_pending", limits.inbox_pending),
+            ("inbox_bytes", limits.inbox_bytes),
+        ],
+    )
+}
+
+/// Refuses a signal of that size that finds too much held for its key already (rule 16.4).
+pub fn may_be_held(count: usize, held: u64, bytes: usize, limits: &Limits) -> Result<(), Unwanted> {
+    has_room_for(
+        count,
+        held,
+        bytes,
+        [
+            ("held_per_key", limits.held_per_key),
+            ("held_bytes", limits.held_bytes),
+        ],
+    )
+}
+
+fn has_room_for(
+    count: usize,
+    there: u64,
+    bytes: usize,
+    [(count_limit, count_max), (bytes_limit, bytes_max)]: [(&'static str, usize); 2],
+) -> Result<(), Unwanted> {
+    let met = usize::try_from(there)
+        .unwrap_or(usize::MAX)
+        .saturating_add(bytes);
+    let exceeded = if count >= count_max {
+        Exceeded::new(count_limit, count_max, count.saturating_add(1))
+    } else if met > bytes_max {
+        Exceeded::new(bytes_limit, bytes_max, met)
     } else {
-        Err(Rejection::InboxFull)
-    }
+        return Ok(());
+    };
+    Err(Unwanted {
+        limit: Some(exceeded),
+        ..Rejection::InboxFull.into()
+    })
 }
 
 /// A message that has come in.
@@ -138,6 +180,7 @@ pub fn receive(
     now: Timestamp,
 ) -> Received {
     row.inbox.sequence = Sequence(row.inbox.sequence.0 + 1);
+    row.inbox.bytes = row.inbox.bytes.saturating_add(arguments.size() as u64);
     let sequence = row.inbox.sequence;
     let source = source.map(str::to_owned);
     match kind {
@@ -334,6 +377,7 @@ fn apply(row: &mut Row, signals: &[&Pending]) -> Closed {
     }
     let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
     row.inbox.signals = row.inbox.signals.saturating_sub(count);
+    row.inbox.settle_bytes();
     closed.told.extend(advance(row, highest));
     closed
 }
@@ -390,6 +434,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
         });
     }
     (row.inbox.signals, row.inbox.updates) = (0, 0);
+    row.inbox.settle_bytes();
     closed
 }
 

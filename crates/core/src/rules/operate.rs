@@ -41,6 +41,7 @@ pub fn repair(row: &mut Row, problem: Problem, pending: &[Pending], now: Timesta
     };
     row.inbox.signals = count(CommandKind::Signal);
     row.inbox.updates = count(CommandKind::Update) + count(CommandKind::Cancel);
+    row.inbox.settle_bytes();
     match problem {
         Problem::Miscounted | Problem::NobodyAtFront => {}
         Problem::MissedSignal => {

@@ -146,7 +146,7 @@ impl Committer {
                 Err(error) => error,
             };
             let delay = match &error {
-                Error::Conflict(_) => {
+                Error::Conflict(_) | Error::Unjudged(_) => {
                     places = Some(&self.again);
                     patience.backoff.failed()
                 }

@@ -141,14 +141,14 @@ impl<K: Folded> Submit<K> {
     /// Asks for all of these; durable when the answer comes.
     pub async fn ask(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
         if !K::IS_JUDGED {
-            return self.send(items).await;
+            return self.submit(items).await;
         }
-        let mut answers = self.send(items.iter().map(K::again).collect()).await?;
-        judge::settle::<K, _>(&items, &mut answers, |left| self.send(left)).await?;
+        let mut answers = self.submit(items.iter().map(K::again).collect()).await?;
+        judge::settle::<K, _>(&items, &mut answers, |left| self.submit(left)).await?;
         Ok(answers)
     }
 
-    async fn send(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
+    async fn submit(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
         let (reply, answer) = oneshot::channel();
         let until = patient_until(self.patience);
         let waiter = Caller {

@@ -1,11 +1,13 @@
 //! Limits on what is stored and waited for, at every entrance.
 
-use abide_core::model::{Operator, Outcome, Refusal, Start};
+use abide_core::model::{
+    Delivered, Delivery, Operator, Outcome, Refusal, Rejection, Start, Verdict,
+};
 
-use super::build::{done, json, key, keyed, next, paying, plain};
+use super::build::{MINUTE, done, json, key, keyed, next, paying, plain, wait};
 use super::eventing::{any, awaits, publishing, that};
 use super::lab::Lab;
-use crate::Op;
+use crate::{CommandFilter, EventFilter, Filter, Op};
 
 /// A document of so many levels.
 fn nested(levels: usize) -> String {
@@ -75,4 +77,159 @@ pub async fn conditions_that_are_too_large_are_refused(lab: Lab) {
     );
     lab.commit(claim, awaits(vec![of(60_000)], &[])).await;
     lab.publish_all(vec![publishing("e", "{}")]).await;
+}
+
+/// A text of so many bytes of JSON.
+fn text(bytes: usize) -> String {
+    format!("\"{}\"", "x".repeat(bytes - 2))
+}
+
+const MEGABYTE: usize = 1 << 20;
+
+/// The limit that a refusal names, and what it says of it.
+fn exceeded(answer: &Delivered) -> (&str, usize, usize) {
+    assert_eq!(answer.verdict, Verdict::Rejected(Rejection::InboxFull));
+    let limit = answer.limit.as_ref().unwrap();
+    (&limit.limit, limit.most, limit.met)
+}
+
+pub async fn an_inbox_takes_so_many_bytes_and_no_more(lab: Lab) {
+    // rule 16.4: 400 pending signals of 1 MiB made one claim 799 MiB.
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    let large = paying(id, "a", &text(MEGABYTE - 100));
+    let mut taken = 0;
+    let full = loop {
+        let answer = lab.deliver(large.clone()).await;
+        if answer.verdict != Verdict::Received {
+            break answer;
+        }
+        taken += 1;
+        assert!(taken < 20, "the inbox never is full");
+    };
+    let (limit, most, met) = exceeded(&full);
+    assert_eq!((limit, most, taken), ("inbox_bytes", 16 << 20, 16));
+    assert!(met > most && met < most + 2 * MEGABYTE, "{met}");
+    // What is small still fits, and so does what comes in one batch, as far as it does.
+    let small = vec![paying(id, "b", "1"), large.clone(), paying(id, "b", "2")];
+    let crate::Answer::Delivered(each) = lab.run(Op::Deliver(small)).await else {
+        panic!("deliveries are answered")
+    };
+    let verdicts = each.iter().map(|one| one.as_ref().unwrap().verdict);
+    let full = Verdict::Rejected(Rejection::InboxFull);
+    assert_eq!(
+        verdicts.collect::<Vec<_>>(),
+        [Verdict::Received, full, Verdict::Received]
+    );
+    // A step that waits for them gets them all: they are no more than that.
+    lab.step(worker, wait(&["a"], None)).await;
+    let claimed = lab.claim(worker).await;
+    assert_eq!(claimed.awaited.len(), 16);
+}
+
+pub async fn bytes_that_were_consumed_make_room_again(lab: Lab) {
+    // rule 16.4: what is counted is what is pending, however much went through before.
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    lab.accept(paying(id, "stays", "1")).await;
+    for _ in 0..3 {
+        for _ in 0..7 {
+            lab.accept(paying(id, "a", &text(MEGABYTE - 100))).await;
+        }
+        lab.step(worker, wait(&["a"], None)).await;
+        lab.step(worker, next("more")).await;
+    }
+    assert_eq!(lab.get(id).await.inbox.signals, 1);
+}
+
+pub async fn a_key_has_so_much_held_for_it_and_no_more(lab: Lab) {
+    // rule 16.4: signals that were held had no limit at all.
+    let held = |payload: &str| Delivery {
+        hold_for: Some(MINUTE),
+        ..paying(key("k"), "a", payload)
+    };
+    for _ in 0..16 {
+        let answer = lab.deliver(held(&text(MEGABYTE - 200))).await;
+        assert_eq!(answer.verdict, Verdict::Held);
+    }
+    let full = lab.deliver(held(&text(MEGABYTE - 200))).await;
+    let (limit, most, _) = exceeded(&full);
+    assert_eq!((limit, most), ("held_bytes", 16 << 20));
+    let other = Delivery {
+        hold_for: Some(MINUTE),
+        ..paying(key("other"), "a", "1")
+    };
+    let many = vec![other; 1_001];
+    let crate::Answer::Delivered(each) = lab.run(Op::Deliver(many)).await else {
+        panic!("deliveries are answered")
+    };
+    let last = each.last().unwrap().as_ref().unwrap();
+    assert_eq!(exceeded(last), ("held_per_key", 1_000, 1_001));
+    let taken = each
+        .iter()
+        .filter(|one| one.as_ref().unwrap().verdict == Verdict::Held);
+    assert_eq!(taken.count(), 1_000);
+    // What was held too long counts no more.
+    lab.pass(2 * MINUTE);
+    assert_eq!(lab.deliver(held("1")).await.verdict, Verdict::Held);
+}
+
+pub async fn a_page_has_so_many_bytes_and_says_where_the_next_begins(lab: Lab) {
+    // rule 16.4: a page of signals was 399 MiB.
+    let large = text(MEGABYTE - 100);
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        let state = json(&large);
+        let id = lab.start(Start { state, ..plain() }).await;
+        lab.accept(paying(id, "a", &large)).await;
+        ids.push(id);
+    }
+    lab.publish_all(vec![publishing("e", &large); 10]).await;
+    let most = 4 * MEGABYTE;
+
+    let (mut before, mut found) = (None, Vec::new());
+    loop {
+        let page = lab
+            .store
+            .list(&Filter::default(), before, 100)
+            .await
+            .unwrap();
+        let bytes: usize = page.items.iter().map(|one| one.state.size()).sum();
+        assert!(bytes <= most && !page.items.is_empty(), "{bytes}");
+        found.extend(page.items.iter().map(|one| one.id));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    ids.reverse();
+    assert_eq!(found, ids);
+
+    let (mut before, mut count) = (None, 0);
+    loop {
+        let filter = CommandFilter::default();
+        let page = lab.store.commands(&filter, before, 100).await.unwrap();
+        let bytes: usize = page.items.iter().map(|one| one.arguments.size()).sum();
+        assert!(bytes <= most && !page.items.is_empty(), "{bytes}");
+        count += page.items.len();
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(count, 10);
+
+    let (mut before, mut count) = (None, 0);
+    loop {
+        let filter = EventFilter::default();
+        let page = lab.store.events(&filter, before, 100).await.unwrap();
+        let bytes: usize = page.items.iter().map(|one| one.payload.size()).sum();
+        assert!(bytes <= most && !page.items.is_empty(), "{bytes}");
+        count += page.items.len();
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(count, 10);
 }

@@ -16,7 +16,14 @@ const MOST: usize = 1_500;
 /// What in this store breaks an invariant, each as a sentence; none if all is well. It reads the newest 1,500
 /// instances with their messages and histories, examines them, and must not run while others write.
 pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
-    let page = store.list(&Filter::default(), None, MOST).await?;
+    let mut page = store.list(&Filter::default(), None, MOST).await?;
+    while let (Some(before), true) = (page.next, page.items.len() < MOST) {
+        // A page of large states ends before.
+        let left = MOST - page.items.len();
+        let more = store.list(&Filter::default(), Some(before), left).await?;
+        page.items.extend(more.items);
+        page.next = more.next;
+    }
     let whole = page.next.is_none();
     let mut found = of_rows(&page.items, whole);
     let records = records(store).await?;
@@ -38,10 +45,15 @@ pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
 /// All records of signals and updates.
 pub async fn records(store: &dyn Store) -> Result<Vec<Command>> {
     let all = CommandFilter::default();
-    Ok(store
-        .commands(&all, None, usize::from(u16::MAX))
-        .await?
-        .items)
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let page = store.commands(&all, before, usize::from(u16::MAX)).await?;
+        found.extend(page.items);
+        before = page.next;
+        if before.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 /// What an examination of the whole store finds (rule 11.3).

@@ -437,6 +437,10 @@ macro_rules! for_each_conformance_test {
             bounds {
                 a_document_that_is_nested_too_deeply_is_refused_at_every_entrance,
                 conditions_that_are_too_large_are_refused,
+                an_inbox_takes_so_many_bytes_and_no_more,
+                bytes_that_were_consumed_make_room_again,
+                a_key_has_so_much_held_for_it_and_no_more,
+                a_page_has_so_many_bytes_and_says_where_the_next_begins,
             }
             validating {
                 a_message_that_takes_long_to_validate_is_judged_all_the_same,

@@ -130,7 +130,11 @@ impl Store for Memory {
         before: Option<InstanceId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        self.read(move |tables| tables.list(filter, before, limit))
+        let most = self.limits.page_bytes;
+        self.read(move |tables| {
+            let page = tables.list(filter, before, limit);
+            page.within(most, |last| last.id)
+        })
     }
 
     fn history(
@@ -163,7 +167,11 @@ impl Store for Memory {
         before: Option<CommandId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>> {
-        self.read(move |tables| tables.commands().page(filter, before, limit))
+        let most = self.limits.page_bytes;
+        self.read(move |tables| {
+            let page = tables.commands().page(filter, before, limit);
+            page.within(most, |last| last.id)
+        })
     }
 
     fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
@@ -186,6 +194,7 @@ impl Store for Memory {
         before: Option<EventSequence>,
         limit: usize,
     ) -> BoxFuture<'a, Result<EventPage>> {
+        let most = self.limits.page_bytes;
         self.read(move |tables| {
             let below = before.unwrap_or(EventSequence(i64::MAX));
             let events = tables.events().events().range(..below).rev();
@@ -198,7 +207,7 @@ impl Store for Memory {
             let more = items.len() > limit;
             items.truncate(limit);
             let next = items.last().map(|event| event.sequence).filter(|_| more);
-            Page { items, next }
+            Page { items, next }.within(most, |event| event.sequence)
         })
     }
 

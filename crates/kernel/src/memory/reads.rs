@@ -1,6 +1,7 @@
 //! The read side: what the tables answer without being changed.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use abide_core::model::{
 
 use super::record::Record;
 use super::tables::{Noted, Tables};
-use crate::{Ending, Filter, Page, QueueDepth, Target};
+use crate::{Ending, Filter, HISTORY_BYTES, Page, QueueDepth, Target, gather};
 
 impl Tables {
     /// The run that a target stands for; by key, the newest that has it.
@@ -60,7 +61,8 @@ impl Tables {
         let rows = self.history(id);
         let seen = rows.partition_point(|noted| noted.last <= after);
         let unseen = rows.iter().skip(seen).take(limit);
-        unseen.map(|Noted { row, .. }| row.clone()).collect()
+        let unseen = unseen.map(|Noted { row, .. }| Ok::<_, Infallible>(row.clone()));
+        gather(unseen, HISTORY_BYTES).unwrap_or_default()
     }
 
     /// The children of a barrier, by id.

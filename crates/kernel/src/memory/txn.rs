@@ -655,6 +655,28 @@ impl Txn for MemoryTxn<'_> {
         Ok(held)
     }
 
+    async fn held_sizes(&mut self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, usize, u64)>> {
+        let commands = self.tables.commands();
+        let sizes = keys.iter().map(|key| {
+            let held = commands.held(key);
+            let held = held.filter(|one| one.hold_until.is_some_and(|until| until > now));
+            let sizes = held.map(|one| one.arguments.size() as u64);
+            let (count, bytes) =
+                sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size));
+            (key.clone(), count, bytes)
+        });
+        Ok(sizes.collect())
+    }
+
+    async fn pending_bytes(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
+        let commands = self.tables.commands();
+        let sizes = ids.iter().map(|id| {
+            let sizes = commands.pending(*id).map(|one| one.arguments.size() as u64);
+            (*id, sizes.sum())
+        });
+        Ok(sizes.collect())
+    }
+
     async fn insert_commands(&mut self, commands: &[Command]) -> Result<()> {
         for command in commands {
             self.put_command(command.id, Some(command.clone()))?;

@@ -1,11 +1,11 @@
 //! Delivers signals and updates.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use abide_core::model::{
-    Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery, InstanceId,
-    Json, Key, Name, Refusal, Rejection, Row, Status, Target, Verdict,
+    Arguments, Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery,
+    InstanceId, Json, Key, Name, Refusal, Rejection, Row, Status, Target, Verdict,
 };
 use abide_core::rules::contract::{Terms, free, same};
 use abide_core::rules::inbox::{self, Unwanted};
@@ -60,6 +60,8 @@ struct Post<'d> {
     accepted: HashMap<(InstanceId, CommandKind, Name), Command>,
     /// What is held with a dedup key.
     held: HashMap<(Key, Name), Command>,
+    /// How many signals are held for keys, and of how many bytes.
+    held_sizes: HashMap<Key, (usize, u64)>,
     ledger: Ledger<'d>,
     records: Vec<Command>,
     /// Those for whom something is not decided yet: what comes after it must not go before it.
@@ -78,12 +80,14 @@ impl Post<'_> {
             terms: terms_of(turn, &found, &mut ledger).await?,
             accepted: HashMap::new(),
             held: HashMap::new(),
+            held_sizes: HashMap::new(),
             found,
             ledger,
             records: Vec::new(),
             unjudged: BTreeSet::new(),
         };
         post.remember(turn, deliveries).await?;
+        post.measure(turn, deliveries).await?;
         let ids = turn.txn.number(deliveries.len()).await?;
         let mut answers = Vec::with_capacity(deliveries.len());
         for (at, (delivery, id)) in deliveries.iter().zip(ids).enumerate() {
@@ -138,6 +142,46 @@ impl Post<'_> {
                 {
                     self.held.insert((key, dedup), command);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is pending where this batch may exceed the limit, and what is held where it may be held (rule 16.4).
+    async fn measure<T: Txn>(
+        &mut self,
+        turn: &mut Turn<'_, T>,
+        deliveries: &[&Delivery],
+    ) -> Result<()> {
+        let mut coming: BTreeMap<InstanceId, u64> = BTreeMap::new();
+        let mut keys = BTreeSet::new();
+        for (found, delivery) in self.found.iter().zip(deliveries) {
+            let row = found.as_ref().and_then(|found| self.ledger.get(found.id));
+            let row = row.map(|account| &account.row);
+            match (row, &delivery.target, delivery.hold_for) {
+                (Some(row), _, _) if !row.status.is_terminal() => {
+                    *coming.entry(row.id).or_default() += room_for(delivery);
+                }
+                (_, Target::Key(key), Some(_)) => drop(keys.insert(key.clone())),
+                _ => {}
+            }
+        }
+        coming.retain(|id, bytes| {
+            let row = self.ledger.get(*id).map(|account| account.row.inbox.bytes);
+            row.unwrap_or_default() + *bytes > turn.limits.inbox_bytes as u64
+        });
+        if !coming.is_empty() {
+            let ids: Vec<InstanceId> = coming.into_keys().collect();
+            for (id, bytes) in turn.txn.pending_bytes(&ids).await? {
+                if let Some(account) = self.ledger.get(id) {
+                    account.row.inbox.bytes = bytes;
+                }
+            }
+        }
+        if !keys.is_empty() {
+            let keys: Vec<Key> = keys.into_iter().collect();
+            for (key, count, bytes) in turn.txn.held_sizes(&keys, turn.now).await? {
+                self.held_sizes.insert(key, (count, bytes));
             }
         }
         Ok(())
@@ -225,9 +269,9 @@ impl Post<'_> {
         };
         // Line 9.
         if delivery.kind != CommandKind::Cancel
-            && let Err(rejection) = inbox::has_room(row, turn.limits)
+            && let Err(unwanted) = inbox::has_room(row, command.arguments.size(), turn.limits)
         {
-            return self.reject(turn, delivery, command, rejection.into(), None);
+            return self.reject(turn, delivery, command, unwanted, None);
         }
         // Line 10.
         take_in(&mut command, row, &mut account.told, turn.now);
@@ -297,6 +341,18 @@ impl Post<'_> {
                 )
             };
         }
+        let size = command.arguments.size();
+        let sizes = command
+            .key
+            .clone()
+            .map(|key| self.held_sizes.entry(key).or_default());
+        if let Some((count, bytes)) = sizes {
+            if let Err(unwanted) = inbox::may_be_held(*count, *bytes, size, turn.limits) {
+                return self.reject(turn, delivery, command, unwanted, None);
+            }
+            *count += 1;
+            *bytes += size as u64;
+        }
         command.status = CommandStatus::Held;
         command.hold_until = delivery.hold_for.map(|time| turn.now + time);
         if let Some(slot) = slot {
@@ -305,6 +361,17 @@ impl Post<'_> {
         self.records.push(command.clone());
         Ok(Ok(answer(Verdict::Held, command)))
     }
+}
+
+/// At least the room that a delivery takes in an inbox, where its arguments may stand by their names.
+fn room_for(delivery: &Delivery) -> u64 {
+    const NAMES: u64 = 4096;
+    let size = match &delivery.arguments {
+        Arguments::Payload(value) => value.size(),
+        Arguments::Positional(values) => values.iter().map(Json::size).sum(),
+        Arguments::Named(values) => values.iter().map(|(_, value)| value.size()).sum(),
+    };
+    2 * size as u64 + NAMES
 }
 
 /// Whom a delivery is for.
@@ -403,6 +470,7 @@ pub(crate) fn rejected(mut command: Command, unwanted: &Unwanted) -> Command {
 pub(crate) fn refusal(command: Command, unwanted: Unwanted) -> Delivered {
     Delivered {
         offer: unwanted.offer,
+        limit: unwanted.limit,
         ..answer(Verdict::Rejected(unwanted.rejection), command)
     }
 }
@@ -426,6 +494,7 @@ fn answer(verdict: Verdict, command: Command) -> Delivered {
         started: false,
         current: None,
         offer: None,
+        limit: None,
     }
 }
 
@@ -437,6 +506,7 @@ fn no_target() -> Delivered {
         started: false,
         current: None,
         offer: None,
+        limit: None,
     }
 }
 

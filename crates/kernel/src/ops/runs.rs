@@ -53,6 +53,7 @@ pub(crate) async fn go_on<T: Txn>(
                 moves.push((*id, run_id));
             }
             (account.row.inbox.signals, account.row.inbox.updates) = (0, 0);
+            account.row.inbox.settle_bytes();
             account.supersede();
             account.told.push(Happening::Continued {
                 run_id,

@@ -290,7 +290,7 @@ async fn hand_over<T: Txn>(
             },
         };
         let fits = fits.and_then(|arguments| {
-            inbox::has_room(row, turn.limits)?;
+            inbox::has_room(row, arguments.size(), turn.limits)?;
             Ok(arguments)
         });
         match fits {

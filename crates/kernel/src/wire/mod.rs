@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Target, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Refusal, Target, Timestamp,
+    Worker,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,8 @@ pub const UNAVAILABLE: &str = "unavailable";
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The most that a server gives on one page, whatever is asked for.
 pub const PAGE_MOST: usize = 100_000;
+/// The most ids that one read may name (rule 16.4).
+pub const IDS_MOST: usize = 1_000;
 
 /// One call of a store.
 #[derive(Debug, Serialize, Deserialize)]
@@ -234,6 +237,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
             Reply::Children(store.children(parent, barrier).await?)
         }
         Request::Endings(ids) => {
+            check_ids(ids.len())?;
             let (ended, missing) = store.endings(&ids).await?;
             Reply::Endings(ended, missing)
         }
@@ -242,7 +246,10 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
             before,
             limit,
         } => Reply::Commands(store.commands(&filter, before, most(limit)).await?),
-        Request::Records(ids) => Reply::Records(store.records(&ids).await?),
+        Request::Records(ids) => {
+            check_ids(ids.len())?;
+            Reply::Records(store.records(&ids).await?)
+        }
         Request::Inbox(id) => Reply::Records(store.inbox(id).await?),
         Request::Events {
             filter,
@@ -264,6 +271,18 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
         Request::Now => Reply::Now(store.clock().now()),
         Request::Writers => Reply::Writers(store.writers()),
     })
+}
+
+/// Refuses a read that names too many (rule 16.4): it would keep a reader of the store busy for long.
+fn check_ids(met: usize) -> Result<(), Refusal> {
+    match met <= IDS_MOST {
+        true => Ok(()),
+        false => Err(Refusal::LimitExceeded {
+            limit: "ids_per_read".into(),
+            most: IDS_MOST,
+            met,
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Sending signals, and the records of those that were sent.
 
+use std::borrow::Cow;
+
 use abide::{
     Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name,
     Receipt, Rejection, SendError, Sequence, Target,
@@ -222,13 +224,18 @@ pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
         // The enum may grow: what is not known here has no better answer.
         other => return Problem::unprocessable(other.to_string()),
     };
-    let why = rejected.why;
+    let (why, over) = (rejected.why, rejected.limit);
     let problem = Problem::new(status(why), why.reason(), detail)
         .with("outcome", why.outcome())
         .with("reason", why.reason())
         .with("duplicate", false)
         .with_some("current_id", rejected.current)
-        .with_some("limit", limit(why));
+        .with_some(
+            "limit",
+            over.as_ref().map(|over| over.limit.clone()).or(limit(why)),
+        )
+        .with_some("most", over.as_ref().map(|over| over.most))
+        .with_some("met", over.as_ref().map(|over| over.met));
     let Some(record) = rejected.record else {
         return problem;
     };
@@ -256,10 +263,10 @@ fn status(why: Rejection) -> StatusCode {
 }
 
 /// The limit that was met, by its name in the configuration.
-const fn limit(why: Rejection) -> Option<&'static str> {
+fn limit(why: Rejection) -> Option<Cow<'static, str>> {
     match why {
-        Rejection::InboxFull => Some("inbox_pending"),
-        Rejection::PayloadTooLarge => Some("payload_bytes"),
+        Rejection::InboxFull => Some("inbox_pending".into()),
+        Rejection::PayloadTooLarge => Some("payload_bytes".into()),
         _ => None,
     }
 }

@@ -30,6 +30,8 @@ const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 const CLAIMS_MAX: usize = 1_000;
 /// The most machines that one request names.
 const MACHINES_MAX: usize = 1_000;
+/// The most bytes of an inbox that is sent along whole.
+const INBOX_BYTES: u64 = 256 << 10;
 /// How many inboxes are read at once for one answer.
 const INBOXES: usize = 8;
 /// How many rows one transaction gives back.
@@ -117,6 +119,8 @@ pub async fn claim(
     } else {
         polled.await?
     };
+    let mut handed = handed;
+    handed.keep(app.limits().claim_bytes);
     let inboxes = inboxes(app.store(), &handed).await?;
     let sealer = app.workers().seals.sealer().await?;
     let since = app.store().clock().now();
@@ -189,8 +193,10 @@ fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
 /// The inboxes of what was claimed. One is read only when something is in it that the claim did not bring.
 async fn inboxes(store: &Arc<dyn Store>, handed: &Handed) -> Result<Vec<Vec<Command>>, Problem> {
     let reads = handed.claims().iter().map(|claimed| {
-        let brought = (u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64)
-            .then(|| claimed.awaited.clone());
+        let is_all = u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64;
+        // rule 16.4: of a large inbox only what was waited for is sent along; the rest can be asked for.
+        let is_large = claimed.inbox.bytes > INBOX_BYTES;
+        let brought = (is_all || is_large).then(|| claimed.awaited.clone());
         inbox(store.clone(), claimed.claim.id(), brought)
     });
     let reads: Vec<_> = reads.collect();

@@ -210,6 +210,11 @@ pub const KEYS: &[Key] = &[
     limit!(json_depth, "most levels of a JSON document"),
     limit!(batch_entries, "most entries of one batch"),
     limit!(inbox_pending, "most messages pending in one inbox"),
+    limit!(inbox_bytes, "most bytes of messages pending in one inbox"),
+    limit!(held_per_key, "most signals held for one key"),
+    limit!(held_bytes, "most bytes of signals held for one key"),
+    limit!(page_bytes, "largest page of a list, in bytes"),
+    limit!(claim_bytes, "largest answer to a claim, in bytes"),
     limit!(
         payload_bytes,
         "largest payload of a signal, an update or an event"

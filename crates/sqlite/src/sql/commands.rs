@@ -4,7 +4,7 @@ use abide_core::model::{
     Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Key, Name, Rejection,
     Sequence, Timestamp, WaitId,
 };
-use abide_kernel::CommandFilter;
+use abide_kernel::{CommandFilter, gather};
 use rusqlite::types::{Type, Value};
 use rusqlite::{
     CachedStatement, Connection, Error, OptionalExtension, Result, Row, params, params_from_iter,
@@ -218,6 +218,30 @@ pub(crate) fn held(conn: &Connection, keys: &[Key]) -> Result<Vec<Command>> {
     Ok(held)
 }
 
+/// By `abide_signals_held`; of the arguments nothing but their length is read.
+pub(crate) const HELD_SIZES: &str = "
+    select count(*), coalesce(sum(octet_length(arguments)), 0) from abide_signals indexed by abide_signals_held
+    where key = ?1 and held_until is not null and held_until > ?2";
+
+/// How many records are held for each of these keys, and of how many bytes.
+pub(crate) fn held_sizes(
+    conn: &Connection,
+    keys: &[Key],
+    now: Timestamp,
+) -> Result<Vec<(Key, usize, u64)>> {
+    let mut statement = conn.prepare_cached(HELD_SIZES)?;
+    let mut sizes = Vec::with_capacity(keys.len());
+    for key in keys {
+        let (count, bytes): (i64, i64) = statement
+            .query_row(params![key.as_str(), now.as_micros()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        sizes.push((key.clone(), count, bytes.unsigned_abs()));
+    }
+    Ok(sizes)
+}
+
 /// By `abide_signals_held_until`, from its beginning.
 pub(crate) const OVER: &str = "
     select id from abide_signals
@@ -285,11 +309,11 @@ pub(crate) fn list(
     filter: &CommandFilter,
     before: Option<CommandId>,
     limit: usize,
+    bytes: usize,
 ) -> Result<Vec<Command>> {
     let (sql, values) = listing(filter, before, limit);
     let mut statement = conn.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(values), read)?;
-    rows.collect()
+    gather(statement.query_map(params_from_iter(values), read)?, bytes)
 }
 
 /// What the runs of a chain have, by `abide_chain` and `abide_signals_of_run`; and what it has kept of those that were

@@ -1,7 +1,7 @@
 //! Events that were published: stored, looked back at, listed and forgotten.
 
 use abide_core::model::{Event, EventSequence, Name, Timestamp};
-use abide_kernel::{EventFilter, NewEvent};
+use abide_kernel::{EventFilter, NewEvent, gather};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use super::{Lazy, limited};
@@ -162,17 +162,18 @@ pub(crate) fn list(
     filter: &EventFilter,
     before: Option<EventSequence>,
     limit: usize,
+    bytes: usize,
 ) -> Result<Vec<Event>> {
     let (below, limit) = (below(before), limited(limit));
     match &filter.event_type {
         Some(event_type) => {
             let mut statement = conn.prepare_cached(NEWEST_OF_TYPE)?;
             let values = params![below, limit, event_type.as_str()];
-            statement.query_map(values, read)?.collect()
+            gather(statement.query_map(values, read)?, bytes)
         }
         None => {
             let mut statement = conn.prepare_cached(NEWEST)?;
-            statement.query_map(params![below, limit], read)?.collect()
+            gather(statement.query_map(params![below, limit], read)?, bytes)
         }
     }
 }

@@ -50,6 +50,22 @@ pub(crate) fn pending(
     Ok(found)
 }
 
+/// By `abide_signals_pending`; of the arguments nothing but their length is read.
+pub(crate) const BYTES: &str = "
+    select coalesce(sum(octet_length(arguments)), 0) from abide_signals
+    where pending_in = ?1 and pending_in is not null";
+
+/// How many bytes of arguments are pending in each of these inboxes.
+pub(crate) fn bytes(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
+    let mut statement = conn.prepare_cached(BYTES)?;
+    let mut sizes = Vec::with_capacity(ids.len());
+    for id in ids {
+        let bytes: i64 = statement.query_row([id.0], |row| row.get(0))?;
+        sizes.push((*id, bytes.unsigned_abs()));
+    }
+    Ok(sizes)
+}
+
 fn brief(row: &Row<'_>) -> Result<Pending> {
     Ok(Pending {
         id: CommandId(row.get(0)?),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use abide_core::model::{
     BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Status, Timestamp, WaitKind,
 };
-use abide_kernel::{Ending, Filter, QueueDepth, Target};
+use abide_kernel::{Ending, Filter, HISTORY_BYTES, QueueDepth, Target, gather};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
@@ -46,11 +46,14 @@ pub(crate) fn list(
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
+    bytes: usize,
 ) -> Result<Vec<Instance>> {
     let (sql, values) = listing(filter, before, limit);
     let mut statement = conn.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(values), instance)?;
-    rows.collect()
+    gather(
+        statement.query_map(params_from_iter(values), instance)?,
+        bytes,
+    )
 }
 
 /// The runs of a chain: its first, and the others by `abide_chain`.
@@ -188,7 +191,7 @@ pub(crate) fn history(
             events: row.get(2)?,
         })
     })?;
-    rows.collect()
+    gather(rows, HISTORY_BYTES)
 }
 
 /// By primary key.

@@ -149,8 +149,13 @@ class Context(Generic[S]):
 
     @property
     def inbox(self) -> Sequence[Message]:
-        """All that is pending, in order."""
+        """All that is pending, in order; of an inbox of more than 256 KiB only `messages`."""
         return self._messages.inbox
+
+    @property
+    def inbox_omitted(self) -> int:
+        """How many more are pending than `inbox` has; the client lists them."""
+        return int(self._claim.get("inbox_omitted") or 0)
 
     @property
     def children(self) -> Sequence[Child]:

@@ -38,8 +38,10 @@ pub struct ClaimView {
     attempt: u32,
     /// The pending signals and events that it waited for, in order.
     awaited: Vec<Message>,
-    /// All that are pending, in order.
+    /// All that are pending, in order; of an inbox of more than 256 KiB only those that it waited for.
     inbox: Vec<Message>,
+    /// How many more are pending than `inbox` has: `GET /v1/instances/{id}/signals` lists them.
+    inbox_omitted: u32,
     /// The children of the barrier that it joins.
     children: Vec<ChildView>,
     /// Whether its wait ran into its deadline.
@@ -174,6 +176,10 @@ impl ClaimView {
             state: claimed.state,
             attempt: claimed.attempt,
             awaited: claimed.awaited.into_iter().map(Message::from).collect(),
+            inbox_omitted: claimed
+                .inbox
+                .signals
+                .saturating_sub(u32::try_from(inbox.len()).unwrap_or(u32::MAX)),
             inbox: inbox.into_iter().map(Message::from).collect(),
             children: claimed.children.into_iter().map(ChildView::from).collect(),
             timed_out: claimed.timed_out,

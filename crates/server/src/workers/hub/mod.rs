@@ -174,6 +174,24 @@ impl Handed {
         &self.claims
     }
 
+    /// Gives back what is more than so many bytes of states and messages, but for the first (rule 16.4): the worker, or
+    /// another, has it when it asks again.
+    pub fn keep(&mut self, most: usize) {
+        let mut bytes = 0;
+        let fits = self.claims.iter().take_while(|one| {
+            let messages = one.awaited.iter().chain(&one.updates);
+            let messages: usize = messages.map(|message| message.arguments.size()).sum();
+            bytes += one.state.size() + messages;
+            bytes <= most
+        });
+        let fitting = fits.count().max(1);
+        if fitting < self.claims.len() {
+            let rest = self.claims.drain(fitting..).map(|one| one.claim);
+            let rest = rest.collect();
+            self.hub.give_back(rest);
+        }
+    }
+
     /// Takes it: from now on it is the worker's.
     pub fn take(mut self) -> Vec<Claimed> {
         std::mem::take(&mut self.claims)
