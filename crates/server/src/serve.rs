@@ -1,5 +1,6 @@
 //! The server's life: it opens the store, listens, and ends in order.
 
+mod activity;
 mod connection;
 mod socket;
 

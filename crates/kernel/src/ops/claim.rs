@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use abide_core::model::{
-    Child, Claim, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId,
-};
+use abide_core::model::{Child, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId};
 use abide_core::rules::inbox::go_first;
 
 use crate::run::Turn;

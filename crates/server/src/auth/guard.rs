@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -10,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::{Access, Role};
-use crate::http::{App, Caller, Problem};
+use crate::http::{App, Caller, Problem, Ticket};
 
 /// Lets a request through whose token allows that role.
 pub async fn guard(
@@ -27,11 +28,23 @@ pub async fn guard(
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
                 request.extensions_mut().insert(caller);
-                next.run(request).await
+                request.extensions_mut().insert(role);
+                match placed(&request) {
+                    Ok(()) => next.run(request).await,
+                    Err(full) => full.into_response(),
+                }
             }
             Err(problem) => problem.into_response(),
         },
         Err(refused) => refused,
+    }
+}
+
+/// Takes a place for a request that is all there; one with a body takes it when that is.
+fn placed(request: &Request) -> Result<(), Problem> {
+    match request.extensions().get::<Ticket>() {
+        Some(ticket) if request.body().is_end_stream() => ticket.take_place(),
+        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use abide::{Abide, Cause, Command, Limits, Store, Timestamp};
 use abide_kernel::model::Claimed;
 use axum::http::HeaderMap;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Tokens;
@@ -19,6 +18,7 @@ use crate::workers::Workers;
 
 use super::feed::Feed;
 use super::health::Readiness;
+use super::places::Places;
 
 /// What all requests share. Cheap to clone.
 #[derive(Clone)]
@@ -31,8 +31,7 @@ struct Shared {
     tokens: Tokens,
     depths: Depths,
     readiness: Readiness,
-    in_flight: Arc<Semaphore>,
-    long_polls: Arc<Semaphore>,
+    places: Arc<Places>,
     feed: Feed,
     workers: Workers,
     graphs: Put,
@@ -48,8 +47,11 @@ impl App {
             tokens: Tokens::new(store.clone()),
             depths: Depths::begin(store.clone(), draining.clone()),
             readiness: Readiness::begin(store.clone(), &settings.listen, draining.clone()),
-            in_flight: Arc::new(Semaphore::new(settings.in_flight)),
-            long_polls: Arc::new(Semaphore::new(settings.long_polls)),
+            places: Arc::new(Places::new(
+                settings.in_flight,
+                settings.long_polls,
+                settings.receiving_bytes,
+            )),
             feed: Feed::new(),
             workers: Workers::begin(abide.store()),
             graphs: Put::default(),
@@ -163,11 +165,7 @@ impl App {
         &self.0.readiness
     }
 
-    pub(crate) fn in_flight(&self) -> &Arc<Semaphore> {
-        &self.0.in_flight
-    }
-
-    pub(crate) fn long_polls(&self) -> &Arc<Semaphore> {
-        &self.0.long_polls
+    pub(crate) fn places(&self) -> &Arc<Places> {
+        &self.0.places
     }
 }

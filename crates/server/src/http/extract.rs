@@ -8,10 +8,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
+use http_body_util::BodyExt;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::body::Slow;
-use super::{App, Problem, unfit};
+use super::{App, Problem, Ticket, unfit};
 use abide::{Address, Target};
 
 /// A body of JSON. An empty one reads as `{}`.
@@ -46,35 +47,55 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-/// The body as it came.
+/// The body as it came. From then on the request has a place among those that are worked on.
 pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
-    raw_within(request, app.settings().body_bytes, "body_bytes").await
+    let (body, ticket) = received(request, app.settings().body_bytes, "body_bytes").await?;
+    if let Some(ticket) = ticket {
+        ticket.take_place()?;
+    }
+    Ok(body)
 }
 
-/// The body as it came, when it is no larger than that limit.
-pub async fn raw_within(
+/// The body as it came, when it is no larger than that limit and there is room for it; and the ticket with which the request
+/// takes its place.
+pub async fn received(
     request: Request,
     most: usize,
     limit: &'static str,
-) -> Result<Bytes, Problem> {
-    let body = request.into_body();
+) -> Result<(Bytes, Option<Ticket>), Problem> {
+    let ticket = request.extensions().get::<Ticket>().cloned();
+    let mut body = request.into_body();
     if body.size_hint().lower() > most as u64 {
         return Err(too_large(most, limit));
     }
-    axum::body::to_bytes(body, most).await.map_err(|error| {
-        if is(&error, |cause| cause.is::<http_body_util::LengthLimitError>()) {
-            too_large(most, limit)
-        } else if is(&error, |cause| cause.is::<Slow>()) {
-            Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "slow_body",
-                "the body did not arrive within `request_timeout_ms`: send it again, faster or in parts",
-            )
-            .with("limit", "request_timeout_ms")
-        } else {
-            Problem::bad_request("the body could not be read to its end: send it again")
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| unread(&error))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if bytes.len() + data.len() > most {
+            return Err(too_large(most, limit));
         }
-    })
+        if let Some(ticket) = &ticket {
+            ticket.take_bytes(data.len())?;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok((bytes.into(), ticket))
+}
+
+/// Why a body did not come to its end.
+fn unread(error: &axum::Error) -> Problem {
+    if is(error, |cause| cause.is::<Slow>()) {
+        return Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "slow_body",
+            "the body did not arrive within `request_timeout_ms`: send it again, faster or in parts",
+        )
+        .with("limit", "request_timeout_ms");
+    }
+    Problem::bad_request("the body could not be read to its end: send it again")
 }
 
 fn too_large(most: usize, limit: &str) -> Problem {

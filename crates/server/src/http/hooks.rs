@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::signals::told;
-use super::{App, Place, Problem, raw_within};
+use super::{App, Place, Problem, received};
 use crate::auth::{from_proxy, proxied};
 use crate::hooks::{Action, Hook, Scheme, Unproven};
 
@@ -55,9 +55,14 @@ async fn hook(
         return Ok(from_proxy(header));
     }
     // Who sends it is not known before it is read, so no more is read than a signal may carry.
-    let body = raw_within(request, app.limits().payload_bytes, "payload_bytes").await?;
+    let most = app.limits().payload_bytes;
+    let (body, ticket) = received(request, most, "payload_bytes").await?;
     hook.verify(&headers, &body, now_s())
         .map_err(|unproven| not_proven(hook, &unproven))?;
+    // Not before: a stranger takes no place among those that are worked on.
+    if let Some(ticket) = ticket {
+        ticket.take_place()?;
+    }
     let text = std::str::from_utf8(&body)
         .map_err(|_| Problem::bad_request("the body is no UTF-8 text"))?;
     if let Some(challenge) = challenge(hook, text) {

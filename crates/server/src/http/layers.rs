@@ -1,5 +1,6 @@
 //! What is done around every request: it gets an id, a place and a deadline; it is logged and counted; a panic is answered.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::Timed;
+use super::places::{Kind, Ticket, Wait};
 use super::{App, Problem};
+use crate::auth::Role;
 use crate::metrics;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -91,51 +94,35 @@ fn fresh_id() -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none"))
 }
 
-/// A request's place among those that are worked on; a long poll gives it back and has another.
-#[derive(Clone, Default)]
-struct Ticket(Arc<std::sync::Mutex<Option<OwnedSemaphorePermit>>>);
-
-impl Ticket {
-    fn take(&self) -> Option<OwnedSemaphorePermit> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take()
-    }
-
-    fn is_given_back(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .is_none()
-    }
-}
-
-/// Gives a request a place and a deadline. When there is no place left it is answered at once, and nothing is begun.
+/// Gives a request a ticket and a deadline. It takes its place when who sends it is known and all of it is there: one that
+/// comes slowly keeps nobody else out.
 pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
     // Who looks after a full server must be able to see that it is full.
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
     }
-    let Ok(place) = app.in_flight().clone().try_acquire_owned() else {
-        let detail = "the server works on as many requests as the setting `in_flight` allows: send it again in a second";
-        return Problem::unavailable(detail)
-            .over("in_flight", app.settings().in_flight)
-            .into_response();
-    };
-    let ticket = Ticket(Arc::new(std::sync::Mutex::new(Some(place))));
-    let until = tokio::time::Instant::now() + app.settings().request_timeout;
+    let kind = Kind::of(request.method(), request.uri());
+    let ticket = Ticket::new(app.places().clone(), kind);
+    let timeout = app.settings().request_timeout;
+    let mut until = tokio::time::Instant::now() + timeout;
     let expects = request.headers().contains_key(header::EXPECT);
     let method = request.method().clone();
     let mut request = request.map(|body| Timed::body(body, until, expects));
     request.extensions_mut().insert(ticket.clone());
     let mut handled = std::pin::pin!(next.run(request));
-    match tokio::time::timeout_at(until + LAG, &mut handled).await {
-        Ok(response) => response,
-        // A long poll has a time of its own.
-        Err(_) if ticket.is_given_back() => handled.await,
-        Err(_) => late(&method).into_response(),
+    loop {
+        if let Ok(response) = tokio::time::timeout_at(until + LAG, &mut handled).await {
+            return response;
+        }
+        match ticket.since().map(|since| since + timeout) {
+            // A long poll has a time of its own.
+            _ if ticket.waits() => return handled.await,
+            // Its time is counted from when its body was there.
+            Some(later) if later > until => until = later,
+            _ => break,
+        }
     }
+    late(&method).into_response()
 }
 
 /// What a request is answered that took too long. What only looks has changed nothing.
@@ -188,18 +175,47 @@ impl FromRequestParts<App> for LongPoll {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let place = app.long_polls().clone().try_acquire_owned().map_err(|_| {
-            let detail = "as many requests wait as the setting `long_polls` allows: send it again in a second";
-            Problem::unavailable(detail).over("long_polls", app.settings().long_polls)
-        })?;
-        if let Some(ticket) = parts.extensions.get::<Ticket>() {
-            drop(ticket.take());
+        Waiting::of(parts).begin(app)
+    }
+}
+
+/// What is needed to wait for something, for a request whose body must be there first.
+pub struct Waiting {
+    wait: Wait,
+    role: Role,
+    ticket: Option<Ticket>,
+    peer: Option<Peer>,
+}
+
+impl Waiting {
+    fn of(parts: &Parts) -> Self {
+        Self {
+            wait: Wait::of(&parts.uri),
+            role: parts.extensions.get().copied().unwrap_or(Role::Read),
+            ticket: parts.extensions.get::<Ticket>().cloned(),
+            peer: parts.extensions.get::<Peer>().cloned(),
+        }
+    }
+
+    /// Takes a place among those who wait, and gives back the one among those that are worked on.
+    pub fn begin(self, app: &App) -> Result<LongPoll, Problem> {
+        let place = app.places().wait(self.wait, self.role)?;
+        if let Some(ticket) = &self.ticket {
+            ticket.give_back();
         }
         metrics::long_poll(1.0);
-        Ok(Self {
+        Ok(LongPoll {
             _place: place,
-            peer: parts.extensions.get::<Peer>().cloned(),
+            peer: self.peer,
         })
+    }
+}
+
+impl FromRequestParts<App> for Waiting {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        Ok(Self::of(parts))
     }
 }
 

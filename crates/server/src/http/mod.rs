@@ -18,6 +18,7 @@ mod metrics;
 mod once;
 mod openapi;
 pub(crate) mod operate;
+mod places;
 mod problem;
 mod rpc;
 pub(crate) mod signals;
@@ -37,9 +38,10 @@ use crate::auth::{Role, guard};
 
 pub use app::App;
 pub use caller::Caller;
-pub use extract::{Body, Params, Place, raw, raw_within, target};
-pub use layers::{LongPoll, Peer, request_id};
+pub use extract::{Body, Params, Place, raw, received, target};
+pub use layers::{LongPoll, Peer, Waiting, request_id};
 pub use once::{Write, WriteByHeader};
+pub use places::Ticket;
 pub use problem::Problem;
 
 /// Looking.

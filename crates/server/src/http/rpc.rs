@@ -5,8 +5,9 @@ use std::convert::Infallible;
 
 use abide_kernel::wire::{self, HEARTBEAT, Request as Asked, Right};
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, Uri};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::Method;
+use axum::http::request::Parts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -14,7 +15,7 @@ use futures_util::stream;
 
 use super::extract::is_json;
 use super::once::{answer_once, key_of, marked};
-use super::{App, LongPoll, Problem, raw};
+use super::{App, LongPoll, Problem, Ticket, raw};
 use crate::auth::{Role, admitted, allowed};
 
 /// All of it; rights are asked for request by request.
@@ -26,6 +27,9 @@ pub fn routes() -> Router<App> {
 
 async fn ask(State(app): State<App>, request: Request) -> Result<Response, Response> {
     let (role, caller) = admitted(&app, request.uri(), request.headers()).await?;
+    if let Some(ticket) = request.extensions().get::<Ticket>() {
+        ticket.is_of(role);
+    }
     is_json(request.headers()).map_err(Problem::into_response)?;
     let key = key_of(request.headers()).map_err(Problem::into_response)?;
     let body = raw(request, &app).await.map_err(Problem::into_response)?;
@@ -65,13 +69,11 @@ fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
 
 /// What commits have to tell that the token may hear, as server-sent events. It says what was told from the moment on at which
 /// the answer began.
-async fn news(
-    State(app): State<App>,
-    uri: Uri,
-    headers: HeaderMap,
-    place: LongPoll,
-) -> Result<Response, Response> {
-    let (role, _) = admitted(&app, &uri, &headers).await?;
+async fn news(State(app): State<App>, mut parts: Parts) -> Result<Response, Response> {
+    let (role, _) = admitted(&app, &parts.uri, &parts.headers).await?;
+    parts.extensions.insert(role);
+    let place = LongPoll::from_request_parts(&mut parts, &app).await;
+    let place = place.map_err(Problem::into_response)?;
     let right = match role {
         Role::Read => Right::Read,
         Role::Send => Right::Send,

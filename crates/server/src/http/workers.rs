@@ -16,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{ClaimView, Graphs, NameText, waited};
-use super::{App, Body, LongPoll, Place, Problem};
+use super::{App, Body, Place, Problem, Waiting};
 use crate::metrics;
 use crate::telemetry::Attempt;
 use crate::workers::outcome::{self, OutcomeRequest};
@@ -100,9 +100,10 @@ pub struct Claims {
 ))]
 pub async fn claim(
     State(app): State<App>,
-    waits: LongPoll,
+    waits: Waiting,
     Body(request): Body<ClaimRequest>,
 ) -> Result<axum::Json<Claims>, Problem> {
+    let waits = waits.begin(&app)?;
     let worker = request.worker.clone();
     let poll = wanted(&app, request)?;
     let (lease, waits_long) = (poll.lease, !poll.wait.is_zero());

@@ -14,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::socket::Socket;
+use super::activity::{Activity, Over};
+use super::socket::{STALLED, Socket};
 use crate::http::{App, Peer};
 
 /// How many that come too many are told so at once; the others are only closed.
 const REFUSALS: usize = 256;
-/// HTTP/1: how long a connection may be idle. Longer than clients keep theirs, or one would be closed while it is used.
-const IDLE: Duration = Duration::from_secs(75);
+/// How long a connection that is asked to end may take to say so.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// HTTP/2: a client that does not answer for that long is gone.
 const PING: Duration = Duration::from_secs(20);
 /// HTTP/2: the most requests at once on one connection.
@@ -51,7 +52,7 @@ pub(super) async fn accept(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(settings.idle_timeout)
         .max_buf_size(HEAD_BYTES)
         .half_close(true);
     builder
@@ -93,10 +94,13 @@ pub(super) async fn accept(
             Ok(place) => {
                 let (builder, service) = (builder.clone(), service.clone());
                 let (finish, kill) = (open.finish.clone(), open.kill.clone());
-                let deadline = settings.header_timeout;
+                let times = Times {
+                    head: settings.header_timeout,
+                    idle: settings.idle_timeout,
+                };
                 open.tasks.spawn(async move {
                     tokio::select! {
-                        () = speak(&builder, socket, service, deadline, finish) => {}
+                        () = speak(&builder, socket, service, times, finish) => {}
                         () = kill.cancelled() => {}
                     }
                     drop(place);
@@ -134,18 +138,30 @@ impl Connections {
     }
 }
 
+/// How long a client may take.
+#[derive(Clone, Copy)]
+struct Times {
+    /// For the head of a request.
+    head: Duration,
+    /// For asking something.
+    idle: Duration,
+}
+
 /// Speaks HTTP on a connection until it ends.
 async fn speak(
     builder: &Builder<TokioExecutor>,
     socket: Socket,
     service: Router,
-    deadline: Duration,
+    times: Times,
     finish: CancellationToken,
 ) {
     let heard = socket.clone();
+    let activity = Activity::new();
+    let doing = activity.clone();
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         // Until it is answered, what comes is its body.
         let answering = heard.understood();
+        let being_answered = doing.answering();
         let peer = heard.clone();
         request
             .extensions_mut()
@@ -154,14 +170,22 @@ async fn speak(
         async move {
             let response = answered.await;
             drop(answering);
-            response
+            response.map(|response| response.map(|body| being_answered.with(body)))
         }
     });
     let spoken = builder.serve_connection(TokioIo::new(socket.clone()), service);
     let mut spoken = std::pin::pin!(spoken);
     let ended = tokio::select! {
         ended = &mut spoken => ended.map_err(|error| is_late(&*error)),
-        () = socket.late(deadline) => Err(true),
+        () = socket.late(times.head) => Err(true),
+        over = activity.over(times.idle, STALLED) => {
+            if over == Over::Idle {
+                // Whoever asks just now is still answered.
+                spoken.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(FAREWELL, &mut spoken).await;
+            }
+            Ok(())
+        }
         () = finish.cancelled() => {
             spoken.as_mut().graceful_shutdown();
             (&mut spoken).await.map_err(|error| is_late(&*error))

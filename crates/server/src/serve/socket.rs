@@ -49,7 +49,7 @@ const LINGER: Duration = Duration::from_millis(500);
 /// How much of it is read.
 const LINGER_BYTES: usize = 1 << 20;
 /// For how long a client may take nothing of its answer. An answer that nobody reads is memory and a connection.
-const STALLED: Duration = Duration::from_secs(60);
+pub(super) const STALLED: Duration = Duration::from_secs(60);
 
 impl Socket {
     pub fn new(stream: TcpStream) -> Self {

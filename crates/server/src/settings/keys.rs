@@ -123,8 +123,17 @@ pub const KEYS: &[Key] = &[
         |all| all.connections.to_string(),
     ),
     key(
+        "idle_timeout_ms",
+        "how long a connection may be idle",
+        |all, given| {
+            all.idle_timeout = given.millis()?;
+            Ok(())
+        },
+        |all| millis(all.idle_timeout),
+    ),
+    key(
         "in_flight",
-        "most requests at once; more are answered 503",
+        "most requests of one kind at once; more are answered 503",
         |all, given| {
             all.in_flight = given.count(1)?;
             Ok(())
@@ -133,12 +142,21 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "long_polls",
-        "most long polls and streams at once",
+        "most long polls, and most streams, of one role at once",
         |all, given| {
             all.long_polls = given.count(1)?;
             Ok(())
         },
         |all| all.long_polls.to_string(),
+    ),
+    key(
+        "receiving_bytes",
+        "most bytes of bodies taken in at once",
+        |all, given| {
+            all.receiving_bytes = given.count(1024)?;
+            Ok(())
+        },
+        |all| all.receiving_bytes.to_string(),
     ),
     key(
         "grace_ms",

@@ -32,10 +32,14 @@ pub struct Settings {
     pub header_timeout: Duration,
     /// The most connections at once.
     pub connections: usize,
-    /// The most requests that are worked on at once.
+    /// How long a connection may be idle.
+    pub idle_timeout: Duration,
+    /// The most requests of one kind that are worked on at once.
     pub in_flight: usize,
-    /// The most long polls and streams at once.
+    /// The most long polls, and the most streams, of one role at once.
     pub long_polls: usize,
+    /// The most bytes of bodies that are taken in at once.
+    pub receiving_bytes: usize,
     /// How long a shutdown waits for requests and steps that run.
     pub grace: Duration,
     /// How long finished instances are kept.
@@ -80,8 +84,10 @@ impl Default for Settings {
             request_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),
             connections: 10_000,
+            idle_timeout: Duration::from_secs(75),
             in_flight: 1_024,
             long_polls: 8_192,
+            receiving_bytes: 256 << 20,
             grace: Duration::from_secs(20),
             retention: Retention::default(),
             lease: Duration::from_secs(30),

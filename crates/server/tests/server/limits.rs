@@ -151,49 +151,64 @@ async fn a_connection_may_be_idle_and_a_body_slower_than_a_head() {
     assert_eq!(raw.rest().await.status, Some(408));
 }
 
-/// A request whose body is not all there: it has its place until the rest comes.
+/// A request whose body is not all there.
 async fn half_a_request(server: &Server) -> Raw {
     let mut raw = Raw::to(server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 12\r\nexpect: 100-continue\r\n\r\n").await;
-    // Asked for its body, it has its place.
     let said = raw.answer().await;
     assert_eq!(said.status, Some(100), "{said:?}");
     raw.send("{\"type\":").await;
     raw
 }
 
-/// Asks until the answer is that one.
-async fn until(server: &Server, path: &str, wanted: u16) -> reqwest::Response {
-    let began = Instant::now();
-    loop {
-        let response = server.http.get(server.at(path)).send().await.unwrap();
-        if response.status() == wanted {
-            return response;
-        }
-        assert!(
-            began.elapsed() < PATIENCE,
-            "{path} goes on answering {}",
-            response.status()
-        );
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+#[tokio::test]
+async fn a_body_that_is_on_its_way_has_no_place_yet() {
+    let server = server().set("in_flight", 1).start();
+    let mut raw = half_a_request(&server).await;
+    let (status, told) = server
+        .post("/v1/events", &serde_json::json!({"type": "t"}))
+        .await;
+    assert_eq!(status, 200, "{told}");
+    assert_eq!(server.get("/v1/queues").await.0, 200);
+    raw.send("\"t\"}").await;
+    let said = raw.answer().await;
+    assert_eq!(said.status, Some(200), "{said:?}");
 }
 
 #[tokio::test]
 async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
     let server = server().set("in_flight", 1).start();
-    let mut raw = half_a_request(&server).await;
-    let full = until(&server, "/v1/queues", 503).await;
+    let many = vec![serde_json::json!({"machine": "m"}); 60_000];
+    let body = serde_json::json!({ "instances": many });
+    let asked = server
+        .http
+        .post(server.at("/v1/instances/batch"))
+        .json(&body);
+    let long = tokio::spawn(asked.send());
+    let full = loop {
+        let asked = server.http.post(server.at("/v1/events"));
+        let answer = asked
+            .json(&serde_json::json!({"type": "t"}))
+            .send()
+            .await
+            .unwrap();
+        if answer.status() == 503 {
+            break answer;
+        }
+        assert!(!long.is_finished(), "nothing was refused meanwhile");
+    };
     assert_eq!(full.headers()["retry-after"], "1");
     let body: serde_json::Value = full.json().await.unwrap();
     assert_eq!(body["limit"], "in_flight");
-    // Whoever looks after it is answered all the same.
+    // What is of another kind, and who looks after it, are answered all the same.
+    assert_eq!(server.get("/v1/queues").await.0, 200);
     assert_eq!(server.get("/healthz").await.0, 200);
     assert_eq!(server.get("/readyz").await.0, 200);
-    raw.send("\"t\"}").await;
-    let said = raw.answer().await;
-    assert_eq!(said.status, Some(200), "{said:?}");
-    until(&server, "/v1/queues", 200).await;
+    assert_eq!(long.await.unwrap().unwrap().status(), 200);
+    let (status, told) = server
+        .post("/v1/events", &serde_json::json!({"type": "t"}))
+        .await;
+    assert_eq!(status, 200, "{told}");
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod raw;
 mod readiness;
 mod remote;
 mod settings;
+mod slow;
 mod starting;
 mod strange;
 mod tokens;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
 use abide_core::model::{Contract, TypeSpec};
-use abide_core::rules::contract::{Terms, free};
+use abide_core::rules::contract::{Steps, Terms, free};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn terms_of<T: JsonSchema + 'static>() -> Terms {
 fn normalised<T: Serialize + JsonSchema + 'static>(value: &T) -> Json {
     let arguments = arguments_of(value).unwrap();
     let name = Name::new("s").unwrap();
-    match terms_of::<T>().signal(&name, &arguments) {
+    match terms_of::<T>().signal(&name, &arguments, &mut Steps::default()) {
         Ok(normalised) => normalised,
         Err(error) => panic!("{arguments:?}: {error}"),
     }
@@ -49,7 +49,9 @@ where
 fn taken<T: DeserializeOwned + JsonSchema + 'static>(arguments: &str) -> Option<T> {
     let arguments: Arguments = serde_json::from_str(arguments).unwrap();
     let name = Name::new("s").unwrap();
-    let normalised = terms_of::<T>().signal(&name, &arguments).ok()?;
+    let normalised = terms_of::<T>()
+        .signal(&name, &arguments, &mut Steps::default())
+        .ok()?;
     Some(read(&normalised).unwrap())
 }
 

@@ -1,0 +1,179 @@
+//! Slow clients: they keep nobody else out, and are let go in the end.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::{PATIENCE, Server, answer, server};
+use crate::raw::Raw;
+
+const HOOKS: &str = r#"
+[[hooks]]
+source = "shop"
+scheme = "stripe"
+secret = "s"
+event = {from = "type"}
+
+[[hooks]]
+source = "local"
+scheme = "none"
+event = {from = "type"}
+"#;
+
+/// So many connections that have sent the head of a request, and the beginning of its body.
+async fn dribbling(server: &Server, path: &str, count: usize) -> Vec<TcpStream> {
+    let mut open = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        open.push(stream);
+    }
+    open
+}
+
+async fn is_served(server: &Server) {
+    assert_eq!(server.get("/v1/queues").await.0, 200);
+    let (status, told) = server.post("/v1/events", &json!({"type": "t"})).await;
+    assert_eq!(status, 200, "{told}");
+    let hook = server
+        .http
+        .post(server.at("/v1/hooks/local"))
+        .body(r#"{"type": "h"}"#);
+    let (status, told) = answer(hook).await;
+    assert_eq!(status, 200, "{told}");
+    let claim =
+        json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}]});
+    let (status, told) = server.post("/v1/workers/claim", &claim).await;
+    assert_eq!(status, 200, "{told}");
+}
+
+#[tokio::test]
+async fn slow_bodies_of_webhooks_shut_nobody_out() {
+    // 1,100 bodies that came slowly had taken all places before anybody asked whether they were signed: everyone else was
+    // answered 503.
+    let server = server().config(HOOKS).start();
+    let mut open = dribbling(&server, "/v1/hooks/shop", 1_100).await;
+    for _ in 0..3 {
+        for stream in &mut open {
+            stream.write_all(b" ").await.unwrap();
+        }
+        is_served(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn slow_bodies_of_requests_shut_nobody_out() {
+    let server = server().config(HOOKS).set("in_flight", 2).start();
+    let paths = [
+        "/v1/events",
+        "/v1/instances",
+        "/rpc/v1",
+        "/v1/workers/commit",
+    ];
+    let mut open = Vec::new();
+    for path in paths {
+        open.extend(dribbling(&server, path, 10).await);
+    }
+    is_served(&server).await;
+}
+
+#[tokio::test]
+async fn bodies_of_strangers_take_no_more_memory_than_they_may() {
+    let server = server()
+        .config(HOOKS)
+        .set("receiving_bytes", 400_000)
+        .start();
+    let body = "x".repeat(90_000);
+    let head = "POST /v1/hooks/shop HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n";
+    let mut first = Raw::to(&server).await;
+    first.send(format!("{head}{body}")).await;
+    // A quarter of it is for those whom nobody knows: the second has no room beside the first.
+    let began = Instant::now();
+    loop {
+        let mut second = Raw::to(&server).await;
+        second.send(format!("{head}{body}")).await;
+        let said = second.answer().await;
+        assert_eq!(said.status, Some(503), "{said:?}");
+        if said.text.contains("receiving_bytes") {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{said:?}");
+    }
+    // Who has a token, or needs none, has the rest.
+    let (status, told) = server
+        .post(
+            "/v1/events",
+            &json!({"type": "t", "payload": "y".repeat(200_000)}),
+        )
+        .await;
+    assert_eq!(status, 200, "{told}");
+}
+
+#[tokio::test]
+async fn streams_of_a_read_token_take_no_place_of_workers() {
+    let server = server().set("long_polls", 2).start();
+    let (read, work) = (server.token("read"), server.token("work"));
+    let stream = || async {
+        let asked = server.http.get(server.at("/v1/stream")).bearer_auth(&read);
+        asked.send().await.unwrap()
+    };
+    let streams = [stream().await, stream().await];
+    assert!(streams.iter().all(|stream| stream.status() == 200));
+    let third = stream().await;
+    assert_eq!(third.status(), 503);
+    let told: serde_json::Value = third.json().await.unwrap();
+    assert_eq!(told["limit"], "long_polls", "{told}");
+    let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 50});
+    for _ in 0..2 {
+        let asked = server.http.post(server.at("/v1/workers/claim"));
+        let (status, told) = answer(asked.bearer_auth(&work).json(&claim)).await;
+        assert_eq!(status, 200, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_on_http_1_and_2() {
+    // Those of HTTP/2 stayed open for ever.
+    let server = server().set("idle_timeout_ms", 300).start();
+    let mut two = TcpStream::connect(server.address()).await.unwrap();
+    // How HTTP/2 begins, and settings that say nothing.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    two.write_all(preface).await.unwrap();
+    let mut said = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, two.read_to_end(&mut said)).await;
+    assert!(ended.is_ok(), "it is still open, and said {said:?}");
+    // It says goodbye: a frame of the type 7.
+    assert!(said.len() > 9, "{said:?}");
+
+    let mut one = Raw::to(&server).await;
+    one.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
+    assert_eq!(one.answer().await.status, Some(200));
+    one.rest().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_used_or_waits_is_not_idle() {
+    let server = server().set("idle_timeout_ms", 300).start();
+    let client = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
+    let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 1_200});
+    let waited = client.post(server.at("/v1/workers/claim")).json(&claim);
+    let (status, told) = answer(waited).await;
+    assert_eq!(status, 200, "{told}");
+    let stream = client.get(server.at("/v1/stream")).send().await.unwrap();
+    let mut stream = stream;
+    let silent = tokio::time::timeout(Duration::from_millis(1_200), async {
+        while let Some(chunk) = stream.chunk().await.unwrap() {
+            drop(chunk);
+        }
+    });
+    assert!(silent.await.is_err(), "a stream was taken for idle");
+}
