@@ -78,6 +78,15 @@ pub enum Op {
         /// At most that many.
         limit: usize,
     },
+    /// Have the operations after it, in the same transaction, pass over some instances. It is for those that choose their
+    /// instances themselves: [`Fire`](Self::Fire), [`Reclaim`](Self::Reclaim), [`SignOff`](Self::SignOff),
+    /// [`GiveBackExcept`](Self::GiveBackExcept) and [`ReleaseBlocked`](Self::ReleaseBlocked).
+    PassOver {
+        /// These.
+        instances: Vec<InstanceId>,
+        /// Whether the operations after it change nothing, and only name the instances that they would have chosen.
+        name_only: bool,
+    },
     /// Make a worker known and take back what an earlier process of its name held.
     Register(NewWorker),
     /// Make a worker known that may be known already: the living one of its name goes on, and serves these queues and lanes
@@ -141,6 +150,7 @@ impl Op {
             | Self::GiveBack(_)
             | Self::GiveBackExcept { .. }
             | Self::Fire { .. }
+            | Self::PassOver { .. }
             | Self::Register(_)
             | Self::Enlist(_)
             | Self::Renew { .. }
@@ -190,6 +200,20 @@ pub struct Remembered {
     pub answers: Vec<Answer>,
     /// Whether it had been carried out before, and these are the answers of then.
     pub replayed: bool,
+}
+
+impl Op {
+    /// Whether it chooses its instances itself, and heeds [`PassOver`](Self::PassOver).
+    pub(crate) const fn chooses(&self) -> bool {
+        matches!(
+            self,
+            Self::Fire { .. }
+                | Self::Reclaim { .. }
+                | Self::SignOff { .. }
+                | Self::GiveBackExcept { .. }
+                | Self::ReleaseBlocked { .. }
+        )
+    }
 }
 
 /// A claim that is still held.
@@ -324,6 +348,8 @@ pub enum Answer {
         /// Whether there may be more to delete.
         more: bool,
     },
+    /// The instances that an operation would have chosen (see [`Op::PassOver`]).
+    Named(Vec<InstanceId>),
     /// It is done, and there is nothing to tell.
     Done,
     /// Of each request, in order.

@@ -25,6 +25,10 @@ pub(crate) struct Turn<'t, T> {
     pub requests: ops::once::Requests,
     /// What may be spent on validations here.
     pub bench: Bench,
+    /// The instances that operations do not choose.
+    passed_over: BTreeSet<InstanceId>,
+    /// Those that they would have chosen, when that is all that is asked for.
+    named: Option<Vec<InstanceId>>,
 }
 
 /// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
@@ -65,6 +69,8 @@ async fn run_with<T: Txn>(
         delivered: BTreeMap::new(),
         requests: ops::once::Requests::default(),
         bench,
+        passed_over: BTreeSet::new(),
+        named: None,
     };
     // What was carried out before locks nothing.
     turn.recall(ops).await?;
@@ -114,6 +120,11 @@ fn at_once<T>(run: impl Future<Output = Result<T>>) -> Result<T> {
 impl<T: Txn> Turn<'_, T> {
     /// Runs one operation.
     pub async fn answer(&mut self, op: &Op) -> Result<Answer> {
+        if self.named.is_some() && !op.chooses() {
+            return Err(Error::Broken(
+                "only operations that choose their instances themselves can name them; send others apart".into(),
+            ));
+        }
         let answer = match op {
             Op::Start(starts) => Answer::Started(ops::start::start(self, starts).await?),
             Op::Reserve(reservations) => {
@@ -152,6 +163,14 @@ impl<T: Txn> Turn<'_, T> {
                 known,
                 limit,
             } => ops::workers::give_back_except(self, *worker, known, *limit).await?,
+            Op::PassOver {
+                instances,
+                name_only,
+            } => {
+                self.passed_over.extend(instances);
+                self.named = name_only.then(Vec::new);
+                return Ok(Answer::Done);
+            }
             Op::Fire { limit } => ops::timers::fire(self, *limit).await?,
             Op::Register(worker) => Answer::Registered(ops::workers::register(self, worker).await?),
             Op::Enlist(worker) => Answer::Registered(ops::workers::enlist(self, worker).await?),
@@ -167,7 +186,40 @@ impl<T: Txn> Turn<'_, T> {
             Op::Once(requests) => Answer::Once(ops::once::once(self, requests).await?),
         };
         ops::partition::settle(self).await?;
-        Ok(answer)
+        Ok(match &mut self.named {
+            Some(named) => Answer::Named(std::mem::take(named)),
+            None => answer,
+        })
+    }
+
+    /// Whether operations change nothing, and only name what they would have chosen.
+    pub const fn names_only(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// How many rows to look at, to choose that many.
+    pub fn room(&self, limit: usize) -> usize {
+        limit + self.passed_over.len()
+    }
+
+    /// Of the rows that an operation has found, the first that it may choose: none when they are only to be named.
+    pub fn choose<R>(
+        &mut self,
+        found: Vec<R>,
+        id: impl Fn(&R) -> InstanceId,
+        limit: usize,
+    ) -> Vec<R> {
+        let mut chosen = found;
+        if !self.passed_over.is_empty() {
+            chosen.retain(|row| !self.passed_over.contains(&id(row)));
+        }
+        let Some(named) = &mut self.named else {
+            chosen.truncate(limit);
+            return chosen;
+        };
+        let left = limit.saturating_sub(named.len());
+        named.extend(chosen.iter().map(id).take(left));
+        Vec::new()
     }
 
     /// Locks keys; one that is in both lists is locked alone.

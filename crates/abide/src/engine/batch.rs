@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then};
-use abide_kernel::committer::{self, Commits, Entry, Landing, Mail, Patience, Request, Waiter};
+use abide_kernel::committer::{self, Bulk, Commits, Entry, Fault, Landing, Mail, Request, Waiter};
 use abide_kernel::{Answer, Backoff, ClaimRequest, Error, Op};
 use tokio::time::Instant;
 
@@ -342,27 +342,31 @@ pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Lande
         searched: true,
         ..Landed::default()
     };
-    let ops: Arc<[Op]> = Arc::from([Op::GiveBackExcept {
+    let (mut bulk, mut backoff) = (Bulk::new(GIVE_BACK), Backoff::away());
+    let give_back = |limit| Op::GiveBackExcept {
         worker: shared.worker(),
-        known,
-        limit: GIVE_BACK,
-    }]);
+        known: known.clone(),
+        limit,
+    };
     loop {
-        let patience = Patience::until(None, true);
         let ran = tokio::select! {
             () = shared.kill.cancelled() => Err(Error::Closed),
-            ran = shared.committer.run(&ops, patience) => ran,
+            ran = bulk.run(&shared.store, give_back) => ran,
         };
         match ran {
-            Ok(answers) if matches!(answers.first(), Some(Answer::Touched { more: true, .. })) => {}
+            Ok(Answer::Touched { more: true, .. }) => {}
             Ok(_) => return landed,
             Err(Error::Closed) => {
                 landed.dead = true;
                 return landed;
             }
-            Err(error) => {
-                tracing::error!(%error, "lost claims could not be looked for; their lease will free them");
+            Err(error) if error.fault() == Fault::Entry => {
+                tracing::error!(%error, "lost claims could not be looked for; they are free when this worker ends");
                 return landed;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "lost claims cannot be looked for; trying again");
+                backoff.pause().await;
             }
         }
     }

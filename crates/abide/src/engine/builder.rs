@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide_core::model::{Declared, InstanceId, Lane, Limits, Name, Refusal, WorkerId};
-use abide_kernel::committer::{Committer, Mail, Submit};
+use abide_kernel::committer::{Bulk, Committer, Mail, Submit};
 use abide_kernel::{Answer, Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -24,6 +24,8 @@ use crate::Error;
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub committer: Committer,
+    /// What is passed over when claims are taken from dead workers.
+    pub reclaiming: tokio::sync::Mutex<Bulk>,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
     pub mail: Submit<Mail>,
@@ -318,6 +320,7 @@ impl EngineBuilder {
         let shared = Arc::new(Shared {
             store,
             committer: self.committer,
+            reclaiming: tokio::sync::Mutex::new(Bulk::new(lease::BATCH)),
             clock,
             settings: self.settings,
             mail: self.mail,
@@ -381,16 +384,17 @@ async fn release_once(shared: &Shared, lanes: &[Lane]) -> Result<(), Error> {
         return Ok(());
     }
     let mut after = InstanceId(0);
+    let mut bulk = Bulk::new(AT_ONCE);
     loop {
-        let release = Op::ReleaseBlocked {
+        let release = |limit| Op::ReleaseBlocked {
             lanes: lanes.to_vec(),
             after,
-            limit: AT_ONCE,
+            limit,
         };
-        match shared.store.run(Arc::from([release])).await?.first() {
-            Some(Answer::Released {
+        match bulk.run(&shared.store, release).await? {
+            Answer::Released {
                 next: Some(next), ..
-            }) => after = *next,
+            } => after = next,
             _ => return Ok(()),
         }
     }

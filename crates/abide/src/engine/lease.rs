@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use abide_core::model::{Lane, Name, Timestamp, WorkerId};
+use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Backoff, Error, NewWorker, Op, Result};
 
 use super::builder::Shared;
 use super::stats::add;
 
 /// The rows taken back in one transaction.
-const BATCH: usize = 500;
+pub(super) const BATCH: usize = 500;
 /// How often a lease is renewed before it would run out.
 const RENEWALS: u32 = 3;
 
@@ -140,32 +141,26 @@ pub(super) async fn enlist(shared: &Shared, queues: Vec<Name>, lanes: Vec<Lane>)
 
 /// Takes from dead workers what they held.
 async fn reclaim(shared: &Shared) -> Result<()> {
+    let mut bulk = shared.reclaiming.lock().await;
     loop {
-        let answers = shared
-            .store
-            .run(Arc::from([Op::Reclaim { limit: BATCH }]))
-            .await?;
-        let Some(Answer::Touched { count, more }) = answers.first() else {
+        let taken = bulk.run(&shared.store, |limit| Op::Reclaim { limit });
+        let Answer::Touched { count, more } = taken.await? else {
             return Ok(());
         };
-        add(&shared.counters.reclaimed, *count);
+        add(&shared.counters.reclaimed, count);
         if !more {
             return Ok(());
         }
     }
 }
 
-/// Gives back all that this worker still holds, so that nobody waits for its lease (rule 6.7).
+/// Gives back all that this worker still holds, so that nobody waits for its lease (rule 6.7). What cannot be given back is
+/// taken back when it can.
 pub(super) async fn sign_off(shared: &Shared, worker: WorkerId) -> Result<()> {
+    let mut bulk = Bulk::new(BATCH);
     loop {
-        let answers = shared
-            .store
-            .run(Arc::from([Op::SignOff {
-                worker,
-                limit: BATCH,
-            }]))
-            .await?;
-        if !matches!(answers.first(), Some(Answer::Touched { more: true, .. })) {
+        let signed = bulk.run(&shared.store, |limit| Op::SignOff { worker, limit });
+        if !matches!(signed.await?, Answer::Touched { more: true, .. }) {
             return Ok(());
         }
     }

@@ -1,21 +1,26 @@
 //! Meets due times and deadlines: knows the next one and sleeps until it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide_core::model::Timestamp;
+use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Backoff, Listener, Op, Result};
 
 use super::builder::Shared;
 
 /// The rows fired in one transaction.
 const BATCH: usize = 500;
+/// How often to look for what is due while something is passed over.
+const AROUND: Duration = Duration::from_millis(250);
 
 /// Fires what is due until the engine stops. Between due times it asks the store nothing: what is armed meanwhile
 /// comes over the bus, and a look every poll interval is the floor under that (rules 6.5, 6.6).
 pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
     let mut backoff = Backoff::away();
+    let mut bulk = Bulk::new(BATCH);
     loop {
-        let next = match fire(&shared).await {
+        let next = match fire(&shared, &mut bulk).await {
             Ok(next) => next,
             Err(error) => {
                 tracing::warn!(%error, "due instances could not be fired; trying again");
@@ -34,21 +39,22 @@ pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
     }
 }
 
-/// Fires all that is due, and answers when something is next.
-async fn fire(shared: &Shared) -> Result<Option<Timestamp>> {
+/// Fires all that is due, around what cannot be fired (rule 1.4), and answers when something is next.
+async fn fire(shared: &Shared, bulk: &mut Bulk) -> Result<Option<Timestamp>> {
     loop {
         let next = shared.store.next_due().await?;
         if next.is_none_or(|due| due > shared.clock.now()) {
             return Ok(next);
         }
         loop {
-            let answers = shared
-                .store
-                .run(Arc::from([Op::Fire { limit: BATCH }]))
-                .await?;
-            if !matches!(answers.first(), Some(Answer::Touched { more: true, .. })) {
+            let fired = bulk.run(&shared.store, |limit| Op::Fire { limit }).await?;
+            if !matches!(fired, Answer::Touched { more: true, .. }) {
                 break;
             }
+        }
+        if bulk.is_incomplete() {
+            // What is passed over stays due, and hides what is due next.
+            return Ok(Some(shared.clock.now() + AROUND));
         }
     }
 }

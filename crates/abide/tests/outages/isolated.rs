@@ -21,6 +21,9 @@ struct Poison {
     attempts: Arc<Mutex<HashMap<InstanceId, Tries>>>,
     /// How many transactions failed that others shared.
     spoiled: Arc<AtomicUsize>,
+    /// Whether they are the first to be fired, and how often that failed.
+    chosen: Arc<AtomicBool>,
+    failed_choices: Arc<AtomicUsize>,
     lifted: Arc<AtomicBool>,
 }
 
@@ -63,6 +66,19 @@ impl Poison {
         let poisoned = self.poisoned.lock().unwrap();
         let fails =
             !self.lifted.load(Ordering::SeqCst) && ids.iter().any(|id| poisoned.contains(id));
+        let passed = |id: &InstanceId| {
+            let passes = |op: &Op| matches!(op, Op::PassOver { instances, name_only } if *name_only || instances.contains(id));
+            ops.iter().any(passes)
+        };
+        let choose = |op: &Op| matches!(op, Op::Fire { .. });
+        if !self.lifted.load(Ordering::SeqCst)
+            && self.chosen.load(Ordering::SeqCst)
+            && ops.iter().any(choose)
+            && !poisoned.iter().all(passed)
+        {
+            self.failed_choices.fetch_add(1, Ordering::SeqCst);
+            return true;
+        }
         let healthy = ids.iter().any(|id| !poisoned.contains(id));
         if fails && healthy {
             self.spoiled.fetch_add(1, Ordering::SeqCst);
@@ -370,5 +386,30 @@ on_every_store! {
         assert!(poison.tries(order.id()).failed >= 2);
         poison.lift();
         abide.signal(order.id(), NOTE, &7).await.unwrap();
+    }
+}
+
+on_every_store! {
+    async fn the_timers_of_others_fire_beside_one_that_cannot(lab: Lab) {
+        // rules 1.4 and 6.5. The story: one instance that could not be made runnable made the transaction fail that fires
+        // timers, so no timer of the store fired any more, also after a restart.
+        let poison = Poison::default();
+        let bad = lab.start(Script::any(), json!(0)).delay(millis(1)).await.unwrap();
+        poison.add(bad.id());
+        // The first of those that are due, whichever are.
+        poison.chosen.store(true, Ordering::SeqCst);
+        let others: Vec<_> = (0..20).map(|n| spec(Script::any(), json!(0)).delay(millis(50 + n * 20))).collect();
+        let others = lab.start_all(others).await.unwrap();
+        let others: Vec<InstanceId> = others.into_iter().map(|one| one.unwrap().id()).collect();
+        let abide = poison.on(&lab, Trouble::Conflict).await;
+        let engine = abide.engine().poll(hours(1)).lease(hours(1)).machine(ending()).start().await.unwrap();
+        lab.all_done(&others).await;
+        assert_eq!(lab.now(bad.id()).await.status, Status::Scheduled);
+        // Four attempts find it, and it comes again after a second, two, four …
+        let failed = poison.failed_choices.load(Ordering::SeqCst);
+        assert!((2..=20).contains(&failed), "{failed} transactions failed");
+        poison.lift();
+        assert_eq!(lab.came_to(&bad).await, json!("well"));
+        engine.shutdown().await;
     }
 }

@@ -26,6 +26,7 @@
 
 mod alone;
 mod batch;
+mod bulk;
 mod intake;
 mod kinds;
 mod submit;
@@ -38,6 +39,7 @@ use crate::{Error, Store};
 
 pub use alone::Patience;
 pub use batch::{Entry, Landing, land};
+pub use bulk::Bulk;
 pub use intake::{Failed, Intake, Taken, Waiter, gather};
 pub use kinds::{Commits, Events, Extensions, Mail, Requests, Starts};
 pub use submit::{Caller, Folded, Request, Submit};

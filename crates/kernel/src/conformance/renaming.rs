@@ -174,6 +174,13 @@ impl Renamed {
                 limit: *limit,
             },
             Op::Fire { limit } => Op::Fire { limit: *limit },
+            Op::PassOver {
+                instances,
+                name_only,
+            } => Op::PassOver {
+                instances: instances.iter().map(|id| self.own_instance(*id)).collect(),
+                name_only: *name_only,
+            },
             Op::Register(worker) => Op::Register(worker.clone()),
             Op::Enlist(worker) => Op::Enlist(worker.clone()),
             Op::Renew { workers, lease } => Op::Renew {
@@ -376,6 +383,7 @@ impl Renamed {
                 });
                 Answer::Once(each.collect())
             }
+            Answer::Named(ids) => Answer::Named(ids.into_iter().map(|id| self.id(id)).collect()),
             other @ (Answer::Extended(_) | Answer::Touched { .. } | Answer::Done) => other,
         }
     }

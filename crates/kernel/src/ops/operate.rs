@@ -323,8 +323,9 @@ pub(crate) async fn release_blocked<T: Txn>(
     limit: usize,
 ) -> Result<Answer> {
     let page = turn.txn.blocked(lanes, after, limit).await?;
-    let ledger = locked(turn, &page).await?;
-    let ids: Vec<InstanceId> = page.iter().map(|touched| touched.id).collect();
+    let chosen = turn.choose(page.clone(), |one| one.id, limit);
+    let ledger = locked(turn, &chosen).await?;
+    let ids: Vec<InstanceId> = chosen.iter().map(|touched| touched.id).collect();
     let count = release(
         turn,
         ledger,

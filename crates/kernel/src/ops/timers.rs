@@ -15,9 +15,13 @@ use crate::{Answer, Lapsed, Result, Touched, Txn};
 /// claims whose own lease has run out (rules 5.3, 5.4). These go first: there are never more of them than workers hold,
 /// and what is due may be without end.
 pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result<Answer> {
-    let lapsed = turn.txn.lapsed(turn.now, limit).await?;
-    let room = limit.saturating_sub(lapsed.len());
+    let room = turn.room(limit);
+    let lapsed = turn.txn.lapsed(turn.now, room).await?;
+    let lapsed = turn.choose(lapsed, |one| one.touched.id, limit);
+    let left = limit.saturating_sub(lapsed.len());
+    let room = turn.room(left);
     let due = turn.txn.due(turn.now, room).await?;
+    let due = turn.choose(due, |one| one.id, left);
     let more = lapsed.len() + due.len() >= limit;
     let mut ledger = locked(turn, &due, &lapsed).await?;
     let mut count = 0;

@@ -110,7 +110,9 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
         return Ok(Answer::Touched { count, more: false });
     }
     let workers: Vec<WorkerId> = dead.keys().copied().collect();
-    let held = turn.txn.held_by(&workers, limit).await?;
+    let room = turn.room(limit);
+    let held = turn.txn.held_by(&workers, room).await?;
+    let held = turn.choose(held, |(_, touched)| touched.id, limit);
     let touched: Vec<Touched> = held.iter().map(|(_, touched)| touched.clone()).collect();
     let mut ledger = locked(turn, &touched).await?;
     let forgotten = Name::stored("?");
@@ -171,10 +173,11 @@ pub(crate) async fn give_back_except<T: Txn>(
             held.into_iter()
                 .filter(|touched| !known.contains(&touched.id)),
         );
-        if !full || unknown.len() >= limit {
+        if !full || unknown.len() >= turn.room(limit) {
             break;
         }
     }
+    let unknown = turn.choose(unknown, |one| one.id, limit);
     let more = unknown.len() >= limit;
     let count = put_all_back(turn, worker, &unknown).await?;
     Ok(Answer::Touched { count, more })
@@ -186,10 +189,12 @@ pub(crate) async fn sign_off<T: Txn>(
     worker: WorkerId,
     limit: usize,
 ) -> Result<Answer> {
-    let held = turn.txn.held(worker, InstanceId(0), limit).await?;
+    let room = turn.room(limit);
+    let held = turn.txn.held(worker, InstanceId(0), room).await?;
+    let held = turn.choose(held, |one| one.id, limit);
     let more = held.len() >= limit;
     let count = put_all_back(turn, worker, &held).await?;
-    if !more {
+    if !more && !turn.names_only() {
         turn.txn.expire_workers(&[worker], turn.now).await?;
     }
     Ok(Answer::Touched { count, more })

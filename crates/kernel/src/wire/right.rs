@@ -78,6 +78,7 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         | Op::SignOff { .. }
         | Op::SignOffNamed { .. }
         | Op::Fire { .. }
+        | Op::PassOver { .. }
         | Op::Reclaim { .. }
         | Op::ReleaseBlocked { .. }
         | Op::Declare { .. } => [Right::Work].into(),

@@ -82,6 +82,11 @@ pub(super) fn describe() {
         "Instances whose failure could not be stored when it was first tried"
     );
     describe_counter!(
+        "abide_passed_over_total",
+        Unit::Count,
+        "Times that an instance was passed over because it could not be fired or taken back"
+    );
+    describe_counter!(
         "abide_reclaimed_total",
         Unit::Count,
         "Instances handed out again because the worker that had them died or let its lease lapse"
@@ -159,6 +164,7 @@ pub(super) fn describe() {
         "abide_separated_total",
         "abide_given_up_total",
         "abide_stuck_total",
+        "abide_passed_over_total",
         "abide_reclaimed_total",
         "abide_fired_total",
         "abide_swept_total",
