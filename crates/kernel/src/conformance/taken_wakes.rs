@@ -55,15 +55,17 @@ pub async fn a_timer_that_would_take_a_key_fails_its_instance_whole(lab: Lab) {
 }
 
 pub async fn a_deadline_that_would_take_a_key_fails_its_instance(lab: Lab) {
-    // rules 2.8 and 14.7: none of its waiters remain.
+    // rules 2.8 and 14.7: none of its waiters remain, and it does not hold the key as failed either.
     let worker = lab.worker("w").await;
     let waits = awaits(vec![any("order")], &["s"]);
-    let first = lab.awaiting(worker, under(RUNNABLE), waits).await;
-    let holder = lab.start(under(RUNNABLE)).await;
+    let scope = &[Status::Runnable, Status::Failed];
+    let first = lab.awaiting(worker, under(scope), waits).await;
+    let holder = lab.start(under(scope)).await;
     lab.pass(MINUTE);
     assert_eq!(lab.fire().await, 1);
     failed_of(&lab, first, "k", holder).await;
-    assert_eq!(lab.kinds(first).await[2..], ["timed_out", "failed"]);
+    let kinds = lab.kinds(first).await;
+    assert_eq!(kinds[2..], ["timed_out", "key_given_up", "failed"]);
     assert!(lab.waiters().await.is_empty());
 }
 

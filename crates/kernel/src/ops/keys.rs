@@ -90,7 +90,7 @@ pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'
             let in_the_way = holders.in_the_way(&account.row);
             match in_the_way.first() {
                 Some((key, holder)) if fate(account.was(), &account.row) == Fate::Fails => {
-                    // It may take another of its keys when it has failed, and is then decided over once more.
+                    // It may come under its keys once more when it has failed, and is then decided over again.
                     failing.push((id, refusal(key, *holder)));
                     continue;
                 }
@@ -99,7 +99,7 @@ pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'
             holders.take(&account.row);
             decided.insert(id);
         }
-        fail_all(turn, ledger, &holders, failing).await?;
+        fail_all(turn, ledger, failing).await?;
     }
 }
 
@@ -126,7 +126,6 @@ fn give_all_up(account: &mut Account<'_>, keys: Vec<(AnyKey, InstanceId)>) {
 async fn fail_all<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
-    holders: &Holders,
     failing: Vec<(InstanceId, Refusal)>,
 ) -> Result<()> {
     let ids = failing.iter().map(|(id, _)| *id);
@@ -147,7 +146,6 @@ async fn fail_all<T: Txn>(
         account.result = None;
         account.told.extend(closed.told);
         closings.extend(closed.closings);
-        give_all_up(account, holders.in_the_way(&account.row));
         if let Some(parent) = account.row.parent {
             ends.entry(parent).or_default().push(Ended {
                 child: id,
