@@ -23,6 +23,7 @@ mod postgres;
 mod postgres_locked;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod refusing;
+mod repeated;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
