@@ -39,8 +39,8 @@ impl Store for Measured {
         })
     }
 
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
-        self.0.begin()
+    fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+        self.0.begin(limit)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -184,7 +184,7 @@ fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
         (Op::Deliver(sent), Answer::Delivered(each)) => delivered(sent, each, took),
         (_, Answer::Started(each)) => transaction("starts", each.len(), took),
         (_, Answer::Published(each)) => published(each, took),
-        (Op::Fire { .. }, Answer::Touched { count, .. }) => {
+        (_, Answer::Fired { count, .. }) => {
             count_many("abide_fired_total", *count);
         }
         (Op::Once(requests), Answer::Once(each)) => {

@@ -62,6 +62,8 @@ pub struct OpenOptions {
     limits: Limits,
     patience: Duration,
     token: Option<String>,
+    #[cfg(feature = "postgres")]
+    postgres: abide_postgres::Options,
 }
 
 impl std::fmt::Debug for OpenOptions {
@@ -80,6 +82,8 @@ impl Default for OpenOptions {
             limits: Limits::default(),
             patience: Duration::from_secs(10),
             token: None,
+            #[cfg(feature = "postgres")]
+            postgres: abide_postgres::Options::default(),
         }
     }
 }
@@ -107,6 +111,14 @@ impl OpenOptions {
         self
     }
 
+    /// How a PostgreSQL store is opened; its limits are those of [`limits`](Self::limits).
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn postgres(mut self, options: abide_postgres::Options) -> Self {
+        self.postgres = options;
+        self
+    }
+
     /// Opens it; see [`Abide::open`].
     pub async fn open(self, url: &str) -> Result<Abide, OpenError> {
         let bad = |problem: &str| OpenError::BadUrl {
@@ -123,11 +135,33 @@ impl OpenOptions {
             )),
             "memory" => return Err(bad("memory: takes nothing after it")),
             "sqlite" => open_sqlite(rest, url, self.limits.clone()).await?,
-            "postgres" | "postgresql" => open_postgres(url, self.limits.clone()).await?,
+            "postgres" | "postgresql" => self.open_postgres(url).await?,
             "http" | "https" => open_remote(url, self.token.clone(), self.patience).await?,
             _ => return Err(bad("there is no such store")),
         };
         Ok(self.on(store))
+    }
+
+    #[cfg(feature = "postgres")]
+    async fn open_postgres(&self, url: &str) -> Result<Arc<dyn Store>, OpenError> {
+        let options = abide_postgres::Options {
+            limits: self.limits.clone(),
+            ..self.postgres.clone()
+        };
+        let store = abide_postgres::Postgres::connect(url, options)
+            .await
+            .map_err(Error::from)?;
+        Ok(Arc::new(store))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    async fn open_postgres(&self, url: &str) -> Result<Arc<dyn Store>, OpenError> {
+        let problem =
+            "this program was built without PostgreSQL: add the feature `postgres` of abide";
+        Err(OpenError::BadUrl {
+            url: shown(url),
+            problem: problem.to_owned(),
+        })
     }
 
     /// Works on a store that you have opened yourself, with options of its own; give the same limits to both.
@@ -191,28 +225,6 @@ async fn open_sqlite(path: &str, url: &str, limits: Limits) -> Result<Arc<dyn St
 async fn open_sqlite(_path: &str, url: &str, _limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
     let problem =
         "this program was built without SQLite: add the feature `sqlite` of abide".to_owned();
-    Err(OpenError::BadUrl {
-        url: shown(url),
-        problem,
-    })
-}
-
-#[cfg(feature = "postgres")]
-async fn open_postgres(url: &str, limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
-    let options = abide_postgres::Options {
-        limits,
-        ..abide_postgres::Options::default()
-    };
-    let store = abide_postgres::Postgres::connect(url, options)
-        .await
-        .map_err(Error::from)?;
-    Ok(Arc::new(store))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn open_postgres(url: &str, _limits: Limits) -> Result<Arc<dyn Store>, OpenError> {
-    let problem =
-        "this program was built without PostgreSQL: add the feature `postgres` of abide".to_owned();
     Err(OpenError::BadUrl {
         url: shown(url),
         problem,

@@ -48,15 +48,35 @@ impl<'a> Ledger<'a> {
             return Ok(());
         }
         for row in txn.lock(ids).await? {
-            let account = Account {
-                was: row.clone(),
-                row,
-                state: None,
-                result: None,
-                told: Vec::new(),
-                opens: None,
-            };
-            self.0.insert(account.was.id, account);
+            self.enter(row);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, row: Row) {
+        let account = Account {
+            was: row.clone(),
+            row,
+            state: None,
+            result: None,
+            told: Vec::new(),
+            opens: None,
+        };
+        self.0.insert(account.was.id, account);
+    }
+
+    /// Locks and loads those of these rows that nobody else has locked.
+    pub async fn add_free<T: Txn>(&mut self, txn: &mut T, ids: &[InstanceId]) -> Result<()> {
+        let new: Vec<InstanceId> = ids
+            .iter()
+            .copied()
+            .filter(|id| !self.0.contains_key(id))
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for row in txn.lock_free(&new).await? {
+            self.enter(row);
         }
         Ok(())
     }

@@ -73,9 +73,10 @@ pub enum Op {
         /// At most that many at once.
         limit: usize,
     },
-    /// Make runnable what is due, and take back claims whose own lease has run out, at most that many at once.
+    /// Make runnable what is due, and take back claims whose own lease has run out. What another transaction has locked is
+    /// passed over.
     Fire {
-        /// At most that many.
+        /// About that many at once, and no more when nothing is locked.
         limit: usize,
     },
     /// Have the operations after it, in the same transaction, pass over some instances. It is for those that choose their
@@ -214,7 +215,15 @@ impl Op {
                 | Self::ReleaseBlocked { .. }
         )
     }
+
+    /// Whether a key that a store is to lock stands for a type of events, and not for what instances are known by.
+    pub fn is_type_key(key: &Key) -> bool {
+        key.as_str().starts_with(TYPE_KEY)
+    }
 }
+
+/// How a key begins that stands for a type of events. No instance has such a key.
+pub(crate) const TYPE_KEY: &str = "\u{1}event:";
 
 /// A claim that is still held.
 #[derive(Debug, Serialize, Deserialize)]
@@ -336,6 +345,17 @@ pub enum Answer {
         count: usize,
         /// Whether there may be more.
         more: bool,
+    },
+    /// So many due instances were made runnable, or taken back.
+    Fired {
+        /// How many.
+        count: usize,
+        /// Whether there may be more.
+        more: bool,
+        /// How many others are due that another transaction has locked: they are to be fired soon.
+        locked: usize,
+        /// When anything is due after these; told only when some are locked.
+        next: Option<Timestamp>,
     },
     /// A batch of what has expired was deleted.
     Swept {

@@ -1,6 +1,7 @@
 //! What a store is to those who use it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
@@ -25,8 +26,10 @@ pub trait Store: Send + Sync + 'static {
     /// an error, and touches no other.
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>>;
 
-    /// Opens a transaction for a step that writes rows of its own (rule 17.2). A store that is no database refuses.
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+    /// Opens a transaction for a step that writes rows of its own (rule 17.2), and that has that time limit, if it has
+    /// one. A store that is no database refuses.
+    fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+        let _ = limit;
         Box::pin(async { Err(Error::Refused(Refusal::NoDatabase)) })
     }
 

@@ -69,19 +69,47 @@ pub trait Txn: Send {
         barriers: &[(InstanceId, BarrierNumber)],
     ) -> impl Future<Output = Result<Vec<(InstanceId, Child)>>> + Send;
 
-    /// The first rows, scheduled or awaiting, that are due; not locked.
+    /// The first rows, scheduled or awaiting, that are due, after so many of them; not locked.
     fn due(
         &mut self,
         now: Timestamp,
+        skip: usize,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// The first executing rows whose own lease has run out, by when it did and by id; not locked.
+    /// The first executing rows whose own lease has run out, after so many of them, by when it did and by id; not locked.
     fn lapsed(
         &mut self,
         now: Timestamp,
+        skip: usize,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Lapsed>>> + Send;
+
+    /// The earliest moment after that one at which anything is due, or a lease runs out.
+    fn due_after(
+        &mut self,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<Timestamp>>> + Send;
+
+    /// Locks and loads those of these rows, which come sorted and distinct, that no other transaction has locked; the
+    /// others, and those that are not there, are left out. It never waits, and may be called when anything is locked. In a
+    /// store whose transactions come one after the other that is [`lock`](Self::lock).
+    fn lock_free(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Row>>> + Send {
+        self.lock(ids)
+    }
+
+    /// Locks those of these partitions, which come sorted and distinct, that no other transaction has locked, and in
+    /// which [`partitions`](Self::partitions) will not wait for a row; which they are. It never waits, and may be called
+    /// when anything is locked.
+    fn lock_free_partitions(
+        &mut self,
+        keys: &[Key],
+    ) -> impl Future<Output = Result<Vec<Key>>> + Send {
+        async move {
+            self.lock_partitions(keys).await?;
+            Ok(keys.to_vec())
+        }
+    }
 
     /// What the machines of these instances have declared of how their steps fail; those that have nothing are left out.
     fn policies(
@@ -472,7 +500,7 @@ pub struct Touched {
 pub struct Lapsed {
     /// The instance, with its partition.
     pub touched: Touched,
-    /// Its parent, which has to be told if it ends.
+    /// Its parent, if that is still there: it has to be told if this one ends.
     pub parent: Option<ParentRef>,
     /// The name of the worker that held it.
     pub worker: Name,

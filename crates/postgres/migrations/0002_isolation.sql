@@ -39,3 +39,7 @@ create table abide.lineage (
 
 -- How many bytes are pending in an inbox, so that its limit is kept without counting (rule 16.4).
 alter table abide.instances add column pending_bytes bigint;
+
+-- Has no rows. A transaction that locks some keys locks this table beside those who do the same, and one that would lock
+-- too many locks it against them instead: see `lock_keys`.
+create table abide.key_guard ();

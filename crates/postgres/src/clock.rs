@@ -14,7 +14,8 @@ use crate::read::query;
 
 /// What time the server has.
 const CLOCK: &str = "select clock_timestamp()";
-const SERVER_VERSION: &str = "select current_setting('server_version_num')::bigint";
+const SERVER: &str = "\
+select current_setting('server_version_num')::bigint, version() like '%linux%'";
 
 /// How often the server is asked for the time: when its clock is set, this one follows within a second (rule 6.9).
 const EVERY: Duration = Duration::from_millis(750);
@@ -22,16 +23,37 @@ const EVERY: Duration = Duration::from_millis(750);
 /// The oldest server that will do.
 const VERSION_MIN: i64 = 14;
 
-/// Refuses a server that is too old.
-pub(crate) async fn check_server(client: &Client) -> Result<()> {
-    let version = each(&query(client, SERVER_VERSION, Vec::new()).await?, |cells| {
-        cells.next()
+/// What a server can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// Its version, as it counts: 170002 is 17.2.
+    pub version: i64,
+    /// Whether it runs on Linux.
+    pub is_linux: bool,
+}
+
+impl Server {
+    /// Whether it can bound how long a whole transaction takes.
+    pub fn has_transaction_timeout(self) -> bool {
+        self.version >= 170_000
+    }
+}
+
+/// Asks a server what it is, and refuses one that is too old.
+pub(crate) async fn check_server(client: &Client) -> Result<Server> {
+    let rows = query(client, SERVER, Vec::new()).await?;
+    let server = each(&rows, |cells| {
+        let (version, is_linux) = (cells.next()?, cells.next()?);
+        Ok(Server { version, is_linux })
     })?;
-    match version.first().map(|number: &i64| number / 10_000) {
-        Some(version) if version < VERSION_MIN => Err(Error::Broken(format!(
+    let server = server.first().copied();
+    let server =
+        server.ok_or_else(|| Error::Broken("the server did not tell its version".into()))?;
+    match server.version / 10_000 {
+        version if version < VERSION_MIN => Err(Error::Broken(format!(
             "this is PostgreSQL {version}, and it must be {VERSION_MIN} or newer: upgrade the server"
         ))),
-        _ => Ok(()),
+        _ => Ok(server),
     }
 }
 
@@ -60,10 +82,13 @@ pub(crate) async fn keep_following(
         }
         let followed = match pool.get().await {
             // Behind a pooler the server may become another under a connection that stays.
-            Ok(client) => match pool.lineage().recognise(&client).await {
-                Ok(()) => follow(&clock, &client).await,
-                Err(error) => Err(error),
-            },
+            Ok(client) => {
+                let following = async {
+                    pool.lineage().recognise(&client).await?;
+                    follow(&clock, &client).await
+                };
+                client.bounded(following).await
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = followed {

@@ -8,6 +8,7 @@ use abide_kernel::{Error, Result};
 use futures_util::future::poll_fn;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{
@@ -16,10 +17,10 @@ use tokio_postgres::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::Options;
 use crate::error::{Fate, classify, describe};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
+use crate::{Options, Timeouts};
 
 /// How long the other side may be silent before it is asked whether it is still there, and how long it has to answer.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -39,6 +40,8 @@ pub(crate) struct Connector {
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     timeout: Duration,
+    /// How long what is asked over its connections may take.
+    pub timeouts: Timeouts,
     /// The connections' own tasks.
     tasks: TaskTracker,
 }
@@ -49,6 +52,7 @@ impl Connector {
         let unusable = |why: String| {
             Error::Broken(format!("the database URL cannot be used: {why}; {EXAMPLE}"))
         };
+        let (url, timeouts) = Timeouts::taken_from(url, options.timeouts)?;
         // The driver knows no more than `require`, and we check certificates and names at that already.
         let url = url.replace("sslmode=verify-full", "sslmode=require");
         let url = url.replace("sslmode=verify-ca", "sslmode=require");
@@ -80,12 +84,17 @@ impl Connector {
                 .then(|| Tls::new(options.authorities.as_deref()))
                 .transpose()?,
             timeout,
+            timeouts,
             tasks: TaskTracker::new(),
         })
     }
 
-    /// Makes a connection. What is notified to it goes to `notices`.
-    pub async fn connect(&self, notices: Option<UnboundedSender<String>>) -> Result<Client> {
+    /// Makes a connection, and what ends it at once: a driver that is dropped waits for what it has asked for. What is
+    /// notified to it goes to `notices`.
+    pub async fn connect(
+        &self,
+        notices: Option<UnboundedSender<String>>,
+    ) -> Result<(Client, AbortHandle)> {
         #[cfg(feature = "tls")]
         let connecting = async {
             match self.tls.clone() {
@@ -108,14 +117,14 @@ impl Connector {
         &self,
         tls: T,
         notices: Option<UnboundedSender<String>>,
-    ) -> std::result::Result<Client, DriverError>
+    ) -> std::result::Result<(Client, AbortHandle), DriverError>
     where
         T: MakeTlsConnect<Socket>,
         T::Stream: Send + 'static,
     {
         let (client, connection) = self.config.connect(tls).await?;
-        self.tasks.spawn(drive(connection, notices));
-        Ok(client)
+        let driven = self.tasks.spawn(drive(connection, notices));
+        Ok((client, driven.abort_handle()))
     }
 
     /// Whether a connection leads to the server itself, and not to something before it that may give every transaction

@@ -35,8 +35,10 @@ fn by_code(code: &str, fate: Fate, text: String) -> Error {
         ("40003", _) => Error::Unknown(text),
         // A server that has become a standby; one that has no room.
         ("25006", _) | (_, Some("53")) => Error::Unavailable(text),
+        // The server ended a transaction in the middle of which this process was silent: it never got the COMMIT.
+        ("25P03", _) => Error::Unavailable(text),
         // The server ends the connection. It may say so at any moment, also when it has just committed.
-        ("25P03", _) | (_, Some("08" | "57")) => lost(fate, text),
+        ("25P04", _) | (_, Some("08" | "57")) => lost(fate, text),
         _ => Error::Broken(text),
     }
 }
@@ -97,7 +99,7 @@ mod tests {
             for again in ["40001", "40P01", "55P03", "57014", "23505"] {
                 assert_eq!(class(again, fate), "conflict", "{again}");
             }
-            for later in ["53300", "53100", "25006"] {
+            for later in ["53300", "53100", "25006", "25P03"] {
                 assert_eq!(class(later, fate), "unavailable", "{later}");
             }
             for stop in ["42P01", "XX001", "22021", "25P02", "23502"] {
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_ends_during_the_commit_leaves_it_unknown() {
-        for ended in ["57P01", "57P02", "57P03", "08006", "25P03"] {
+        for ended in ["57P01", "57P02", "57P03", "08006", "25P04"] {
             assert_eq!(class(ended, Fate::Open), "unavailable", "{ended}");
             assert_eq!(class(ended, Fate::Committing), "unknown", "{ended}");
         }

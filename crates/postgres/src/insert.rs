@@ -1,6 +1,6 @@
 //! Inserts instances, many at once.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use abide_core::model::{Inbox, InstanceId, Key, NewRow, Run, Started};
 use abide_kernel::{Error, Result};
@@ -8,6 +8,7 @@ use abide_kernel::{Error, Result};
 use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts, some};
+use crate::sweep;
 use crate::txn::{Last, Transaction};
 use crate::write::pending_bytes;
 
@@ -80,6 +81,16 @@ select (select i.id from abide.instances i where i.key = w.key \
 from unnest((select $1::text[]), (select $2::bytea[])) with ordinality \
     as w(key, unique_key, place) \
 order by w.place";
+
+/// Of these keys those whose newest instance this transaction has not inserted, with that instance; not locked.
+///
+/// Index: `instances_key`, the last entry of each key. One that was inserted in a subtransaction of a host is answered too.
+pub const NEWEST_OF_KEYS: &str = "\
+select k.key, n.id from unnest((select $1::text[])) as k(key) \
+cross join lateral ( \
+    select i.id, i.xmin from abide.instances i where i.key = k.key order by i.id desc limit 1 \
+) n \
+where n.xmin <> pg_current_xact_id_if_assigned()::xid";
 
 /// Writes a start into a row that was reserved (rule 2.7): all that an insert would write, but for when it was made.
 ///
@@ -172,17 +183,27 @@ pub(crate) fn open(txn: &mut Transaction<'_>, id: InstanceId, row: &NewRow) -> R
     txn.write(OPEN, params)
 }
 
-/// Inserts rows, and looks up who is in the way of those that were dropped; `None` where nobody is any more.
+/// Inserts rows, and looks up who is in the way of those that were dropped; `None` where nobody is any more, and where a
+/// row is to be inserted again under a higher id.
+///
+/// rule 2.5: of all that have a key the newest has the highest id. An id is drawn before the row is there, and meanwhile
+/// another may have been started under the key, with a higher one, and have ended. Once the row is there, nobody else gets
+/// the key: what is found then is all there is. What was overtaken is taken out again.
 async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<Started>>> {
     let mut params = all_columns(rows);
     params.push(Param::list(places(rows)));
     // What is held for the keys is asked for next, and comes along.
     let keys: BTreeSet<Key> = rows.iter().filter_map(|row| row.key.clone()).collect();
+    let mut newest: HashMap<Key, InstanceId> = HashMap::new();
     let answer = if keys.is_empty() {
         txn.read(INSERT_KEYED, params).await?
     } else {
+        let texts = Param::list(keys.iter().map(Key::as_str));
         let held = (commands::HELD_SIGNALS, commands::held_params(&keys));
-        let (answer, held) = txn.read_both((INSERT_KEYED, params), held).await?;
+        let [answer, found, held] = txn
+            .read_three([(INSERT_KEYED, params), (NEWEST_OF_KEYS, vec![texts]), held])
+            .await?;
+        newest.extend(each(&found, |cells| Ok((cells.next()?, cells.next()?)))?);
         txn.held_ahead = Some((keys, held));
         answer
     };
@@ -191,7 +212,20 @@ async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<O
         .ok_or_else(|| Error::Broken("an insert answered nothing".into()))?;
     let mut cells = Cells::of(row);
     let (given, inserted): (Vec<i64>, Vec<i64>) = (cells.next()?, cells.next()?);
-    let inserted: HashSet<i64> = inserted.into_iter().collect();
+    let mut inserted: HashSet<i64> = inserted.into_iter().collect();
+    let is_overtaken = |row: &NewRow, id: i64| {
+        let newest = row.key.as_ref().and_then(|key| newest.get(key));
+        newest.is_some_and(|newest| newest.0 > id)
+    };
+    let overtaken = rows.iter().zip(&given);
+    let overtaken: Vec<InstanceId> = overtaken
+        .filter(|(row, id)| inserted.contains(id) && is_overtaken(row, **id))
+        .map(|(_, id)| InstanceId(*id))
+        .collect();
+    if !overtaken.is_empty() {
+        sweep::delete(txn, &overtaken)?;
+        inserted.retain(|id| !overtaken.contains(&InstanceId(*id)));
+    }
 
     let dropped = rows
         .iter()
@@ -243,23 +277,22 @@ async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Hold
 }
 
 /// In which order to insert: by key, so that two batches with the same keys wait for each other in one order and do not
-/// deadlock. Where two rows of the batch want the same key the first must win, and the order is left as it is.
+/// deadlock. Of two rows that want the same key the first comes first. Where two want the same unique key under different
+/// keys, the first must win too, and the order is left as it is.
 fn places(rows: &[&NewRow]) -> Vec<i32> {
-    let distinct = |count: usize, wanted: usize| count == wanted;
-    let keys: HashSet<_> = rows.iter().filter_map(|row| row.key.as_ref()).collect();
-    let uniques: HashSet<_> = rows
-        .iter()
-        .filter_map(|row| row.unique_key.as_ref())
-        .collect();
+    let mut uniques: HashMap<_, &Option<Key>> = HashMap::new();
+    let mut crossed = false;
+    for row in rows {
+        if let Some(unique) = &row.unique_key {
+            crossed |= *uniques.entry(unique).or_insert(&row.key) != &row.key;
+        }
+    }
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    if distinct(
-        keys.len(),
-        rows.iter().filter(|row| row.key.is_some()).count(),
-    ) && distinct(
-        uniques.len(),
-        rows.iter().filter(|row| row.unique_key.is_some()).count(),
-    ) {
-        order.sort_by_cached_key(|at| rows.get(*at).map(|row| (&row.key, &row.unique_key)));
+    if !crossed {
+        order.sort_by_cached_key(|at| {
+            let row = rows.get(*at)?;
+            Some((&row.key, row.key.is_none().then_some(&row.unique_key)))
+        });
     }
     let mut places = vec![0; rows.len()];
     for (place, at) in (0..).zip(order) {

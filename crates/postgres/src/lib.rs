@@ -11,9 +11,11 @@
 //! With `sslmode=require` (or `verify-full`) in the URL a connection is encrypted, and the server's certificate and name
 //! are checked; without it, it is not.
 //!
-//! Locks are taken in one order everywhere: keys by the number of their stripe, partitions by the number of their lock,
-//! then instances by id. Who has locked an instance has its inbox.
+//! Locks are taken in one order everywhere: keys by their number, types of events by theirs, partitions by the number of
+//! their lock, then instances by id. What is met too late for that is never waited for: see `locks`. Who has locked an
+//! instance has its inbox.
 
+mod begin;
 mod cells;
 mod claim;
 mod clock;
@@ -27,6 +29,7 @@ mod insert;
 mod keys;
 mod lineage;
 mod load;
+mod locks;
 mod migrate;
 mod notify;
 mod options;
@@ -40,6 +43,7 @@ pub mod statements;
 mod step;
 mod store;
 mod sweep;
+mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod txn;
@@ -53,6 +57,7 @@ pub use migrate::{Migration, migrations, plan, schema_version};
 pub use options::{Listen, Options, Prepare};
 pub use step::StepTransaction;
 pub use store::Postgres;
+pub use timeouts::Timeouts;
 pub use within::run_within;
 
 pub use tokio_postgres;

@@ -41,28 +41,49 @@ pub const LOCK: &str = concat!(
     order by id for no key update"
 );
 
-/// The first rows, scheduled or awaiting, that are due; not locked.
+/// Locks those of these instances that nobody else has locked, and loads what rules decide over.
+///
+/// Index: `instances_pkey`. Locks: the rows, for no key update. It waits for none of them.
+pub const LOCK_FREE: &str = concat!(
+    "select ",
+    lock_columns!(),
+    " from abide.instances \
+    where id = any((select $1::bigint[])::bigint[]) \
+    order by id for no key update skip locked"
+);
+
+/// The first rows, scheduled or awaiting, that are due, after so many of them; not locked.
 ///
 /// Index: `instances_parked`, read from its beginning. The limit is hidden in a sub-select: a planner that sees it may
 /// prefer to sort.
 pub const DUE: &str = "\
 select id, partition_key from abide.instances \
 where status in (1, 4, 5) and due_at <= $1 \
-order by due_at, id limit (select $2::bigint)";
+order by due_at, id limit (select $2::bigint) offset (select $3::bigint)";
 
-/// The first rows whose own lease has run out, with the partitions of their parents and the names of their workers; not
+/// The earliest moment after that one at which anything is due, or a lease runs out.
+///
+/// Indexes: `instances_parked` and `instances_leased`, one entry of each.
+pub const DUE_AFTER: &str = "\
+select least( \
+    (select due_at from abide.instances where status in (1, 4, 5) and due_at > $1 \
+        order by due_at, id limit 1), \
+    (select lease_until from abide.instances where status = 3 and lease_until > $1 \
+        order by lease_until, id limit 1))";
+
+/// The first rows whose own lease has run out, after so many of them, with the partitions of their parents and the names of their workers; not
 /// locked.
 ///
 /// Indexes: `instances_leased`, read from its beginning, `instances_pkey` and `workers_pkey`.
 pub const LAPSED: &str = "\
-select l.id, l.partition_key, l.parent_id, p.partition_key, w.name \
+select l.id, l.partition_key, p.id, p.partition_key, w.name \
 from ( \
     select id, partition_key, parent_id, worker, lease_until from abide.instances \
     where status = 3 and lease_until <= $1 \
-    order by lease_until, id limit (select $2::bigint) \
+    order by lease_until, id limit (select $2::bigint) offset (select $3::bigint) \
 ) l \
 left join lateral ( \
-    select i.partition_key from abide.instances i where i.id = l.parent_id offset 0 \
+    select i.id, i.partition_key from abide.instances i where i.id = l.parent_id offset 0 \
 ) p on true \
 left join lateral (select k.name from abide.workers k where k.id = l.worker offset 0) w on true \
 order by l.lease_until, l.id";
@@ -166,6 +187,14 @@ pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Resul
     if !ahead.is_empty() && ids.iter().eq(ahead.iter().map(|row| &row.id)) {
         return Ok(ahead);
     }
+    let may_wait = txn.is_before_rows() || ids.iter().all(|id| txn.held.rows.contains(id));
+    txn.held.rows.extend(ids);
+    if !may_wait {
+        let locked = lock_free(txn, ids).await?;
+        let found = locked.iter().map(|row| row.id).collect::<Vec<_>>();
+        txn.check_locked(ids, found.into_iter()).await?;
+        return Ok(locked);
+    }
     let ids = vec![Param::list(ids.iter().copied())];
     let rows = if txn.awaited.is_empty() {
         txn.read(LOCK, ids).await?
@@ -190,23 +219,40 @@ pub(crate) fn rows(rows: &[Answered]) -> Result<Vec<Row>> {
 pub(crate) async fn due(
     txn: &mut Transaction<'_>,
     now: Timestamp,
+    skip: usize,
     limit: usize,
 ) -> Result<Vec<Touched>> {
-    let rows = txn
-        .read(DUE, vec![Param::one(now), Param::one(limit)])
-        .await?;
-    each(&rows, touched)
+    let params = vec![Param::one(now), Param::one(limit), Param::one(skip)];
+    each(&txn.read(DUE, params).await?, touched)
+}
+
+/// When anything is due after a moment.
+pub(crate) async fn due_after(
+    txn: &mut Transaction<'_>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>> {
+    let rows = txn.read(DUE_AFTER, vec![Param::one(now)]).await?;
+    let first = each(&rows, |cells| cells.next::<Option<Timestamp>>())?;
+    Ok(first.into_iter().flatten().next())
+}
+
+/// Locks what nobody else has locked.
+pub(crate) async fn lock_free(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    let locked = rows(&txn.read(LOCK_FREE, params).await?)?;
+    txn.held.rows.extend(locked.iter().map(|row| row.id));
+    Ok(locked)
 }
 
 /// What has a lease of its own that has run out.
 pub(crate) async fn lapsed(
     txn: &mut Transaction<'_>,
     now: Timestamp,
+    skip: usize,
     limit: usize,
 ) -> Result<Vec<Lapsed>> {
-    let rows = txn
-        .read(LAPSED, vec![Param::one(now), Param::one(limit)])
-        .await?;
+    let params = vec![Param::one(now), Param::one(limit), Param::one(skip)];
+    let rows = txn.read(LAPSED, params).await?;
     each(&rows, |cells| {
         let touched = touched(cells)?;
         let (parent, partition): (Option<InstanceId>, _) = (cells.next()?, cells.next()?);

@@ -1,15 +1,18 @@
 //! The schema's versions: what they are, and how a database is brought to the newest.
 
+use std::time::Duration;
+
 use abide_kernel::{Error, Result};
 use tokio_postgres::Client;
 
-use crate::Options;
+use crate::begin;
 use crate::cells::each;
 use crate::connect::Connector;
 use crate::error::{Fate, classify};
 use crate::param::Param;
 use crate::pool::Pool;
 use crate::read::query;
+use crate::{Options, Timeouts};
 
 /// One step of the schema's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,10 @@ create schema if not exists abide; \
 create table if not exists abide.schema_version ( \
     version int primary key, name text not null, applied_at timestamptz not null default now())";
 
+/// How often a migration is tried that waits for a lock, and how long others are let pass in between.
+const TRIES_MAX: usize = 20;
+const PAUSE: Duration = Duration::from_millis(500);
+
 const IS_FOUNDED: &str = "select to_regclass('abide.schema_version') is not null";
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from abide.schema_version";
 const NOTE: &str = "insert into abide.schema_version (version, name) values ($1, $2)";
@@ -90,8 +97,9 @@ pub async fn schema_version(url: &str, options: &Options) -> Result<i64> {
 /// Brings the schema to the newest version, or, when it may not, checks that it has it.
 ///
 /// Each migration is a transaction of its own. Any number of processes may do this at once: one does it and the others
-/// wait for it. A database that a newer release has migrated is refused.
-pub(crate) async fn migrate(client: &Client, allowed: bool) -> Result<()> {
+/// wait for it. A database that a newer release has migrated is refused. While a migration waits for a lock on a table,
+/// everybody else waits behind it: so it gives up soon, lets them pass, and tries again.
+pub(crate) async fn migrate(client: &Client, allowed: bool, timeouts: &Timeouts) -> Result<()> {
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.version);
     let version = version(client).await?;
     if version > i64::from(newest) {
@@ -110,9 +118,15 @@ pub(crate) async fn migrate(client: &Client, allowed: bool) -> Result<()> {
         .iter()
         .filter(|one| i64::from(one.version) > version)
     {
-        if let Err(error) = apply(client, migration).await {
+        let mut tries = 1;
+        while let Err(error) = apply(client, migration, timeouts).await {
             let _ = client.batch_execute("rollback").await;
-            return Err(error);
+            if !matches!(error, Error::Conflict(_)) || tries >= TRIES_MAX {
+                return Err(error);
+            }
+            tracing::info!(%error, version = migration.version, "the schema is in use; trying to migrate it again");
+            tries += 1;
+            tokio::time::sleep(PAUSE).await;
         }
     }
     Ok(())
@@ -133,15 +147,17 @@ async fn version(client: &Client) -> Result<i64> {
 }
 
 /// Runs one migration, unless another process has done so meanwhile.
-async fn apply(client: &Client, migration: &Migration) -> Result<()> {
+async fn apply(client: &Client, migration: &Migration, timeouts: &Timeouts) -> Result<()> {
     let run = async |sql: &str| {
         client
             .batch_execute(sql)
             .await
             .map_err(|error| classify(&error, Fate::Open))
     };
-    run("begin").await?;
+    // Another process that migrates is waited for, however long that takes it; tables are not.
+    run(&begin::migration(timeouts)).await?;
     run(LOCK).await?;
+    run(&begin::migration_locks(timeouts)).await?;
     run(FOUNDATION).await?;
     if version(client).await? < i64::from(migration.version) {
         run(migration.sql).await?;

@@ -10,20 +10,19 @@ use abide_kernel::{Backoff, Bus, Effects, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::connect::Connector;
 use crate::error::{Fate, classify};
 use crate::param::Param;
-use crate::pool::Pool;
+use crate::pool::{Pool, overdue};
 use crate::read::query;
 
 /// Sends word to whoever listens, when the transaction commits.
 pub const NOTIFY: &str = "select pg_notify('abide', $1)";
-
-/// Word need not be durable: what it tells of is, and a slow poll finds it.
-const BEGIN: &str = "begin; set local synchronous_commit = off";
 
 /// The longest word: PostgreSQL takes less than 8,000 bytes.
 const PAYLOAD_BYTES_MAX: usize = 7_000;
@@ -203,43 +202,61 @@ impl Notifier {
 
 /// Sends a notice in a small transaction of its own, in one round trip.
 async fn send(pool: &Pool, notice: &Notice) -> Result<()> {
-    let mut client = pool.get().await?;
-    client.begun();
+    let client = pool.get().await?;
+    let (_, begin) = pool.server()?;
     let payload = notice.payload();
-    let (begun, told, ended) = tokio::join!(
-        client.batch_execute(BEGIN),
-        query(&client, NOTIFY, vec![Param::one(payload.as_str())]),
-        client.batch_execute("commit"),
-    );
-    begun.map_err(|error| classify(&error, Fate::Open))?;
-    ended.map_err(|error| classify(&error, Fate::Open))?;
-    client.ended();
-    told.map(drop)
+    let sending = async {
+        let (begun, told, ended) = tokio::join!(
+            client.batch_execute(&begin.notice),
+            query(&client, NOTIFY, vec![Param::one(payload.as_str())]),
+            client.batch_execute("commit"),
+        );
+        begun.map_err(|error| classify(&error, Fate::Open))?;
+        ended.map_err(|error| classify(&error, Fate::Open))?;
+        told.map(drop)
+    };
+    client.bounded(sending).await
 }
 
 /// A connection that listens.
 pub(crate) struct Ear {
     client: Client,
+    /// Ends the connection when it is dropped, whatever is under way on it.
+    hang_up: AbortHandle,
     notices: UnboundedReceiver<String>,
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.hang_up.abort();
+    }
 }
 
 impl Ear {
     /// Listens from now on.
     pub async fn open(connector: &Connector) -> Result<Self> {
         let (sender, notices) = mpsc::unbounded_channel();
-        let client = connector.connect(Some(sender)).await?;
-        let listening = client.batch_execute("listen abide").await;
-        listening.map_err(|error| classify(&error, Fate::Open))?;
-        Ok(Self { client, notices })
+        let (client, hang_up) = connector.connect(Some(sender)).await?;
+        let ear = Self {
+            client,
+            hang_up,
+            notices,
+        };
+        let deadline = connector.timeouts.deadline();
+        match timeout(deadline, ear.client.batch_execute("listen abide")).await {
+            Ok(listening) => listening.map_err(|error| classify(&error, Fate::Open))?,
+            Err(_) => return Err(overdue(deadline)),
+        }
+        Ok(ear)
     }
 
     /// Tells the bus what others say, until the connection is lost.
     async fn hear(mut self, bus: &Bus, own: u64) {
         loop {
-            match tokio::time::timeout(PING, self.notices.recv()).await {
+            match timeout(PING, self.notices.recv()).await {
                 Ok(Some(text)) => bus.tell(Notice::heard(&text, own).unwrap_or_default()),
                 Ok(None) => return,
-                Err(_) => match tokio::time::timeout(PONG, self.client.batch_execute("")).await {
+                Err(_) => match timeout(PONG, self.client.batch_execute("")).await {
                     Ok(Ok(())) => {}
                     _ => return,
                 },

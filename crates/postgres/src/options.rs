@@ -8,6 +8,8 @@ use std::time::Duration;
 use abide_core::model::Limits;
 use abide_kernel::Clock;
 
+use crate::Timeouts;
+
 /// How a store is opened. The defaults are right for most.
 ///
 /// ```
@@ -34,6 +36,8 @@ pub struct Options {
     pub prepare: Prepare,
     /// How long to wait for a connection to come about.
     pub connect_timeout: Duration,
+    /// How long something that hangs may hold others up.
+    pub timeouts: Timeouts,
     /// A PEM file with the certificates of the authorities to trust when the URL asks for TLS; those that the system
     /// trusts when left out.
     pub authorities: Option<PathBuf>,
@@ -76,6 +80,7 @@ impl Default for Options {
             migrate: true,
             prepare: Prepare::Auto,
             connect_timeout: Duration::from_secs(10),
+            timeouts: Timeouts::default(),
             authorities: None,
         }
     }
@@ -89,6 +94,7 @@ impl fmt::Debug for Options {
             .field("migrate", &self.migrate)
             .field("prepare", &self.prepare)
             .field("connect_timeout", &self.connect_timeout)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }

@@ -49,6 +49,39 @@ cross join lateral ( \
     order by i.priority, i.due_at, i.id limit 1 for no key update \
 ) f";
 
+/// Locks those of these partitions that nobody else has, to the end of the transaction; which they are.
+///
+/// Locks: as [`LOCK_PARTITIONS`] does, but it waits for none of them.
+pub const TRY_PARTITIONS: &str = "\
+select k.key from unnest($1::text[]) as k(key) \
+where pg_try_advisory_xact_lock_shared(-7021804617402541371) \
+    and pg_try_advisory_xact_lock(hashtextextended(k.key, 7021804617402541371))";
+
+/// In which of these partitions nobody else has locked the one at the front or the first of those that are runnable.
+///
+/// Indexes: `instances_partition_front`, `instances_partition_queue`. Locks: those rows, for no key update; it waits for
+/// none of them. The partitions are locked.
+pub const FREE_PARTITIONS: &str = "\
+select k.key from unnest((select $1::text[])) as k(key) \
+left join lateral ( \
+    select i.id from abide.instances i \
+    where i.partition_key = k.key and not i.behind and i.status in (2, 3) offset 0 \
+) front on true \
+left join lateral ( \
+    select i.id from abide.instances i \
+    where i.partition_key = k.key and not i.behind and i.status in (2, 3) \
+    for no key update skip locked \
+) front_free on true \
+left join lateral ( \
+    select i.id from abide.instances i where i.partition_key = k.key and i.status = 2 \
+    order by i.priority, i.due_at, i.id limit 1 \
+) first on true \
+left join lateral ( \
+    select i.id from abide.instances i where i.partition_key = k.key and i.status = 2 \
+    order by i.priority, i.due_at, i.id limit 1 for no key update skip locked \
+) first_free on true \
+where front_free.id is not distinct from front.id and first_free.id is not distinct from first.id";
+
 /// Puts instances behind, or in front.
 ///
 /// Index: `instances_pkey`; `instances_partition_front` keeps two from being in front. The rows are locked already.
@@ -59,8 +92,23 @@ update abide.instances set behind = $2 where id = any((select $1::bigint[])::big
 /// allows, and all transactions share it.
 const LOCKS_MAX: usize = 1000;
 
-/// Locks partitions; nobody waits here for the locks, what follows does.
-pub(crate) fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<()> {
+/// Locks partitions. Nobody waits here for the locks, what follows does; unless it is too late to wait for them.
+pub(crate) async fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<()> {
+    let new = |key: &&Key| !txn.held.partitions.contains(*key);
+    let keys: Vec<Key> = keys.iter().filter(new).cloned().collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let may_wait = txn.is_before_partitions();
+    txn.held.partitions.extend(keys.iter().cloned());
+    if !may_wait {
+        let params = vec![Param::list(keys.iter().map(Key::as_str))];
+        let locked = txn.read(TRY_PARTITIONS, params).await?.len();
+        return match locked == keys.len() {
+            true => Ok(()),
+            false => Err(txn.missed()),
+        };
+    }
     let locked = txn.partitions_locked.saturating_add(keys.len());
     txn.partitions_locked = locked;
     if locked > LOCKS_MAX {
@@ -72,9 +120,33 @@ pub(crate) fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result
     )
 }
 
+/// Locks those that nobody else has, and in which nobody has locked a row that decides who is at the front.
+pub(crate) async fn lock_free_partitions(
+    txn: &mut Transaction<'_>,
+    keys: &[Key],
+) -> Result<Vec<Key>> {
+    let free = txn
+        .read(
+            TRY_PARTITIONS,
+            vec![Param::list(keys.iter().map(Key::as_str))],
+        )
+        .await?;
+    let free: Vec<Key> = each(&free, |cells| cells.next())?;
+    txn.held.partitions.extend(free.iter().cloned());
+    if free.is_empty() {
+        return Ok(free);
+    }
+    txn.held.fronts = true;
+    let params = vec![Param::list(free.iter().map(Key::as_str))];
+    each(&txn.read(FREE_PARTITIONS, params).await?, |cells| {
+        cells.next()
+    })
+}
+
 /// Who stands where.
 pub(crate) async fn partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<Vec<Partition>> {
     let params = || vec![Param::list(keys.iter().map(Key::as_str))];
+    txn.held.fronts = true;
     // Two statements, and the second begins when the first has its locks: what a claim took meanwhile is not seen as
     // runnable any more.
     let (fronts, firsts) = txn

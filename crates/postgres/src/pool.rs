@@ -1,25 +1,33 @@
 //! A handful of connections, lent out one at a time.
 
+use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use abide_kernel::{Error, Result};
 use futures_util::future::try_join_all;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Client, Statement};
 
-use crate::Prepare;
+use crate::begin::Begin;
+use crate::clock::Server;
 use crate::connect::Connector;
 use crate::error::{Fate, classify};
 use crate::lineage::Lineage;
 use crate::statements::HOT;
+use crate::{Prepare, Timeouts};
 
 /// A handful of connections, lent out one at a time. One that broke is dropped, and another made in its place when it
 /// is wanted.
 #[derive(Debug)]
 pub(crate) struct Pool {
     connector: Connector,
+    /// What the server is, and the texts that begin transactions on it; known when it was asked.
+    server: OnceLock<(Server, Begin)>,
     /// Whether each connection has the hot statements prepared.
     prepare: AtomicBool,
     permits: Semaphore,
@@ -37,18 +45,20 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Line {
     client: Client,
+    /// Ends the connection at once, whatever is under way on it.
+    hang_up: AbortHandle,
     prepared: OnceCell<Prepared>,
 }
 
 /// Statements that were prepared, by their text.
 pub(crate) type Prepared = Vec<(&'static str, Statement)>;
 
-/// A connection on loan; given back when it is dropped, unless a transaction may be open on it.
+/// A connection on loan; given back when it is dropped, and ended when something may be under way on it then.
 pub(crate) struct Loan<'p> {
     pool: &'p Pool,
     line: Arc<Line>,
     was_idle: bool,
-    in_transaction: bool,
+    is_busy: AtomicBool,
     #[expect(dead_code, reason = "held: the loan lasts as long as this does")]
     permit: SemaphorePermit<'p>,
 }
@@ -63,6 +73,18 @@ pub(crate) struct OwnedLoan {
     permit: OwnedSemaphorePermit,
 }
 
+impl OwnedLoan {
+    /// How long what is asked may take.
+    pub fn timeouts(&self) -> &Timeouts {
+        self.pool.timeouts()
+    }
+
+    /// What the server is, and the texts that begin transactions on it.
+    pub fn server(&self) -> Result<&(Server, Begin)> {
+        self.pool.server()
+    }
+}
+
 impl Deref for OwnedLoan {
     type Target = Client;
 
@@ -73,8 +95,9 @@ impl Deref for OwnedLoan {
 
 impl Drop for OwnedLoan {
     fn drop(&mut self) {
-        if self.clean {
-            self.pool.take_back(&self.line);
+        match self.clean {
+            true => self.pool.take_back(&self.line),
+            false => self.line.hang_up.abort(),
         }
     }
 }
@@ -86,6 +109,7 @@ impl Pool {
         let permits = Semaphore::new(size);
         Self {
             connector,
+            server: OnceLock::new(),
             prepare: AtomicBool::new(false),
             permits,
             lineage: Lineage::default(),
@@ -93,6 +117,23 @@ impl Pool {
             renewals: Semaphore::new(1),
             idle: Mutex::default(),
         }
+    }
+
+    /// How long what is asked may take.
+    pub fn timeouts(&self) -> &Timeouts {
+        &self.connector.timeouts
+    }
+
+    /// Makes known what the server is; the first word counts.
+    pub fn meet(&self, server: Server) {
+        let begin = Begin::new(self.timeouts(), server);
+        let _ = self.server.set((server, begin));
+    }
+
+    /// What the server is, and the texts that begin transactions on it.
+    pub fn server(&self) -> Result<&(Server, Begin)> {
+        let unknown = || Error::Broken("the server was not asked what it is".into());
+        self.server.get().ok_or_else(unknown)
     }
 
     /// Has the hot statements prepared on every connection from now on, as the option says.
@@ -122,7 +163,7 @@ impl Pool {
             pool: self,
             line,
             was_idle,
-            in_transaction: false,
+            is_busy: AtomicBool::new(false),
             permit,
         })
     }
@@ -173,10 +214,41 @@ impl Pool {
         if let Some(line) = idle {
             return Ok((line, true));
         }
-        let client = self.connector.connect(None).await?;
-        self.lineage.meet(&client).await?;
-        let prepared = OnceCell::new();
-        Ok((Arc::new(Line { client, prepared }), false))
+        let (client, hang_up) = self.connector.connect(None).await?;
+        let line = Line {
+            client,
+            hang_up,
+            prepared: OnceCell::new(),
+        };
+        self.introduce(&line).await?;
+        Ok((Arc::new(line), false))
+    }
+
+    /// Looks at which database a new connection leads to, and bounds what is asked over it.
+    async fn introduce(&self, line: &Line) -> Result<()> {
+        let introduced = async {
+            self.lineage.meet(&line.client).await?;
+            self.bound(line).await
+        };
+        match timeout(self.timeouts().deadline(), introduced).await {
+            Ok(introduced) => introduced,
+            Err(_) => {
+                line.hang_up.abort();
+                Err(overdue(self.timeouts().deadline()))
+            }
+        }
+    }
+
+    /// Bounds how long statements outside of transactions take, where a connection is ours alone.
+    async fn bound(&self, line: &Line) -> Result<()> {
+        let Some((_, begin)) = self.server.get() else {
+            return Ok(());
+        };
+        if !self.prepare.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let bounded = line.client.batch_execute(&begin.session).await;
+        bounded.map_err(|error| classify(&error, Fate::Open))
     }
 
     fn take_back(&self, line: &Arc<Line>) {
@@ -219,15 +291,35 @@ impl Loan<'_> {
         self.was_idle
     }
 
-    /// From now on a transaction may be open: whoever is cancelled before it [ends](Self::ended) leaves a connection
-    /// that nobody else may use.
-    pub fn begun(&mut self) {
-        self.in_transaction = true;
+    /// From now on something is under way, a transaction perhaps: a caller that is cancelled before it
+    /// [ends](Self::ended) leaves a connection that nobody else may use.
+    pub fn begun(&self) {
+        self.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// No transaction is open any more.
-    pub fn ended(&mut self) {
-        self.in_transaction = false;
+    /// Nothing is under way any more.
+    pub fn ended(&self) {
+        self.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Bounds how long statements outside of transactions take, on a connection that was made before the server was
+    /// known.
+    pub async fn bound(&self) -> Result<()> {
+        self.pool.bound(&self.line).await
+    }
+
+    /// Waits for what is asked over it, which writes nothing, for as long as the timeouts allow; then hangs up.
+    pub async fn bounded<T>(&self, asked: impl Future<Output = Result<T>>) -> Result<T> {
+        self.begun();
+        let deadline = self.pool.timeouts().deadline();
+        match timeout(deadline, asked).await {
+            Ok(Err(lost @ Error::Unavailable(_))) => Err(lost),
+            Ok(answer) => {
+                self.ended();
+                answer
+            }
+            Err(_) => Err(overdue(deadline)),
+        }
     }
 }
 
@@ -241,8 +333,16 @@ impl Deref for Loan<'_> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        if !self.in_transaction {
-            self.pool.take_back(&self.line);
+        match self.is_busy.load(Ordering::Relaxed) {
+            false => self.pool.take_back(&self.line),
+            true => self.line.hang_up.abort(),
         }
     }
+}
+
+/// What a caller is told to whom the server has not answered in time, and to whom nothing was committed.
+pub(crate) fn overdue(deadline: Duration) -> Error {
+    Error::Unavailable(format!(
+        "no answer from the database within {deadline:?}: the server or the network hangs; retry"
+    ))
 }

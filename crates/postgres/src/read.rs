@@ -18,6 +18,7 @@ use crate::commands::{
     PENDING_FROM_KIND, command_columns, from_kind_params, in_order, read_commands,
 };
 use crate::error::{Fate, classify};
+use crate::find::of_key;
 use crate::load;
 use crate::param::Param;
 use crate::pool::{Loan, Pool};
@@ -42,11 +43,12 @@ pub const BY_ID: &str = concat!(
     " from abide.instances where id = $1"
 );
 
-/// The newest instance that has a key. Index: `instances_key`.
+/// The instance that a key stands for. Indexes: `instances_key_taken`, `instances_key`, `instances_pkey`.
 pub const BY_KEY: &str = concat!(
     "select ",
     instance_columns!(),
-    " from abide.instances where key = $1 order by id desc limit 1"
+    " from abide.instances where id = ",
+    of_key!("$1")
 );
 
 /// A page of instances, newest first. Index: `instances_pkey` read backwards, `instances_children` for those of one
@@ -158,10 +160,11 @@ pub(crate) async fn query(
 /// Runs a statement on a connection of the pool; on another one when the first was lost.
 pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
     let client = pool.get().await?;
-    match query(&client, sql, params.clone()).await {
+    match client.bounded(query(&client, sql, params.clone())).await {
         Err(Error::Unavailable(_)) if client.was_idle() => {
             drop(client);
-            query(&*pool.get_new().await?, sql, params).await
+            let client = pool.get_new().await?;
+            client.bounded(query(&client, sql, params)).await
         }
         answer => answer,
     }

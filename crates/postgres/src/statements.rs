@@ -1,7 +1,7 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, documents, events, find, insert, keys, load, notify, partition, read,
+    claim, commands, documents, events, find, insert, keys, load, locks, notify, partition, read,
     requests, sweep, waiters, workers, write,
 };
 
@@ -9,7 +9,9 @@ use crate::{
 pub(crate) const HOT: &[&str] = &[
     insert::INSERT,
     insert::INSERT_KEYED,
+    insert::NEWEST_OF_KEYS,
     load::LOCK,
+    load::LOCK_FREE,
     load::DUE,
     load::LAPSED,
     write::ADVANCE,
@@ -42,8 +44,11 @@ pub(crate) const HOT: &[&str] = &[
 pub const ALL: &[(&str, &str)] = &[
     ("insert", insert::INSERT),
     ("insert_keyed", insert::INSERT_KEYED),
+    ("newest_of_keys", insert::NEWEST_OF_KEYS),
     ("holders", insert::HOLDERS),
     ("lock", load::LOCK),
+    ("lock_free", load::LOCK_FREE),
+    ("due_after", load::DUE_AFTER),
     ("due", load::DUE),
     ("lapsed", load::LAPSED),
     ("policies", load::POLICIES),
@@ -64,6 +69,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("children", claim::CHILDREN),
     ("lock_partitions", partition::LOCK_PARTITIONS),
     ("lock_all_partitions", partition::LOCK_ALL_PARTITIONS),
+    ("try_partitions", partition::TRY_PARTITIONS),
+    ("free_partitions", partition::FREE_PARTITIONS),
     ("fronts", partition::FRONTS),
     ("firsts", partition::FIRSTS),
     ("reorder", partition::REORDER),
@@ -102,7 +109,11 @@ pub const ALL: &[(&str, &str)] = &[
     ("above", load::ABOVE),
     ("copies", load::COPIES),
     ("known_workers", workers::KNOWN_WORKERS),
+    ("start_keys", find::START_KEYS),
+    ("try_keys", find::TRY_KEYS),
+    ("present", locks::PRESENT),
     ("lock_keys", find::LOCK_KEYS),
+    ("lock_types", find::LOCK_TYPES),
     ("find", find::FIND),
     ("lock_found", find::LOCK_FOUND),
     ("newest", find::NEWEST),

@@ -2,25 +2,21 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide_core::model::Limits;
 use abide_kernel::{
     Answer, Bus, Clock, Effects, Error, Op, OwnTransaction, Result, run_lent, was_taken,
 };
 use futures_util::future::BoxFuture;
+use tokio::time::timeout;
 use tokio_postgres::Client;
 
+use crate::begin::{self, COMMIT};
 use crate::error::{Fate, classify};
 use crate::notify::Notifier;
-use crate::pool::{OwnedLoan, Pool};
+use crate::pool::{OwnedLoan, Pool, overdue};
 use crate::txn::Transaction;
-
-/// Opens one. Who has waited for a lock must see what its last holder has committed.
-const BEGIN: &str = "begin isolation level read committed";
-
-/// The same on a server that would acknowledge what it has not made durable (rule 1.6).
-const BEGIN_DURABLE: &str =
-    "begin isolation level read committed; set local synchronous_commit = on";
 
 /// A transaction of the store's database. It is a [`Client`] on which one is open: what is written through it is
 /// committed together with the step's outcome. Leave beginning and committing to abide. Dropped before that, it is
@@ -47,45 +43,45 @@ impl Home {
 }
 
 impl StepTransaction {
-    pub(crate) async fn begin(pool: &Arc<Pool>, home: Home) -> Result<Self> {
+    pub(crate) async fn begin(
+        pool: &Arc<Pool>,
+        home: Home,
+        limit: Option<Duration>,
+    ) -> Result<Self> {
+        let begin = || begin::step(pool.timeouts(), limit, pool.lineage().commits_async());
+        let deadline = pool.timeouts().deadline();
         let mut loan = pool.lend().await?;
-        let begin = || match pool.lineage().commits_async() {
-            true => BEGIN_DURABLE,
-            false => BEGIN,
-        };
-        if loan.batch_execute(begin()).await.is_err() {
+        let begun = timeout(deadline, loan.batch_execute(&begin())).await;
+        if !matches!(begun, Ok(Ok(()))) {
             // It was idle for long, and the server may have ended it; a new one tells whether it is there.
             drop(loan);
             loan = pool.lend_new().await?;
-            loan.batch_execute(begin())
-                .await
-                .map_err(|error| classify(&error, Fate::Open))?;
+            match timeout(deadline, loan.batch_execute(&begin())).await {
+                Ok(begun) => begun.map_err(|error| classify(&error, Fate::Open))?,
+                Err(_) => return Err(overdue(deadline)),
+            }
         }
         Ok(Self { loan, home })
     }
 
+    /// Commits an outcome in it. From now on it has the time limits of every transaction.
     async fn end(mut self, op: Op) -> Result<Answer> {
-        let ops = [op];
-        let mut txn = Transaction::host(&self.loan, &ops);
-        let run = run_lent(&mut txn, &ops, self.home.clock.now(), &self.home.limits).await;
-        let (answers, effects) = match run {
-            Ok(done) => {
-                txn.land().await?;
-                done
-            }
-            Err(error) => return Err(error),
+        let deadline = self.loan.timeouts().deadline();
+        let (answer, effects) = match timeout(deadline, self.run(op)).await {
+            Ok(done) => done?,
+            Err(_) => return Err(overdue(deadline)),
         };
-        drop(txn);
-        let answer = answers
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::Broken("an operation was not answered".into()))?;
         if !was_taken(&answer) {
-            self.loan.clean = self.loan.batch_execute("rollback").await.is_ok();
+            let rolled_back = timeout(deadline, self.loan.batch_execute("rollback")).await;
+            self.loan.clean = matches!(rolled_back, Ok(Ok(())));
             return Ok(answer);
         }
-        let committed = self.loan.simple_query("commit").await;
-        let committed = committed.map_err(|error| classify(&error, Fate::Committing));
+        let committed = match timeout(deadline, self.loan.batch_execute(COMMIT)).await {
+            Ok(committed) => committed.map_err(|error| classify(&error, Fate::Committing)),
+            Err(_) => Err(Error::Unknown(format!(
+                "no answer to a COMMIT within {deadline:?}: the server or the network hangs"
+            ))),
+        };
         if let Err(error) = committed {
             self.home.tell(Effects::anything());
             return Err(error);
@@ -93,6 +89,25 @@ impl StepTransaction {
         self.loan.clean = true;
         self.home.tell(effects);
         Ok(answer)
+    }
+
+    /// Runs an operation in it.
+    async fn run(&self, op: Op) -> Result<(Answer, Effects)> {
+        let (server, _) = self.loan.server()?;
+        let bounded = begin::step_ends(self.loan.timeouts(), *server);
+        let bounded = self.loan.batch_execute(&bounded).await;
+        bounded.map_err(|error| classify(&error, Fate::Open))?;
+        let ops = [op];
+        let mut txn = Transaction::host(&self.loan, &ops);
+        let (answers, effects) =
+            run_lent(&mut txn, &ops, self.home.clock.now(), &self.home.limits).await?;
+        txn.land().await?;
+        drop(txn);
+        let answer = answers
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::Broken("an operation was not answered".into()))?;
+        Ok((answer, effects))
     }
 }
 

@@ -15,6 +15,7 @@ use abide_kernel::{
     WaiterFilter, WaiterPage, judge, run,
 };
 use futures_util::future::BoxFuture;
+use tokio::time::timeout;
 use tokio_postgres::Transaction as HostTransaction;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -31,6 +32,11 @@ use crate::{
 
 /// After a start of so many at once, statistics of the table are gathered anew.
 const ANALYZE_AFTER: usize = 10_000;
+/// Gathers them, unless somebody else does: whoever has the lock that it wants is not waited for.
+const ANALYZE: &str = "begin; set local lock_timeout = 1000; set local statement_timeout = 0; \
+    analyze abide.instances; commit";
+/// How long that may take.
+const ANALYZING: Duration = Duration::from_secs(600);
 /// How long to wait for connections to end.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -76,11 +82,16 @@ impl Postgres {
         };
         let pool = Arc::new(Pool::new(connector, options.pool_size));
         let client = pool.get().await?;
-        clock::check_server(&client).await?;
-        migrate::migrate(&client, options.migrate).await?;
+        pool.meet(client.bounded(clock::check_server(&client)).await?);
+        migrate::migrate(&client, options.migrate, pool.timeouts()).await?;
         pool.lineage().keep();
-        pool.lineage().meet(&client).await?;
-        pool.prepare(options.prepare, &client).await;
+        client.bounded(pool.lineage().meet(&client)).await?;
+        let prepare = async {
+            pool.prepare(options.prepare, &client).await;
+            Ok(())
+        };
+        client.bounded(prepare).await?;
+        client.bound().await?;
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let stop_when_dropped = stop.clone().drop_guard();
@@ -88,7 +99,7 @@ impl Postgres {
             Some(clock) => clock,
             None => {
                 let clock = Arc::new(SystemClock::default());
-                clock::follow(&clock, &client).await?;
+                client.bounded(clock::follow(&clock, &client)).await?;
                 tasks.spawn(clock::keep_following(
                     clock.clone(),
                     pool.clone(),
@@ -155,12 +166,24 @@ impl Postgres {
     }
 
     /// Runs operations in one transaction on that connection and tells whoever waits.
-    async fn write_on(&self, mut client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
+    async fn write_on(&self, client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
+        let prepared = client.bounded(client.prepared()).await?;
+        let (_, begin) = self.pool.server()?;
         client.begun();
-        let mut txn = Transaction::own(&client, client.prepared().await?, ops, self.pool.lineage());
-        let done = match run(&mut txn, ops, self.clock.now(), &self.limits).await {
-            Ok(done) => txn.commit().await.map(|()| done),
-            Err(error) => Err(error),
+        let mut txn = Transaction::own(&client, prepared, begin, ops, self.pool.lineage());
+        let deadline = self.pool.timeouts().deadline();
+        let running = async {
+            loop {
+                match run(&mut txn, ops, self.clock.now(), &self.limits).await {
+                    Ok(done) => return txn.commit().await.map(|()| done),
+                    Err(_) if txn.begin_again().await? => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let done = match timeout(deadline, running).await {
+            Ok(done) => done,
+            Err(_) => Err(txn.overdue(deadline)),
         };
         match done {
             Ok((answers, effects)) => {
@@ -174,7 +197,7 @@ impl Postgres {
             Err(error) => {
                 let lost = matches!(error, Error::Unavailable(_) | Error::Unknown(_));
                 // A server that says that it cannot be used is left: the next connection may find a better one.
-                let clean = !lost && txn.roll_back().await;
+                let clean = !lost && matches!(timeout(deadline, txn.roll_back()).await, Ok(true));
                 drop(txn);
                 if clean {
                     client.ended();
@@ -205,10 +228,13 @@ impl Postgres {
         }
         let (pool, analyzing) = (self.pool.clone(), self.analyzing.clone());
         self.tasks.spawn(async move {
-            if let Ok(client) = pool.get().await
-                && let Err(error) = client.batch_execute("analyze abide.instances").await
-            {
-                tracing::debug!(%error, "statistics were not gathered");
+            if let Ok(client) = pool.get().await {
+                client.begun();
+                match timeout(ANALYZING, client.batch_execute(ANALYZE)).await {
+                    Ok(Ok(())) => client.ended(),
+                    Ok(Err(error)) => tracing::debug!(%error, "statistics were not gathered"),
+                    Err(_) => tracing::debug!("statistics were not gathered within {ANALYZING:?}"),
+                }
             }
             analyzing.store(false, Ordering::Relaxed);
         });
@@ -228,7 +254,7 @@ impl Store for Postgres {
         Box::pin(async move { judge::with_held(|| self.write(&ops)).await })
     }
 
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+    fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         Box::pin(async move {
             let home = Home {
                 clock: self.clock.clone(),
@@ -236,7 +262,7 @@ impl Store for Postgres {
                 bus: self.bus.clone(),
                 notifier: self.notifier.clone(),
             };
-            let begun = StepTransaction::begin(&self.pool, home).await?;
+            let begun = StepTransaction::begin(&self.pool, home, limit).await?;
             Ok(Box::new(begun) as Box<dyn OwnTransaction>)
         })
     }
@@ -382,10 +408,10 @@ impl Store for Postgres {
                 self.tasks.wait().await;
                 self.pool.close().await;
             };
-            if tokio::time::timeout(CLOSING, closing).await.is_err() {
+            if timeout(CLOSING, closing).await.is_err() {
                 tracing::warn!("connections did not end within {CLOSING:?}; left to themselves");
                 // Nobody gets a connection any more all the same.
-                drop(tokio::time::timeout(Duration::ZERO, self.pool.close()).await);
+                drop(timeout(Duration::ZERO, self.pool.close()).await);
             }
         })
     }

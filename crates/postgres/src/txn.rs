@@ -9,27 +9,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use abide_core::model::{CommandId, Epoch, InstanceId, Key, Lane, Name, Start};
 use abide_kernel::{Error, Found, Op, Result, TypeTotal};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row, Statement};
 
+use crate::begin::{Begin, COMMIT};
 use crate::claim;
 use crate::error::{Fate, classify};
 use crate::lineage::Lineage;
+use crate::locks::Held;
 use crate::param::Param;
-use crate::pool::Prepared;
+use crate::pool::{Prepared, overdue};
 use crate::waiters::{self, Probe};
-
-/// Opens a transaction. Compiling a statement to machine code costs a hundred times what any of ours takes to run, and
-/// the server would do it wherever it believes that there is much to read. Who has waited for a lock must see what its
-/// last holder has committed, whatever the database's default is.
-const BEGIN: &str = "begin isolation level read committed; set local jit = off";
-
-/// The same on a server that would acknowledge what it has not made durable (rule 1.6).
-const BEGIN_DURABLE: &str =
-    "begin isolation level read committed; set local jit = off; set local synchronous_commit = on";
 
 /// What the driver answers to a statement.
 type Answered = std::result::Result<Vec<Row>, DriverError>;
@@ -77,8 +71,11 @@ pub(crate) enum Last {
 pub(crate) struct Transaction<'c> {
     client: &'c Client,
     prepared: &'c [(&'static str, Statement)],
+    /// What it has locked.
+    pub(crate) held: Held,
+    /// The text that begins it.
+    begin: &'c str,
     stage: Stage,
-    begin: &'static str,
     /// The last epoch of the generations of the database before this one.
     pub(crate) epoch: Epoch,
     /// Statements whose answers were not looked at yet, in the order in which they will come: an answer that nobody
@@ -86,8 +83,9 @@ pub(crate) struct Transaction<'c> {
     flight: VecDeque<(Option<Name>, Sent<'c>)>,
     /// What those looks have shown.
     ahead: VecDeque<(Name, Vec<Row>)>,
-    /// What the last statement of all will be, if that is known.
+    /// What the last statement of all will be, if that is known, now and when it began.
     last: Option<Last>,
+    last_at_first: Option<Last>,
     /// Whether the connection was gone before anything was sent.
     is_dead: bool,
     /// How many partitions were locked one by one.
@@ -116,13 +114,21 @@ pub(crate) struct Transaction<'c> {
 
 impl<'c> Transaction<'c> {
     /// A transaction of our own, which will run these operations.
-    pub fn own(client: &'c Client, prepared: &'c Prepared, ops: &[Op], lineage: &Lineage) -> Self {
+    pub fn own(
+        client: &'c Client,
+        prepared: &'c Prepared,
+        begin: &'c Begin,
+        ops: &[Op],
+        lineage: &Lineage,
+    ) -> Self {
         let mut txn = Self::new(client, prepared, Stage::Fresh, ops);
         txn.epoch = lineage.epoch();
-        if lineage.commits_async() {
-            txn.begin = BEGIN_DURABLE;
-        }
+        txn.begin = match lineage.commits_async() {
+            true => &begin.durable,
+            false => &begin.store,
+        };
         txn.last = last_of(ops);
+        txn.last_at_first = txn.last;
         // Of the first operation only: those after it must see what it has done.
         for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
             let looked = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
@@ -145,12 +151,14 @@ impl<'c> Transaction<'c> {
         Self {
             client,
             prepared,
+            held: Held::default(),
+            begin: "",
             stage,
-            begin: BEGIN,
             epoch: Epoch::default(),
             flight: VecDeque::new(),
             ahead: VecDeque::new(),
             last: None,
+            last_at_first: None,
             is_dead: false,
             partitions_locked: 0,
             delivers: Op::each(ops).any(|op| matches!(op, Op::Deliver(_))),
@@ -202,6 +210,20 @@ impl<'c> Transaction<'c> {
         Ok((first, second))
     }
 
+    /// Sends three statements together and waits for the rows of all.
+    pub async fn read_three(
+        &mut self,
+        statements: [(&'static str, Vec<Param>); 3],
+    ) -> Result<[Vec<Row>; 3]> {
+        let sent = statements.map(|(sql, params)| self.send(sql, params));
+        self.land().await?;
+        let mut answers = [const { Vec::new() }; 3];
+        for (answer, sent) in answers.iter_mut().zip(sent) {
+            *answer = sent.answer().await.map_err(|error| self.failure(&error))?;
+        }
+        Ok(answers)
+    }
+
     /// Sends a statement that may be the last and waits for its rows. When it is, COMMIT is sent along with it.
     pub async fn read_last(
         &mut self,
@@ -241,6 +263,29 @@ impl<'c> Transaction<'c> {
             self.flight.push_back((None, commit));
         }
         self.land().await
+    }
+
+    /// Whether the host began it and will end it.
+    pub fn is_host(&self) -> bool {
+        self.stage == Stage::Host
+    }
+
+    /// Rolls back and is as it was before anything was sent.
+    pub async fn start_over(&mut self) -> Result<()> {
+        self.flight.clear();
+        let rolled_back = self.client.batch_execute("rollback").await;
+        rolled_back.map_err(|error| classify(&error, Fate::Open))?;
+        self.stage = Stage::Fresh;
+        self.last = self.last_at_first;
+        self.ahead.clear();
+        self.partitions_locked = 0;
+        self.locked_ahead.clear();
+        self.paths_ahead = None;
+        self.waiters_ahead = None;
+        self.found_ahead.clear();
+        self.totals_ahead = None;
+        self.held_ahead = None;
+        Ok(())
     }
 
     /// Rolls back, whatever state it is in; whether the connection can be used again.
@@ -288,22 +333,34 @@ impl<'c> Transaction<'c> {
 
     fn send_commit(&mut self) -> Sent<'c> {
         self.stage = Stage::Committing;
-        self.send_simple("commit")
+        self.send_simple(COMMIT)
     }
 
-    fn send_simple(&self, sql: &'static str) -> Sent<'c> {
+    fn send_simple(&self, sql: &'c str) -> Sent<'c> {
         let client = self.client;
         sent(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
     }
 
     fn failure(&self, error: &DriverError) -> Error {
-        let may_have_committed = self.stage == Stage::Committing && !self.is_dead;
-        let fate = if may_have_committed {
-            Fate::Committing
-        } else {
-            Fate::Open
+        let fate = match self.may_have_committed() {
+            true => Fate::Committing,
+            false => Fate::Open,
         };
         classify(error, fate)
+    }
+
+    /// What its caller is told when the server has not answered in time.
+    pub fn overdue(&self, deadline: Duration) -> Error {
+        match self.may_have_committed() {
+            true => Error::Unknown(format!(
+                "no answer to a COMMIT within {deadline:?}: the server or the network hangs"
+            )),
+            false => overdue(deadline),
+        }
+    }
+
+    fn may_have_committed(&self) -> bool {
+        self.stage == Stage::Committing && !self.is_dead
     }
 }
 

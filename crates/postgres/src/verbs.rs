@@ -59,12 +59,24 @@ impl Txn for Transaction<'_> {
         claim::children(self, barriers).await
     }
 
-    async fn due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
-        load::due(self, now, limit).await
+    async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
+        load::due(self, now, skip, limit).await
     }
 
-    async fn lapsed(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
-        load::lapsed(self, now, limit).await
+    async fn lapsed(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Lapsed>> {
+        load::lapsed(self, now, skip, limit).await
+    }
+
+    async fn due_after(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
+        load::due_after(self, now).await
+    }
+
+    async fn lock_free(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
+        load::lock_free(self, ids).await
+    }
+
+    async fn lock_free_partitions(&mut self, keys: &[Key]) -> Result<Vec<Key>> {
+        partition::lock_free_partitions(self, keys).await
     }
 
     async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
@@ -72,7 +84,7 @@ impl Txn for Transaction<'_> {
     }
 
     async fn lock_partitions(&mut self, keys: &[Key]) -> Result<()> {
-        partition::lock_partitions(self, keys)
+        partition::lock_partitions(self, keys).await
     }
 
     async fn partitions(&mut self, keys: &[Key]) -> Result<Vec<Partition>> {
@@ -184,7 +196,7 @@ impl Txn for Transaction<'_> {
     }
 
     async fn lock_keys(&mut self, shared: &[Key], alone: &[Key]) -> Result<()> {
-        find::lock_keys(self, shared, alone)
+        find::lock_keys(self, shared, alone).await
     }
 
     async fn find(&mut self, targets: &[Target]) -> Result<Vec<Option<Found>>> {

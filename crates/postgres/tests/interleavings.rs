@@ -390,7 +390,7 @@ async fn in_every_order_of_deliver_and_deadline_one_of_them_wakes() {
         let fires = Op::Fire { limit: 10 };
         let (answers, chosen, trail) = room.meet([delivers, fires], &choices).await;
 
-        let Answer::Touched { count: fired, .. } = answers[1] else {
+        let Answer::Fired { count: fired, .. } = answers[1] else {
             panic!()
         };
         let (claimed, handed) = woken(&room, id, &trail).await;
@@ -472,7 +472,7 @@ async fn in_every_order_of_publish_and_deadline_one_of_them_wakes() {
         let (answers, chosen, trail) = room.meet([publishes, fires], &choices).await;
         let [told, fired] = answers;
         let matched = common::published(told)[0].matched as usize;
-        let Answer::Touched { count: fired, .. } = fired else {
+        let Answer::Fired { count: fired, .. } = fired else {
             panic!()
         };
         assert_eq!(matched + fired, 1, "{trail}");

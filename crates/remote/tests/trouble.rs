@@ -392,7 +392,7 @@ async fn an_address_that_cannot_be_used_is_refused_before_anything_is_sent() {
 async fn a_store_of_a_server_lends_no_transaction() {
     let server = Server::of(memory()).await;
     let remote = connect(&server.url()).await.unwrap();
-    let error = remote.begin().await.err().unwrap();
+    let error = remote.begin(None).await.err().unwrap();
     assert!(
         matches!(error, Error::Refused(Refusal::NoDatabase)),
         "{error:?}"

@@ -107,10 +107,7 @@ pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeErro
     }
     let addresses = resolved(&settings.listen).await?;
     settings::prepare(&settings.store).map_err(ServeError::Directory)?;
-    let abide = Abide::options()
-        .limits(settings.limits.clone())
-        .open(&settings.store)
-        .await?;
+    let abide = settings.open_options().open(&settings.store).await?;
     let ended = serve(&abide, settings, traces.clone(), &addresses).await;
     abide.close().await;
     // It blocks until the last of them are sent.

@@ -137,12 +137,16 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         children::of_all(&self.conn, barriers).map_err(classed)
     }
 
-    async fn due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
-        load::due(&self.conn, now, limit).map_err(classed)
+    async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
+        load::due(&self.conn, now, skip, limit).map_err(classed)
     }
 
-    async fn lapsed(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
-        load::lapsed(&self.conn, now, limit).map_err(classed)
+    async fn lapsed(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Lapsed>> {
+        load::lapsed(&self.conn, now, skip, limit).map_err(classed)
+    }
+
+    async fn due_after(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
+        load::due_after(&self.conn, now).map_err(classed)
     }
 
     async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {

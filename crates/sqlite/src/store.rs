@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use abide_core::model::Limits;
 use abide_core::model::{
@@ -145,7 +146,7 @@ impl Store for Sqlite {
         Box::pin(judge::with_held(move || self.request(ops.clone())))
     }
 
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
+    fn begin(&self, _: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         Box::pin(async move {
             let (path, settings) = (self.path.clone(), self.settings.clone());
             let (clock, limits) = (Arc::clone(&self.clock), self.limits.clone());

@@ -19,6 +19,8 @@ pub struct Context<M: Machine> {
     pub(super) task: Arc<Task>,
     pub(super) state: M::State,
     pub(super) store: Arc<dyn Store>,
+    /// The step's time limit.
+    pub(super) limit: Option<Duration>,
 }
 
 impl<M: Machine> Context<M> {
@@ -117,7 +119,7 @@ impl<M: Machine> Context<M> {
     /// The type says which database: `abide::sqlite::StepTransaction` or `abide::postgres::StepTransaction`. Finish it
     /// with [`commit_with`](Self::commit_with); dropped before, it is rolled back.
     pub async fn transaction<T: OwnTransaction>(&self) -> Result<T, Error> {
-        let opened: Box<dyn Any> = self.store.begin().await?;
+        let opened: Box<dyn Any> = self.store.begin(self.limit).await?;
         opened
             .downcast()
             .map(|opened| *opened)

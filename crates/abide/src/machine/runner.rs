@@ -34,6 +34,7 @@ impl<M: Machine> MachineRunner<M> {
         let at = M::Step::parse(task.step.as_str()).ok_or_else(|| unknown_step::<M>(task))?;
         let mut ctx = self.context(task)?;
         let limit = self.machine.time_limit(at);
+        ctx.limit = limit;
         // In a block of its own: what is not an `async fn` may panic in the call itself.
         let code = async { self.machine.step(at, &mut ctx).await };
         let answer = guarded(code, limit, &*self.clock).await?;
@@ -146,6 +147,7 @@ impl<M: Machine> MachineRunner<M> {
             task: task.clone(),
             state: self.read_state(&task.state)?,
             store: self.store.clone(),
+            limit: None,
         })
     }
 }

@@ -222,7 +222,7 @@ impl Kit {
                 .run(Arc::from([Op::Fire { limit: BATCH }]))
                 .await;
             match answers.as_deref() {
-                Ok([Answer::Touched { count, more }]) => {
+                Ok([Answer::Fired { count, more, .. }]) => {
                     fired += count;
                     if !more {
                         return fired;

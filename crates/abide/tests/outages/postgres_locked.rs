@@ -1,9 +1,10 @@
 //! A PostgreSQL database in which somebody else holds locks.
 
-use abide::{Status, secs};
+use abide::postgres::tokio_postgres::{self, Client, NoTls};
+use abide::{Status, Timestamp, done, hours, millis, secs};
 use serde_json::json;
 
-use crate::common::{Lab, Script, eventually};
+use crate::common::{Lab, Log, Script, eventually};
 use crate::{each_took_its_steps_once, start_walks, walk};
 
 /// Runs SQL as an operator would.
@@ -70,5 +71,84 @@ async fn a_connection_that_an_operator_ends_is_replaced() {
     each_took_its_steps_once(&lab, &ids).await;
     let order = lab.start(Script::any(), json!(0)).await.unwrap();
     assert_eq!(lab.ended(order.id()).await.status, Status::Done);
+    engine.shutdown().await;
+}
+
+/// A connection of somebody else's.
+async fn foreign(lab: &Lab) -> Client {
+    let (client, connection) = tokio_postgres::connect(lab.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// How many transactions the database has seen.
+async fn transactions(lab: &Lab) -> u64 {
+    let seen = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
+    psql(lab, seen).await.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
+    // rules 6.5, 6.8. The story: a `select … for update` on one due row for 20 s delayed all timers of the store.
+    let lab = Lab::postgres().await;
+    let log: Log<(i64, Timestamp)> = Log::new();
+    let script = {
+        let (log, clock) = (log.clone(), lab.store().await.clock());
+        Script::new(move |_, ctx| {
+            log.note((ctx.id().0, clock.now()));
+            done(json!(null))
+        })
+    };
+    let engine = lab.engine().poll(hours(1)).machine(script);
+    let engine = engine.queue("default", 50).start().await.unwrap();
+    let delayed = async |delay: u64| {
+        let order = lab.start(Script::any(), json!(0)).delay(millis(delay));
+        order.await.unwrap().id()
+    };
+    let locked = delayed(300).await;
+    // One whose partition's front is locked, as its own row is not.
+    let of_partition = |delay: u64| {
+        lab.start(Script::any(), json!(0))
+            .queue("nobody")
+            .partition("p")
+            .delay(millis(delay))
+    };
+    let front = of_partition(0).await.unwrap().id();
+    let behind = of_partition(300).await.unwrap().id();
+    let mut others = Vec::new();
+    for n in 0..40 {
+        others.push(delayed(400 + n * 50).await);
+    }
+    let mut foreign = foreign(&lab).await;
+    let holds = foreign.transaction().await.unwrap();
+    let lock = "select from abide.instances where id = any($1) for update";
+    let ids: Vec<i64> = vec![locked.0, front.0];
+    assert_eq!(holds.execute(lock, &[&ids]).await.unwrap(), 2);
+
+    let before = transactions(&lab).await;
+    eventually("the others to run", async || log.len() >= others.len()).await;
+    let mut late = Vec::new();
+    for (id, ran) in log.read() {
+        assert_ne!(id, locked.0, "a row that is locked was fired");
+        let created = lab.now(abide::InstanceId(id)).await.created_at;
+        let place = others.iter().position(|other| other.0 == id).unwrap();
+        late.push(ran.since(created + millis(400 + 50 * place as u64)));
+    }
+    late.sort();
+    assert!(late[late.len() / 2] < millis(100), "{late:?}");
+    assert_eq!(lab.now(behind).await.status, Status::Scheduled);
+    // Each of the others is fired, claimed, committed and told of; what is locked is looked at now and then.
+    tokio::time::sleep(secs(2)).await;
+    let seen = transactions(&lab).await - before;
+    assert!(seen < 500, "{seen} transactions");
+
+    holds.rollback().await.unwrap();
+    let freed = std::time::Instant::now();
+    eventually("the locked one to run", async || log.len() > others.len()).await;
+    assert!(freed.elapsed() < secs(3), "{:?}", freed.elapsed());
+    eventually("the other of the partition to be due", async || {
+        lab.now(behind).await.status == Status::Runnable
+    })
+    .await;
     engine.shutdown().await;
 }

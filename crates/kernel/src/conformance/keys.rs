@@ -88,6 +88,25 @@ pub async fn a_key_can_be_an_address_and_nothing_more(lab: Lab) {
     assert!(first < second);
 }
 
+pub async fn one_that_lives_and_holds_its_key_is_found_by_it(lab: Lab) {
+    // rule 2.5. The story: of a scope that names waiting alone, one that is tried again takes its key back from a newer
+    // one that has ended; and the key stood for that.
+    let worker = lab.worker("w").await;
+    let waiting = scoped([Status::Scheduled, Status::Runnable].into_iter().collect());
+    let first = lab.start(waiting.clone()).await;
+    let claimed = lab.claim(worker).await;
+    let second = lab.start(waiting.clone()).await;
+    assert_eq!(lab.find(key("k")).await.unwrap().id, second);
+    lab.step(worker, done()).await;
+    assert_eq!(lab.find(key("k")).await.unwrap().id, second);
+
+    lab.commit(claimed.claim, super::build::retry(60_000)).await;
+    assert_eq!(start(&lab, waiting).await, Started::Duplicate(first));
+    assert_eq!(lab.find(key("k")).await.unwrap().id, first);
+    let sent = lab.deliver(super::build::signal(key("k"), "s")).await;
+    assert_eq!(sent.record.and_then(|record| record.instance), Some(first));
+}
+
 pub async fn a_scope_is_the_statuses_it_names(lab: Lab) {
     // rule 2.2
     let worker = lab.worker("w").await;

@@ -370,7 +370,7 @@ impl Lab {
     /// How many rows an operation touched, and whether there may be more.
     pub(super) async fn touch(&self, op: Op) -> (usize, bool) {
         match self.run(op).await {
-            Answer::Touched { count, more } => (count, more),
+            Answer::Touched { count, more } | Answer::Fired { count, more, .. } => (count, more),
             other => panic!("it is not answered with {other:?}"),
         }
     }

@@ -29,6 +29,7 @@ macro_rules! for_each_conformance_test {
                 a_key_stays_taken_in_every_status_that_is_not_terminal,
                 a_key_is_free_again_when_its_holder_has_ended,
                 a_key_can_be_held_as_long_as_the_row_exists,
+                one_that_lives_and_holds_its_key_is_found_by_it,
                 a_key_can_be_an_address_and_nothing_more,
                 a_scope_is_the_statuses_it_names,
                 a_unique_key_excludes_and_does_not_address,

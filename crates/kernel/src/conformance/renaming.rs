@@ -384,7 +384,10 @@ impl Renamed {
                 Answer::Once(each.collect())
             }
             Answer::Named(ids) => Answer::Named(ids.into_iter().map(|id| self.id(id)).collect()),
-            other @ (Answer::Extended(_) | Answer::Touched { .. } | Answer::Done) => other,
+            other @ (Answer::Extended(_)
+            | Answer::Touched { .. }
+            | Answer::Fired { .. }
+            | Answer::Done) => other,
         }
     }
 

@@ -20,8 +20,15 @@ impl Tables {
         match target {
             Target::Id(id) => Some(*id),
             Target::Key(key) => {
+                let lives = |id: &InstanceId| {
+                    let record = self.records().get(id);
+                    record.is_some_and(|record| !record.row.status.is_terminal())
+                };
                 let ids = (key.clone(), InstanceId(i64::MIN))..=(key.clone(), InstanceId(i64::MAX));
-                Some(self.index().named.range(ids).next_back()?.1)
+                let newest = self.index().named.range(ids).next_back()?.1;
+                // rule 2.5: one that has ended gives way to one that lives and holds the key.
+                let holder = self.index().keys.get(key).copied().filter(lives);
+                Some(holder.filter(|_| !lives(&newest)).unwrap_or(newest))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! A transaction on the tables: every change is made at once and logged, to be undone if the transaction fails.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -301,30 +302,46 @@ impl Txn for MemoryTxn<'_> {
         Ok(barriers.iter().flat_map(of).collect())
     }
 
-    async fn due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
+    async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
         let due = self
             .tables
             .index()
             .due
             .iter()
             .take_while(|(due_at, _)| *due_at <= now)
+            .skip(skip)
             .take(limit);
         Ok(due.filter_map(|(_, id)| self.touched(*id)).collect())
     }
 
-    async fn lapsed(&mut self, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+    async fn lapsed(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Lapsed>> {
         let leases = self.tables.index().leases.iter();
-        let over = leases.take_while(|(until, _)| *until <= now).take(limit);
+        let over = leases.take_while(|(until, _)| *until <= now);
+        let over = over.skip(skip).take(limit);
         let lapsed = |(_, id): &(Timestamp, InstanceId)| {
             let row = &self.record(*id)?.row;
             let worker = row.worker.and_then(|id| self.tables.workers().get(&id));
             Some(Lapsed {
                 touched: self.touched(*id)?,
-                parent: self.parent_of(row),
+                parent: self
+                    .parent_of(row)
+                    .filter(|parent| self.record(parent.id).is_some()),
                 worker: worker.map_or_else(|| Name::stored("?"), |worker| worker.name.clone()),
             })
         };
         Ok(over.filter_map(lapsed).collect())
+    }
+
+    async fn due_after(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
+        let index = self.tables.index();
+        let after = |times: &BTreeSet<(Timestamp, InstanceId)>| {
+            let mut times = times.iter().map(|(at, _)| *at);
+            times.find(|at| *at > now)
+        };
+        Ok([after(&index.due), after(&index.leases)]
+            .into_iter()
+            .flatten()
+            .min())
     }
 
     async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, EventWait,
-    InstanceId, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority, Refusal, Row,
-    Scope, Start, Started, Status, Then, WaitId,
+    InstanceId, Key, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority, Refusal, Row,
+    Scope, Start, Started, Status, Target, Then, WaitId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -417,14 +417,14 @@ pub(crate) async fn tell_parents<T: Txn>(
     ledger: &mut Ledger<'_>,
     ends: BTreeMap<InstanceId, Vec<Ended>>,
 ) -> Result<()> {
-    // A claim that came without word of its parent: lock it now. Out of order, so this may meet a deadlock, which the
-    // database resolves and the caller tries again.
+    // A claim that came without word of its parent, or one that is ended from outside: the parent is locked now, its
+    // partition first.
     let missing: Vec<InstanceId> = ends
         .keys()
         .copied()
         .filter(|parent| ledger.get(*parent).is_none())
         .collect();
-    ledger.add(turn.txn, &missing).await?;
+    lock_parents(turn, ledger, &missing).await?;
     for (parent, ended) in ends {
         if let Some(account) = ledger.get(parent) {
             let told = children::ended(&mut account.row, &ended, turn.now);
@@ -432,6 +432,26 @@ pub(crate) async fn tell_parents<T: Txn>(
         }
     }
     Ok(())
+}
+
+/// Locks parents that were met on the way, with their partitions before them.
+pub(crate) async fn lock_parents<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    parents: &[InstanceId],
+) -> Result<()> {
+    if parents.is_empty() {
+        return Ok(());
+    }
+    let targets: Vec<Target> = parents.iter().copied().map(Target::Id).collect();
+    let found = turn.txn.find(&targets).await?;
+    let partitions: BTreeSet<&Key> = found
+        .iter()
+        .flatten()
+        .filter_map(|parent| parent.partition.as_ref())
+        .collect();
+    turn.lock_partitions(partitions).await?;
+    ledger.add(turn.txn, parents).await
 }
 
 /// How urgent the work is that waits in the queues of those who would like to keep their claim (rule 4.3).

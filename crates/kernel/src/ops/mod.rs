@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod commit;
 pub(crate) mod deliver;
 pub(crate) mod examine;
+mod free;
 pub(crate) mod keep;
 pub(crate) mod keys;
 pub(crate) mod once;
@@ -24,6 +25,7 @@ use abide_core::model::{Claim, Key, Name, Target};
 use abide_core::rules::event::awaited_types;
 
 use crate::Op;
+use crate::op::TYPE_KEY;
 
 /// The partitions that an operation names itself, to be locked before anything else is.
 pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
@@ -105,7 +107,7 @@ impl<'o> Keys<'o> {
     }
 }
 
-/// What stands for a type of events among the keys that are locked. No instance has such a key.
+/// What stands for a type of events among the keys that are locked.
 fn key_of(event_type: &Name) -> Key {
-    Key::stored(format!("\u{1}event:{event_type}"))
+    Key::stored(format!("{TYPE_KEY}{event_type}"))
 }

@@ -13,7 +13,7 @@ use abide_core::rules::operate as rules;
 use abide_core::rules::start::successor;
 use abide_core::rules::workflow;
 
-use super::commit::{close, pending_of, tell_parents};
+use super::commit::{close, lock_parents, pending_of, tell_parents};
 use super::deliver::deliver;
 use super::examine::Surroundings;
 use super::workers::locked;
@@ -243,7 +243,9 @@ async fn reopen_barrier<T: Txn>(
     let Some(parent) = child.parent else {
         return Ok(());
     };
-    ledger.add(turn.txn, &[parent]).await?;
+    if ledger.get(parent).is_none() {
+        lock_parents(turn, ledger, &[parent]).await?;
+    }
     if let Some(account) = ledger.get(parent) {
         children::reopened(&mut account.row, child.parent_barrier);
     }

@@ -1,13 +1,13 @@
 //! Makes runnable what is due, and takes back what was held for too long.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide_core::model::{Claim, Commit, InstanceId, Key, Outcome, ParentRef, Policy, Row};
+use abide_core::model::{Claim, Commit, InstanceId, Outcome, ParentRef, Policy, Row};
 use abide_core::rules::timers::{self, Lapse};
 
 use super::commit::commit;
-use crate::ledger::Ledger;
+use super::free::Free;
 use crate::run::Turn;
 use crate::{Answer, Lapsed, Result, Touched, Txn};
 
@@ -15,15 +15,16 @@ use crate::{Answer, Lapsed, Result, Touched, Txn};
 /// claims whose own lease has run out (rules 5.3, 5.4). These go first: there are never more of them than workers hold,
 /// and what is due may be without end.
 pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result<Answer> {
-    let room = turn.room(limit);
-    let lapsed = turn.txn.lapsed(turn.now, room).await?;
-    let lapsed = turn.choose(lapsed, |one| one.touched.id, limit);
-    let left = limit.saturating_sub(lapsed.len());
-    let room = turn.room(left);
-    let due = turn.txn.due(turn.now, room).await?;
-    let due = turn.choose(due, |one| one.id, left);
-    let more = lapsed.len() + due.len() >= limit;
-    let mut ledger = locked(turn, &due, &lapsed).await?;
+    let mut caught = Caught::default();
+    caught.lapsed(turn, limit).await?;
+    caught.due(turn, limit).await?;
+    let more = caught.count() >= limit;
+    let Caught {
+        free: Free { mut ledger, .. },
+        due,
+        lapsed,
+        locked,
+    } = caught;
     let mut count = 0;
     for touched in &due {
         let Some(account) = ledger.get(touched.id) else {
@@ -48,23 +49,97 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
     }
     ledger.write(turn).await?;
     fail(turn, late).await?;
-    Ok(Answer::Touched { count, more })
+    let next = match locked {
+        0 => None,
+        _ => turn.txn.due_after(turn.now).await?,
+    };
+    Ok(Answer::Fired {
+        count,
+        more,
+        locked,
+        next,
+    })
 }
 
-/// Locks what was found without a lock, and the parents that may have to be told: all partitions first, then all rows by
-/// id.
-async fn locked<'a, T: Txn>(
-    turn: &mut Turn<'_, T>,
-    due: &[Touched],
-    lapsed: &[Lapsed],
-) -> Result<Ledger<'a>> {
-    let rows = || due.iter().chain(lapsed.iter().map(|one| &one.touched));
-    let parents = || lapsed.iter().filter_map(|one| one.parent.as_ref());
-    let mut keys: BTreeSet<&Key> = rows().filter_map(|one| one.partition.as_ref()).collect();
-    keys.extend(parents().filter_map(|parent| parent.partition.as_ref()));
-    turn.lock_partitions(keys).await?;
-    let ids = rows().map(|one| one.id);
-    Ledger::load(turn.txn, ids.chain(parents().map(|one| one.id)).collect()).await
+/// What is due or has lapsed, and that nobody else has locked.
+#[derive(Default)]
+struct Caught<'a> {
+    free: Free<'a>,
+    due: Vec<Touched>,
+    lapsed: Vec<Lapsed>,
+    /// How many were passed over.
+    locked: usize,
+}
+
+impl Caught<'_> {
+    fn count(&self) -> usize {
+        self.due.len() + self.lapsed.len()
+    }
+
+    /// Catches what has lapsed, with the parents that may have to be told.
+    async fn lapsed<T: Txn>(&mut self, turn: &mut Turn<'_, T>, limit: usize) -> Result<()> {
+        let mut looked_at = 0;
+        while self.count() < limit {
+            let room = turn.room(limit);
+            let page = turn.txn.lapsed(turn.now, looked_at, room).await?;
+            looked_at += page.len();
+            let is_last = page.len() < room;
+            let page = turn.choose(page, |one| one.touched.id, limit);
+            let is_last = is_last || page.is_empty();
+            let parent = |one: &Lapsed| {
+                one.parent.clone().map(|parent| Touched {
+                    id: parent.id,
+                    partition: parent.partition,
+                })
+            };
+            let families = page
+                .iter()
+                .map(|one| [Some(one.touched.clone()), parent(one)]);
+            let families: Vec<Vec<Touched>> = families
+                .map(|family| family.into_iter().flatten().collect())
+                .collect();
+            let free = self.free.lock(turn, &families).await?;
+            for (one, free) in page.into_iter().zip(free) {
+                match free {
+                    true => self.lapsed.push(one),
+                    false => self.locked += 1,
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Catches what is due.
+    async fn due<T: Txn>(&mut self, turn: &mut Turn<'_, T>, limit: usize) -> Result<()> {
+        let mut looked_at = 0;
+        while self.count() < limit {
+            let left = match looked_at {
+                0 => limit - self.count(),
+                _ => limit,
+            };
+            let room = turn.room(left);
+            let page = turn.txn.due(turn.now, looked_at, room).await?;
+            looked_at += page.len();
+            let is_last = page.len() < room;
+            let page = turn.choose(page, |one| one.id, left);
+            let is_last = is_last || page.is_empty();
+            let alone: Vec<Vec<Touched>> = page.iter().map(|one| vec![one.clone()]).collect();
+            let free = self.free.lock(turn, &alone).await?;
+            for (one, free) in page.into_iter().zip(free) {
+                match free {
+                    true => self.due.push(one),
+                    false => self.locked += 1,
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The claim under which a row is held now.

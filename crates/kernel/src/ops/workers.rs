@@ -8,6 +8,7 @@ use abide_core::rules::claims::{
     self, Standing, give_back as put_back, reclaim as take_back, standing,
 };
 
+use super::free::Free;
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Extension, NewWorker, Result, Touched, Txn};
@@ -114,7 +115,8 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
     let held = turn.txn.held_by(&workers, room).await?;
     let held = turn.choose(held, |(_, touched)| touched.id, limit);
     let touched: Vec<Touched> = held.iter().map(|(_, touched)| touched.clone()).collect();
-    let mut ledger = locked(turn, &touched).await?;
+    // What somebody has locked is taken back the next time.
+    let mut ledger = Free::load(turn, &touched).await?;
     let forgotten = Name::stored("?");
     for (worker, touched) in &held {
         let Some(account) = ledger.get(touched.id) else {

@@ -209,7 +209,7 @@ async fn remote(store: &Postgres, url: &str, batch: usize) {
     lease(Duration::from_millis(1)).await;
     psql(url, "select pg_sleep(0.01)");
     let answer = one(store, Op::Fire { limit: batch }).await;
-    assert!(matches!(answer, Answer::Touched { count, .. } if count == batch));
+    assert!(matches!(answer, Answer::Fired { count, .. } if count == batch));
     let claimed = lease(Duration::from_secs(60)).await;
     commit_all(store, claimed.into_iter().map(done).collect()).await;
 }

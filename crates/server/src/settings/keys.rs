@@ -40,6 +40,20 @@ const fn key(
     }
 }
 
+macro_rules! timeout {
+    ($name:ident, $key:literal, $what:literal) => {
+        key(
+            concat!("postgres.", $key),
+            $what,
+            |all, given| {
+                all.timeouts.$name = given.millis()?;
+                Ok(())
+            },
+            |all| millis(all.timeouts.$name),
+        )
+    };
+}
+
 macro_rules! limit {
     ($name:ident, $what:literal) => {
         key(
@@ -184,6 +198,21 @@ pub const KEYS: &[Key] = &[
             Ok(())
         },
         |all| millis(all.lease),
+    ),
+    timeout!(
+        lock,
+        "lock_timeout_ms",
+        "how long a transaction waits for one lock"
+    ),
+    timeout!(
+        idle,
+        "idle_timeout_ms",
+        "how long a paused process keeps its locks"
+    ),
+    timeout!(
+        transaction,
+        "transaction_timeout_ms",
+        "how long a transaction, or a read, may take"
     ),
     key(
         "log_format",

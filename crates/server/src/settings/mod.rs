@@ -7,7 +7,8 @@ mod place;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide::{Limits, Name, Retention};
+use abide::postgres::Timeouts;
+use abide::{Abide, Limits, Name, OpenOptions, Retention};
 
 use crate::hooks::Hook;
 
@@ -46,6 +47,8 @@ pub struct Settings {
     pub retention: Retention,
     /// How long a remote worker's claim is believed after its last heartbeat, unless it says otherwise.
     pub lease: Duration,
+    /// How long something that hangs in PostgreSQL may hold others up.
+    pub timeouts: Timeouts,
     /// How large things may get.
     pub limits: Limits,
     /// How the log is written; by itself: text on a terminal, JSON else.
@@ -91,6 +94,7 @@ impl Default for Settings {
             grace: Duration::from_secs(20),
             retention: Retention::default(),
             lease: Duration::from_secs(30),
+            timeouts: Timeouts::default(),
             limits: Limits::default(),
             log_format: None,
             log_level: "info".to_owned(),
@@ -134,6 +138,17 @@ impl Settings {
             .get(key.name)
             .cloned()
             .unwrap_or(Source::Default)
+    }
+
+    /// How the store is opened.
+    pub fn open_options(&self) -> OpenOptions {
+        let postgres = abide::postgres::Options {
+            timeouts: self.timeouts,
+            ..abide::postgres::Options::default()
+        };
+        Abide::options()
+            .limits(self.limits.clone())
+            .postgres(postgres)
     }
 
     /// What no key alone can tell.

@@ -16,6 +16,7 @@ mod killed;
 mod limits;
 mod measuring;
 mod once;
+mod paused;
 mod raw;
 mod readiness;
 mod remote;

@@ -105,29 +105,56 @@ pub(super) fn parent(
 pub(crate) const DUE: &str = "
     select id, partition_key from abide_instances
     where wake_at is not null and wake_at <= ?1
-    order by wake_at, id limit ?2";
+    order by wake_at, id limit ?2 offset ?3";
 
-/// The first rows, scheduled or awaiting, that are due.
-pub(crate) fn due(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Touched>> {
+/// The first rows, scheduled or awaiting, that are due, after so many of them.
+pub(crate) fn due(
+    conn: &Connection,
+    now: Timestamp,
+    skip: usize,
+    limit: usize,
+) -> Result<Vec<Touched>> {
     let mut statement = conn.prepare_cached(DUE)?;
     let now = now.as_micros().min(BLOCKED - 1);
-    let rows = statement.query_map(params![now, limited(limit)], touched)?;
+    let rows = statement.query_map(params![now, limited(limit), limited(skip)], touched)?;
     rows.collect()
+}
+
+/// By `abide_parked` and `abide_leased`, one entry of each.
+pub(crate) const DUE_AFTER: &str = "
+    select min(at) from (
+        select min(wake_at) as at from abide_instances where wake_at is not null and wake_at > ?1 and wake_at < ?2
+        union all
+        select min(lease_until) from abide_instances where lease_until is not null and lease_until > ?1)";
+
+/// The earliest moment after that one at which anything is due, or a lease runs out.
+pub(crate) fn due_after(conn: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
+    let mut statement = conn.prepare_cached(DUE_AFTER)?;
+    let first: Option<i64> =
+        statement.query_row(params![now.as_micros(), BLOCKED], |row| row.get(0))?;
+    Ok(first.map(Timestamp::from_micros))
 }
 
 /// By `abide_leased`, from its beginning; the parents and the workers by primary key.
 pub(crate) const LAPSED: &str = "
-    select i.id, i.partition_key, i.parent_id,
+    select i.id, i.partition_key,
+           (select p.id from abide_instances p where p.id = i.parent_id),
            (select p.partition_key from abide_instances p where p.id = i.parent_id),
            (select w.name from abide_workers w where w.id = i.worker)
     from abide_instances i
     where i.lease_until is not null and i.lease_until <= ?1
-    order by i.lease_until, i.id limit ?2";
+    order by i.lease_until, i.id limit ?2 offset ?3";
 
 /// The first rows whose own lease has run out, by when it did.
-pub(crate) fn lapsed(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Lapsed>> {
+pub(crate) fn lapsed(
+    conn: &Connection,
+    now: Timestamp,
+    skip: usize,
+    limit: usize,
+) -> Result<Vec<Lapsed>> {
     let mut statement = conn.prepare_cached(LAPSED)?;
-    let rows = statement.query_map(params![now.as_micros(), limited(limit)], |row| {
+    let given = params![now.as_micros(), limited(limit), limited(skip)];
+    let rows = statement.query_map(given, |row| {
         let parent = cells::maybe_id(row, 2)?;
         let partition = cells::maybe_key(row, 3)?;
         let worker: Option<String> = row.get(4)?;

@@ -9,6 +9,7 @@ use abide_kernel::{Ending, Filter, HISTORY_BYTES, QueueDepth, Target, gather};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
+use super::runs::of_key;
 use super::{Conditions, limited};
 use crate::cells;
 use crate::columns::{BLOCKED, from_scopes, is_behind};
@@ -20,7 +21,7 @@ const INSTANCE: &str = "
            finished_at, run_number, first_id, contract, inbox, aside
     from abide_instances";
 
-/// One instance: by primary key, or the newest by `abide_key`.
+/// One instance: by primary key, or the one that a key stands for.
 pub(crate) fn get(conn: &Connection, target: &Target) -> Result<Option<Instance>> {
     let found = match target {
         Target::Id(id) => conn.prepare_cached(&by_id())?.query_row([id.0], instance),
@@ -36,7 +37,7 @@ pub(crate) fn by_id() -> String {
 }
 
 pub(crate) fn by_key() -> String {
-    format!("{INSTANCE} where key = ?1 and key is not null order by id desc limit 1")
+    format!("{INSTANCE} where id = {}", of_key!())
 }
 
 /// Instances that meet every condition given, newest first, below `before`. Children are found by `abide_children`, the

@@ -12,10 +12,25 @@ use crate::columns::{from_scopes, is_behind};
 /// By primary key.
 pub(crate) const FIND_ID: &str = "select id, key, partition_key from abide_instances where id = ?1";
 
-/// By `abide_key`, its last entry for the key.
-pub(crate) const FIND_KEY: &str = "
-    select id, key, partition_key from abide_instances
-    where key = ?1 and key is not null order by id desc limit 1";
+/// The run that a key stands for (rule 2.5): the newest, by `abide_key`, its last entry for the key; but when that has
+/// ended, one that lives and holds the key, by `abide_key_taken`.
+macro_rules! of_key {
+    () => {
+        "(select iif(n.status < 6, n.id, coalesce(
+            (select h.id from abide_instances h
+                where h.key = ?1 and h.key is not null and h.taken & 1 = 1 and h.status < 6),
+            n.id))
+        from (select id, status from abide_instances
+            where key = ?1 and key is not null order by id desc limit 1) n)"
+    };
+}
+pub(crate) use of_key;
+
+/// By primary key, and as [`of_key`] says.
+pub(crate) const FIND_KEY: &str = concat!(
+    "select id, key, partition_key from abide_instances where id = ",
+    of_key!()
+);
 
 /// The run that each target stands for, in order.
 pub(crate) fn find(conn: &Connection, targets: &[Target]) -> Result<Vec<Option<Found>>> {
