@@ -219,11 +219,14 @@ fn chains(instances: &[Instance]) -> BTreeMap<InstanceId, Vec<&Instance>> {
     chains
 }
 
-/// Whether no run of a chain was deleted.
+/// Whether no run of a chain was deleted. The newest may be deleted before the others when a clock has stepped back.
 fn is_complete(runs: &[&Instance]) -> bool {
-    runs.iter()
-        .map(|run| run.run.number)
-        .eq(1..=runs.len() as u32)
+    runs.last()
+        .is_some_and(|newest| newest.status != Status::Continued)
+        && runs
+            .iter()
+            .map(|run| run.run.number)
+            .eq(1..=runs.len() as u32)
 }
 
 /// What histories tell of messages.

@@ -1,13 +1,10 @@
 //! What can happen in a simulation, each action rolled by dice.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use abide_kernel::conformance::roll::{LEASE, QUEUES, lanes, name, serves};
-use abide_kernel::conformance::weave::WORKFLOW;
-use abide_kernel::model::{
-    Claim, Claimed, Commit, Committed, Heartbeat, InstanceId, Json, Outcome, Refusal, Start,
-    Status, Then, WorkerId, WorkflowTurn,
-};
+use abide_kernel::model::{Claim, Heartbeat, InstanceId, Start, WorkerId};
 use abide_kernel::{Answer, ClaimRequest, Clock, Extension, NewWorker, Op, SweepRequest};
 
 use crate::world::{BATCH_MOST, Heard, Held, Worker, World};
@@ -15,7 +12,7 @@ use crate::world::{BATCH_MOST, Heard, Held, Worker, World};
 impl World {
     /// Does one thing.
     pub fn act(&mut self) {
-        match self.dice.below(151) {
+        match self.dice.below(161) {
             0..12 => self.start(),
             12..34 => self.claim(),
             34..60 => self.commit(),
@@ -38,7 +35,10 @@ impl World {
             126..129 => self.release(),
             129..143 => self.publish(),
             143..149 => self.extend(),
-            _ => self.fail(),
+            149..151 => self.fail(),
+            151..154 => self.pause(),
+            154..158 => self.resume(),
+            _ => self.step_clock_back(),
         }
     }
 
@@ -57,12 +57,11 @@ impl World {
         let starts: Vec<Start> = (0..self.dice.between(1, 4))
             .map(|_| self.dice.some_start())
             .collect();
-        self.tell(format!("start {}", starts.len()));
-        self.send([Op::Start(starts)].into());
+        self.send_starts(starts);
     }
 
     /// A worker, registered if there is none. It may have died long ago without knowing it.
-    fn some_worker(&mut self) -> Option<usize> {
+    pub fn some_worker(&mut self) -> Option<usize> {
         if self.workers.is_empty() {
             self.register();
         }
@@ -106,12 +105,13 @@ impl World {
                     updates: one.updates.iter().map(|one| one.id).collect(),
                     aside: one.aside,
                     children: (one.children_pending, one.children_ended),
+                    pending: BTreeSet::new(),
                 });
             }
         }
     }
 
-    fn let_time_pass(&mut self) {
+    pub fn let_time_pass(&mut self) {
         let most = if self.dice.chance(20) {
             120_000
         } else {
@@ -321,82 +321,5 @@ impl World {
         let before = self.snapshot();
         assert!(self.run(ops.into()).is_err());
         assert_eq!(before, self.snapshot(), "what failed has left something");
-    }
-
-    /// Claims all there is and ends it.
-    pub fn end_all_runnable(&mut self) {
-        self.workers.clear();
-        let worker = NewWorker {
-            name: name("last"),
-            lease: LEASE,
-            queues: QUEUES.map(name).into(),
-            lanes: lanes(),
-        };
-        let answers = self.run([Op::Register(worker)].into()).unwrap();
-        let [Answer::Registered(worker)] = answers.as_slice() else {
-            panic!("{answers:?}")
-        };
-        for queue in QUEUES {
-            let request = ClaimRequest {
-                worker: worker.id,
-                queue: name(queue),
-                lanes: lanes(),
-                limit: 1000,
-                lease: None,
-            };
-            let answers = self.run([Op::Claim(request)].into()).unwrap();
-            let Some(Answer::Claimed(claimed)) = answers.into_iter().next() else {
-                panic!("no answer to a claim")
-            };
-            let ends = |claimed: &Claimed, outcome: Outcome| Commit {
-                outcome,
-                claim: claimed.claim.again(),
-                keep: false,
-                took: Duration::ZERO,
-                error: None,
-            };
-            let commits = claimed.iter().map(|one| ends(one, end_of(one)));
-            let each = self.commit_all(commits.collect());
-            // Who may not be done under its key is stopped, which is never refused.
-            let mut stops = Vec::new();
-            for (one, answer) in claimed.iter().zip(each) {
-                match answer {
-                    Committed::Moved(Status::Done) => {}
-                    Committed::Refused(Refusal::KeyTaken { .. }) => {
-                        let reason = "its key is taken".to_owned();
-                        stops.push(ends(one, Outcome::Stop { reason }));
-                    }
-                    other => panic!("{other:?}"),
-                }
-            }
-            for answer in self.commit_all(stops) {
-                assert_eq!(answer, Committed::Moved(Status::Failed));
-            }
-        }
-    }
-
-    fn commit_all(&mut self, commits: Vec<Commit>) -> Vec<Committed> {
-        let serves = Vec::new();
-        let answers = self.run([Op::Commit { commits, serves }].into()).unwrap();
-        match answers.into_iter().next() {
-            Some(Answer::Committed(each)) => each,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// How an instance is ended.
-fn end_of(claimed: &Claimed) -> Outcome {
-    let result = Json::null();
-    match claimed.machine.as_str() {
-        WORKFLOW => Outcome::Workflow(Box::new(WorkflowTurn {
-            operations: Vec::new(),
-            takes: Vec::new(),
-            updates: Vec::new(),
-            children: Vec::new(),
-            state: None,
-            then: Then::Done { result },
-        })),
-        _ => Outcome::Done { result },
     }
 }

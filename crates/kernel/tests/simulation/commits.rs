@@ -6,6 +6,7 @@ use abide_kernel::conformance::roll::{lanes, name, serves};
 use abide_kernel::model::{Claim, Commit, Committed, Outcome};
 use abide_kernel::{Answer, ClaimRequest, Op};
 
+use crate::faults::is_too_large;
 use crate::world::{Heard, Held, Worker, World};
 
 impl World {
@@ -50,7 +51,12 @@ impl World {
             let most = self.workers[at].held.len();
             held.push(self.workers[at].held.swap_remove(self.dice.below(most)));
         }
-        let commits: Vec<Commit> = held.iter().map(|one| self.some_commit_of(one)).collect();
+        for one in &mut held {
+            let pending = self.inbox(one.claim.id());
+            one.pending = pending.iter().map(|one| one.id).collect();
+        }
+        let mut commits: Vec<Commit> = held.iter().map(|one| self.some_commit_of(one)).collect();
+        self.poison_commits(&mut commits);
         let outcomes: Vec<Outcome> = commits.iter().map(|one| one.outcome.clone()).collect();
         let told: Vec<String> = commits
             .iter()
@@ -113,13 +119,15 @@ impl World {
         assert_eq!(each.len(), held.len());
         for ((mut one, outcome), answer) in held.into_iter().zip(outcomes).zip(each) {
             let id = one.claim.id();
+            let refused = matches!(answer, Committed::Refused(_) | Committed::Stale);
+            assert!(refused || !is_too_large(&outcome), "{id} is too large");
             match answer {
                 Committed::Moved(_) | Committed::Kept(_, _) => {
                     let went_on = !matches!(outcome, Outcome::Answer { then: None, .. });
                     if let Outcome::Workflow(turn) = &outcome {
                         self.check_turn(&one, turn);
                         let started = turn.children.iter().map(|brood| brood.starts.len());
-                        one.children += started.sum::<usize>() as u32;
+                        one.children.0 += started.sum::<usize>() as u32;
                     } else {
                         self.check_consumed(&one, &outcome);
                         if went_on {

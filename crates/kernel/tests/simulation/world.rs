@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use abide_kernel::conformance::dice::Dice;
-use abide_kernel::conformance::roll::lanes;
 use abide_kernel::conformance::weave::WORKFLOW;
 use abide_kernel::conformance::{inboxes, invariants, waiters};
 use abide_kernel::memory::Memory;
@@ -13,13 +11,15 @@ use abide_kernel::model::{
     Claim, Claimed, Command, CommandId, Entry, Epoch, Event, Happening, Instance, InstanceId,
     Limits, Outcome, Timestamp, Waiter, WorkerId,
 };
-use abide_kernel::{
-    Answer, Clock, Cursor, Error, EventFilter, Filter, ManualClock, Op, Store, SweepRequest,
-};
+use abide_kernel::{Answer, Cursor, Error, EventFilter, Filter, ManualClock, Op, Store};
 use futures_util::FutureExt;
+
+use crate::waits::{Waits, child_ends};
 
 /// A small limit, so that a batch over it is cheap.
 pub const BATCH_MOST: usize = 40;
+/// A small limit, so that what is over it is cheap.
+pub const STATE_MOST: usize = 500;
 /// Types that enough wait for.
 const WAITERS_MOST: usize = 12;
 /// Inboxes that get full.
@@ -28,8 +28,10 @@ const INBOX_MOST: usize = 9;
 pub struct World {
     pub dice: Dice,
     pub clock: ManualClock,
-    store: Memory,
+    pub store: Memory,
     pub workers: Vec<Worker>,
+    /// Workers that stand still, and know nothing of what happens meanwhile.
+    pub paused: Vec<Worker>,
     /// Commits that were taken, to be sent again.
     pub taken: Vec<(Claim, Outcome)>,
     /// Claims whose holder has forgotten them: they may still hold, or not.
@@ -42,6 +44,8 @@ pub struct World {
     known: BTreeSet<WorkerId>,
     /// The instances when they were last looked at.
     pub seen: BTreeMap<InstanceId, Instance>,
+    /// What is known of waits.
+    pub waits: Waits,
     /// How many operations workflows have begun: each has a number of its own.
     pub operations: u32,
     tells: bool,
@@ -68,6 +72,8 @@ pub struct Held {
     pub aside: bool,
     /// How many of its children had not ended, and how many ends had been counted.
     pub children: (u32, u64),
+    /// What was pending when it was committed.
+    pub pending: BTreeSet<CommandId>,
 }
 
 /// What a caller hears of its request.
@@ -88,6 +94,8 @@ impl World {
             batch_entries: BATCH_MOST,
             inbox_pending: INBOX_MOST,
             waiters_per_type: WAITERS_MOST,
+            state_bytes: STATE_MOST,
+            payload_bytes: STATE_MOST,
             ..Limits::default()
         };
         Self {
@@ -95,12 +103,14 @@ impl World {
             store: Memory::new(Arc::new(clock.clone()), limits),
             clock,
             workers: Vec::new(),
+            paused: Vec::new(),
             taken: Vec::new(),
             limbo: Vec::new(),
             cursor: None,
             granted: BTreeSet::new(),
             known: BTreeSet::new(),
             seen: BTreeMap::new(),
+            waits: Waits::default(),
             operations: 0,
             tells,
             trace: Vec::new(),
@@ -130,7 +140,12 @@ impl World {
 
     /// Runs operations without trouble, and notes what holds were granted, whether or not anybody will hear of it.
     pub fn run(&mut self, ops: Arc<[Op]>) -> Result<Vec<Answer>, Error> {
-        let answers = now(self.store.run(ops));
+        let answers = now(self.store.run(ops.clone()));
+        if let Ok(answers) = &answers {
+            let store = &self.store;
+            let ends = |id| child_ends(&now(invariants::history(store, id)).unwrap());
+            self.waits.note(&ops, answers, ends);
+        }
         for answer in answers.iter().flatten() {
             match answer {
                 Answer::Claimed(claimed) => {
@@ -290,48 +305,6 @@ impl World {
         }
         assert!(found.is_empty(), "{}", found.join("\n"));
         self.seen = instances.into_iter().map(|one| (one.id, one)).collect();
-    }
-
-    /// Ends all that is left, and sweeps it: nothing may be stuck, and nothing may stay.
-    pub fn finish(&mut self) {
-        self.tell("everything is driven to its end".into());
-        self.cancel_forgotten();
-        for _ in 0..1000 {
-            self.clock.advance(Duration::from_secs(3600));
-            let release = Op::ReleaseBlocked {
-                lanes: lanes(),
-                after: InstanceId(0),
-                limit: 1000,
-            };
-            let ops = [
-                Op::Reclaim { limit: 1000 },
-                Op::Fire { limit: 1000 },
-                release,
-            ];
-            self.run(ops.into()).unwrap();
-            self.end_all_runnable();
-            self.check();
-            if self.seen.values().all(|one| one.status.is_terminal()) {
-                break;
-            }
-        }
-        let stuck: Vec<_> = self
-            .seen
-            .values()
-            .filter(|one| !one.status.is_terminal())
-            .collect();
-        assert!(stuck.is_empty(), "stuck: {stuck:?}");
-        let found = now(invariants::violations(&self.store)).unwrap();
-        assert!(found.is_empty(), "{}", found.join("\n"));
-        self.clock.advance(Duration::from_secs(1));
-        let sweep = SweepRequest {
-            before: self.clock.now(),
-            after: None,
-            limit: usize::MAX,
-        };
-        self.run([Op::Sweep(sweep)].into()).unwrap();
-        assert!(self.instances().is_empty(), "nothing is left to be joined");
-        assert!(self.waiters().is_empty() && self.events().is_empty());
     }
 
     /// Whether few enough have not ended: a program that gets too large cannot be checked at every turn.
