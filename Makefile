@@ -1,6 +1,6 @@
 # The commands of a working day. `make test` is what has to pass.
 
-.PHONY: help setup fmt lint check-rules test test-http test-python bench
+.PHONY: help setup fmt lint check-rules test test-http test-python prove bench
 
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
@@ -12,6 +12,7 @@ help:
 	@echo 'make test         all of it: setup, lint, every test'
 	@echo 'make test-http    schemathesis over the HTTP face of the real binary'
 	@echo 'make test-python  the Python SDK against the real binary'
+	@echo 'make prove        look for what no test has met yet, for MINUTES=30 or SECONDS=300'
 	@echo 'make bench        measure, optimised'
 
 setup:
@@ -46,6 +47,9 @@ test-http: $(BUILT)/abide
 
 test-python: $(BUILT)/abide
 	bash sdk/python/test.sh $(abspath $(BUILT))/abide
+
+prove: setup
+	@sh .ci/prove $(or $(SECONDS),$(shell expr $(or $(MINUTES),30) '*' 60))
 
 bench:
 	cargo run --release -p abide-bench

@@ -38,6 +38,40 @@ fn the_project_speaks_of_itself_alone() {
     );
 }
 
+/// The pages whose tables name the tests that they rely on.
+const PROOFS: [&str; 2] = ["docs/reliability.md", "docs/security.md"];
+
+#[test]
+fn the_tests_that_the_docs_rely_on_exist() {
+    let all = files::all();
+    let sources = all.iter().filter(|file| file.ends_with(".rs"));
+    let sources: Vec<String> = sources.map(|file| files::read(file)).collect();
+    let exists = |name: &str| match name.contains(['/', '.']) {
+        true => all
+            .iter()
+            .any(|file| file == name || file.starts_with(&format!("{name}/"))),
+        false => {
+            let test = format!("fn {name}(");
+            sources.iter().any(|source| source.contains(&test))
+        }
+    };
+    let mut problems = Vec::new();
+    for page in PROOFS {
+        for (line, number) in files::read(page).lines().zip(1..) {
+            let Some((_, last)) = line.trim_end_matches([' ', '|']).rsplit_once('|') else {
+                continue;
+            };
+            let named = last.split('`').skip(1).step_by(2);
+            let gone = named.filter(|name| !exists(name));
+            problems.extend(gone.map(|name| format!("{page}:{number} names {name}")));
+        }
+    }
+    report(
+        &problems,
+        "name the test, or the file, that checks this now; what no test checks is not to be promised.",
+    );
+}
+
 #[test]
 fn docs_links_resolve() {
     let all = files::all();
