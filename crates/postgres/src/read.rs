@@ -189,7 +189,7 @@ pub(crate) async fn ask_some(
 }
 
 async fn query_some(
-    mut client: Loan<'_>,
+    client: Loan<'_>,
     sql: &'static str,
     params: Vec<Param>,
     most: usize,

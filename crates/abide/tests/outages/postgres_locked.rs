@@ -105,7 +105,7 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
         let order = lab.start(Script::any(), json!(0)).delay(millis(delay));
         order.await.unwrap().id()
     };
-    let locked = delayed(300).await;
+    let locked = delayed(2_000).await;
     // One whose partition's front is locked, as its own row is not.
     let of_partition = |delay: u64| {
         lab.start(Script::any(), json!(0))
@@ -114,16 +114,16 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
             .delay(millis(delay))
     };
     let front = of_partition(0).await.unwrap().id();
-    let behind = of_partition(300).await.unwrap().id();
-    let mut others = Vec::new();
-    for n in 0..40 {
-        others.push(delayed(400 + n * 50).await);
-    }
+    let behind = of_partition(2_000).await.unwrap().id();
     let mut foreign = foreign(&lab).await;
     let holds = foreign.transaction().await.unwrap();
     let lock = "select from abide.instances where id = any($1) for update";
     let ids: Vec<i64> = vec![locked.0, front.0];
     assert_eq!(holds.execute(lock, &[&ids]).await.unwrap(), 2);
+    let mut others = Vec::new();
+    for n in 0..40 {
+        others.push(delayed(2_100 + n * 50).await);
+    }
 
     let before = transactions(&lab).await;
     eventually("the others to run", async || log.len() >= others.len()).await;
@@ -132,7 +132,7 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
         assert_ne!(id, locked.0, "a row that is locked was fired");
         let created = lab.now(abide::InstanceId(id)).await.created_at;
         let place = others.iter().position(|other| other.0 == id).unwrap();
-        late.push(ran.since(created + millis(400 + 50 * place as u64)));
+        late.push(ran.since(created + millis(2_100 + 50 * place as u64)));
     }
     late.sort();
     assert!(late[late.len() / 2] < millis(100), "{late:?}");

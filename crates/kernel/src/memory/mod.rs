@@ -3,6 +3,7 @@
 mod commands;
 mod events;
 mod index;
+mod pieces;
 mod reads;
 mod record;
 mod shapes;
@@ -23,8 +24,8 @@ use crate::{
     Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter, WaiterPage,
     judge, run_now,
 };
+use pieces::MemoryTxn;
 use tables::Tables;
-use txn::MemoryTxn;
 
 /// A store that keeps everything in memory and forgets it when it is dropped.
 ///

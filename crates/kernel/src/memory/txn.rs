@@ -2,173 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use abide_core::model::{
     AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
     ContractId, Declared, Document, DocumentKind, Epoch, Event, EventSequence, HistoryRow,
-    InstanceId, Json, Key, Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority,
-    RequestId, Row, Scope, Scopes, Sequence, Started, Status, Target, Timestamp, Waiter, Worker,
-    WorkerId,
+    InstanceId, Json, Key, Lane, Lease, Name, NewRow, Pending, Policy, Priority, RequestId, Row,
+    Scope, Scopes, Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
-use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Kin;
 
 use super::events::spot_of;
-use super::index::Place;
+use super::pieces::{MemoryTxn, placed};
 use super::record::Record;
 use super::shapes;
-use super::tables::{Carried, Noted, RequestKey, Tables, Undo};
+use super::tables::{Carried, Noted, RequestKey};
 use crate::{
-    Changes, ClaimRequest, Cursor, Error, Expiring, Found, GivenUp, Holder, Lapsed, NewEvent,
-    NewWorker, Partition, Recall, Result, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, Expiring, Found, GivenUp, Holder, Lapsed, NewEvent, NewWorker,
+    Partition, Recall, Result, Touched, Txn, TypeTotal,
 };
-
-/// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
-pub(super) struct MemoryTxn<'t> {
-    tables: &'t mut Tables,
-    log: Vec<Undo>,
-}
-
-impl<'t> MemoryTxn<'t> {
-    pub fn begin(tables: &'t mut Tables) -> Self {
-        Self {
-            tables,
-            log: Vec::new(),
-        }
-    }
-
-    pub fn commit(mut self) {
-        self.log.clear();
-    }
-
-    fn put(&mut self, record: Record) -> Result<()> {
-        let undo = self.tables.put(record.row.id, Some(Arc::new(record)))?;
-        self.log.push(undo);
-        Ok(())
-    }
-
-    fn put_command(&mut self, id: CommandId, command: Option<Command>) -> Result<()> {
-        let undo = self.tables.put_command(id, command.map(Arc::new))?;
-        self.log.push(undo);
-        Ok(())
-    }
-
-    /// A copy of a command's record, to be changed and put back.
-    fn command(&self, id: CommandId) -> Result<Command> {
-        self.tables
-            .commands()
-            .get(id)
-            .map(|command| Command::clone(command))
-            .ok_or_else(|| Error::Broken(format!("record {id} is written to and not there")))
-    }
-
-    fn record(&self, id: InstanceId) -> Option<&Record> {
-        self.tables.records().get(&id).map(Arc::as_ref)
-    }
-
-    /// A copy of a record, to be changed and put back.
-    fn copy(&self, id: InstanceId) -> Result<Record> {
-        self.record(id)
-            .cloned()
-            .ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
-    }
-
-    /// Refuses a row that differs in more than its shape allows: the databases would not write the rest.
-    fn expect(&self, row: &Row, shaped: fn(&Row, &Row) -> Row) -> Result<()> {
-        let was = self.copy(row.id)?.row;
-        let written = shaped(&was, row);
-        if written == *row {
-            return Ok(());
-        }
-        let problem = format!("of {row:?}, no more than {written:?} would be written");
-        Err(Error::Broken(problem))
-    }
-
-    fn write(
-        &mut self,
-        row: &Row,
-        state: Option<&Json>,
-        result: Option<&Json>,
-        now: Timestamp,
-    ) -> Result<()> {
-        let old = self.copy(row.id)?;
-        self.put(Record {
-            row: row.clone(),
-            state: state.cloned().unwrap_or(old.state),
-            result: result.cloned().or(old.result),
-            updated_at: now,
-            ..old
-        })
-    }
-
-    /// The first place of a queue, over all lanes.
-    fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<Place> {
-        let places = lanes.iter().filter_map(|lane| {
-            self.tables
-                .index()
-                .claimable
-                .get(&(queue.clone(), lane.clone()))
-                .and_then(|places| places.first())
-        });
-        places.min().copied()
-    }
-
-    fn contender(&self, id: InstanceId) -> Option<(Contender, Name)> {
-        let row = &self.record(id)?.row;
-        let (status, priority, due_at) = (row.status, row.priority, row.due_at.unwrap_or_default());
-        Some((
-            Contender {
-                id,
-                status,
-                priority,
-                due_at,
-            },
-            row.queue.clone(),
-        ))
-    }
-
-    fn parent_of(&self, row: &Row) -> Option<ParentRef> {
-        row.parent.map(|id| {
-            let parent = self.record(id);
-            let partition = parent.and_then(|parent| parent.row.partition_key.clone());
-            ParentRef { id, partition }
-        })
-    }
-
-    fn touched(&self, id: InstanceId) -> Option<Touched> {
-        Some(Touched {
-            id,
-            partition: self.record(id)?.row.partition_key.clone(),
-        })
-    }
-
-    fn expiring_row(&self, id: InstanceId) -> Option<Expiring> {
-        let row = &self.record(id)?.row;
-        let finished_at = row.finished_at?;
-        Some(Expiring {
-            cursor: Cursor { finished_at, id },
-            chain: row.chain(),
-            parent: placed(row),
-        })
-    }
-
-    fn set_behind(&mut self, ids: &[InstanceId], behind: bool) -> Result<()> {
-        for id in ids {
-            let mut record = self.copy(*id)?;
-            record.row.behind = behind;
-            self.put(record)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for MemoryTxn<'_> {
-    fn drop(&mut self) {
-        self.tables.undo(&mut self.log);
-    }
-}
 
 impl Txn for MemoryTxn<'_> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
@@ -542,35 +394,7 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
-        let mut left = limit;
-        for id in ids {
-            let rest: Vec<Noted> = self
-                .tables
-                .history(*id)
-                .iter()
-                .skip(left)
-                .cloned()
-                .collect();
-            left -= self.tables.history(*id).len().min(left);
-            let undo = self.tables.forget(*id);
-            self.log.extend(undo);
-            for noted in rest {
-                let undo = self.tables.append(*id, noted);
-                self.log.push(undo);
-            }
-        }
-        for id in ids {
-            let of_run = self.tables.commands().of_run(*id);
-            let loose: Vec<CommandId> = of_run
-                .filter(|command| !self.tables.commands().is_deduped(*command))
-                .take(left)
-                .collect();
-            left -= loose.len();
-            for command in loose {
-                self.put_command(command, None)?;
-            }
-        }
-        Ok(limit - left)
+        self.trim_now(ids, limit)
     }
 
     async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
@@ -771,29 +595,7 @@ impl Txn for MemoryTxn<'_> {
         events: &[NewEvent],
         now: Timestamp,
     ) -> Result<Vec<(EventSequence, bool)>> {
-        let mut stored = Vec::with_capacity(events.len());
-        for event in events {
-            let known = self
-                .tables
-                .events()
-                .known(&event.event_type, &event.event_id);
-            if let Some(sequence) = known {
-                stored.push((sequence, false));
-                continue;
-            }
-            let sequence = self.tables.next_event();
-            let kept = Event {
-                sequence,
-                event_type: event.event_type.clone(),
-                event_id: event.event_id.clone(),
-                payload: event.payload.clone(),
-                published_at: now,
-            };
-            let undo = self.tables.put_event(sequence, Some(kept));
-            self.log.push(undo);
-            stored.push((sequence, true));
-        }
-        Ok(stored)
+        Ok(self.store_now(events, now))
     }
 
     async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
@@ -1078,9 +880,4 @@ impl Txn for MemoryTxn<'_> {
 
 fn request_key(id: &RequestId) -> RequestKey {
     (id.caller.clone(), id.key.clone(), id.part)
-}
-
-/// The parent at one of whose barriers a row has its place.
-fn placed(row: &Row) -> Option<InstanceId> {
-    row.parent.filter(|_| row.parent_barrier.0 != 0)
 }

@@ -72,8 +72,11 @@ async fn a_clock_that_is_set_fires_nothing_early_and_takes_no_claim(store: Strin
             start(&other, at_one).await,
         ];
         std::fs::write(&control, format!("{step:+}")).unwrap();
-        let told = is_off_by(&one).await;
-        assert!((told - step).abs() <= 3, "the clock was not set: {told}");
+        // The date of an answer is remembered until a later one is due, so that it shows no step back.
+        if step > 0 {
+            let off = is_off_by(&one).await;
+            assert!((off - step).abs() <= 3, "the clock was not set: {off}");
+        }
         let mut fired = [None; 2];
         while fired.contains(&None) {
             assert!(began.elapsed() < PATIENCE, "timers do not fire: {fired:?}");

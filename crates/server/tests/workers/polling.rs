@@ -165,13 +165,12 @@ on_both! {
 #[tokio::test]
 async fn a_poll_beyond_the_limit_is_told_when_to_come_again() {
     let server = crate::common::server().set("long_polls", 1).start();
-    let holder = server
-        .http
-        .get(server.at("/v1/stream"))
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(holder.status(), 200);
+    let other = worker(&server);
+    let holder = tokio::spawn({
+        let other = other.at(&server);
+        async move { other.claim(1, LONG_MS).await }
+    });
+    known(&server, &other.name, 1).await;
     let hand = worker(&server);
     let poll = || {
         let request = server.http.post(server.at("/v1/workers/claim"));
@@ -188,8 +187,8 @@ async fn a_poll_beyond_the_limit_is_told_when_to_come_again() {
         "{problem}"
     );
     // Nothing was claimed for it: the next one has it, as soon as there is a place.
+    holder.abort();
     start(&server, json!({"machine": "m"})).await;
-    drop(holder);
     let began = Instant::now();
     let claims = loop {
         let answer = poll().await.unwrap();

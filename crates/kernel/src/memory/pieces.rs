@@ -1,0 +1,224 @@
+//! The pieces that a transaction on the tables is made of: copies to change, writes with their undo, places.
+
+use std::sync::Arc;
+
+use abide_core::model::{
+    Command, CommandId, Event, EventSequence, InstanceId, Json, Lane, Name, ParentRef, Row,
+    Timestamp,
+};
+use abide_core::rules::partition::Contender;
+
+use super::index::Place;
+use super::record::Record;
+use super::tables::{Noted, Tables, Undo};
+use crate::{Cursor, Error, Expiring, NewEvent, Result, Touched};
+
+/// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
+pub(super) struct MemoryTxn<'t> {
+    pub tables: &'t mut Tables,
+    pub log: Vec<Undo>,
+}
+
+impl<'t> MemoryTxn<'t> {
+    pub fn begin(tables: &'t mut Tables) -> Self {
+        Self {
+            tables,
+            log: Vec::new(),
+        }
+    }
+
+    pub fn commit(mut self) {
+        self.log.clear();
+    }
+
+    pub fn put(&mut self, record: Record) -> Result<()> {
+        let undo = self.tables.put(record.row.id, Some(Arc::new(record)))?;
+        self.log.push(undo);
+        Ok(())
+    }
+
+    pub fn put_command(&mut self, id: CommandId, command: Option<Command>) -> Result<()> {
+        let undo = self.tables.put_command(id, command.map(Arc::new))?;
+        self.log.push(undo);
+        Ok(())
+    }
+
+    /// A copy of a command's record, to be changed and put back.
+    pub fn command(&self, id: CommandId) -> Result<Command> {
+        self.tables
+            .commands()
+            .get(id)
+            .map(|command| Command::clone(command))
+            .ok_or_else(|| Error::Broken(format!("record {id} is written to and not there")))
+    }
+
+    pub fn record(&self, id: InstanceId) -> Option<&Record> {
+        self.tables.records().get(&id).map(Arc::as_ref)
+    }
+
+    /// A copy of a record, to be changed and put back.
+    pub fn copy(&self, id: InstanceId) -> Result<Record> {
+        self.record(id)
+            .cloned()
+            .ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
+    }
+
+    /// Refuses a row that differs in more than its shape allows: the databases would not write the rest.
+    pub fn expect(&self, row: &Row, shaped: fn(&Row, &Row) -> Row) -> Result<()> {
+        let was = self.copy(row.id)?.row;
+        let written = shaped(&was, row);
+        if written == *row {
+            return Ok(());
+        }
+        let problem = format!("of {row:?}, no more than {written:?} would be written");
+        Err(Error::Broken(problem))
+    }
+
+    pub fn write(
+        &mut self,
+        row: &Row,
+        state: Option<&Json>,
+        result: Option<&Json>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let old = self.copy(row.id)?;
+        self.put(Record {
+            row: row.clone(),
+            state: state.cloned().unwrap_or(old.state),
+            result: result.cloned().or(old.result),
+            updated_at: now,
+            ..old
+        })
+    }
+
+    /// The first place of a queue, over all lanes.
+    pub fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<Place> {
+        let places = lanes.iter().filter_map(|lane| {
+            self.tables
+                .index()
+                .claimable
+                .get(&(queue.clone(), lane.clone()))
+                .and_then(|places| places.first())
+        });
+        places.min().copied()
+    }
+
+    pub fn contender(&self, id: InstanceId) -> Option<(Contender, Name)> {
+        let row = &self.record(id)?.row;
+        let (status, priority, due_at) = (row.status, row.priority, row.due_at.unwrap_or_default());
+        Some((
+            Contender {
+                id,
+                status,
+                priority,
+                due_at,
+            },
+            row.queue.clone(),
+        ))
+    }
+
+    pub fn parent_of(&self, row: &Row) -> Option<ParentRef> {
+        row.parent.map(|id| {
+            let parent = self.record(id);
+            let partition = parent.and_then(|parent| parent.row.partition_key.clone());
+            ParentRef { id, partition }
+        })
+    }
+
+    pub fn touched(&self, id: InstanceId) -> Option<Touched> {
+        Some(Touched {
+            id,
+            partition: self.record(id)?.row.partition_key.clone(),
+        })
+    }
+
+    pub fn expiring_row(&self, id: InstanceId) -> Option<Expiring> {
+        let row = &self.record(id)?.row;
+        let finished_at = row.finished_at?;
+        Some(Expiring {
+            cursor: Cursor { finished_at, id },
+            chain: row.chain(),
+            parent: placed(row),
+        })
+    }
+
+    pub fn set_behind(&mut self, ids: &[InstanceId], behind: bool) -> Result<()> {
+        for id in ids {
+            let mut record = self.copy(*id)?;
+            record.row.behind = behind;
+            self.put(record)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes histories and records of runs, as many as the limit allows.
+    pub fn trim_now(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
+        let mut left = limit;
+        for id in ids {
+            let rest: Vec<Noted> = self
+                .tables
+                .history(*id)
+                .iter()
+                .skip(left)
+                .cloned()
+                .collect();
+            left -= self.tables.history(*id).len().min(left);
+            let undo = self.tables.forget(*id);
+            self.log.extend(undo);
+            for noted in rest {
+                let undo = self.tables.append(*id, noted);
+                self.log.push(undo);
+            }
+        }
+        for id in ids {
+            let of_run = self.tables.commands().of_run(*id);
+            let loose: Vec<CommandId> = of_run
+                .filter(|command| !self.tables.commands().is_deduped(*command))
+                .take(left)
+                .collect();
+            left -= loose.len();
+            for command in loose {
+                self.put_command(command, None)?;
+            }
+        }
+        Ok(limit - left)
+    }
+
+    /// Stores events; each with its place, and whether it is new.
+    pub fn store_now(&mut self, events: &[NewEvent], now: Timestamp) -> Vec<(EventSequence, bool)> {
+        let mut stored = Vec::with_capacity(events.len());
+        for event in events {
+            let known = self
+                .tables
+                .events()
+                .known(&event.event_type, &event.event_id);
+            if let Some(sequence) = known {
+                stored.push((sequence, false));
+                continue;
+            }
+            let sequence = self.tables.next_event();
+            let kept = Event {
+                sequence,
+                event_type: event.event_type.clone(),
+                event_id: event.event_id.clone(),
+                payload: event.payload.clone(),
+                published_at: now,
+            };
+            let undo = self.tables.put_event(sequence, Some(kept));
+            self.log.push(undo);
+            stored.push((sequence, true));
+        }
+        stored
+    }
+}
+
+impl Drop for MemoryTxn<'_> {
+    fn drop(&mut self) {
+        self.tables.undo(&mut self.log);
+    }
+}
+
+/// The parent at one of whose barriers a row has its place.
+pub(super) fn placed(row: &Row) -> Option<InstanceId> {
+    row.parent.filter(|_| row.parent_barrier.0 != 0)
+}
