@@ -308,6 +308,11 @@ impl Loan<'_> {
         self.pool.bound(&self.line).await
     }
 
+    /// How long an answer may take.
+    pub fn deadline(&self) -> Duration {
+        self.pool.timeouts().deadline()
+    }
+
     /// Waits for what is asked over it, which writes nothing, for as long as the timeouts allow; then hangs up.
     pub async fn bounded<T>(&self, asked: impl Future<Output = Result<T>>) -> Result<T> {
         self.begun();

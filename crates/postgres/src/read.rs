@@ -11,6 +11,7 @@ use abide_kernel::{
     Result, Target,
 };
 use futures_util::TryStreamExt;
+use tokio::time::timeout;
 use tokio_postgres::{Client, Row};
 
 use crate::cells::{Cells, each};
@@ -21,7 +22,7 @@ use crate::error::{Fate, classify};
 use crate::find::of_key;
 use crate::load;
 use crate::param::Param;
-use crate::pool::{Loan, Pool};
+use crate::pool::{Loan, Pool, overdue};
 
 /// The columns of an instance, in the order in which [`instance`] reads them.
 macro_rules! instance_columns {
@@ -208,7 +209,11 @@ async fn query_some(
         }
         Ok(Read { rows, cut: false })
     };
-    let some = rows.await.map_err(|error| classify(&error, Fate::Open))?;
+    let deadline = client.deadline();
+    let some = match timeout(deadline, rows).await {
+        Ok(some) => some.map_err(|error| classify(&error, Fate::Open))?,
+        Err(_) => return Err(overdue(deadline)),
+    };
     if !some.cut {
         client.ended();
     }
