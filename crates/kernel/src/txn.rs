@@ -6,7 +6,7 @@ use abide_core::model::{
     AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId,
     Declared, DocumentKind, Event, EventSequence, Fingerprint, HistoryRow, InstanceId, Json, Key,
     Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority, RequestId, Row, Scopes,
-    Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
@@ -96,6 +96,19 @@ pub trait Txn: Send {
     /// store whose transactions come one after the other that is [`lock`](Self::lock).
     fn lock_free(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Row>>> + Send {
         self.lock(ids)
+    }
+
+    /// Which of these rows, which come sorted and distinct, are reserved and not started; not locked. In a store whose
+    /// transactions come one after the other it does not matter whether they are.
+    fn reserved(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<InstanceId>>> + Send {
+        async move {
+            let rows = self.lock(ids).await?.into_iter();
+            let reserved = rows.filter(|row| row.status == Status::Reserved);
+            Ok(reserved.map(|row| row.id).collect())
+        }
     }
 
     /// Locks those of these partitions, which come sorted and distinct, that no other transaction has locked, and in

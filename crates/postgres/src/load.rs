@@ -52,6 +52,13 @@ pub const LOCK_FREE: &str = concat!(
     order by id for no key update skip locked"
 );
 
+/// Which of these instances are reserved and not started, by id; not locked.
+///
+/// Index: `instances_pkey`.
+pub const RESERVED: &str = "\
+select id from abide.instances \
+where id = any((select $1::bigint[])::bigint[]) and status = 0 order by id";
+
 /// The first rows, scheduled or awaiting, that are due, after so many of them; not locked.
 ///
 /// Index: `instances_parked`, read from its beginning. The limit is hidden in a sub-select: a planner that sees it may
@@ -234,6 +241,15 @@ pub(crate) async fn due_after(
     let rows = txn.read(DUE_AFTER, vec![Param::one(now)]).await?;
     let first = each(&rows, |cells| cells.next::<Option<Timestamp>>())?;
     Ok(first.into_iter().flatten().next())
+}
+
+/// Which instances are reserved.
+pub(crate) async fn reserved(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+) -> Result<Vec<InstanceId>> {
+    let params = vec![Param::list(ids.iter().copied())];
+    each(&txn.read(RESERVED, params).await?, |cells| cells.next())
 }
 
 /// Locks what nobody else has locked.

@@ -48,6 +48,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("holders", insert::HOLDERS),
     ("lock", load::LOCK),
     ("lock_free", load::LOCK_FREE),
+    ("reserved", load::RESERVED),
     ("due_after", load::DUE_AFTER),
     ("due", load::DUE),
     ("lapsed", load::LAPSED),

@@ -75,6 +75,10 @@ impl Txn for Transaction<'_> {
         load::lock_free(self, ids).await
     }
 
+    async fn reserved(&mut self, ids: &[InstanceId]) -> Result<Vec<InstanceId>> {
+        load::reserved(self, ids).await
+    }
+
     async fn lock_free_partitions(&mut self, keys: &[Key]) -> Result<Vec<Key>> {
         partition::lock_free_partitions(self, keys).await
     }

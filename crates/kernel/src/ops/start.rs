@@ -182,10 +182,15 @@ async fn open_reserved<T: Txn>(
     if holders.is_empty() {
         return Ok(());
     }
+    // Most of them live, in partitions that are not locked here, and are left alone.
     let holders: Vec<InstanceId> = holders.into_iter().collect();
+    let reserved = turn.txn.reserved(&holders).await?;
+    if reserved.is_empty() {
+        return Ok(());
+    }
     let mut reserved: Vec<InstanceId> = turn
         .txn
-        .lock(&holders)
+        .lock(&reserved)
         .await?
         .into_iter()
         .filter(|row| row.status == Status::Reserved)
