@@ -19,13 +19,13 @@ async fn a_file_is_migrated_when_asked_and_the_plan_says_how() {
         .unwrap()
         .execute_batch(&plan.out)
         .unwrap();
-    assert_eq!(abide::sqlite::schema_version(&other).unwrap(), 1);
+    assert_eq!(abide::sqlite::schema_version(&other).unwrap(), 2);
 
     let done = lab.run(&["migrate"]).await;
     assert_eq!((done.code, done.out.as_str()), (0, ""), "{done:?}");
     assert_eq!(
         lab.json(&["migrate", "--plan"]).await,
-        json!({"version": 1, "newest": 1, "sql": ""})
+        json!({"version": 2, "newest": 2, "sql": ""})
     );
     assert!(
         lab.done(&["migrate", "--schema"])
@@ -48,7 +48,7 @@ async fn a_database_is_migrated_when_asked_and_the_plan_says_how() {
 
     assert_eq!(
         lab.json(&["migrate"]).await,
-        json!({"version": 0, "newest": 1, "applied": 1})
+        json!({"version": 0, "newest": 2, "applied": 2})
     );
     assert_eq!(lab.run(&["list"]).await.code, 0);
 }

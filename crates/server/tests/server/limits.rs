@@ -180,11 +180,11 @@ async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
     let server = server().set("in_flight", 1).start();
     let many = vec![serde_json::json!({"machine": "m"}); 60_000];
     let body = serde_json::json!({ "instances": many });
-    let asked = server
-        .http
-        .post(server.at("/v1/instances/batch"))
-        .json(&body);
-    let long = tokio::spawn(asked.send());
+    let batch = || {
+        let asked = server.http.post(server.at("/v1/instances/batch"));
+        tokio::spawn(asked.json(&body).send())
+    };
+    let (mut long, mut batches) = (batch(), 1);
     let full = loop {
         let asked = server.http.post(server.at("/v1/events"));
         let answer = asked
@@ -195,7 +195,11 @@ async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
         if answer.status() == 503 {
             break answer;
         }
-        assert!(!long.is_finished(), "nothing was refused meanwhile");
+        // One of the events may have had the only place when the batch came, which was refused then.
+        if long.is_finished() {
+            assert!(batches < 20, "nothing was refused meanwhile");
+            (long, batches) = (batch(), batches + 1);
+        }
     };
     assert_eq!(full.headers()["retry-after"], "1");
     let body: serde_json::Value = full.json().await.unwrap();
