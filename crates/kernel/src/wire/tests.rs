@@ -128,6 +128,7 @@ fn times_keys_and_decisions_come_back_as_they_were() {
                 names: vec![name("paid")],
                 more: 3,
             }),
+            limit: None,
         });
     }
     let (id, children) = (InstanceId(7), 3);
