@@ -60,7 +60,9 @@ impl World {
             ];
             let answers = self.run(ops.into()).unwrap();
             let touched = answers.iter().map(|answer| match answer {
-                Answer::Touched { count, .. } | Answer::Released { count, .. } => *count,
+                Answer::Touched { count, .. }
+                | Answer::Fired { count, .. }
+                | Answer::Released { count, .. } => *count,
                 other => panic!("{other:?}"),
             });
             let touched: usize = touched.sum();
