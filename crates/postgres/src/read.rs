@@ -72,22 +72,17 @@ pub const LIST: &str = concat!(
 );
 
 /// A page of records, newest first. Index: `signals_run` for those of one run, of a chain's runs, and of the runs that
-/// have a key, with `signals_dedup` for what a chain has kept of runs that were deleted, and `signals_lone` and
-/// `signals_held` for those that no run has; else `signals_pkey` read backwards. A filter that is null falls away when it
-/// is planned.
+/// have a key, with `signals_lone` and `signals_held` for those that no run has; else `signals_pkey` read backwards. A
+/// filter that is null falls away when it is planned. What a chain has kept of runs that were deleted is in none of them.
 pub const COMMANDS: &str = concat!(
     "select ",
     command_columns!(),
     " from abide.signals s \
-    where s.id < $1 and ($2::bigint is null or (s.chain_id = $2 and (s.instance_id = any(array( \
-            select i.id from abide.instances i where i.id = $2 or i.first_id = $2)) \
-            or (s.chain_id = $2 and s.dedup_key is not null and s.message_sequence is not null)))) \
+    where s.id < $1 and ($2::bigint is null or (s.chain_id = $2 and s.instance_id = any(array( \
+            select i.id from abide.instances i where i.id = $2 or i.first_id = $2)))) \
         and ($3::bigint is null or s.instance_id = $3) \
         and ($4::text is null or (s.key = $4 and (s.instance_id = any(array( \
             select i.id from abide.instances i where i.key = $4)) \
-            or (s.chain_id = any(array( \
-                select coalesce(i.first_id, i.id) from abide.instances i where i.key = $4)) \
-                and s.dedup_key is not null and s.message_sequence is not null) \
             or (s.instance_id is null and s.status <> 0) or s.status = 0))) \
         and ($5::smallint is null or s.kind = $5) and ($6::text is null or s.name = $6) \
         and ($7::smallint is null or s.status = $7) \

@@ -113,17 +113,22 @@ impl Commands {
     }
 
     /// A page of records, newest first.
+    ///
+    /// A chain or a key has what its runs have: what is kept of one that was deleted is not among that.
     pub fn page(
         &self,
         filter: &CommandFilter,
         before: Option<CommandId>,
         limit: usize,
+        is_there: impl Fn(InstanceId) -> bool,
     ) -> CommandPage {
+        let by_run = filter.chain.is_some() || filter.key.is_some();
+        let kept = |command: &Command| by_run && command.instance.is_some_and(|id| !is_there(id));
         let below = before.map_or(Bound::Unbounded, Bound::Excluded);
         let records = self.records.range((Bound::Unbounded, below)).rev();
         let mut found = records
             .map(|(_, command)| command)
-            .filter(|command| meets(command, filter));
+            .filter(|command| meets(command, filter) && !kept(command));
         let items: Vec<Command> = found
             .by_ref()
             .take(limit)

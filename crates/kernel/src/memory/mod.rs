@@ -170,7 +170,8 @@ impl Store for Memory {
     ) -> BoxFuture<'a, Result<CommandPage>> {
         let most = self.limits.page_bytes;
         self.read(move |tables| {
-            let page = tables.commands().page(filter, before, limit);
+            let is_there = |id| tables.records().contains_key(&id);
+            let page = tables.commands().page(filter, before, limit, is_there);
             page.within(most, |last| last.id)
         })
     }

@@ -368,7 +368,7 @@ fn a_delivery_without_an_id_is_told_apart_by_its_signature_and_body() {
         assert_eq!(of("a", r#"{"n":1}"#), Some(one.clone()));
         assert_ne!(of("b", r#"{"n":1}"#), Some(one.clone()));
         assert_ne!(of("a", r#"{"n":2}"#), Some(one.clone()));
-        assert_eq!(of("a", r#"{"n":1,"id":"","event_id":""}"#).is_some(), true);
+        assert!(of("a", r#"{"n":1,"id":"","event_id":""}"#).is_some());
     }
 }
 

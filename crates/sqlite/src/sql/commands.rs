@@ -316,26 +316,19 @@ pub(crate) fn list(
     gather(statement.query_map(params_from_iter(values), read)?, bytes)
 }
 
-/// What the runs of a chain have, by `abide_chain` and `abide_signals_of_run`; and what it has kept of those that were
-/// deleted, by `abide_signals_deduped`.
+/// What the runs of a chain have, by `abide_chain` and `abide_signals_of_run`. What it has kept of runs that were deleted
+/// is in no list.
 const OF_CHAIN: &str = "
     id in (select id from abide_signals indexed by abide_signals_of_run
-           where instance_id in (select id from abide_instances where first_id = ? union all select ?)
-           union all
-           select id from abide_signals indexed by abide_signals_deduped
-           where chain_id = ? and dedup_key is not null and sequence is not null)
+           where instance_id in (select id from abide_instances where first_id = ?
+                                 union all select id from abide_instances where id = ?))
     and chain_id = ?";
 
-/// What the runs of a key have, by `abide_key` and `abide_signals_of_run`; what their chains have kept, by
-/// `abide_signals_deduped`; what is held for it, by `abide_signals_held`; and what nobody has, by `abide_signals_adrift`:
-/// all of that, which is not kept for long.
+/// What the runs of a key have, by `abide_key` and `abide_signals_of_run`; what is held for it, by `abide_signals_held`;
+/// and what nobody has, by `abide_signals_adrift`: all of that, which is not kept for long.
 const OF_KEY: &str = "
     id in (select id from abide_signals indexed by abide_signals_of_run
            where instance_id in (select id from abide_instances where key = ?)
-           union all
-           select id from abide_signals indexed by abide_signals_deduped
-           where chain_id in (select coalesce(first_id, id) from abide_instances where key = ?)
-               and dedup_key is not null and sequence is not null
            union all
            select id from abide_signals indexed by abide_signals_held
            where key = ? and held_until is not null
