@@ -44,7 +44,8 @@ limit (select $3::bigint)";
 /// Index: `history_pkey`. Nobody writes the history of one that has ended and is locked.
 pub const TRIM_HISTORY: &str = "\
 with gone as ( \
-    delete from abide.history where ctid = any(array( \
+    delete from abide.history \
+    where instance_id = any((select $1::bigint[])::bigint[]) and ctid = any(array( \
         select h.ctid from unnest((select $1::bigint[])) as p(id) \
         cross join lateral ( \
             select ctid from abide.history where instance_id = p.id order by seq) h \
@@ -57,7 +58,8 @@ select count(*) from gone";
 /// Index: `signals_run`.
 pub const TRIM_SIGNALS: &str = "\
 with gone as ( \
-    delete from abide.signals where ctid = any(array( \
+    delete from abide.signals \
+    where instance_id = any((select $1::bigint[])::bigint[]) and ctid = any(array( \
         select s.ctid from unnest((select $1::bigint[])) as p(id) \
         cross join lateral ( \
             select ctid from abide.signals where instance_id = p.id \
