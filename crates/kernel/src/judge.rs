@@ -1,6 +1,6 @@
 //! Validates outside of a transaction what takes longer than a transaction may wait for (rule 8.5).
 //!
-//! Inside a transaction a validation gets few steps ([`Bench`]). A message that needs more is left unjudged: nothing is
+//! Inside a transaction a validation gets few steps (`Bench`). A message that needs more is left unjudged: nothing is
 //! written of it, and its neighbours go on. Whoever sent it has it judged on a thread that may block, and sends it again.
 //! A contract's id is made of what it says, so a verdict is a fact about a contract and a message, whatever happened to
 //! the run meanwhile; a run with another contract leaves the message unjudged once more. A verdict is known to all

@@ -221,7 +221,7 @@ pub(super) fn check_deadline(timeout_ms: Option<u64>) -> Result<(), Refusal> {
 }
 
 /// Applies a checked outcome to the row of the claim that holds it (the table of section 4). A spawn leaves the parking
-/// to [`children::park`](super::children::park), when it is known how many children there really are, and a
+/// to [`children::park`], when it is known how many children there really are, and a
 /// continuation the event that tells of it to the kernel, when it is known which run follows.
 pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'a> {
     let mut moved = Moved {
