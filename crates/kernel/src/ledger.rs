@@ -8,7 +8,7 @@ use abide_core::model::{
 };
 use abide_core::rules::keys::taking;
 
-use crate::ops::keys;
+use crate::ops::keys::{self, Holders};
 use crate::run::Turn;
 use crate::{Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Move, Result, Txn, Wake};
 
@@ -99,7 +99,16 @@ impl<'a> Ledger<'a> {
     /// Writes what has changed, and notes what there is to tell and which partitions have to be settled. Who would take
     /// a key that another holds is seen to before (rule 2.8).
     pub async fn write<T: Txn>(&mut self, turn: &mut Turn<'_, T>) -> Result<()> {
-        keys::settle(turn, self).await?;
+        self.write_granted(turn, Holders::default()).await
+    }
+
+    /// The same for rows some of which were granted keys already.
+    pub async fn write_granted<T: Txn>(
+        &mut self,
+        turn: &mut Turn<'_, T>,
+        holders: Holders,
+    ) -> Result<()> {
+        keys::settle(turn, self, holders).await?;
         let mut history = Vec::new();
         for account in self.0.values_mut() {
             history.extend(account.close(turn.now)?);

@@ -111,10 +111,8 @@ on_every_store! {
             At::One => ctx.wait_for_event(Event::new("any")).timeout(hours(1)).then(At::Two),
             _ => done(json!(ctx.event::<Json>()?.unwrap().as_str().len())),
         })).start().await.unwrap();
-        let mut deep = json!(1);
-        for _ in 0..1_000 {
-            deep = json!([deep]);
-        }
+        let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+        let deep = nested(127);
         let odd = json!({"": 0, "a.b": {"\u{0}": "\u{0}"}, "ключ": "\u{1f600}\"\\</"});
         let large = json!("x".repeat(1_000_000));
         for body in [json!(null), json!(true), json!(-0.5), json!(""), json!([]), json!({}), odd, large, deep] {
@@ -128,8 +126,10 @@ on_every_store! {
         let run = lab.start(Script::any(), json!(null)).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         let large = json!("x".repeat(1 << 20));
-        let refused = lab.publish("any", &large).await.unwrap_err().to_string();
-        assert!(refused.contains("payload_bytes"), "{refused}");
+        for (bad, limit) in [(&large, "payload_bytes"), (&nested(128), "json_depth"), (&nested(1_000), "json_depth")] {
+            let refused = lab.publish("any", bad).await.unwrap_err().to_string();
+            assert!(refused.contains(limit), "{refused}");
+        }
         let each = lab.publish_all([event_of("any", &large), event_of("any", &json!(1))]).await.unwrap();
         assert!(each[0].is_err() && each[1].as_ref().is_ok_and(|one| one.matched == 1));
         assert_eq!(lab.came_to(&run).await, json!(1));

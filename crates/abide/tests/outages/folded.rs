@@ -10,7 +10,7 @@ use abide_kernel::{Answer, ClaimRequest, Error, Extension, NewWorker, Op, Store}
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::common::{Faulty, Lab, Script, Trouble};
+use crate::common::{Faulty, Lab, Script, Trouble, eventually};
 use crate::faulty::once;
 
 const EVERY: [Trouble; 4] = [
@@ -122,5 +122,17 @@ on_every_store! {
         assert!(matches!(error, Error::Unavailable(_)), "{error}");
         let commits = Submit::<Commits>::begin(&Committer::new(lab.store().await), secs(0));
         assert_eq!(commits.ask_one(ends(&claim)).await.unwrap(), Committed::Moved(Status::Done));
+    }
+}
+
+on_every_store! {
+    async fn who_never_waits_finds_that_the_database_is_back(lab: Lab) {
+        // rule 1.4: those without any patience were told that the database was away for as long as nobody else asked.
+        let commits = Faulty::new(lab.store().await, once(Trouble::Away, |op| matches!(op, Op::Commit { .. })));
+        let commits = Submit::<Commits>::begin(&Committer::new(commits), secs(0));
+        let claim = held(&lab, 1).await.remove(0);
+        let first = commits.ask_one(ends(&claim)).await;
+        assert!(matches!(first, Err(Error::Unavailable(_))), "{first:?}");
+        eventually("an attempt", async || commits.ask_one(ends(&claim)).await.is_ok()).await;
     }
 }

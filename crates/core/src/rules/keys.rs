@@ -90,15 +90,19 @@ pub fn judge(outcome: &Outcome, was: &Row, ahead: &Row) -> Judged {
         Outcome::Fail { .. } if was.aside.is_some() => return Judged::Committed,
         _ => {}
     }
-    let continues = match outcome.last() {
+    match (fate(was, ahead), outcome.last()) {
+        (Fate::GivesUp, _) if !continues(outcome) => Judged::Committed,
+        (_, Outcome::Fail { .. }) => Judged::Stopped,
+        _ => Judged::Refused,
+    }
+}
+
+/// Whether an outcome is followed by a new run, which takes its keys as it starts.
+pub fn continues(outcome: &Outcome) -> bool {
+    match outcome.last() {
         Outcome::ContinueAsNew { .. } => true,
         Outcome::Workflow(turn) => matches!(turn.then, Then::ContinueAsNew { .. }),
         _ => false,
-    };
-    match (fate(was, ahead), outcome.last()) {
-        (Fate::GivesUp, _) if !continues => Judged::Committed,
-        (_, Outcome::Fail { .. }) => Judged::Stopped,
-        _ => Judged::Refused,
     }
 }
 

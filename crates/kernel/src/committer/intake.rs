@@ -135,12 +135,14 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         self.away = None;
     }
 
-    /// Those whose patience with a database that is away is over, and what to tell them.
-    pub fn spent(&mut self) -> Vec<(Entry<K, W>, Error)> {
-        let Some((error, _)) = &self.away else {
+    /// Those whose patience with a database that is away is over, and what to tell them. When the rest is over and nothing
+    /// is being tried, they are tried first: or those without any patience would never find out that it is back.
+    pub fn spent(&mut self, trying: bool) -> Vec<(Entry<K, W>, Error)> {
+        let now = Instant::now();
+        let away = self.away.as_ref();
+        let Some((error, _)) = away.filter(|(_, until)| trying || *until > now) else {
             return Vec::new();
         };
-        let now = Instant::now();
         let spent = |entry: &Entry<K, W>| entry.waiter.until().is_some_and(|until| until <= now);
         if !self.waiting.iter().any(spent) {
             return Vec::new();

@@ -238,7 +238,7 @@ async fn serve<K: Folded + Default>(
     let mut separate: Vec<Request<K>> = Vec::new();
     let mut open = true;
     while open || !intake.is_empty() || !under_way.is_empty() || !alone.is_empty() {
-        for (request, error) in intake.spent() {
+        for (request, error) in intake.spent(!under_way.is_empty()) {
             request.waiter.answer(Err(error));
         }
         let writers = committer.store.writers().max(1);

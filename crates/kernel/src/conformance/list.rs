@@ -38,6 +38,13 @@ macro_rules! for_each_conformance_test {
                 a_unique_key_has_a_scope_of_its_own,
                 a_key_may_be_long_and_in_any_script,
             }
+            taken_batches {
+                a_run_goes_on_after_the_batch_in_which_another_leaves_its_key,
+                a_child_finds_a_key_taken_that_another_of_its_batch_was_granted,
+                a_child_that_ends_under_its_key_is_told_to_its_parent_once,
+                a_parent_that_wakes_into_the_key_of_the_child_that_woke_it_fails,
+                who_gives_its_key_up_leaves_it_to_its_holder,
+            }
             taken_keys {
                 an_outcome_that_would_take_a_key_is_refused_with_its_holder,
                 of_three_that_would_end_under_one_key_the_first_does,

@@ -78,6 +78,7 @@ pub mod runs;
 pub mod signals;
 pub mod starting;
 pub mod sweeping;
+pub mod taken_batches;
 pub mod taken_keys;
 pub mod taken_wakes;
 pub mod timeouts;

@@ -11,7 +11,7 @@ use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{Facts, Look, ahead, apply, check, check_answers, look};
 use abide_core::rules::event::{awaited_types, index_of};
-use abide_core::rules::keys::{Judged, judge, taking};
+use abide_core::rules::keys::{Judged, continues, judge, taking};
 use abide_core::rules::workflow;
 
 use super::keys::{self, Holders};
@@ -81,11 +81,11 @@ pub(crate) async fn commit<T: Txn>(
     } = follows;
     // Before runs go on: what was consumed stays with the run that did.
     close(turn, &closings).await?;
-    bear(turn, &mut ledger, births).await?;
+    bear(turn, &mut ledger, births, &tally.holders).await?;
     publish::open(turn, &mut ledger, openings, &types).await?;
     runs::go_on(turn, &mut ledger, continued).await?;
     tell_parents(turn, &mut ledger, ends).await?;
-    ledger.write(turn).await?;
+    ledger.write_granted(turn, tally.holders).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
         // Whether a parent parked or went straight on is known only now.
         if let (Committed::Moved(status), Some(account)) = (answer, ledger.get(commit.claim.id())) {
@@ -282,8 +282,14 @@ fn one<'a, T: Txn>(
     if let Err(refusal) = check_answers(&commit.outcome, around.pending(&account.row)) {
         return Committed::Refused(refusal);
     }
+    let in_the_way =
+        ahead
+            .as_ref()
+            .map_or_else(Vec::new, |ahead| match continues(&commit.outcome) {
+                true => tally.holders.in_the_way_of_next(ahead),
+                false => tally.holders.in_the_way(ahead),
+            });
     let taken = ahead.as_ref().and_then(|ahead| {
-        let in_the_way = tally.holders.in_the_way(ahead);
         let (key, holder) = in_the_way.first()?;
         let judged = judge(&commit.outcome, &account.row, ahead);
         (judged != Judged::Committed).then(|| (keys::refusal(key, *holder), judged))
@@ -307,9 +313,11 @@ fn one<'a, T: Txn>(
     }
     let facts = around.facts(turn, &account.row, taken.as_ref());
     let moved = apply(&mut account.row, commit, facts);
-    match ahead.filter(|_| taken.is_none()) {
-        Some(ahead) => tally.holders.take(&ahead),
-        None => tally.holders.leave(&account.row),
+    match ahead {
+        Some(ahead) if in_the_way.is_empty() => tally.holders.grant(&ahead),
+        // What gives a key up leaves it to its holder.
+        Some(_) if taken.is_none() => {}
+        _ => tally.holders.leave(&account.row),
     }
     if let (Outcome::Workflow(of), false) =
         (commit.outcome.last(), account.row.status.is_terminal())
@@ -360,20 +368,32 @@ fn is_kept(row: &Row, claim: &Claim) -> bool {
         && row.epoch.0 == claim.epoch().0 + 1
 }
 
-/// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own.
+/// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own. A
+/// child finds a key taken that a row of the batch was granted, though that is written after it.
 async fn bear<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
     births: Vec<Birth<'_>>,
+    holders: &Holders,
 ) -> Result<()> {
     let mut rows = Vec::new();
+    let mut taken = Vec::new();
     let mut families = Vec::with_capacity(births.len());
     for birth in births {
         let counts: Vec<usize> = birth.broods.iter().map(Vec::len).collect();
         families.push((birth.commit, counts));
-        rows.extend(birth.broods.into_iter().flatten());
+        for row in birth.broods.into_iter().flatten() {
+            taken.push(holders.granted_instead_of(&row));
+            if taken.last() == Some(&None) {
+                rows.push(row);
+            }
+        }
     }
-    let mut started = start::insert(turn, &rows).await?.into_iter();
+    let mut inserted = start::insert(turn, &rows).await?.into_iter();
+    let mut started = taken.into_iter().filter_map(|taken| match taken {
+        Some(holder) => Some(Started::Duplicate(holder)),
+        None => inserted.next(),
+    });
     let count_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     for (commit, counts) in families {
         let of_brood = |count: &usize| {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{AnyKey, Closing, InstanceId, Refusal, Row};
+use abide_core::model::{AnyKey, Closing, InstanceId, NewRow, Refusal, Row};
 use abide_core::rules::children::Ended;
 use abide_core::rules::commit::Look;
-use abide_core::rules::keys::{Fate, fail, fate, give_up, held};
+use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held};
 
 use super::commit::{close, pending_of, tell_parents};
 use crate::ledger::{Account, Ledger};
@@ -17,6 +17,10 @@ use crate::{Result, Txn};
 pub(crate) struct Holders {
     keys: BTreeMap<InstanceId, BTreeSet<AnyKey>>,
     held: BTreeMap<AnyKey, InstanceId>,
+    /// The keys that rows of this batch leave, with who held them.
+    left: BTreeMap<AnyKey, InstanceId>,
+    /// What rows of this batch may hold from now on.
+    granted: BTreeMap<InstanceId, Concerns>,
 }
 
 impl Holders {
@@ -49,8 +53,27 @@ impl Holders {
         others.collect()
     }
 
+    /// The same for the first row of a run that follows: it is written before the rows of this batch are, and finds a key
+    /// still held that one of them leaves.
+    pub fn in_the_way_of_next(&self, row: &Row) -> Vec<(AnyKey, InstanceId)> {
+        let mut others = self.in_the_way(row);
+        let keys = self.keys.get(&row.id).into_iter().flatten();
+        let left = keys.filter(|key| held(row).has(key)).filter_map(|key| {
+            let holder = self.left.get(key).filter(|holder| **holder != row.id)?;
+            Some((key.clone(), *holder))
+        });
+        others.extend(left);
+        others
+    }
+
+    /// Grants a row all the keys that its status lets it hold: none is in the way. The row was asked for.
+    pub fn grant(&mut self, row: &Row) {
+        self.take(row);
+        self.granted.insert(row.id, held(row));
+    }
+
     /// Notes that a row holds all the keys that its status lets it hold. The row was asked for.
-    pub fn take(&mut self, row: &Row) {
+    fn take(&mut self, row: &Row) {
         let keys = self.keys.get(&row.id).into_iter().flatten();
         let taken = keys.filter(|key| held(row).has(key));
         self.held.extend(taken.map(|key| (key.clone(), row.id)));
@@ -58,8 +81,31 @@ impl Holders {
 
     /// Notes that a row has left the keys that its status does not let it hold.
     pub fn leave(&mut self, row: &Row) {
-        self.held
-            .retain(|key, holder| *holder != row.id || held(row).has(key));
+        if self.held.is_empty() {
+            return;
+        }
+        let (left, held): (BTreeMap<_, _>, _) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|(key, holder)| *holder == row.id && !held(row).has(key));
+        self.held = held;
+        self.left.extend(left);
+    }
+
+    /// The row of this batch that was granted a key which a new row would hold.
+    pub fn granted_instead_of(&self, new: &NewRow) -> Option<InstanceId> {
+        if self.granted.is_empty() {
+            return None;
+        }
+        let scopes = new.scopes();
+        let key = new.key.clone().map(AnyKey::Key);
+        let unique_key = new.unique_key.clone().map(AnyKey::UniqueKey);
+        let wanted = [
+            key.filter(|_| scopes.key.holds(new.status)),
+            unique_key.filter(|_| scopes.unique_key.holds(new.status)),
+        ];
+        let mut holders = wanted.iter().flatten().map(|key| self.held.get(key));
+        let granted = |holder: &&InstanceId| self.granted.contains_key(holder);
+        holders.find_map(|holder| holder.filter(granted).copied())
     }
 }
 
@@ -72,10 +118,21 @@ fn leaves(ledger: &mut Ledger<'_>, holder: InstanceId, key: &AnyKey) -> bool {
 }
 
 /// Decides over all rows of an operation that would take a key: of two that would take the same, the first in order has
-/// it. What fails is told to its parent, which may take a key itself when it wakes; and so on.
-pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>, ledger: &mut Ledger<'_>) -> Result<()> {
-    let mut holders = Holders::default();
+/// it, after those that were granted it before. What fails is told to its parent, which may take a key itself when it
+/// wakes; and so on.
+pub(crate) async fn settle<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    mut holders: Holders,
+) -> Result<()> {
     let mut decided = BTreeSet::new();
+    for (id, granted) in &holders.granted {
+        // One that stands otherwise than was foreseen, like a parent whose children were all there, is decided over anew.
+        let as_granted = |account: &mut Account<'_>| held(&account.row) == *granted;
+        if ledger.get(*id).is_some_and(as_granted) {
+            decided.insert(*id);
+        }
+    }
     loop {
         let taking = ledger.taking(&decided);
         if taking.is_empty() {
