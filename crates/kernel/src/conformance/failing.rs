@@ -5,10 +5,12 @@ use abide_core::model::{
 };
 
 use super::build::{
-    MINUTE, SECOND, answer, done, json, keyed, next, plain, spawn, under, updates, wait, within,
+    MINUTE, SECOND, answer, done, join, json, keyed, next, plain, spawn, under, updates, wait,
+    within,
 };
 use super::lab::Lab;
 use super::remote_claims::{enlist, extend, lease_one};
+use super::sweeping::sweep;
 use crate::{Error, Op};
 
 pub(super) fn fail(error: &str) -> Outcome {
@@ -307,6 +309,28 @@ pub async fn a_step_that_passes_its_time_limit_without_a_policy_ends_its_instanc
     let joined = lab.claim(worker).await;
     assert_eq!((joined.claim.id(), joined.cause), (parent, Cause::Children));
     assert_eq!(joined.children.len(), 2);
+}
+
+pub async fn a_child_whose_parent_was_deleted_keeps_its_time_limit(lab: Lab) {
+    // rules 5.4 and 16.2: the failure was taken for that of a stranger, and the step ran on for ever.
+    lab.declare(vec![machine(None, Some(15_000))]).await;
+    let worker = enlist(&lab, "w", MINUTE * 9).await;
+    let parent = lab.start(plain()).await;
+    let barrier = join(vec![plain()], None, Some(1000));
+    lab.step(worker, barrier).await;
+    let child = lease_one(&lab, worker).await.claim;
+    lab.pass(SECOND * 2);
+    assert_eq!(lab.fire().await, 1);
+    assert_eq!(lab.step(worker, done()).await, Status::Done);
+    lab.pass(SECOND * 6);
+    assert_eq!(extend(&lab, &[&child]).await, [Heartbeat::Renewed]);
+    assert_eq!(sweep(&lab, lab.now(), None, 10).await.0, 1);
+    assert!(lab.find(parent).await.is_none());
+    lab.pass(SECOND * 7);
+    assert_eq!(lab.fire().await, 1);
+    let found = lab.get(child.id()).await;
+    assert_eq!(found.status, Status::Failed);
+    assert_eq!(found.last_error.as_deref(), Some(TOO_LONG));
 }
 
 pub async fn a_worker_that_dies_before_the_time_limit_has_not_passed_it(lab: Lab) {

@@ -44,6 +44,7 @@ macro_rules! for_each_conformance_test {
                 a_child_that_ends_under_its_key_is_told_to_its_parent_once,
                 a_parent_that_wakes_into_the_key_of_the_child_that_woke_it_fails,
                 who_gives_its_key_up_leaves_it_to_its_holder,
+                a_run_that_goes_on_keeps_the_key_that_it_holds,
             }
             taken_keys {
                 an_outcome_that_would_take_a_key_is_refused_with_its_holder,
@@ -218,6 +219,7 @@ macro_rules! for_each_conformance_test {
                 a_failure_that_is_sent_again_changes_nothing,
                 a_step_that_passes_its_time_limit_fails_though_it_is_still_named,
                 a_step_that_passes_its_time_limit_without_a_policy_ends_its_instance,
+                a_child_whose_parent_was_deleted_keeps_its_time_limit,
                 a_worker_that_dies_before_the_time_limit_has_not_passed_it,
                 what_a_dead_worker_held_to_its_time_limit_has_failed,
                 a_time_limit_is_that_of_one_step,

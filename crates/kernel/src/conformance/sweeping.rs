@@ -13,7 +13,7 @@ use super::eventing::{known_as, ordered};
 use super::lab::Lab;
 use crate::{Answer, CommandFilter, Cursor, Op, SweepPass, SweepRequest};
 
-async fn sweep(
+pub(super) async fn sweep(
     lab: &Lab,
     before: Timestamp,
     after: Option<Cursor>,

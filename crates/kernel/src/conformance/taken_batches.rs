@@ -126,3 +126,24 @@ pub async fn who_gives_its_key_up_leaves_it_to_its_holder(lab: Lab) {
     assert_eq!(answers[0], Committed::Moved(Status::Runnable));
     assert_eq!(answers[1], Committed::Refused(taken("k", holder)));
 }
+
+pub async fn a_run_that_goes_on_keeps_the_key_that_it_holds(lab: Lab) {
+    // rules 2.4 and 2.8: another of the batch was granted the key as if it had been left, and the new run had it already.
+    let worker = lab.worker("w").await;
+    for first in [true, false] {
+        let wants = executing(&lab, worker, under(&[Status::AwaitingSignal])).await;
+        let holder = executing(&lab, worker, under(&[Status::Runnable, Status::Executing])).await;
+        let (goes_on, waits) = (
+            (&holder, continue_as_new("b")),
+            (&wants, wait(&["s"], None)),
+        );
+        let answers = match first {
+            true => both(&lab, goes_on, waits).await,
+            false => both(&lab, waits, goes_on).await,
+        };
+        assert!(answers.contains(&Committed::Refused(taken("k", holder.id()))));
+        assert!(answers.contains(&Committed::Moved(Status::Continued)));
+        lab.commit(wants, done()).await;
+        assert_eq!(lab.step(worker, done()).await, Status::Done);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{AnyKey, Closing, InstanceId, NewRow, Refusal, Row};
+use abide_core::model::{AnyKey, Closing, InstanceId, NewRow, Refusal, Row, Status};
 use abide_core::rules::children::Ended;
 use abide_core::rules::commit::Look;
 use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held};
@@ -79,15 +79,23 @@ impl Holders {
         self.held.extend(taken.map(|key| (key.clone(), row.id)));
     }
 
-    /// Notes that a row has left the keys that its status does not let it hold.
+    /// Notes that a row has left the keys that its status does not let it hold; of one that another run follows, that of
+    /// the first row of that run.
     pub fn leave(&mut self, row: &Row) {
         if self.held.is_empty() {
             return;
         }
-        let (left, held): (BTreeMap<_, _>, _) = std::mem::take(&mut self.held)
+        let held = match row.status {
+            Status::Continued => held(&Row {
+                status: Status::Runnable,
+                ..row.clone()
+            }),
+            _ => held(row),
+        };
+        let (left, kept): (BTreeMap<_, _>, _) = std::mem::take(&mut self.held)
             .into_iter()
-            .partition(|(key, holder)| *holder == row.id && !held(row).has(key));
-        self.held = held;
+            .partition(|(key, holder)| *holder == row.id && !held.has(key));
+        self.held = kept;
         self.left.extend(left);
     }
 

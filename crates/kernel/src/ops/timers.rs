@@ -142,10 +142,15 @@ impl Caught<'_> {
     }
 }
 
-/// The claim under which a row is held now.
+/// The claim under which a row is held now. It names the row's parent, also one that was deleted and was not found.
 fn claim(row: &Row, parent: Option<ParentRef>) -> Option<Claim> {
     let partition = row.partition_key.clone();
     let worker = row.worker?;
+    let gone = |id| ParentRef {
+        id,
+        partition: None,
+    };
+    let parent = parent.or_else(|| row.parent.map(gone));
     Some(Claim::granted(row.id, row.epoch, worker, partition, parent))
 }
 

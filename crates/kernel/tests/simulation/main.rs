@@ -34,7 +34,7 @@ use world::World;
 /// How many seeds run each time.
 const FIXED: u64 = 150;
 /// How many seeds that have never run before run each time, unless the environment says otherwise.
-const NEW: u64 = 0;
+const NEW: u64 = 1000;
 /// How many actions a program has.
 const ACTIONS: usize = 120;
 /// How many of the last actions are shown when a seed fails.
