@@ -13,7 +13,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_kernel::model::{Committed, Key, Scope, Start, Status, WorkerId};
+use abide_kernel::model::{Committed, Status, WorkerId};
 use abide_kernel::{Error, Op, Store};
 use abide_pgtest::{Server, psql};
 use abide_postgres::{Options, Postgres};
@@ -193,29 +193,6 @@ async fn a_server_that_was_away_is_used_again() {
         .unwrap();
     assert_eq!(psql(&url, "select count(*) from abide.instances"), "2");
     store.close().await;
-}
-
-#[tokio::test]
-async fn a_guard_that_would_be_broken_is_a_conflict() {
-    // rule 2.2: a key that is held when its instance has ended, by two.
-    let store = fresh().await;
-    let worker = register(&store, "w").await;
-    let held_when_done = || Start {
-        key: Some(Key::new("k").unwrap()),
-        scope: Scope::NEVER.and(Status::Done),
-        ..start("m")
-    };
-    start_all(&store, vec![held_when_done(), held_when_done()]).await;
-    let mut claimed = claim(&store, worker, &["m"], 2).await.into_iter();
-    commit_all(&store, vec![done(claimed.next().unwrap())]).await;
-    let second = commits(vec![done(claimed.next().unwrap())]);
-    let error = store.run(Arc::new([second])).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::Conflict(text) if text.contains("23505")),
-        "{error:?}"
-    );
-    // The connection is as good as before.
-    start_all(&store, vec![start("m")]).await;
 }
 
 #[tokio::test]
