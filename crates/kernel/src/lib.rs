@@ -35,7 +35,8 @@ pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use manual_clock::ManualClock;
 pub use op::{
-    Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Once, Op, Remembered, SweepRequest,
+    Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Once, Op, Remembered, Survey,
+    SweepRequest,
 };
 pub use own::{OwnTransaction, was_taken};
 pub use pass::SweepPass;

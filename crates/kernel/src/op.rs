@@ -124,6 +124,8 @@ pub enum Op {
     },
     /// Delete finished instances whose retention is over.
     Sweep(SweepRequest),
+    /// Note which contracts instances name, a page at a time, and then delete those that nothing has named for long.
+    Survey(Survey),
     /// Write documents over those of the same kind and name, or delete those that come without a body.
     Keep(#[serde(with = "kept")] Vec<(DocumentKind, Name, Option<Json>)>),
     /// Carry out requests that may arrive more than once, each of them once: one that was carried out before gets the
@@ -160,6 +162,7 @@ impl Op {
             | Self::SignOff { .. }
             | Self::SignOffNamed { .. }
             | Self::Sweep(_)
+            | Self::Survey(_)
             | Self::Keep(_)
             | Self::Once(_) => true,
         }
@@ -289,6 +292,16 @@ pub struct SweepRequest {
     pub limit: usize,
 }
 
+/// A page of a survey of the contracts that instances name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Survey {
+    /// When the survey began; none of its first page.
+    pub begun: Option<Timestamp>,
+    /// The last instance of the page before.
+    pub after: InstanceId,
+}
+
 /// A place in the order in which instances finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cursor {
@@ -367,6 +380,13 @@ pub enum Answer {
         next: Option<Cursor>,
         /// Whether there may be more to delete.
         more: bool,
+    },
+    /// Of a page of a survey.
+    Surveyed {
+        /// The next page; none when it is over.
+        next: Option<Survey>,
+        /// How many contracts were deleted.
+        deleted: usize,
     },
     /// The instances that an operation would have chosen (see [`Op::PassOver`]).
     Named(Vec<InstanceId>),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use abide_core::model::Timestamp;
 
-use crate::{Answer, Cursor, Error, Op, Result, SweepRequest};
+use crate::{Answer, Cursor, Error, Op, Result, Survey, SweepRequest};
 
 /// How much one batch deletes of each kind, at most and at least.
 const BATCH_MAX: usize = 500;
@@ -13,13 +13,16 @@ const BATCH_MIN: usize = 5;
 const LONG: Duration = Duration::from_millis(50);
 const SHORT: Duration = Duration::from_millis(15);
 
-/// A pass of the sweep (rule 16.2): the batches to send, each from where the last one ended.
+/// A pass of the sweep (rule 16.2): the batches to send, each from where the last one ended, and then a survey of the
+/// contracts that are in use.
 ///
 /// Whoever sends them leaves the store to others in between, for as long as the batch took: a sweep takes half of the
 /// store's time at most.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepPass {
     request: SweepRequest,
+    /// The page of the survey that is next, once nothing is left to sweep.
+    survey: Option<Survey>,
     whole: bool,
     deleted: usize,
     spared: usize,
@@ -34,6 +37,7 @@ impl SweepPass {
                 after,
                 limit: BATCH_MAX,
             },
+            survey: None,
             whole: after.is_none(),
             deleted: 0,
             spared: 0,
@@ -55,20 +59,29 @@ impl SweepPass {
 
     /// The next batch.
     pub fn batch(&self) -> Op {
-        Op::Sweep(self.request)
+        match self.survey {
+            Some(page) => Op::Survey(page),
+            None => Op::Sweep(self.request),
+        }
     }
 
     /// Notes what became of a batch, and how long that took; whether there may be more.
     pub fn note(&mut self, answers: &[Answer], took: Duration) -> Result<bool> {
-        let Some(&Answer::Swept {
-            deleted,
-            spared,
-            next,
-            more,
-        }) = answers.first()
-        else {
-            let text = "a sweep was answered with something else";
-            return Err(Error::Broken(text.into()));
+        let (deleted, spared, next, more) = match answers.first() {
+            Some(&Answer::Swept {
+                deleted,
+                spared,
+                next,
+                more,
+            }) => (deleted, spared, next, more),
+            Some(&Answer::Surveyed { next, .. }) => {
+                self.survey = next;
+                return Ok(next.is_some());
+            }
+            _ => {
+                let text = "a sweep was answered with something else";
+                return Err(Error::Broken(text.into()));
+            }
         };
         self.deleted += deleted;
         self.spared += spared;
@@ -79,7 +92,10 @@ impl SweepPass {
         } else if took < SHORT {
             *limit = (*limit * 2).min(BATCH_MAX);
         }
-        Ok(more)
+        if !more {
+            self.survey = Some(Survey::default());
+        }
+        Ok(true)
     }
 
     /// Notes that a batch failed: a smaller one may not.
@@ -133,9 +149,29 @@ mod tests {
         }
         assert_eq!(limit(&pass), BATCH_MAX);
         pass.failed();
-        assert!(!pass.note(&swept(false), LONG).unwrap());
+        assert!(pass.note(&swept(false), LONG).unwrap());
         assert_eq!(limit(&pass.next(Timestamp::default(), false)), 250);
         assert!(pass.note(&[Answer::Done], LONG).is_err());
+    }
+
+    #[test]
+    fn a_survey_ends_a_pass() {
+        // rule 16.2
+        let mut pass = SweepPass::new(Timestamp::default(), None);
+        assert!(pass.note(&swept(true), SHORT).unwrap());
+        assert!(matches!(pass.batch(), Op::Sweep(_)));
+        assert!(pass.note(&swept(false), SHORT).unwrap());
+        let page = |after| Survey {
+            begun: Some(Timestamp::default()),
+            after: abide_core::model::InstanceId(after),
+        };
+        for (next, goes_on) in [(Some(page(5)), true), (None, false)] {
+            assert!(matches!(pass.batch(), Op::Survey(_)));
+            let answer = Answer::Surveyed { next, deleted: 0 };
+            assert_eq!(pass.note(&[answer], SHORT).unwrap(), goes_on);
+        }
+        let next = pass.next(Timestamp::default(), false);
+        assert!(matches!(next.batch(), Op::Sweep(_)));
     }
 
     #[test]

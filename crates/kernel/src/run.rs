@@ -182,6 +182,7 @@ impl<T: Txn> Turn<'_, T> {
                 ops::workers::sign_off_named(self, name, *limit).await?
             }
             Op::Sweep(request) => ops::sweep::sweep(self, request).await?,
+            Op::Survey(page) => ops::survey::survey(self, *page).await?,
             Op::Keep(documents) => ops::keep::keep(self, documents).await?,
             Op::Once(requests) => Answer::Once(ops::once::once(self, requests).await?),
         };

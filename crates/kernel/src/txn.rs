@@ -229,11 +229,37 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
 
-    /// Writes contracts, by id; those that are there stay as they are.
+    /// Writes contracts, by id, as used now; those that are there stay as they are.
     fn define(
         &mut self,
         contracts: &[(ContractId, Json)],
+        now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Notes that contracts are used now, where that was noted last before a moment. They come sorted.
+    fn note_contracts(
+        &mut self,
+        ids: &[ContractId],
+        before: Timestamp,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The first instances above an id, by id, with the contract that each names.
+    fn named_contracts(
+        &mut self,
+        above: InstanceId,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(InstanceId, Option<ContractId>)>>> + Send;
+
+    /// Contracts that were noted as used last before a moment and that no machine declares, by id. They are locked.
+    fn unused_contracts(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<ContractId>>> + Send;
+
+    /// Deletes contracts.
+    fn forget_contracts(&mut self, ids: &[ContractId]) -> impl Future<Output = Result<()>> + Send;
 
     /// Writes documents over those of the same kind and name, or deletes those that have no body. They come sorted by
     /// kind and name, each once.

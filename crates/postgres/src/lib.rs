@@ -21,6 +21,7 @@ mod claim;
 mod clock;
 mod commands;
 mod connect;
+mod contracts;
 mod documents;
 mod error;
 mod events;

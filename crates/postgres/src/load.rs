@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Aside, Attended, Awaits, ContractId, Declared, Family, Inbox, InstanceId, Json, Lane, Lease,
-    Name, NewRow, ParentRef, Policy, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
+    Aside, Attended, Awaits, Declared, Family, Inbox, InstanceId, Json, Lane, Lease, Name, NewRow,
+    ParentRef, Policy, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -136,12 +136,6 @@ order by machine, version";
 pub const DECLARED: &str = "\
 select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
 where machine = any((select $1::text[])::text[])";
-
-/// Contracts.
-///
-/// Index: `definitions_pkey`.
-pub const DEFINITIONS: &str = "\
-select id, contract from abide.definitions where id = any((select $1::bigint[])::bigint[])";
 
 /// The children of instances, of whatever barrier, that have not ended, by id; not locked.
 ///
@@ -347,20 +341,6 @@ pub(crate) fn read_declared(rows: &[Answered]) -> Result<Vec<Declared>> {
         let stored: Option<Json> = cells.next()?;
         Ok(declared.with_policy(stored.as_ref().map(policy).transpose()?))
     })
-}
-
-/// Contracts.
-pub(crate) async fn contracts(
-    txn: &mut Transaction<'_>,
-    ids: &[ContractId],
-) -> Result<Vec<(ContractId, Json)>> {
-    let params = vec![Param::list(ids.iter().copied())];
-    read_contracts(&txn.read(DEFINITIONS, params).await?)
-}
-
-/// The answer of [`DEFINITIONS`].
-pub(crate) fn read_contracts(rows: &[Answered]) -> Result<Vec<(ContractId, Json)>> {
-    each(rows, |cells| Ok((cells.next()?, cells.next()?)))
 }
 
 /// The children of instances that have not ended.

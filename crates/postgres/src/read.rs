@@ -18,6 +18,7 @@ use crate::cells::{Cells, each};
 use crate::commands::{
     PENDING_FROM_KIND, command_columns, from_kind_params, in_order, read_commands,
 };
+use crate::contracts;
 use crate::error::{Fate, classify};
 use crate::find::of_key;
 use crate::load;
@@ -331,8 +332,8 @@ pub(crate) async fn inbox(pool: &Pool, id: InstanceId) -> Result<Vec<Command>> {
 
 /// A contract.
 pub(crate) async fn contract(pool: &Pool, id: ContractId) -> Result<Option<Json>> {
-    let rows = ask(pool, load::DEFINITIONS, vec![Param::list([id])]).await?;
-    let found = load::read_contracts(&rows)?.into_iter().next();
+    let rows = ask(pool, contracts::DEFINITIONS, vec![Param::list([id])]).await?;
+    let found = contracts::read_contracts(&rows)?.into_iter().next();
     Ok(found.map(|(_, contract)| contract))
 }
 

@@ -1,8 +1,8 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, documents, events, find, insert, keys, load, locks, notify, partition, read,
-    requests, sweep, waiters, workers, write,
+    claim, commands, contracts, documents, events, find, insert, keys, load, locks, notify,
+    partition, read, requests, sweep, waiters, workers, write,
 };
 
 /// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.
@@ -100,11 +100,15 @@ pub const ALL: &[(&str, &str)] = &[
     ("depths", read::DEPTHS),
     ("notify", notify::NOTIFY),
     ("open", insert::OPEN),
-    ("define", write::DEFINE),
+    ("define", contracts::DEFINE),
+    ("note_contracts", contracts::NOTE_CONTRACTS),
+    ("named_contracts", contracts::NAMED_CONTRACTS),
+    ("unused_contracts", contracts::UNUSED_CONTRACTS),
+    ("forget_contracts", contracts::FORGET_CONTRACTS),
     ("supersede", write::SUPERSEDE),
     ("key_holders", keys::KEY_HOLDERS),
     ("give_up_keys", keys::GIVE_UP_KEYS),
-    ("definitions", load::DEFINITIONS),
+    ("definitions", contracts::DEFINITIONS),
     ("offspring", load::OFFSPRING),
     ("blocked", load::BLOCKED),
     ("above", load::ABOVE),

@@ -15,8 +15,8 @@ use abide_kernel::{
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, documents, events, find, insert, keys, load, partition, requests, sweep,
-    waiters, workers, write,
+    claim, commands, contracts, documents, events, find, insert, keys, load, partition, requests,
+    sweep, waiters, workers, write,
 };
 
 impl Txn for Transaction<'_> {
@@ -183,8 +183,37 @@ impl Txn for Transaction<'_> {
         sweep::delete(self, ids)
     }
 
-    async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
-        write::define(self, contracts)
+    async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
+        contracts::define(self, contracts, now)
+    }
+
+    async fn note_contracts(
+        &mut self,
+        ids: &[ContractId],
+        before: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
+        contracts::note(self, ids, before, now)
+    }
+
+    async fn named_contracts(
+        &mut self,
+        above: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<(InstanceId, Option<ContractId>)>> {
+        contracts::named(self, above, limit).await
+    }
+
+    async fn unused_contracts(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ContractId>> {
+        contracts::unused(self, before, limit).await
+    }
+
+    async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
+        contracts::forget(self, ids)
     }
 
     async fn keep(
@@ -196,7 +225,7 @@ impl Txn for Transaction<'_> {
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
-        load::contracts(self, ids).await
+        contracts::contracts(self, ids).await
     }
 
     async fn lock_keys(&mut self, shared: &[Key], alone: &[Key]) -> Result<()> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    ContractId, Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Row, Timestamp, WaitId,
+    Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Row, Timestamp, WaitId,
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, Result, Wake};
 
@@ -132,14 +132,6 @@ on conflict (machine, version) do update \
         (excluded.kind, excluded.first_step, excluded.queue, excluded.history, \
         excluded.contract_id, excluded.policy)";
 
-/// Writes contracts; those that are there stay.
-///
-/// Index: `definitions_pkey`. Locks: the rows, by id.
-pub const DEFINE: &str = "\
-insert into abide.definitions (id, contract) \
-select * from unnest($1::bigint[], $2::text[]) as c(id, contract) \
-on conflict (id) do nothing";
-
 /// Marks runs that another follows: they hold no key, and have no place at their parent's barrier (rule 2.4).
 ///
 /// Index: `instances_pkey`. The rows are locked already.
@@ -219,16 +211,6 @@ fn policy(declared: &Declared) -> Result<Option<Json>> {
             declared.machine
         ))
     })
-}
-
-/// Writes contracts, by id.
-pub(crate) fn define(txn: &mut Transaction<'_>, contracts: &[(ContractId, Json)]) -> Result<()> {
-    let sorted: BTreeMap<_, _> = contracts.iter().map(|(id, text)| (*id, text)).collect();
-    let params = vec![
-        Param::list(sorted.keys().copied()),
-        Param::list(sorted.values().map(|text| text.as_str())),
-    ];
-    txn.write(DEFINE, params)
 }
 
 /// Marks runs that another follows.

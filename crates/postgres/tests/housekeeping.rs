@@ -13,7 +13,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_kernel::model::{Cancel, Children};
+use abide_kernel::model::{Cancel, Children, Contract, Contracted, Start};
 use abide_kernel::{Answer, EventFilter, Op, Store, SweepPass, Target};
 use abide_postgres::tokio_postgres::SimpleQueryMessage;
 use abide_postgres::{Options, Postgres, statements};
@@ -179,4 +179,29 @@ async fn a_hundred_thousand_events_are_swept_and_nobody_waits() {
         .unwrap();
     assert!(left.items.is_empty());
     store.close().await;
+}
+
+#[tokio::test]
+async fn a_contract_is_stored_anew_by_who_needs_it_while_it_is_deleted() {
+    // rule 16.2: an insert that does nothing on a conflict does not wait for who deletes the row.
+    let url = abide_pgtest::server().fresh_database();
+    let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
+    let given = || Start {
+        contract: Contracted::Given(Box::new(Contract::default())),
+        ..start("m")
+    };
+    start_all(&store, vec![given()]).await;
+    let deletes =
+        "update abide.definitions set used_at = 'epoch'; begin; delete from abide.definitions";
+    client.batch_execute(deletes).await.unwrap();
+    let starts = tokio::spawn({
+        let store = store.clone();
+        let op = Op::Start(vec![given()]);
+        async move { one(&*store, op).await }
+    });
+    until_blocked(&connect(&url).await, 1).await;
+    client.batch_execute("commit").await.unwrap();
+    assert!(matches!(starts.await.unwrap(), Answer::Started(each) if each[0].is_ok()));
+    let stored = store.contract(Contract::default().id()).await.unwrap();
+    assert!(stored.is_some());
 }

@@ -18,7 +18,7 @@ use abide_kernel::{Error, Op, Store};
 use abide_pgtest::{Server, psql};
 use abide_postgres::{Options, Postgres};
 use common::{
-    claim, commit_all, commits, connect, done, fresh, open, register, request, start, start_all,
+    claim, commit_all, commits, connect, done, open, register, request, start, start_all,
     until_blocked,
 };
 

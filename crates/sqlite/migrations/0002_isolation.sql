@@ -13,6 +13,9 @@ create table abide_requests (
 create unique index abide_requests_known on abide_requests (caller, key, part);
 create index abide_requests_created on abide_requests (created_at, id);
 
+-- When a contract was noted as used last, so that those that nothing names any more are found (rule 16.2).
+alter table abide_definitions add column used_at integer not null default 0;
+
 -- Up to which event each operation of a workflow that waits for events has missed none (rule 14.6), as JSON; null when
 -- none does. Of those that wait already: all events that matched have ended them while they stood, so it is the newest;
 -- of those that are awake, what was published a minute before they were woken. Operation 0 stands for all of them.

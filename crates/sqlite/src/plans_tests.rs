@@ -6,8 +6,8 @@ use abide_kernel::{CommandFilter, Filter, WaiterFilter};
 use rusqlite::Connection;
 
 use crate::sql::{
-    children, claim, commands, documents, events, inbox, insert, keys, load, machines, partitions,
-    query, requests, runs, sweep, update, waiters, workers,
+    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, machines,
+    partitions, query, requests, runs, sweep, update, waiters, workers,
 };
 
 /// Each statement, with the index that its plan must name.
@@ -134,7 +134,10 @@ fn statements() -> Vec<(String, &'static str)> {
         (documents::FORGET, "PRIMARY KEY (kind=? AND name=?)"),
         (documents::OF_KIND, "PRIMARY KEY (kind=?)"),
         (documents::OF_NAME, "PRIMARY KEY (kind=? AND name=?)"),
-        (machines::CONTRACT, BY_ID),
+        (contracts::CONTRACT, BY_ID),
+        (contracts::NOTE, BY_ID),
+        (contracts::NAMED, "INTEGER PRIMARY KEY (rowid>?)"),
+        (contracts::FORGET, BY_ID),
         (workers::KNOWN, BY_ID),
         (workers::NAMED, "abide_workers_by_name"),
         (workers::DEAD_HOLDERS, "abide_held (worker>?)"),
@@ -228,8 +231,10 @@ pub(crate) fn all_by_their_index(conn: &Connection) {
             "{sql}\nis not served by {index}:\n{whole}"
         );
         for step in &steps {
+            // What a sub-select gives row by row was read by an index itself, or there is another step that scans.
+            let is_table = |name: &str| !steps.contains(&format!("CO-ROUTINE {name}"));
             assert!(
-                !step.starts_with("SCAN "),
+                !step.strip_prefix("SCAN ").is_some_and(is_table),
                 "{sql}\nreads a whole table:\n{whole}"
             );
             assert!(!step.contains("TEMP B-TREE"), "{sql}\nsorts:\n{whole}");

@@ -19,8 +19,8 @@ use rusqlite::Connection;
 use crate::cache::Cache;
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, documents, events, inbox, insert, keys, load, machines, partitions,
-    requests, runs, sweep, update, waiters, workers,
+    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, machines,
+    partitions, requests, runs, sweep, update, waiters, workers,
 };
 
 /// A transaction that somebody else has begun and will commit.
@@ -249,8 +249,37 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         sweep::delete(&self.conn, ids).map_err(classed)
     }
 
-    async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
-        machines::define(&self.conn, contracts).map_err(classed)
+    async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
+        contracts::define(&self.conn, contracts, now).map_err(classed)
+    }
+
+    async fn note_contracts(
+        &mut self,
+        ids: &[ContractId],
+        before: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
+        contracts::note(&self.conn, ids, before, now).map_err(classed)
+    }
+
+    async fn named_contracts(
+        &mut self,
+        above: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<(InstanceId, Option<ContractId>)>> {
+        contracts::named(&self.conn, above, limit).map_err(classed)
+    }
+
+    async fn unused_contracts(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ContractId>> {
+        contracts::unused(&self.conn, before, limit).map_err(classed)
+    }
+
+    async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
+        contracts::forget(&self.conn, ids).map_err(classed)
     }
 
     async fn keep(
@@ -262,7 +291,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
-        machines::contracts(&self.conn, ids).map_err(classed)
+        contracts::contracts(&self.conn, ids).map_err(classed)
     }
 
     async fn lock_keys(&mut self, _shared: &[Key], _alone: &[Key]) -> Result<()> {

@@ -24,7 +24,9 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::open;
 use crate::options::Options;
 use crate::read::{Readers, spawn};
-use crate::sql::{children, commands, documents, events, inbox, machines, query, waiters, workers};
+use crate::sql::{
+    children, commands, contracts, documents, events, inbox, machines, query, waiters, workers,
+};
 use crate::step::StepTransaction;
 use crate::watch::Watch;
 use crate::within::run_within;
@@ -287,7 +289,7 @@ impl Store for Sqlite {
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        Box::pin(self.readers.read(move |conn| machines::contract(conn, id)))
+        Box::pin(self.readers.read(move |conn| contracts::contract(conn, id)))
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {

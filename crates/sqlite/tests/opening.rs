@@ -125,7 +125,7 @@ async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched()
     .unwrap();
     let (broken, text) = refused(&place.path());
     assert!(
-        broken && text.contains("99") && text.contains("up to 1") && text.contains("newer release"),
+        broken && text.contains("99") && text.contains("up to 2") && text.contains("newer release"),
         "{text}"
     );
     assert_eq!(versions(&conn), [1, 2, 99]);

@@ -29,9 +29,9 @@ pub use waits::{OpenWait, WaitsFilter};
 pub(crate) use watch::{Ends, Replies, Watch};
 pub use within::Within;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
@@ -53,8 +53,8 @@ pub struct Client {
     pub(crate) calls: Option<Arc<Calls>>,
     pub(crate) endings: Watch<Ends>,
     pub(crate) answers: Watch<Replies>,
-    /// The contracts that this process has stored.
-    pub(crate) stored: Arc<Mutex<HashSet<ContractId>>>,
+    /// The contracts that this process has stored, and when it sent each.
+    pub(crate) stored: Arc<Mutex<HashMap<ContractId, Instant>>>,
     /// The limits in force, for what runs in a transaction of the caller's.
     #[cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
     pub(crate) limits: Limits,

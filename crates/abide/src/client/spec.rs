@@ -3,12 +3,13 @@
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abide_core::model::{
     ContractId, Contracted, InstanceId, Key, Name, Priority, Refusal, Scope, Start, Started,
     Timestamp, UniqueKey, When,
 };
+use abide_core::rules::retention::CONTRACTS_NOTED;
 use abide_kernel::{Answer, Op};
 use futures_util::future::BoxFuture;
 
@@ -268,7 +269,9 @@ impl Client {
         };
         let id = contract.id();
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-        if stored.contains(&id) {
+        // After a while it is sent again, so that it is not taken for one that nobody uses (rule 16.2).
+        let lately = |sent: &Instant| sent.elapsed() < CONTRACTS_NOTED;
+        if stored.get(&id).is_some_and(lately) {
             start.contract = Contracted::Of(id);
             return None;
         }
@@ -277,6 +280,6 @@ impl Client {
 
     fn note_contract(&self, brought: Option<ContractId>) {
         let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-        stored.extend(brought);
+        stored.extend(brought.map(|id| (id, Instant::now())));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use abide_core::model::Timestamp;
 use abide_kernel::{Result, SweepPass};
 
 use super::builder::Shared;
@@ -15,6 +16,16 @@ pub enum Retention {
     For(Duration),
     /// Until somebody deletes them.
     Forever,
+}
+
+impl Retention {
+    /// What finished before that moment has expired now.
+    fn expired_at(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::For(kept) => now - kept,
+            Self::Forever => Timestamp::MIN,
+        }
+    }
 }
 
 impl Default for Retention {
@@ -34,11 +45,13 @@ const BREATH_MAX: Duration = Duration::from_secs(1);
 
 /// Sweeps, pass after pass, until the engine stops (rule 16.2).
 pub(super) async fn keep_swept(shared: Arc<Shared>) {
-    let Retention::For(kept) = shared.settings.retention else {
-        return;
+    // What is not an instance expires all the same: requests that were answered, dead workers, held signals.
+    let kept = shared.settings.retention;
+    let pause = match kept {
+        Retention::For(kept) => (kept / 10).clamp(PAUSE_MIN, PAUSE_MAX),
+        Retention::Forever => PAUSE_MAX,
     };
-    let pause = (kept / 10).clamp(PAUSE_MIN, PAUSE_MAX);
-    let mut pass = SweepPass::new(shared.clock.now() - kept, None);
+    let mut pass = SweepPass::new(kept.expired_at(shared.clock.now()), None);
     let mut whole_at = shared.clock.now();
     loop {
         if let Err(error) = sweep(&shared, &mut pass).await {
@@ -49,7 +62,7 @@ pub(super) async fn keep_swept(shared: Arc<Shared>) {
             return;
         }
         let now = shared.clock.now();
-        pass = pass.next(now - kept, now >= whole_at + WHOLE_EVERY);
+        pass = pass.next(kept.expired_at(now), now >= whole_at + WHOLE_EVERY);
         if pass.is_whole() {
             whole_at = now;
         }

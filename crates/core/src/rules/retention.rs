@@ -8,6 +8,12 @@ use crate::model::{InstanceId, Status};
 /// How long the answer to a request is remembered (rule 1.5).
 pub const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
+/// How long a contract is kept that no instance and no machine names (rule 16.2).
+pub const CONTRACTS_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// How often it is noted that a contract is in use. A process that has sent one sends it again after that time.
+pub const CONTRACTS_NOTED: Duration = Duration::from_secs(3600);
+
 /// An instance as one of a family: how it stands, and whose child it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kin {

@@ -1,5 +1,7 @@
 //! Contracts: stored when the instance starts, and the authority for that run from then on.
 
+use std::time::Duration;
+
 use abide_core::model::{
     Accepts, Arguments, CommandStatus, Contract, Contracted, Declared, Delivery, Parameter,
     Rejection, Start, Verdict,
@@ -7,10 +9,14 @@ use abide_core::model::{
 use serde_json::Value;
 
 use super::build::{
-    adding, continue_as_new, json, key, keyed, name, paying, plain, signal, strict, under, updates,
+    MINUTE, adding, cancelling, continue_as_new, done, json, key, keyed, name, paying, plain,
+    signal, strict, under, updates,
 };
 use super::lab::Lab;
-use crate::Op;
+use super::sweeping::sweep;
+use crate::{Answer, Op, Survey};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn sent(delivery: Delivery, arguments: Arguments) -> Delivery {
     Delivery {
@@ -201,4 +207,100 @@ pub async fn a_run_that_continues_keeps_its_contract_or_takes_its_new_versions(l
     let newer = lab.find(key("k")).await.unwrap();
     assert_eq!((newer.version, newer.contract), (2, Some(updates().id())));
     lab.signal(newer.id, "shipped").await;
+}
+
+/// Surveys the contracts that are in use, page by page; how many were deleted.
+async fn survey(lab: &Lab) -> usize {
+    let mut page = Some(Survey::default());
+    let mut deleted = 0;
+    while let Some(next) = page {
+        match lab.run(Op::Survey(next)).await {
+            Answer::Surveyed {
+                next,
+                deleted: gone,
+            } => {
+                page = next;
+                deleted += gone;
+            }
+            other => panic!("a survey is not answered with {other:?}"),
+        }
+    }
+    deleted
+}
+
+async fn is_kept(lab: &Lab, contract: &Contract) -> bool {
+    let stored = lab.store.contract(contract.id()).await.unwrap();
+    stored.is_some()
+}
+
+pub async fn contracts_that_nothing_names_any_more_are_deleted(lab: Lab) {
+    // rule 16.2: they were kept for ever.
+    lab.under(strict()).await;
+    let old = lab.start(plain()).await;
+    lab.under(updates()).await;
+    let brief = Contract {
+        signals: vec![Accepts {
+            name: name("brief"),
+            parameters: None,
+        }],
+        ..Contract::default()
+    };
+    let given = || Start {
+        contract: Contracted::Given(Box::new(brief.clone())),
+        ..plain()
+    };
+    let ended = lab.start(given()).await;
+    assert_eq!(survey(&lab).await, 0, "all were used today");
+    lab.cancel(cancelling(ended)).await;
+    lab.pass(DAY + MINUTE * 60);
+    assert_eq!(
+        survey(&lab).await,
+        0,
+        "each is named by an instance or a machine"
+    );
+    assert_eq!(sweep(&lab, lab.now(), None, 10).await.0, 1);
+    lab.pass(DAY + MINUTE * 60);
+    assert_eq!(survey(&lab).await, 1);
+    assert!(is_kept(&lab, &strict()).await && is_kept(&lab, &updates()).await);
+    assert!(!is_kept(&lab, &brief).await);
+    // The authority over a run that goes on is there as long as the run.
+    let answer = lab.deliver(signal(old, "shipped")).await;
+    assert_eq!(answer.verdict, Verdict::Rejected(Rejection::UnknownSignal));
+    lab.cancel(cancelling(old)).await;
+    assert_eq!(sweep(&lab, lab.now() + MINUTE, None, 10).await.0, 1);
+    lab.pass(DAY + MINUTE * 60);
+    assert_eq!(survey(&lab).await, 1);
+    assert!(!is_kept(&lab, &strict()).await && is_kept(&lab, &updates()).await);
+}
+
+pub async fn a_contract_that_is_sent_again_stays(lab: Lab) {
+    // rule 16.2
+    let given = || Start {
+        contract: Contracted::Given(Box::new(updates())),
+        ..plain()
+    };
+    let worker = lab.worker("w").await;
+    for _ in 0..3 {
+        lab.start(given()).await;
+        lab.step(worker, done()).await;
+        sweep(&lab, lab.now() + MINUTE, None, 10).await;
+        lab.pass(DAY - MINUTE * 60);
+        assert_eq!(survey(&lab).await, 0);
+    }
+    lab.pass(MINUTE * 120);
+    assert_eq!(survey(&lab).await, 1);
+    // What was deleted is stored anew.
+    let id = lab.start(given()).await;
+    lab.accept(adding(id, 1)).await;
+}
+
+pub async fn what_a_machine_declared_until_now_stays_for_a_day(lab: Lab) {
+    // rule 16.2: somebody may be starting an instance with it.
+    lab.under(strict()).await;
+    lab.pass(DAY * 4);
+    lab.under(updates()).await;
+    assert_eq!(survey(&lab).await, 0);
+    lab.pass(DAY + MINUTE * 60);
+    assert_eq!(survey(&lab).await, 1);
+    assert!(!is_kept(&lab, &strict()).await);
 }

@@ -443,6 +443,9 @@ macro_rules! for_each_conformance_test {
                 nothing_is_coerced,
                 without_a_contract_an_object_is_one_value,
                 a_run_that_continues_keeps_its_contract_or_takes_its_new_versions,
+                contracts_that_nothing_names_any_more_are_deleted,
+                a_contract_that_is_sent_again_stays,
+                what_a_machine_declared_until_now_stays_for_a_day,
             }
             bounds {
                 a_document_that_is_nested_too_deeply_is_refused_at_every_entrance,

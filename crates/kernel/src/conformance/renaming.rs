@@ -14,7 +14,7 @@ use abide_core::model::{
 use super::invariants::history;
 use crate::{
     Answer, ClaimRequest, CommandFilter, Cursor, Error, EventFilter, Extension, Filter, Finding,
-    Once, Op, QueueDepth, Remembered, Result, Store, SweepRequest, WaiterFilter,
+    Once, Op, QueueDepth, Remembered, Result, Store, Survey, SweepRequest, WaiterFilter,
 };
 
 /// A store, and what its ids are called.
@@ -212,6 +212,10 @@ impl Renamed {
                 }),
                 ..*request
             }),
+            Op::Survey(page) => Op::Survey(Survey {
+                after: self.own_instance(page.after),
+                ..*page
+            }),
             Op::Once(requests) => Op::Once(
                 requests
                     .iter()
@@ -364,6 +368,13 @@ impl Renamed {
                     id: self.id(next.id),
                     ..next
                 }),
+            },
+            Answer::Surveyed { next, deleted } => Answer::Surveyed {
+                next: next.map(|next| Survey {
+                    after: self.id(next.after),
+                    ..next
+                }),
+                deleted,
             },
             Answer::Renewed { lost } => {
                 let mut lost: Vec<_> = lost.into_iter().map(|id| self.worker_id(id)).collect();

@@ -242,7 +242,12 @@ impl Store for Memory {
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        self.read(move |tables| tables.contracts().get(&id).cloned())
+        self.read(move |tables| {
+            tables
+                .contracts()
+                .get(&id)
+                .map(|(contract, _)| contract.clone())
+        })
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {

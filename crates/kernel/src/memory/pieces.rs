@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Command, CommandId, Event, EventSequence, InstanceId, Json, Lane, Name, ParentRef, Row,
-    Timestamp,
+    Command, CommandId, ContractId, Event, EventSequence, InstanceId, Json, Lane, Name, ParentRef,
+    Row, Timestamp,
 };
 use abide_core::rules::partition::Contender;
 
@@ -115,6 +115,12 @@ impl<'t> MemoryTxn<'t> {
             },
             row.queue.clone(),
         ))
+    }
+
+    /// Writes a contract, or deletes it.
+    pub fn put_contract(&mut self, id: ContractId, contract: Option<(Json, Timestamp)>) {
+        let undo = self.tables.put_contract(id, contract);
+        self.log.push(undo);
     }
 
     pub fn parent_of(&self, row: &Row) -> Option<ParentRef> {

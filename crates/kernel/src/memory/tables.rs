@@ -22,7 +22,7 @@ pub(super) struct Tables {
     workers: BTreeMap<WorkerId, Worker>,
     declared: BTreeMap<Lane, Declared>,
     commands: Commands,
-    contracts: BTreeMap<ContractId, Json>,
+    contracts: BTreeMap<ContractId, (Json, Timestamp)>,
     documents: BTreeMap<(DocumentKind, Name), Document>,
     requests: BTreeMap<RequestKey, Carried>,
     events: Events,
@@ -62,7 +62,7 @@ pub(super) enum Undo {
     Worker(WorkerId, Option<Worker>),
     Declared(Lane, Option<Declared>),
     Command(CommandId, Option<Arc<Command>>),
-    Contract(ContractId, Option<Json>),
+    Contract(ContractId, Option<(Json, Timestamp)>),
     Document((DocumentKind, Name), Option<Document>),
     Request(RequestKey, Option<Carried>),
     Event(EventSequence, Option<Event>),
@@ -145,11 +145,12 @@ impl Tables {
         Ok(Undo::Command(id, self.commands.put(id, command)?))
     }
 
-    pub fn contracts(&self) -> &BTreeMap<ContractId, Json> {
+    /// Contracts, and when each was noted as used last.
+    pub fn contracts(&self) -> &BTreeMap<ContractId, (Json, Timestamp)> {
         &self.contracts
     }
 
-    pub fn put_contract(&mut self, id: ContractId, contract: Option<Json>) -> Undo {
+    pub fn put_contract(&mut self, id: ContractId, contract: Option<(Json, Timestamp)>) -> Undo {
         Undo::Contract(id, put(&mut self.contracts, &id, contract))
     }
 

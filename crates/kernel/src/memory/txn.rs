@@ -415,12 +415,62 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    async fn define(&mut self, contracts: &[(ContractId, Json)]) -> Result<()> {
+    async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
         for (id, contract) in contracts {
             if !self.tables.contracts().contains_key(id) {
-                let undo = self.tables.put_contract(*id, Some(contract.clone()));
-                self.log.push(undo);
+                self.put_contract(*id, Some((contract.clone(), now)));
             }
+        }
+        Ok(())
+    }
+
+    async fn note_contracts(
+        &mut self,
+        ids: &[ContractId],
+        before: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
+        for id in ids {
+            if let Some((contract, used_at)) = self.tables.contracts().get(id)
+                && *used_at < before
+            {
+                let contract = contract.clone();
+                self.put_contract(*id, Some((contract, now)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn named_contracts(
+        &mut self,
+        above: InstanceId,
+        limit: usize,
+    ) -> Result<Vec<(InstanceId, Option<ContractId>)>> {
+        let above = (Bound::Excluded(above), Bound::Unbounded);
+        let rows = self.tables.records().range(above).take(limit);
+        Ok(rows
+            .map(|(id, record)| (*id, record.row.contract))
+            .collect())
+    }
+
+    async fn unused_contracts(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ContractId>> {
+        let declares = |id: &ContractId| {
+            let mut declared = self.tables.declared().values();
+            declared.any(|machine| machine.contract == Some(*id))
+        };
+        let contracts = self.tables.contracts().iter();
+        let unused = contracts.filter(|(_, (_, used_at))| *used_at < before);
+        let unused = unused.map(|(id, _)| *id).filter(|id| !declares(id));
+        Ok(unused.take(limit).collect())
+    }
+
+    async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
+        for id in ids {
+            self.put_contract(*id, None);
         }
         Ok(())
     }
@@ -444,7 +494,7 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
-        let contract = |id: &ContractId| Some((*id, self.tables.contracts().get(id)?.clone()));
+        let contract = |id: &ContractId| Some((*id, self.tables.contracts().get(id)?.0.clone()));
         Ok(ids.iter().filter_map(contract).collect())
     }
 

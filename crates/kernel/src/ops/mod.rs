@@ -15,6 +15,7 @@ pub(crate) mod publish;
 mod resolve;
 mod runs;
 pub(crate) mod start;
+pub(crate) mod survey;
 pub(crate) mod sweep;
 pub(crate) mod timers;
 pub(crate) mod workers;

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
     BarrierNumber, Command, CommandKind, CommandStatus, Contract, ContractId, Contracted, Declared,
-    Delivery, InstanceId, Key, Name, NewRow, Refusal, Rejection, Start, Started, Status,
+    Delivery, InstanceId, Json, Key, Name, NewRow, Refusal, Rejection, Start, Started, Status,
 };
 use abide_core::rules;
 use abide_core::rules::inbox;
 
 use super::deliver::{rejected, take_in};
+use super::survey;
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Error, Result, Txn, terms};
@@ -78,7 +79,7 @@ pub(crate) async fn declarations<'s, T: Txn>(
             terms::check(contract)?;
             defined.push((id, contract.to_json()));
         }
-        turn.txn.define(&defined).await?;
+        define(turn, &defined).await?;
     }
     if machines.is_empty() {
         Ok(Vec::new())
@@ -112,15 +113,27 @@ pub(crate) async fn declare<T: Txn>(
         defined.push((contract.id(), contract.to_json()));
     }
     if !defined.is_empty() {
-        turn.txn.define(&defined).await?;
+        define(turn, &defined).await?;
     }
     for machine in machines {
         rules::retry::check(machine)?;
     }
     if !machines.is_empty() {
+        // Somebody may be starting an instance with what was declared up to now.
+        let names: BTreeSet<Name> = machines.iter().map(|one| one.machine.clone()).collect();
+        let names: Vec<Name> = names.into_iter().collect();
+        let declared = turn.txn.declared(&names).await?;
+        let contracts = declared.into_iter().filter_map(|one| one.contract);
+        survey::note(turn, contracts.collect()).await?;
         turn.txn.declare(machines).await?;
     }
     Ok(Answer::Done)
+}
+
+/// Writes contracts. Those that are there are noted as used first, so that none is deleted meanwhile (rule 16.2).
+async fn define<T: Txn>(turn: &mut Turn<'_, T>, contracts: &[(ContractId, Json)]) -> Result<()> {
+    survey::note(turn, contracts.iter().map(|(id, _)| *id).collect()).await?;
+    turn.txn.define(contracts, turn.now).await
 }
 
 /// Inserts rows, and notes what there is to tell of those that are new. One whose key was reserved for its machine opens

@@ -89,6 +89,7 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         | Op::Repair(_)
         | Op::Examine { .. }
         | Op::Sweep(_)
+        | Op::Survey(_)
         | Op::Keep(_) => [Right::Operate].into(),
     }
 }

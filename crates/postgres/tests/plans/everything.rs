@@ -8,7 +8,8 @@ use abide_kernel::model::{
     RequestId, RetrySpec, Scope, Start, Status, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
 use abide_kernel::{
-    Answer, ClaimRequest, Extension, Filter, NewWorker, Once, Op, Store, SweepRequest, Target,
+    Answer, ClaimRequest, Cursor, Extension, Filter, NewWorker, Once, Op, Store, Survey,
+    SweepRequest, Target,
 };
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
@@ -28,7 +29,9 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     families(store, worker, batch).await;
     partitions(store, worker, batch).await;
     timers(store, url, batch).await;
+    dying(store, url, batch).await;
     remote(store, url, batch).await;
+    surveying(store, url).await;
     messages(store, worker, batch).await;
     events(store, worker, batch).await;
     blocking(store, worker, batch).await;
@@ -123,7 +126,19 @@ async fn families(store: &Postgres, worker: WorkerId, batch: usize) {
     commit_all(store, vec![commit(parent, spawn, false)]).await;
     let children = claim(store, worker, &["child"], batch).await;
     assert_eq!(children.len(), batch);
+    let begun = store.clock().now();
     commit_all(store, children.into_iter().map(done).collect()).await;
+    // They are spared, as their parent has not ended.
+    let sweep = SweepRequest {
+        before: begun + Duration::from_secs(3600),
+        after: Some(Cursor {
+            finished_at: begun,
+            id: InstanceId(0),
+        }),
+        limit: batch,
+    };
+    let answer = one(store, Op::Sweep(sweep)).await;
+    assert!(matches!(answer, Answer::Swept { spared, .. } if spared > 0));
     assert_eq!(
         store.children(id, BarrierNumber(1)).await.unwrap().len(),
         batch
@@ -150,6 +165,31 @@ async fn timers(store: &Postgres, url: &str, batch: usize) {
     psql(url, "select pg_sleep(0.01)");
     one(store, Op::Fire { limit: batch }).await;
     store.next_due().await.unwrap();
+}
+
+/// Takes back what a worker held that has died.
+async fn dying(store: &Postgres, url: &str, batch: usize) {
+    let dies = NewWorker {
+        name: name(&format!("dies{batch}")),
+        lease: Duration::from_millis(1),
+        queues: vec![name("default")],
+        lanes: vec![lane("m")],
+    };
+    let Answer::Registered(dead) = one(store, Op::Register(dies)).await else {
+        panic!("it should be registered")
+    };
+    claim(store, dead.id, &["m"], batch).await;
+    psql(url, "select pg_sleep(0.01)");
+    one(store, Op::Reclaim { limit: batch }).await;
+}
+
+/// Begins to look which contracts are in use, as there is one that may not be.
+async fn surveying(store: &Postgres, url: &str) {
+    let unused =
+        "insert into abide.definitions (id, contract) values (1, '{}') on conflict do nothing";
+    psql(url, unused);
+    let answer = one(store, Op::Survey(Survey::default())).await;
+    assert!(matches!(answer, Answer::Surveyed { next: Some(_), .. }));
 }
 
 /// Claims under leases: they are limited, extended, fail, and run out.

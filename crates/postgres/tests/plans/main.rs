@@ -58,6 +58,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("reorder", &["instances_pkey"]),
     ("expiring", &["instances_finished"]),
     ("kin", &["instances_pkey"]),
+    ("named_contracts", &["instances_pkey"]),
     ("expired_children", &["instances_children"]),
     ("trim_history", &["history_pkey"]),
     ("trim_signals", &["signals_run"]),

@@ -1,6 +1,6 @@
-//! What is declared of machines, and the contracts that they name.
+//! What is declared of machines.
 
-use abide_core::model::{ContractId, Declared, InstanceId, Json, Kind, Name, Policy};
+use abide_core::model::{Declared, InstanceId, Kind, Name, Policy};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
@@ -93,37 +93,4 @@ pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
         ])?;
     }
     Ok(())
-}
-
-/// By primary key.
-const DEFINE: &str =
-    "insert into abide_definitions (id, contract) values (?1, ?2) on conflict do nothing";
-
-/// Writes contracts; those that are there stay as they are.
-pub(crate) fn define(conn: &Connection, contracts: &[(ContractId, Json)]) -> Result<()> {
-    let mut statement = conn.prepare_cached(DEFINE)?;
-    for (id, contract) in contracts {
-        statement.execute(params![id.0, contract.as_str()])?;
-    }
-    Ok(())
-}
-
-/// By primary key.
-pub(crate) const CONTRACT: &str = "select contract from abide_definitions where id = ?1";
-
-/// A contract.
-pub(crate) fn contract(conn: &Connection, id: ContractId) -> Result<Option<Json>> {
-    let mut statement = conn.prepare_cached(CONTRACT)?;
-    statement
-        .query_row([id.0], |row| cells::json(row, 0))
-        .optional()
-}
-
-/// The contracts with these ids.
-pub(crate) fn contracts(conn: &Connection, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
-    let mut found = Vec::with_capacity(ids.len());
-    for id in ids {
-        found.extend(contract(conn, *id)?.map(|contract| (*id, contract)));
-    }
-    Ok(found)
 }

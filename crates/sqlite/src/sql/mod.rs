@@ -8,6 +8,7 @@
 pub(crate) mod children;
 pub(crate) mod claim;
 pub(crate) mod commands;
+pub(crate) mod contracts;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod inbox;

@@ -1,0 +1,62 @@
+//! Finds and deletes contracts that nothing names any more.
+
+use std::collections::BTreeSet;
+
+use abide_core::model::{ContractId, Timestamp};
+use abide_core::rules::retention::{CONTRACTS_KEPT, CONTRACTS_NOTED};
+
+use crate::run::Turn;
+use crate::{Answer, Result, Survey, Txn};
+
+/// How many instances one page looks at, and how many contracts are deleted at once.
+const PAGE: usize = 1_000;
+
+/// Looks at a page of the instances, and notes that the contracts they name are in use. After the last page it deletes
+/// those that nobody has used since long before the survey began, and that no machine declares (rule 16.2). One that
+/// somebody starts an instance with meanwhile was noted by that start, or an hour before it.
+pub(crate) async fn survey<T: Txn>(turn: &mut Turn<'_, T>, page: Survey) -> Result<Answer> {
+    let over = Answer::Surveyed {
+        next: None,
+        deleted: 0,
+    };
+    let begun = page.begun.unwrap_or(turn.now);
+    let unused_since = begun - CONTRACTS_KEPT;
+    if page.begun.is_none() && turn.txn.unused_contracts(unused_since, 1).await?.is_empty() {
+        return Ok(over);
+    }
+    let found = turn.txn.named_contracts(page.after, PAGE).await?;
+    let named: BTreeSet<ContractId> = found.iter().filter_map(|(_, contract)| *contract).collect();
+    note(turn, named).await?;
+    if let Some((last, _)) = found.last() {
+        let next = Survey {
+            begun: Some(begun),
+            after: *last,
+        };
+        return Ok(Answer::Surveyed {
+            next: Some(next),
+            deleted: 0,
+        });
+    }
+    let unused = turn.txn.unused_contracts(unused_since, PAGE).await?;
+    if unused.is_empty() {
+        return Ok(over);
+    }
+    turn.txn.forget_contracts(&unused).await?;
+    Ok(Answer::Surveyed {
+        next: None,
+        deleted: unused.len(),
+    })
+}
+
+/// Notes that contracts are in use.
+pub(crate) async fn note<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    contracts: BTreeSet<ContractId>,
+) -> Result<()> {
+    if contracts.is_empty() {
+        return Ok(());
+    }
+    let contracts: Vec<ContractId> = contracts.into_iter().collect();
+    let before: Timestamp = turn.now - CONTRACTS_NOTED;
+    turn.txn.note_contracts(&contracts, before, turn.now).await
+}
