@@ -69,7 +69,9 @@ pub const EVENTS_SINCE: &str = concat!(
 pub const EVENTS_ABOVE: &str = concat!(
     "select ",
     event_columns!(),
-    " from abide.events e where e.event_type = $1 and e.sequence > $2 \
+    " from abide.events e \
+    where (e.event_type, e.sequence) > ($1, $2) \
+        and (e.event_type, e.sequence) <= ($1, 9223372036854775807) \
     order by e.event_type, e.sequence limit (select $3::bigint)"
 );
 
