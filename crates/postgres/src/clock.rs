@@ -59,14 +59,15 @@ pub(crate) async fn check_server(client: &Client) -> Result<Server> {
 
 /// Sets the clock by the server's, so that all processes that use it agree.
 pub(crate) async fn follow(clock: &SystemClock, client: &Client) -> Result<()> {
-    let look = || async {
-        let rows = query(client, CLOCK, Vec::new()).await?;
-        let told = each(&rows, |cells| cells.next::<Timestamp>())?;
-        told.into_iter()
-            .next()
-            .ok_or_else(|| Error::Broken("the server did not tell the time".into()))
-    };
-    clock.follow(look).await
+    clock.follow(|| time(client)).await
+}
+
+async fn time(client: &Client) -> Result<Timestamp> {
+    let rows = query(client, CLOCK, Vec::new()).await?;
+    let told = each(&rows, |cells| cells.next::<Timestamp>())?;
+    told.into_iter()
+        .next()
+        .ok_or_else(|| Error::Broken("the server did not tell the time".into()))
 }
 
 /// Sets the clock by the server's once in a while, until it is stopped.
@@ -83,11 +84,13 @@ pub(crate) async fn keep_following(
         let followed = match pool.get().await {
             // Behind a pooler the server may become another under a connection that stays.
             Ok(client) => {
-                let following = async {
-                    pool.lineage().recognise(&client).await?;
-                    follow(&clock, &client).await
+                let look = || async {
+                    match pool.lineage().recognise(&client).await? {
+                        Some(now) => Ok(now),
+                        None => time(&client).await,
+                    }
                 };
-                client.bounded(following).await
+                client.bounded(clock.follow(look)).await
             }
             Err(error) => Err(error),
         };

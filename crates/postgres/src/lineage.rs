@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use abide_core::model::Epoch;
+use abide_core::model::{Epoch, Timestamp};
 use abide_kernel::{Error, Result};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -18,10 +18,12 @@ use crate::error::{Fate, classify, describe};
 use crate::param::Param;
 use crate::read::query;
 
-/// Who the server is. The timeline of the place that is written to: the control file tells of a new one too late.
+/// Who the server is, and what time it has. The timeline of the place that is written to: the control file tells of a new
+/// one too late.
 pub const IDENTITY: &str = "\
 select s.system_identifier, \
-    ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint \
+    ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint, \
+    clock_timestamp() \
 from pg_control_system() s";
 
 /// Whether commits are not waited for, though nobody has asked for that in the URL.
@@ -101,16 +103,18 @@ impl Lineage {
             cells.next::<bool>()
         })?;
         self.known().commits_async = commits_async.into_iter().any(|is| is);
-        self.recognise(client).await
+        self.recognise(client).await?;
+        Ok(())
     }
 
-    /// Looks whether the database is still the one it was; settles it when it is another.
-    pub async fn recognise(&self, client: &Client) -> Result<()> {
-        let Some(identity) = identity(client).await? else {
-            return Ok(());
+    /// Looks whether the database is still the one it was, and settles it when it is another; what time it had. None when
+    /// it does not tell us who it is.
+    pub async fn recognise(&self, client: &Client) -> Result<Option<Timestamp>> {
+        let Some((identity, now)) = identity(client).await? else {
+            return Ok(None);
         };
         if self.known().identity == Some(identity) {
-            return Ok(());
+            return Ok(Some(now));
         }
         let generation = match settle(client, identity).await {
             Ok(generation) => generation,
@@ -122,7 +126,7 @@ impl Lineage {
         };
         let mut known = self.known();
         (known.identity, known.generation) = (Some(identity), generation);
-        Ok(())
+        Ok(Some(now))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -130,8 +134,8 @@ impl Lineage {
     }
 }
 
-/// Who the server is; none when it does not tell us.
-async fn identity(client: &Client) -> Result<Option<Identity>> {
+/// Who the server is, and what time it has; none when it does not tell us.
+async fn identity(client: &Client) -> Result<Option<(Identity, Timestamp)>> {
     let told = client.query_typed(IDENTITY, &[]).await;
     let rows = match told {
         Ok(rows) => rows,
@@ -156,10 +160,11 @@ async fn identity(client: &Client) -> Result<Option<Identity>> {
         }
     };
     let told = each(&rows, |cells| {
-        Ok(Identity {
+        let identity = Identity {
             system: cells.next()?,
             timeline: cells.next()?,
-        })
+        };
+        Ok((identity, cells.next()?))
     })?;
     Ok(told.into_iter().next())
 }
