@@ -18,7 +18,7 @@ const SERVER: &str = "\
 select current_setting('server_version_num')::bigint, version() like '%linux%'";
 
 /// How often the server is asked for the time: when its clock is set, this one follows within a second (rule 6.9).
-const EVERY: Duration = Duration::from_millis(750);
+const EVERY: Duration = Duration::from_millis(900);
 
 /// The oldest server that will do.
 const VERSION_MIN: i64 = 14;

@@ -6,6 +6,8 @@ use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
 use crate::param::Param;
+use crate::pool::Pool;
+use crate::read::ask;
 use crate::txn::{Last, Transaction};
 
 /// Inserts a worker, under a number that no other ever had.
@@ -143,6 +145,12 @@ pub(crate) async fn dead_holders(
 ) -> Result<Vec<(WorkerId, Option<Name>)>> {
     let rows = txn.read(DEAD_HOLDERS, vec![Param::one(now)]).await?;
     each(&rows, |cells| Ok((cells.next()?, cells.next()?)))
+}
+
+/// Whether workers are dead that hold something.
+pub(crate) async fn some_are_dead(pool: &Pool, now: Timestamp) -> Result<bool> {
+    let dead = ask(pool, DEAD_HOLDERS, vec![Param::one(now)]).await?;
+    Ok(!dead.is_empty())
 }
 
 /// Which workers there are.
