@@ -48,7 +48,8 @@ pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};
 pub use store::Store;
 pub use txn::{
-    Advance, Changes, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, Move, NewEvent,
-    Partition, Recall, Touched, Txn, TypeTotal, Wake,
+    Advance, Changes, EventPaths, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, LookUp,
+    Looked, LookedBack, Move, NewEvent, Partition, PathId, Recall, Span, Term, Touched, Txn,
+    TypeTotal, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

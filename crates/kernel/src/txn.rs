@@ -360,11 +360,9 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(EventSequence, bool)>>> + Send;
 
-    /// Under which paths waiters of these types stand in the index; the empty one for those that stand under none.
-    fn waiter_paths(
-        &mut self,
-        types: &[Name],
-    ) -> impl Future<Output = Result<Vec<(Name, String)>>> + Send;
+    /// Under which paths waiters of these types stand in the index, the empty one for those that stand under none; and
+    /// on which paths waits look back.
+    fn event_paths(&mut self, types: &[Name]) -> impl Future<Output = Result<EventPaths>> + Send;
 
     /// The waiters at these places of the index: type, path and value; not locked.
     fn waiters(
@@ -388,14 +386,53 @@ pub trait Txn: Send {
         types: &[Name],
     ) -> impl Future<Output = Result<Vec<(Name, TypeTotal)>>> + Send;
 
-    /// The events of a type that were published at or after a moment, newest first, below a place.
-    fn events_since(
+    /// Of the events that say one of these values at a path, a page; `None` when no wait looks back on that path. The
+    /// type is locked.
+    fn look_up(
+        &mut self,
+        look: &LookUp<'_>,
+        span: Span,
+    ) -> impl Future<Output = Result<Option<(LookedBack, Looked)>>> + Send;
+
+    /// Of all events of a type, a page.
+    fn newest_events(
         &mut self,
         event_type: &Name,
-        since: Timestamp,
-        before: Option<EventSequence>,
+        span: Span,
+    ) -> impl Future<Output = Result<Looked>> + Send;
+
+    /// The same; what it answers is not deleted before this transaction ends, and what another is about to delete is left
+    /// out.
+    fn hold_newest_events(
+        &mut self,
+        event_type: &Name,
+        span: Span,
+    ) -> impl Future<Output = Result<Looked>> + Send;
+
+    /// Notes that waits look back on a path, of which nothing is noted yet; `None` when that many paths of the type are
+    /// noted already. Its id was never given before, also when the path was noted before and forgotten. The type is
+    /// locked.
+    fn add_path(
+        &mut self,
+        event_type: &Name,
+        path: &str,
+        most: usize,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<PathId>>> + Send;
+
+    /// Notes that a path is used, unless another transaction has it locked.
+    fn use_path(&mut self, id: PathId, now: Timestamp) -> impl Future<Output = Result<()>> + Send;
+
+    /// Forgets paths that were not used since a moment, at most that many; how many there were. Their terms stay until
+    /// their events go.
+    fn forget_paths(
+        &mut self,
+        before: Timestamp,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<Event>>> + Send;
+    ) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Writes terms of events, none of which there is yet.
+    fn write_terms(&mut self, terms: &[Term]) -> impl Future<Output = Result<()>> + Send;
 
     /// The first events of a type above a place, in order.
     fn events_above(
@@ -405,7 +442,7 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Event>>> + Send;
 
-    /// Deletes events that were published before that moment, at most that many; how many there were.
+    /// Deletes events that were published before that moment with their terms, at most that many; how many there were.
     fn forget_events(
         &mut self,
         before: Timestamp,
@@ -574,6 +611,98 @@ pub struct TypeTotal {
     pub waiters: usize,
     /// The place of the newest event; 0 when none is kept.
     pub newest: EventSequence,
+}
+
+/// Where publishers look for what concerns their events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventPaths {
+    /// Under which paths of which types waiters stand.
+    pub waiters: Vec<(Name, String)>,
+    /// On which paths of which types waits look back.
+    pub looked_back: Vec<(Name, String, PathId)>,
+}
+
+impl EventPaths {
+    /// Whether nothing concerns them.
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty() && self.looked_back.is_empty()
+    }
+}
+
+/// Which path of which type waits look back on. One that is forgotten and noted again has another id, so that nothing is
+/// found under it that was written when terms were not written of all events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub i64);
+
+/// A path that waits look back on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookedBack {
+    /// Its id.
+    pub id: PathId,
+    /// When a wait looked back on it, or a little earlier.
+    pub used_at: Timestamp,
+}
+
+/// What an event says at a path that waits look back on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// The path.
+    pub path: PathId,
+    /// What stands there, as in the index of waiters.
+    pub value: String,
+    /// The event.
+    pub sequence: EventSequence,
+    /// When it was published.
+    pub published_at: Timestamp,
+}
+
+/// What a wait looks back for: events of a type that say one of these values at a path.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUp<'a> {
+    /// The type.
+    pub event_type: &'a Name,
+    /// The path.
+    pub path: &'a str,
+    /// The values, as in the index; distinct.
+    pub values: &'a [String],
+}
+
+/// A page of events, newest first.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Below that place.
+    pub below: EventSequence,
+    /// Of those that were published earlier the page tells only that they are there.
+    pub since: Timestamp,
+    /// At most so many.
+    pub limit: usize,
+    /// It ends with the payload that makes this many bytes of them, all together.
+    pub bytes: usize,
+}
+
+/// What was found on a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Those that were published since the moment asked for, newest first.
+    pub events: Vec<Event>,
+    /// How many there were with those that were published earlier.
+    pub count: usize,
+    /// The last of them; `None` when there are no more.
+    pub last: Option<EventSequence>,
+    /// How many bytes the payloads have, all together.
+    pub bytes: usize,
+}
+
+impl Looked {
+    /// Puts the next one on the page; `None` stands for one that was published too early. Whether the page has room for
+    /// another.
+    pub fn push(&mut self, sequence: EventSequence, event: Option<Event>, span: &Span) -> bool {
+        self.last = Some(sequence);
+        self.count += 1;
+        self.bytes += event.as_ref().map_or(0, |event| event.payload.size());
+        self.events.extend(event);
+        self.count < span.limit && self.bytes < span.bytes
+    }
 }
 
 /// An event that is published.

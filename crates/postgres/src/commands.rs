@@ -226,7 +226,7 @@ pub(crate) async fn number(txn: &mut Transaction<'_>, count: usize) -> Result<Ve
             // Who publishes asks next where waiters stand.
             let types = waiters::types_params(&txn.published);
             let (rows, paths) = txn
-                .read_both((NUMBER, numbers), (waiters::WAITER_PATHS, types))
+                .read_both((NUMBER, numbers), (waiters::EVENT_PATHS, types))
                 .await?;
             txn.paths_ahead = Some(waiters::read_paths(&paths)?);
             rows

@@ -1,4 +1,4 @@
-//! Events that were published: stores, looks back at, lists and forgets them.
+//! Events that were published: stores, lists and forgets them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,23 +46,6 @@ cross join lateral ( \
     where e.event_type = k.event_type and e.event_id = k.event_id limit 1 \
 ) e";
 
-/// The events of a type that were published at or after a moment, newest first, below a place. An event that has a
-/// higher place may have been published earlier, where clocks do not agree, so that the order of places alone does not
-/// tell where to stop.
-///
-/// Indexes: `events_late`, from that moment on, of which it sorts the places, or `events_published` where nearly all are
-/// of that type; then `events_pkey`. The sum keeps the
-/// planner from reading all of a type in the order of places.
-pub const EVENTS_SINCE: &str = concat!(
-    "select ",
-    event_columns!(),
-    " from abide.events e where e.sequence = any(array( \
-        select l.sequence from abide.events l \
-        where l.event_type = $1 and l.published_at >= $2 and l.sequence < $3 \
-        order by l.sequence + 0 desc limit (select $4::bigint))) \
-    order by e.sequence desc"
-);
-
 /// The first events of a type above a place, in order.
 ///
 /// Index: `events_of_type`, read from there; the order keeps the planner from reading those of other types.
@@ -75,14 +58,18 @@ pub const EVENTS_ABOVE: &str = concat!(
     order by e.event_type, e.sequence limit (select $3::bigint)"
 );
 
-/// Deletes old events.
+/// Deletes old events, with their terms.
 ///
-/// Index: `events_published`, read from its beginning. Locks: the events, passing over those that another sweep has.
+/// Indexes: `events_published`, read from its beginning; `events_pkey`, `event_terms_of_event`. Locks: the events, passing
+/// over those that another sweep has, or that terms are being written of.
 pub const FORGET_EVENTS: &str = "\
-delete from abide.events \
-where sequence = any(array( \
+with old as materialized ( \
     select e.sequence from abide.events e where e.published_at < $1 \
-    order by e.published_at, e.sequence limit (select $2::bigint) for update skip locked)) \
+    order by e.published_at, e.sequence limit (select $2::bigint) for update skip locked \
+), terms as ( \
+    delete from abide.event_terms where sequence = any(array(select sequence from old)) \
+) \
+delete from abide.events where sequence = any(array(select sequence from old)) \
 returning sequence";
 
 /// A page of events, newest first. Index: `events_pkey` read backwards, `events_of_type` for those of one type; a filter
@@ -169,14 +156,14 @@ fn place(cells: &mut Cells<'_>) -> Result<((Name, Name), EventSequence)> {
 /// Where waiters will be looked for when these events are new, as far as it is known where any stand.
 fn probes_ahead(txn: &Transaction<'_>, events: &[&NewEvent]) -> BTreeSet<Probe> {
     let mut probes = BTreeSet::new();
-    let paths = txn.paths_ahead.iter().flatten();
-    let paths: Vec<&(Name, String)> = paths.collect();
+    let paths = txn.paths_ahead.as_ref();
+    let paths = paths.map_or(&[][..], |paths| paths.waiters.as_slice());
     if paths.is_empty() {
         return probes;
     }
     for event in events {
         let payload = Payload::of(&event.payload);
-        for (event_type, path) in &paths {
+        for (event_type, path) in paths {
             if *event_type == event.event_type
                 && let Some(value) = match path.is_empty() {
                     true => Some(String::new()),
@@ -188,23 +175,6 @@ fn probes_ahead(txn: &Transaction<'_>, events: &[&NewEvent]) -> BTreeSet<Probe> 
         }
     }
     probes
-}
-
-/// The events of a type that were published at or after a moment, newest first, below a place.
-pub(crate) async fn events_since(
-    txn: &mut Transaction<'_>,
-    event_type: &Name,
-    since: Timestamp,
-    before: Option<EventSequence>,
-    limit: usize,
-) -> Result<Vec<Event>> {
-    let params = vec![
-        Param::one(event_type.as_str()),
-        Param::one(since),
-        Param::one(below(before)),
-        Param::one(limit),
-    ];
-    each(&txn.read(EVENTS_SINCE, params).await?, event)
 }
 
 /// The first events of a type above a place.

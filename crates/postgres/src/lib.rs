@@ -31,6 +31,7 @@ mod keys;
 mod lineage;
 mod load;
 mod locks;
+mod lookback;
 mod migrate;
 mod notify;
 mod options;

@@ -1,7 +1,7 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, contracts, documents, events, find, insert, keys, load, locks, notify,
+    claim, commands, contracts, documents, events, find, insert, keys, load, locks, lookback, notify,
     partition, read, requests, sweep, waiters, workers, write,
 };
 
@@ -34,10 +34,12 @@ pub(crate) const HOT: &[&str] = &[
     commands::AWAITED,
     commands::PENDING_FROM_KIND,
     events::STORE_EVENTS,
-    waiters::WAITER_PATHS,
+    waiters::EVENT_PATHS,
     waiters::WAITERS,
     waiters::OPEN_WAITERS,
     waiters::CLOSE_WAITERS,
+    lookback::LOOK_UP,
+    lookback::WRITE_TERMS,
 ];
 
 /// All statements by name.
@@ -140,11 +142,17 @@ pub const ALL: &[(&str, &str)] = &[
     ("records", read::RECORDS),
     ("store_events", events::STORE_EVENTS),
     ("known_events", events::KNOWN_EVENTS),
-    ("events_since", events::EVENTS_SINCE),
+    ("look_up", lookback::LOOK_UP),
+    ("newest_events", lookback::NEWEST_EVENTS),
+    ("hold_newest_events", lookback::HOLD_NEWEST_EVENTS),
+    ("add_path", lookback::ADD_PATH),
+    ("use_path", lookback::USE_PATH),
+    ("forget_paths", lookback::FORGET_PATHS),
+    ("write_terms", lookback::WRITE_TERMS),
     ("events_above", events::EVENTS_ABOVE),
     ("forget_events", events::FORGET_EVENTS),
     ("events", events::EVENTS),
-    ("waiter_paths", waiters::WAITER_PATHS),
+    ("event_paths", waiters::EVENT_PATHS),
     ("waiters", waiters::WAITERS),
     ("open_waiters", waiters::OPEN_WAITERS),
     ("close_waiters", waiters::CLOSE_WAITERS),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use abide_core::model::{CommandId, Epoch, InstanceId, Key, Lane, Name, Start};
-use abide_kernel::{Error, Found, Op, Result, TypeTotal};
+use abide_kernel::{Error, EventPaths, Found, Op, Result, TypeTotal};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row, Statement};
 
@@ -100,8 +100,9 @@ pub(crate) struct Transaction<'c> {
     /// numbers, or locks rows, takes along what is asked next.
     pub(crate) published: BTreeSet<Name>,
     pub(crate) awaited: BTreeSet<Name>,
-    /// Under which paths waiters of the first types stand, until any are opened or closed.
-    pub(crate) paths_ahead: Option<Vec<(Name, String)>>,
+    /// Under which paths waiters of the first types stand, and on which waits look back, until any are opened, closed or
+    /// added.
+    pub(crate) paths_ahead: Option<EventPaths>,
     /// What stands at some places of the index, until any are opened or closed.
     pub(crate) waiters_ahead: Option<(BTreeSet<Probe>, Vec<Row>)>,
     /// The keys and partitions of those who were found waiting, which never change.

@@ -9,13 +9,14 @@ use abide_core::model::{
 use abide_core::rules::commit::Look;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker, Partition,
-    Recall, Result, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp, Looked,
+    LookedBack, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span, Term, Touched, Txn,
+    TypeTotal,
 };
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, contracts, documents, events, find, insert, keys, load, partition, requests,
+    claim, commands, contracts, documents, events, find, insert, keys, load, lookback, partition, requests,
     sweep, waiters, workers, write,
 };
 
@@ -295,8 +296,8 @@ impl Txn for Transaction<'_> {
         events::store_events(self, events, now).await
     }
 
-    async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
-        waiters::waiter_paths(self, types).await
+    async fn event_paths(&mut self, types: &[Name]) -> Result<EventPaths> {
+        waiters::event_paths(self, types).await
     }
 
     async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
@@ -315,14 +316,42 @@ impl Txn for Transaction<'_> {
         waiters::type_totals(self, types).await
     }
 
-    async fn events_since(
+    async fn look_up(
+        &mut self,
+        look: &LookUp<'_>,
+        span: Span,
+    ) -> Result<Option<(LookedBack, Looked)>> {
+        lookback::look_up(self, look, span).await
+    }
+
+    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+        lookback::newest_events(self, event_type, span).await
+    }
+
+    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+        lookback::hold_newest_events(self, event_type, span).await
+    }
+
+    async fn add_path(
         &mut self,
         event_type: &Name,
-        since: Timestamp,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> Result<Vec<Event>> {
-        events::events_since(self, event_type, since, before, limit).await
+        path: &str,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<Option<PathId>> {
+        lookback::add_path(self, event_type, path, most, now).await
+    }
+
+    async fn use_path(&mut self, id: PathId, now: Timestamp) -> Result<()> {
+        lookback::use_path(self, id, now)
+    }
+
+    async fn forget_paths(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        lookback::forget_paths(self, before, limit).await
+    }
+
+    async fn write_terms(&mut self, terms: &[Term]) -> Result<()> {
+        lookback::write_terms(self, terms)
     }
 
     async fn events_above(

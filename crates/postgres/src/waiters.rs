@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{CommandId, InstanceId, Key, Name, Timestamp, Waiter};
 use abide_core::rules::event::awaited_types;
-use abide_kernel::{Error, Found, Op, Result, TypeTotal, WaiterFilter, WaiterPage};
+use abide_kernel::{
+    Error, EventPaths, Found, Op, PathId, Result, TypeTotal, WaiterFilter, WaiterPage,
+};
 use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
@@ -25,10 +27,11 @@ macro_rules! waiter_columns {
     };
 }
 
-/// Under which paths waiters of types stand; not locked: the types are.
+/// Under which paths waiters of types stand, and on which waits look back, which have an id; not locked: the types are.
 ///
-/// Index: `waiters_found`, one entry for each path and one look more for each type, however many stand under it.
-pub const WAITER_PATHS: &str = "\
+/// Indexes: `waiters_found`, one entry for each path and one look more for each type, however many stand under it;
+/// `event_paths_of_type`, where the order keeps the planner from reading those of other types.
+pub const EVENT_PATHS: &str = "\
 with recursive paths as ( \
     select t.event_type, ( \
         select w.path from abide.waiters w where w.event_type = t.event_type \
@@ -40,7 +43,13 @@ with recursive paths as ( \
         where w.event_type = p.event_type and w.path > p.path order by w.path limit 1) \
     from paths p where p.path is not null \
 ) \
-select event_type, path from paths where path is not null";
+select event_type, path, null::bigint from paths where path is not null \
+union all \
+select t.event_type, p.path, p.id from unnest((select $1::text[])) as t(event_type) \
+cross join lateral ( \
+    select p.path, p.id from abide.event_paths p where p.event_type = t.event_type \
+    order by p.event_type, p.path offset 0 \
+) p";
 
 /// The waiters at places of the index, with their instances' keys, and a number for a record with each; not locked: who
 /// is told of an event is locked next.
@@ -161,28 +170,35 @@ pub(crate) fn awaited(ops: &[Op]) -> BTreeSet<Name> {
     types.cloned().collect()
 }
 
-/// Under which paths waiters of these types stand; as it came along with numbers, if it did.
-pub(crate) async fn waiter_paths(
-    txn: &mut Transaction<'_>,
-    types: &[Name],
-) -> Result<Vec<(Name, String)>> {
+/// Under which paths waiters of these types stand, and on which waits look back; as it came along with numbers, if it did.
+pub(crate) async fn event_paths(txn: &mut Transaction<'_>, types: &[Name]) -> Result<EventPaths> {
     match txn.paths_ahead.take() {
         Some(mut ahead) if types.iter().all(|of| txn.published.contains(of)) => {
-            ahead.retain(|(of, _)| types.contains(of));
+            ahead.waiters.retain(|(of, _)| types.contains(of));
+            ahead.looked_back.retain(|(of, ..)| types.contains(of));
             Ok(ahead)
         }
-        _ => read_paths(&txn.read(WAITER_PATHS, types_params(types)).await?),
+        _ => read_paths(&txn.read(EVENT_PATHS, types_params(types)).await?),
     }
 }
 
-/// The parameters of [`WAITER_PATHS`] and [`TYPE_TOTALS`].
+/// The parameters of [`EVENT_PATHS`] and [`TYPE_TOTALS`].
 pub(crate) fn types_params<'n>(types: impl IntoIterator<Item = &'n Name>) -> Vec<Param> {
     vec![Param::list(types.into_iter().map(Name::as_str))]
 }
 
-/// The answer of [`WAITER_PATHS`].
-pub(crate) fn read_paths(rows: &[Row]) -> Result<Vec<(Name, String)>> {
-    each(rows, |cells| Ok((cells.next()?, cells.next()?)))
+/// The answer of [`EVENT_PATHS`].
+pub(crate) fn read_paths(rows: &[Row]) -> Result<EventPaths> {
+    let mut paths = EventPaths::default();
+    for row in rows {
+        let cells = &mut Cells::of(row);
+        let (of, path) = (cells.next()?, cells.next()?);
+        match cells.next()? {
+            Some(id) => paths.looked_back.push((of, path, PathId(id))),
+            None => paths.waiters.push((of, path)),
+        }
+    }
+    Ok(paths)
 }
 
 /// The waiters at places of the index; as they came along with the events just stored, if they did.
@@ -254,8 +270,8 @@ pub(crate) fn close_waiters(txn: &mut Transaction<'_>, instances: &[InstanceId])
     txn.write(CLOSE_WAITERS, params)
 }
 
-/// Forgets what was seen of waiters before they were changed.
-fn look_again(txn: &mut Transaction<'_>) {
+/// Forgets what was seen of waiters and paths before they were changed.
+pub(crate) fn look_again(txn: &mut Transaction<'_>) {
     txn.paths_ahead = None;
     txn.waiters_ahead = None;
     txn.totals_ahead = None;

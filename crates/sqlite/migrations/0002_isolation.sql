@@ -26,3 +26,34 @@ update abide_instances as i set attended = json_array(json_object('operation', 0
     where i.status = 4 or i.aside ->> 'status' = 4 or e.published_at < i.due_at - 60000000), 0)))
 where i.kind = 1 and i.status in (2, 3, 4)
     and exists (select 1 from json_each(i.awaits, '$.names') where value like 'event:%');
+
+-- Which paths into the events of which types waits look back on: at most 16 of a type (rule 14.6). One that was not used
+-- for long is forgotten, and has another id when it is noted again.
+create table abide_event_paths (
+    id integer primary key autoincrement,
+    used_at integer not null,
+    event_type text not null,
+    path text not null
+) strict;
+
+-- One of a type is noted once.
+create unique index abide_event_paths_of_type on abide_event_paths (event_type, path);
+
+-- Those that were not used for long.
+create index abide_event_paths_used on abide_event_paths (used_at);
+
+-- What events say at these paths: of each event a row for each of its type at which something stands. The newest that
+-- say the same come first (rule 14.6).
+create table abide_event_terms (
+    path_id integer not null,
+    value text not null,                 -- as that of a waiter
+    sequence integer not null,
+    published_at integer not null,
+    primary key (path_id, value, sequence)
+) strict, without rowid;
+
+-- Those of an event, which go with it (rule 16.2).
+create index abide_event_terms_of_event on abide_event_terms (sequence);
+
+-- What it was for is read through those terms.
+drop index abide_events_late;

@@ -11,15 +11,16 @@ use abide_core::model::{
 use abide_core::rules::commit::Look;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, Expiring, Found, Holder, Lapsed, NewEvent, NewWorker,
-    Partition, Recall, Result, Touched, Txn, TypeTotal,
+    Advance, Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp,
+    Looked, LookedBack, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span, Term,
+    Touched, Txn, TypeTotal,
 };
 use rusqlite::Connection;
 
 use crate::cache::Cache;
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, machines,
+    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, lookback, machines,
     partitions, requests, runs, sweep, update, waiters, workers,
 };
 
@@ -361,8 +362,11 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         events::store(&self.conn, events, now).map_err(classed)
     }
 
-    async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
-        waiters::paths(&self.conn, types).map_err(classed)
+    async fn event_paths(&mut self, types: &[Name]) -> Result<EventPaths> {
+        Ok(EventPaths {
+            waiters: waiters::paths(&self.conn, types).map_err(classed)?,
+            looked_back: lookback::paths(&self.conn, types).map_err(classed)?,
+        })
     }
 
     async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
@@ -381,14 +385,42 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         waiters::totals(&self.conn, types).map_err(classed)
     }
 
-    async fn events_since(
+    async fn look_up(
+        &mut self,
+        look: &LookUp<'_>,
+        span: Span,
+    ) -> Result<Option<(LookedBack, Looked)>> {
+        lookback::look_up(&self.conn, look, span).map_err(classed)
+    }
+
+    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+        lookback::newest(&self.conn, event_type, span).map_err(classed)
+    }
+
+    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+        lookback::newest(&self.conn, event_type, span).map_err(classed)
+    }
+
+    async fn add_path(
         &mut self,
         event_type: &Name,
-        since: Timestamp,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> Result<Vec<Event>> {
-        events::since(&self.conn, event_type, since, before, limit).map_err(classed)
+        path: &str,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<Option<PathId>> {
+        lookback::add(&self.conn, event_type, path, most, now).map_err(classed)
+    }
+
+    async fn use_path(&mut self, id: PathId, now: Timestamp) -> Result<()> {
+        lookback::used(&self.conn, id, now).map_err(classed)
+    }
+
+    async fn forget_paths(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        lookback::forget(&self.conn, before, limit).map_err(classed)
+    }
+
+    async fn write_terms(&mut self, terms: &[Term]) -> Result<()> {
+        lookback::write(&self.conn, terms).map_err(classed)
     }
 
     async fn events_above(

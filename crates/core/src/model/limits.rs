@@ -42,6 +42,10 @@ pub struct Limits {
     pub payload_bytes: usize,
     /// The most waits for events of one type.
     pub waiters_per_type: usize,
+    /// The most events that one wait looks back at; what is older than these is not found.
+    pub lookback_events: usize,
+    /// The largest payloads that one wait looks back at, all together, in bytes of JSON.
+    pub lookback_bytes: usize,
     /// The events of a workflow's history from which on it is told to continue as new.
     pub history_events: usize,
 }
@@ -65,6 +69,8 @@ impl Default for Limits {
             claim_bytes: 16 << 20,
             payload_bytes: 1 << 20,
             waiters_per_type: 1_000_000,
+            lookback_events: 10_000,
+            lookback_bytes: 64 << 20,
             history_events: 10_000,
         }
     }

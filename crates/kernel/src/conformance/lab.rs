@@ -60,11 +60,18 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The most waiters of a type.
 pub(super) const WAITERS: usize = 20;
 
-/// The limits that all tests run under: the plain ones, an inbox that is soon full, and few waiters of a type.
+/// The most events that a wait looks back at, and the most bytes of them.
+pub(super) const LOOKBACK: usize = 1_300;
+pub(super) const LOOKBACK_BYTES: usize = 1 << 20;
+
+/// The limits that all tests run under: the plain ones, an inbox that is soon full, few waiters of a type, and a look back
+/// that soon ends.
 pub(super) fn limits() -> Limits {
     Limits {
         inbox_pending: 100,
         waiters_per_type: WAITERS,
+        lookback_events: LOOKBACK,
+        lookback_bytes: LOOKBACK_BYTES,
         ..Limits::default()
     }
 }

@@ -741,6 +741,20 @@ macro_rules! for_each_conformance_test {
                 what_is_duplicate_is_not_newer,
                 a_workflow_looks_back_too,
             }
+            look_ups {
+                the_newest_is_found_behind_any_number_that_do_not_match,
+                a_path_that_is_looked_back_on_for_the_first_time_covers_the_newest,
+                without_an_equality_the_newest_are_read,
+                of_one_type_sixteen_paths_are_indexed,
+                all_conditions_are_checked_of_what_the_index_finds,
+                whatever_events_say_is_found,
+                what_is_duplicate_is_indexed_once,
+                the_time_is_looked_at_event_by_event,
+                what_is_published_in_the_commit_that_looks_back_is_indexed,
+                what_is_read_is_bounded_in_bytes,
+                what_is_swept_is_not_looked_back_at,
+                a_path_that_is_not_used_is_forgotten,
+            }
             event_races {
                 of_publish_and_wait_every_interleaving_is_before_or_in_it,
                 who_looks_back_misses_nothing,

@@ -10,7 +10,7 @@ use super::eventing::{any, awaits, back, known_as, order, ordered, parks, publis
 use super::lab::Lab;
 
 /// Lets one wait; what it was woken by at once, if by anything.
-async fn found(lab: &Lab, worker: WorkerId, waits: Vec<EventWait>) -> Option<String> {
+pub(super) async fn found(lab: &Lab, worker: WorkerId, waits: Vec<EventWait>) -> Option<String> {
     let id = lab.start(plain()).await;
     let claim = lab.claim(worker).await.claim;
     let answer = lab.commit(claim, awaits(waits, &["s"])).await;

@@ -62,6 +62,7 @@ pub mod invariants;
 pub mod joining;
 pub mod keeping;
 pub mod keys;
+pub mod look_ups;
 pub mod lookback;
 pub mod messages;
 pub mod once;

@@ -3,6 +3,7 @@
 mod commands;
 mod events;
 mod index;
+mod lookback;
 mod pieces;
 mod reads;
 mod record;

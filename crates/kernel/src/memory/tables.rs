@@ -11,8 +11,9 @@ use abide_core::model::{
 use super::commands::Commands;
 use super::events::{Events, Spot};
 use super::index::Index;
+use super::lookback::{Lookback, TermKey};
 use super::record::Record;
-use crate::Result;
+use crate::{LookedBack, PathId, Result};
 
 /// All that the store has.
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ pub(super) struct Tables {
     documents: BTreeMap<(DocumentKind, Name), Document>,
     requests: BTreeMap<RequestKey, Carried>,
     events: Events,
+    lookback: Lookback,
     index: Index,
     /// The last numbers given out. They never go back, also when a transaction does.
     last_id: i64,
@@ -67,6 +69,8 @@ pub(super) enum Undo {
     Request(RequestKey, Option<Carried>),
     Event(EventSequence, Option<Event>),
     Waiter(Spot, Option<Box<Waiter>>),
+    Path((Name, String), Option<LookedBack>),
+    Term(TermKey, Option<Timestamp>),
 }
 
 impl Tables {
@@ -189,6 +193,24 @@ impl Tables {
         Undo::Waiter(spot, was.map(Box::new))
     }
 
+    pub fn lookback(&self) -> &Lookback {
+        &self.lookback
+    }
+
+    pub fn next_path(&mut self) -> PathId {
+        self.lookback.next()
+    }
+
+    pub fn put_path(&mut self, at: (Name, String), path: Option<LookedBack>) -> Undo {
+        let was = self.lookback.put_path(&at, path);
+        Undo::Path(at, was)
+    }
+
+    pub fn put_term(&mut self, at: TermKey, published_at: Option<Timestamp>) -> Undo {
+        let was = self.lookback.put_term(&at, published_at);
+        Undo::Term(at, was)
+    }
+
     /// Undoes changes, the last one first.
     pub fn undo(&mut self, log: &mut Vec<Undo>) {
         while let Some(undo) = log.pop() {
@@ -229,6 +251,12 @@ impl Tables {
                 }
                 Undo::Waiter(spot, was) => {
                     self.put_waiter(spot, was.map(|was| *was));
+                }
+                Undo::Path(at, was) => {
+                    self.put_path(at, was);
+                }
+                Undo::Term(at, was) => {
+                    self.put_term(at, was);
                 }
                 Undo::Declared(lane, was) => {
                     self.put_declared(lane, was);

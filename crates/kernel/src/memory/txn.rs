@@ -18,8 +18,9 @@ use super::record::Record;
 use super::shapes;
 use super::tables::{Carried, Noted, RequestKey};
 use crate::{
-    Changes, ClaimRequest, Cursor, Expiring, Found, GivenUp, Holder, Lapsed, NewEvent, NewWorker,
-    Partition, Recall, Result, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, GivenUp, Holder, Lapsed, LookUp,
+    Looked, LookedBack, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span, Term,
+    Touched, Txn, TypeTotal,
 };
 
 impl Txn for MemoryTxn<'_> {
@@ -648,13 +649,8 @@ impl Txn for MemoryTxn<'_> {
         Ok(self.store_now(events, now))
     }
 
-    async fn waiter_paths(&mut self, types: &[Name]) -> Result<Vec<(Name, String)>> {
-        let events = self.tables.events();
-        let paths = types.iter().flat_map(|event_type| {
-            let paths = events.paths(event_type).into_iter();
-            paths.map(|path| (event_type.clone(), path))
-        });
-        Ok(paths.collect())
+    async fn event_paths(&mut self, types: &[Name]) -> Result<EventPaths> {
+        Ok(self.paths_now(types))
     }
 
     async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
@@ -714,32 +710,48 @@ impl Txn for MemoryTxn<'_> {
             .collect())
     }
 
-    async fn events_since(
+    async fn look_up(
+        &mut self,
+        look: &LookUp<'_>,
+        span: Span,
+    ) -> Result<Option<(LookedBack, Looked)>> {
+        Ok(self.look_up_now(look, span))
+    }
+
+    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+        Ok(self.newest_now(event_type, span))
+    }
+
+    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+        Ok(self.newest_now(event_type, span))
+    }
+
+    async fn add_path(
         &mut self,
         event_type: &Name,
-        since: Timestamp,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> Result<Vec<Event>> {
-        let below = before.unwrap_or(EventSequence(i64::MAX));
-        let events = self.tables.events().events().range(..below).rev();
-        let events = events.map(|(_, event)| event);
-        let found =
-            events.filter(|event| event.event_type == *event_type && event.published_at >= since);
-        Ok(found.take(limit).cloned().collect())
+        path: &str,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<Option<PathId>> {
+        Ok(self.add_path_now(event_type, path, most, now))
+    }
+
+    async fn use_path(&mut self, id: PathId, now: Timestamp) -> Result<()> {
+        self.use_path_now(id, now);
+        Ok(())
+    }
+
+    async fn forget_paths(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        Ok(self.forget_paths_now(before, limit))
+    }
+
+    async fn write_terms(&mut self, terms: &[Term]) -> Result<()> {
+        self.write_terms_now(terms);
+        Ok(())
     }
 
     async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        let events = self.tables.events().events().values();
-        let old = events
-            .filter(|event| event.published_at < before)
-            .take(limit);
-        let old: Vec<EventSequence> = old.map(|event| event.sequence).collect();
-        for sequence in &old {
-            let undo = self.tables.put_event(*sequence, None);
-            self.log.push(undo);
-        }
-        Ok(old.len())
+        Ok(self.forget_events_now(before, limit))
     }
 
     async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {

@@ -8,6 +8,7 @@ pub(crate) mod examine;
 mod free;
 pub(crate) mod keep;
 pub(crate) mod keys;
+mod look_back;
 pub(crate) mod once;
 pub(crate) mod operate;
 pub(crate) mod partition;

@@ -1,8 +1,7 @@
 //! Publishes events, and opens the waiters that they are for.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
-use std::time::Duration;
 
 use abide_core::model::{
     Arguments, Attended, Command, CommandId, CommandKind, Delivery, Event, EventSequence,
@@ -13,13 +12,17 @@ use abide_core::rules::event::{Payload, check_type, index_of};
 use abide_core::rules::workflow::attended;
 
 use super::deliver::{new_command, take_in};
+use super::look_back::look_back;
 use super::workers::locked;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, NewEvent, Result, Touched, Txn, TypeTotal};
+use crate::{Error, EventPaths, NewEvent, Result, Term, Touched, Txn, TypeTotal};
 
-/// How many events are looked at in one statement when a wait looks back.
+/// How many events are looked at in one statement when a workflow waits on.
 const PAGE: usize = 500;
+
+/// How many events have their terms written in one go: of a large batch they would take much memory together.
+const INDEXED: usize = 1_000;
 
 /// Publishes events: each is stored, and comes into the inbox of everyone who waits for it, oldest first, in this very
 /// commit (rule 14.1). Each entry is answered for itself.
@@ -58,7 +61,15 @@ pub(crate) async fn publish<T: Txn>(
     let new: Vec<usize> = (0..events.len())
         .filter(|at| answers.get(*at).is_some_and(|answer| !answer.duplicate))
         .collect();
-    tell(turn, &events, &new, &mut answers).await?;
+    let paths = paths_of(turn, &events, &new).await?;
+    if !paths.is_empty() {
+        let new: Vec<New<'_>> = new
+            .iter()
+            .filter_map(|at| New::of(*at, &events, &stored))
+            .collect();
+        index(turn, &new, &paths).await?;
+        tell(turn, &new, &paths, &mut answers).await?;
+    }
     let mut answers = answers.into_iter();
     let each = refusals.into_iter().map(|refusal| match refusal {
         Some(refusal) => Some(Err(refusal)),
@@ -97,14 +108,74 @@ async fn store<T: Txn>(
     Ok(stored)
 }
 
-/// Brings new events to those who wait for them.
-async fn tell<T: Txn>(
+/// An event that was stored just now.
+struct New<'e> {
+    /// Its place in the batch.
+    at: usize,
+    event: &'e NewEvent,
+    sequence: EventSequence,
+    payload: Payload<'e>,
+}
+
+impl<'e> New<'e> {
+    fn of(at: usize, events: &'e [NewEvent], stored: &[(EventSequence, bool)]) -> Option<Self> {
+        let event = events.get(at)?;
+        let (sequence, _) = stored.get(at)?;
+        Some(Self {
+            at,
+            event,
+            sequence: *sequence,
+            payload: Payload::of(&event.payload),
+        })
+    }
+}
+
+/// Where waiters for new events stand, and which of what these say is looked back for.
+async fn paths_of<T: Txn>(
     turn: &mut Turn<'_, T>,
     events: &[NewEvent],
     new: &[usize],
+) -> Result<EventPaths> {
+    let types = new.iter().filter_map(|at| events.get(*at));
+    let types: BTreeSet<&Name> = types.map(|event| &event.event_type).collect();
+    if types.is_empty() {
+        return Ok(EventPaths::default());
+    }
+    let types: Vec<Name> = types.into_iter().cloned().collect();
+    turn.txn.event_paths(&types).await
+}
+
+/// Writes what new events say at the paths that waits look back on (rule 14.6).
+async fn index<T: Txn>(turn: &mut Turn<'_, T>, new: &[New<'_>], paths: &EventPaths) -> Result<()> {
+    if paths.looked_back.is_empty() {
+        return Ok(());
+    }
+    for part in new.chunks(INDEXED) {
+        let mut terms = Vec::new();
+        for one in part {
+            let of_type = paths.looked_back.iter();
+            for (_, path, id) in of_type.filter(|(of, ..)| *of == one.event.event_type) {
+                terms.extend(one.payload.index_value(path).map(|value| Term {
+                    path: *id,
+                    value,
+                    sequence: one.sequence,
+                    published_at: turn.now,
+                }));
+            }
+        }
+        turn.txn.write_terms(&terms).await?;
+    }
+    Ok(())
+}
+
+/// Brings new events to those who wait for them.
+async fn tell<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    new: &[New<'_>],
+    paths: &EventPaths,
     answers: &mut [Published],
 ) -> Result<()> {
-    let candidates = candidates(turn, events, new).await?;
+    let candidates = candidates(turn, new, paths).await?;
     if candidates.is_empty() {
         return Ok(());
     }
@@ -122,10 +193,11 @@ async fn tell<T: Txn>(
     let mut ledger = locked(turn, &touched).await?;
     let ids = turn.txn.number(candidates.len()).await?;
     let mut records = Vec::new();
-    for ((at, waiter), id) in candidates.into_iter().zip(ids) {
-        let (Some(event), Some(account)) = (events.get(at), ledger.get(waiter.instance)) else {
+    for ((one, waiter), id) in candidates.into_iter().zip(ids) {
+        let Some(account) = ledger.get(waiter.instance) else {
             continue;
         };
+        let event = one.event;
         let name = Name::of_event(&event.event_type);
         let awaits = account.row.awaits.as_ref();
         // Whoever was woken meanwhile, by another event of this batch too, waits no more (rule 14.5).
@@ -136,7 +208,7 @@ async fn tell<T: Txn>(
         take_in(&mut command, &mut account.row, &mut account.told, turn.now);
         command.wait_id = Some(waiter.wait_id);
         records.push(command);
-        if let Some(answer) = answers.get_mut(at) {
+        if let Some(answer) = answers.get_mut(one.at) {
             answer.matched += 1;
         }
     }
@@ -145,39 +217,23 @@ async fn tell<T: Txn>(
     ledger.write(turn).await
 }
 
-/// The waiters whose conditions events meet, with the event's place, in the order in which they are told.
-async fn candidates<T: Txn>(
+/// The waiters whose conditions events meet, with the event, in the order in which they are told.
+async fn candidates<'n, 'e, T: Txn>(
     turn: &mut Turn<'_, T>,
-    events: &[NewEvent],
-    new: &[usize],
-) -> Result<Vec<(usize, Waiter)>> {
-    let new: Vec<(usize, &NewEvent)> = new
-        .iter()
-        .filter_map(|at| Some((*at, events.get(*at)?)))
-        .collect();
-    let types: BTreeSet<&Name> = new.iter().map(|(_, event)| &event.event_type).collect();
-    if types.is_empty() {
-        return Ok(Vec::new());
-    }
-    let types: Vec<Name> = types.into_iter().cloned().collect();
-    let paths = turn.txn.waiter_paths(&types).await?;
-    let mut probes: BTreeMap<(Name, String, String), Vec<usize>> = BTreeMap::new();
-    let payloads: HashMap<usize, Payload<'_>> = new
-        .iter()
-        .map(|(at, event)| (*at, Payload::of(&event.payload)))
-        .collect();
-    for (at, event) in &new {
-        let of_type = paths.iter().filter(|(of, _)| *of == event.event_type);
-        for (_, path) in of_type {
+    new: &'n [New<'e>],
+    paths: &EventPaths,
+) -> Result<Vec<(&'n New<'e>, Waiter)>> {
+    let mut probes: BTreeMap<(Name, String, String), Vec<&New<'e>>> = BTreeMap::new();
+    for one in new {
+        let of_type = paths.waiters.iter();
+        for (event_type, path) in of_type.filter(|(of, _)| *of == one.event.event_type) {
             let value = match path.is_empty() {
                 true => Some(String::new()),
-                false => payloads
-                    .get(at)
-                    .and_then(|payload| payload.index_value(path)),
+                false => one.payload.index_value(path),
             };
             if let Some(value) = value {
-                let probe = (event.event_type.clone(), path.clone(), value);
-                probes.entry(probe).or_default().push(*at);
+                let probe = (event_type.clone(), path.clone(), value);
+                probes.entry(probe).or_default().push(one);
             }
         }
     }
@@ -192,17 +248,16 @@ async fn candidates<T: Txn>(
             waiter.path.clone(),
             waiter.value.clone(),
         );
-        for at in probes.get(&probe).into_iter().flatten() {
-            let meets = |payload: &Payload<'_>| payload.satisfies(&waiter.conditions);
-            if payloads.get(at).is_some_and(meets) {
-                found.push((*at, waiter.clone()));
+        for one in probes.get(&probe).into_iter().flatten() {
+            if one.payload.satisfies(&waiter.conditions) {
+                found.push((*one, waiter.clone()));
             }
         }
     }
     // rule 14.1: event by event, and each to those who wait longest first.
-    found.sort_by(|(at, one), (other, two)| {
+    found.sort_by(|(event, one), (other, two)| {
         let by = |waiter: &Waiter| (waiter.since, waiter.instance, waiter.place);
-        at.cmp(other).then_with(|| by(one).cmp(&by(two)))
+        event.at.cmp(&other.at).then_with(|| by(one).cmp(&by(two)))
     });
     Ok(found)
 }
@@ -360,52 +415,5 @@ async fn first_above<T: Txn>(
             return Ok(None);
         }
         above = last;
-    }
-}
-
-/// The newest event that one of the waits looks back for, and the wait's id.
-async fn look_back<T: Txn>(
-    turn: &mut Turn<'_, T>,
-    opening: &Opening<'_>,
-) -> Result<Option<(NewEvent, WaitId)>> {
-    let mut newest: Option<(Event, WaitId)> = None;
-    for (_, wait_id, wait) in &opening.waits {
-        let Some(lookback) = wait.lookback_ms else {
-            continue;
-        };
-        let since = turn.now - Duration::from_millis(lookback);
-        let found = newest_since(turn, wait, since).await?;
-        let is_newest = |event: &Event| {
-            let known = newest.as_ref().map(|(known, _)| known.sequence);
-            known.is_none_or(|known| event.sequence > known)
-        };
-        if let Some(event) = found.filter(is_newest) {
-            newest = Some((event, wait_id.clone()));
-        }
-    }
-    Ok(newest.map(|(event, wait_id)| (event.into(), wait_id)))
-}
-
-/// The newest of the events that are kept, were published since a moment, and match.
-async fn newest_since<T: Txn>(
-    turn: &mut Turn<'_, T>,
-    wait: &EventWait,
-    since: Timestamp,
-) -> Result<Option<Event>> {
-    let mut before = None;
-    loop {
-        let page = turn
-            .txn
-            .events_since(&wait.event_type, since, before, PAGE)
-            .await?;
-        let full = page.len() >= PAGE;
-        before = page.last().map(|event| event.sequence);
-        let matches = |event: &Event| Payload::of(&event.payload).satisfies(&wait.conditions);
-        if let Some(found) = page.into_iter().find(matches) {
-            return Ok(Some(found));
-        }
-        if !full {
-            return Ok(None);
-        }
     }
 }

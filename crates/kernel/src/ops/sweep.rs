@@ -30,6 +30,8 @@ pub(crate) async fn sweep<T: Txn>(
     let forgotten = [
         turn.txn.forget_records(before, limit).await?,
         turn.txn.forget_events(before, limit).await?,
+        // rule 14.6: a path that no wait looks back on any more costs publishers nothing.
+        turn.txn.forget_paths(before, limit).await?,
         // rule 1.5: however long instances are kept, requests are remembered for a day.
         turn.txn
             .forget_requests(turn.now - REQUESTS_KEPT, limit)

@@ -267,6 +267,11 @@ pub const KEYS: &[Key] = &[
         "largest payload of a signal, an update or an event"
     ),
     limit!(waiters_per_type, "most waits for events of one type"),
+    limit!(lookback_events, "most events that one wait looks back at"),
+    limit!(
+        lookback_bytes,
+        "largest payloads that one wait looks back at, all together"
+    ),
     limit!(
         history_events,
         "events of a history from which on a workflow is told to continue as new"

@@ -1,4 +1,4 @@
-//! Events that were published: stored, looked back at, listed and forgotten.
+//! Events that were published: stored, listed and forgotten.
 
 use abide_core::model::{Event, EventSequence, Name, Timestamp};
 use abide_kernel::{EventFilter, NewEvent, gather};
@@ -45,7 +45,7 @@ pub(crate) fn store(
     Ok(stored)
 }
 
-fn sequence(row: &Row<'_>) -> Result<EventSequence> {
+pub(super) fn sequence(row: &Row<'_>) -> Result<EventSequence> {
     Ok(EventSequence(row.get(0)?))
 }
 
@@ -59,47 +59,22 @@ macro_rules! select {
     };
 }
 
-fn read(row: &Row<'_>) -> Result<Event> {
+pub(super) fn read(row: &Row<'_>) -> Result<Event> {
     Ok(Event {
         sequence: sequence(row)?,
         event_type: cells::name(row, 1)?,
         event_id: cells::name(row, 2)?,
         payload: cells::json(row, 3)?,
-        published_at: cells::time(row, 4)?,
+        published_at: published_at(row)?,
     })
 }
 
-/// By `abide_events_late`, all from that moment on, which it sorts. An event that has a higher place may have been
-/// published earlier, where clocks do not agree, so that the order of places alone does not tell where to stop.
-pub(crate) const LATE: &str = "
-    select sequence from abide_events indexed by abide_events_late
-    where event_type = ?1 and published_at >= ?2 and sequence < ?3 order by sequence desc limit ?4";
+pub(super) fn published_at(row: &Row<'_>) -> Result<Timestamp> {
+    cells::time(row, 4)
+}
 
 /// By primary key.
 pub(crate) const BY_SEQUENCE: &str = select!(" where sequence = ?1");
-
-/// The events of a type that were published at or after a moment, newest first, below a place.
-pub(crate) fn since(
-    conn: &Connection,
-    event_type: &Name,
-    since: Timestamp,
-    before: Option<EventSequence>,
-    limit: usize,
-) -> Result<Vec<Event>> {
-    let mut late = conn.prepare_cached(LATE)?;
-    let values = params![
-        event_type.as_str(),
-        since.as_micros(),
-        below(before),
-        limited(limit)
-    ];
-    let mut whole = conn.prepare_cached(BY_SEQUENCE)?;
-    let mut found = Vec::new();
-    for sequence in late.query_map(values, sequence)? {
-        found.push(whole.query_row([sequence?.0], read)?);
-    }
-    Ok(found)
-}
 
 /// By `abide_events_of_type`, from that place on.
 pub(crate) const ABOVE: &str = select!(
@@ -130,7 +105,10 @@ pub(crate) const OLD: &str = "
 /// By primary key.
 pub(crate) const DELETE: &str = "delete from abide_events where sequence = ?1";
 
-/// Deletes events that were published before a moment; how many there were.
+/// By `abide_event_terms_of_event`.
+pub(crate) const DELETE_TERMS: &str = "delete from abide_event_terms where sequence = ?1";
+
+/// Deletes events that were published before a moment with their terms; how many events there were.
 pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
     let old: Vec<i64> = {
         let mut statement = conn.prepare_cached(OLD)?;
@@ -140,7 +118,9 @@ pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Resu
     };
     if !old.is_empty() {
         let mut statement = conn.prepare_cached(DELETE)?;
+        let mut terms = conn.prepare_cached(DELETE_TERMS)?;
         for sequence in &old {
+            terms.execute([sequence])?;
             statement.execute([sequence])?;
         }
     }

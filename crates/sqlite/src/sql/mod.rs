@@ -15,6 +15,7 @@ pub(crate) mod inbox;
 pub(crate) mod insert;
 pub(crate) mod keys;
 pub(crate) mod load;
+pub(crate) mod lookback;
 pub(crate) mod machines;
 pub(crate) mod partitions;
 pub(crate) mod query;

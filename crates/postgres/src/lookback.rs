@@ -1,0 +1,249 @@
+//! Looking back: which paths of which types waits look back on, what events say there, and pages of events by that.
+
+use abide_core::model::{Event, EventSequence, Json, Name, Timestamp};
+use abide_kernel::{LookUp, Looked, LookedBack, PathId, Result, Span, Term};
+use tokio_postgres::Row;
+
+use crate::cells::{Cells, each};
+use crate::param::{Param, parts};
+use crate::txn::Transaction;
+use crate::waiters::look_again;
+
+/// How many bytes the payloads before one of a page `c` have, all together; where they are stored apart they are not read
+/// for it.
+macro_rules! bytes_above {
+    () => {
+        "coalesce(sum(octet_length(c.payload)) over ( \
+            order by c.sequence desc rows between unbounded preceding and 1 preceding), 0)"
+    };
+}
+
+/// The newest events that say one of some values at a path, below a place, with the path itself: one row of it alone when
+/// there are none, and no row when no wait looks back on it. Of those that were published too early no event is read.
+///
+/// Indexes: `event_paths_of_type`; `event_terms_pkey`, for each value from that place down; `events_pkey`. The orders of
+/// columns that are all the same keep the planner from reading more of the index, or other indexes.
+pub const LOOK_UP: &str = concat!(
+    "select p.id, p.used_at, f.sequence, f.payload, f.event_type, f.event_id, f.published_at \
+    from ( \
+        select p.id, p.used_at from abide.event_paths p where p.event_type = $1 and p.path = $2 \
+        order by p.event_type, p.path limit 1 \
+    ) p \
+    left join lateral ( \
+        select c.*, ",
+    bytes_above!(),
+    " as above from ( \
+            select t.sequence, e.payload, e.event_type, e.event_id, t.published_at from ( \
+                select t.sequence, t.published_at from unnest((select $3::text[])) as v(value) \
+                cross join lateral ( \
+                    select t.sequence, t.published_at from abide.event_terms t \
+                    where t.path_id = p.id and t.value = v.value and t.sequence < $4 \
+                    order by t.path_id desc, t.value desc, t.sequence desc \
+                    limit (select $5::bigint) \
+                ) t order by t.sequence desc limit (select $5::bigint) \
+            ) t \
+            left join lateral ( \
+                select e.payload, e.event_type, e.event_id from abide.events e \
+                where e.sequence = t.sequence and t.published_at >= $6 limit 1 \
+            ) e on true \
+        ) c \
+    ) f on f.above < $7 \
+    order by f.sequence desc"
+);
+
+/// The newest events of a type below a place; of those that were published too early the place alone.
+macro_rules! newest {
+    ($lock:literal) => {
+        concat!(
+            "select f.sequence, f.payload, f.event_type, f.event_id, f.published_at from ( \
+                select c.*, ",
+            bytes_above!(),
+            " as above from ( \
+                    select e.sequence, case when e.published_at >= $3 then e.payload end as payload, \
+                        e.event_type, e.event_id, e.published_at \
+                    from abide.events e where e.event_type = $1 and e.sequence < $2 \
+                    order by e.event_type desc, e.sequence desc limit (select $4::bigint)",
+            $lock,
+            " ) c \
+            ) f where f.above < $5 order by f.sequence desc"
+        )
+    };
+}
+
+/// The newest events of a type below a place; of those that were published too early the place alone.
+///
+/// Index: `events_of_type`, from that place down.
+pub const NEWEST_EVENTS: &str = newest!("");
+
+/// The same, and no sweep deletes them before the transaction ends: a term without its event would stay for ever.
+///
+/// Index: `events_of_type`, from that place down. Locks: the events, beside others that do the same, passing over those
+/// that a sweep is about to delete.
+pub const HOLD_NEWEST_EVENTS: &str = newest!(" for key share skip locked");
+
+/// Notes a path, unless there are enough of the type. Who does has the type alone.
+///
+/// Index: `event_paths_of_type`.
+pub const ADD_PATH: &str = "\
+insert into abide.event_paths (event_type, path, used_at) \
+select $1, $2, $4 where ( \
+    select count(*) from ( \
+        select 1 from abide.event_paths p where p.event_type = $1 order by p.event_type, p.path offset 0 \
+    ) p) < $3::bigint \
+on conflict (event_type, path) do nothing returning id";
+
+/// Notes that a path is used. A sweep that is about to forget it is not waited for.
+///
+/// Index: `event_paths_pkey`.
+pub const USE_PATH: &str = "\
+update abide.event_paths set used_at = $2 where id = any(array( \
+    select p.id from abide.event_paths p where p.id = $1 for update skip locked))";
+
+/// Forgets paths that were not used for long. Their terms stay until their events go: who has read the path may still look
+/// for them, or write others.
+///
+/// Index: `event_paths_used`, read from its beginning. Locks: the paths, passing over those that are being used.
+pub const FORGET_PATHS: &str = "\
+delete from abide.event_paths where id = any(array( \
+    select p.id from abide.event_paths p where p.used_at < $1 \
+    order by p.used_at limit (select $2::bigint) for update skip locked)) \
+returning id";
+
+/// Writes terms of events.
+pub const WRITE_TERMS: &str = "\
+insert into abide.event_terms (path_id, value, sequence, published_at) \
+select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[])";
+
+/// The newest events that say one of some values at a path; `None` when no wait looks back on it.
+pub(crate) async fn look_up(
+    txn: &mut Transaction<'_>,
+    look: &LookUp<'_>,
+    span: Span,
+) -> Result<Option<(LookedBack, Looked)>> {
+    let params = vec![
+        Param::one(look.event_type.as_str()),
+        Param::one(look.path),
+        Param::list(look.values.iter().map(String::as_str)),
+        Param::one(span.below),
+        Param::one(span.limit),
+        Param::one(span.since),
+        Param::one(span.bytes),
+    ];
+    let rows = txn.read(LOOK_UP, params).await?;
+    let mut found = None;
+    let mut page = Looked::default();
+    for row in &rows {
+        let cells = &mut Cells::of(row);
+        found = Some(LookedBack {
+            id: PathId(cells.next()?),
+            used_at: cells.next()?,
+        });
+        if let Some(sequence) = cells.next()? {
+            page.push(sequence, event(sequence, cells)?, &span);
+        }
+    }
+    Ok(found.map(|found| (found, page)))
+}
+
+/// The newest events of a type.
+pub(crate) async fn newest_events(
+    txn: &mut Transaction<'_>,
+    event_type: &Name,
+    span: Span,
+) -> Result<Looked> {
+    let rows = txn.read(NEWEST_EVENTS, newest_params(event_type, span));
+    page(&rows.await?, span)
+}
+
+/// The newest events of a type, which no sweep deletes before the transaction ends.
+pub(crate) async fn hold_newest_events(
+    txn: &mut Transaction<'_>,
+    event_type: &Name,
+    span: Span,
+) -> Result<Looked> {
+    let rows = txn.read(HOLD_NEWEST_EVENTS, newest_params(event_type, span));
+    page(&rows.await?, span)
+}
+
+fn newest_params(event_type: &Name, span: Span) -> Vec<Param> {
+    vec![
+        Param::one(event_type.as_str()),
+        Param::one(span.below),
+        Param::one(span.since),
+        Param::one(span.limit),
+        Param::one(span.bytes),
+    ]
+}
+
+fn page(rows: &[Row], span: Span) -> Result<Looked> {
+    let mut page = Looked::default();
+    for row in rows {
+        let cells = &mut Cells::of(row);
+        let sequence = cells.next()?;
+        page.push(sequence, event(sequence, cells)?, &span);
+    }
+    Ok(page)
+}
+
+/// What stands behind the place of an event; none when it was published too early.
+fn event(sequence: EventSequence, cells: &mut Cells<'_>) -> Result<Option<Event>> {
+    let Some(payload) = cells.next::<Option<Json>>()? else {
+        return Ok(None);
+    };
+    Ok(Some(Event {
+        sequence,
+        payload,
+        event_type: cells.next()?,
+        event_id: cells.next()?,
+        published_at: cells.next()?,
+    }))
+}
+
+/// Notes a path, unless there are enough of the type.
+pub(crate) async fn add_path(
+    txn: &mut Transaction<'_>,
+    event_type: &Name,
+    path: &str,
+    most: usize,
+    now: Timestamp,
+) -> Result<Option<PathId>> {
+    // What is published next in this very transaction is indexed too.
+    look_again(txn);
+    let params = vec![
+        Param::one(event_type.as_str()),
+        Param::one(path),
+        Param::one(most),
+        Param::one(now),
+    ];
+    let ids = each(&txn.read(ADD_PATH, params).await?, |cells| cells.next())?;
+    Ok(ids.into_iter().next().map(PathId))
+}
+
+/// Notes that a path is used.
+pub(crate) fn use_path(txn: &mut Transaction<'_>, id: PathId, now: Timestamp) -> Result<()> {
+    txn.write(USE_PATH, vec![Param::one(id.0), Param::one(now)])
+}
+
+/// Forgets paths that were not used for long; how many.
+pub(crate) async fn forget_paths(
+    txn: &mut Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<usize> {
+    let params = vec![Param::one(before), Param::one(limit)];
+    Ok(txn.read(FORGET_PATHS, params).await?.len())
+}
+
+/// Writes terms of events.
+pub(crate) fn write_terms(txn: &mut Transaction<'_>, terms: &[Term]) -> Result<()> {
+    for part in parts(terms, |term| term.value.len()) {
+        let params = vec![
+            Param::list(part.iter().map(|term| term.path.0)),
+            Param::list(part.iter().map(|term| term.value.as_str())),
+            Param::list(part.iter().map(|term| term.sequence)),
+            Param::list(part.iter().map(|term| term.published_at)),
+        ];
+        txn.write(WRITE_TERMS, params)?;
+    }
+    Ok(())
+}
