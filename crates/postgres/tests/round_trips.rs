@@ -231,6 +231,29 @@ async fn an_event_is_four_round_trips_however_many_wait_for_it_and_three_when_no
 }
 
 #[tokio::test]
+async fn looking_back_is_one_round_trip_more_and_publishing_what_is_looked_back_for_none() {
+    // rule 14.6: publishers wait meanwhile.
+    let (store, trips) = delayed().await;
+    let worker = register(&store, "w").await;
+    start_all(&store, vec![start("m"); 3]).await;
+    let held = claim(&store, worker, &["m"], 3).await;
+    let mut counts = Vec::new();
+    for (one, lookback_ms) in held.into_iter().zip([None, Some(60_000), Some(60_000)]) {
+        let mut parks = wait_for_event(one, &["paid"], "1");
+        if let abide_kernel::model::Outcome::Wait(wait) = &mut parks.outcome {
+            wait.events[0].lookback_ms = lookback_ms;
+        }
+        let (count, _) = trips_of(&store, &trips, vec![commits(vec![parks])]).await;
+        counts.push(count);
+    }
+    assert_eq!(counts[2], counts[0] + 1, "the first one indexes");
+    let publish = |of_type| vec![Op::Publish(vec![event(of_type, "2")])];
+    let (looked_back, _) = trips_of(&store, &trips, publish("paid")).await;
+    let (other, _) = trips_of(&store, &trips, publish("other")).await;
+    assert_eq!((looked_back, other), (3, 3));
+}
+
+#[tokio::test]
 async fn taking_back_waits_for_the_server_as_often_for_many_dead_workers_as_for_one() {
     // rule 5.3: each dead worker cost a statement at each heartbeat, and 150,000 made servers lose their own lease.
     let (store, trips) = delayed().await;

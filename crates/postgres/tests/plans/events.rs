@@ -60,6 +60,7 @@ pub async fn events(store: &Postgres, worker: WorkerId, batch: usize) {
     assert_eq!(found[0].awaited.len(), 2);
     commit_all(store, vec![done(found.remove(0))]).await;
 
+    looks_back_elsewhere(store, worker).await;
     misses_nothing(store, worker, &orders[0]).await;
 
     let of_type = EventFilter {
@@ -71,6 +72,39 @@ pub async fn events(store: &Postgres, worker: WorkerId, batch: usize) {
     let page = store.waiters(&all, None, batch).await.unwrap();
     let next = store.waiters(&all, page.next, batch).await.unwrap();
     assert_eq!(next.items.len(), batch);
+}
+
+/// Looks back on a path for the first time, and without an equality.
+async fn looks_back_elsewhere(store: &Postgres, worker: WorkerId) {
+    let fresh = format!("p{}", store.clock().now().as_micros());
+    let after = json("\"\"");
+    for (path, op, right) in [
+        (fresh.as_str(), Operator::Eq, json("1")),
+        ("order", Operator::Gt, after),
+    ] {
+        start_all(store, vec![start("eventful")]).await;
+        let held = claim(store, worker, &["eventful"], 1).await.remove(0);
+        let mut parks = looks_back(held, "1");
+        if let Outcome::Wait(wait) = &mut parks.outcome {
+            wait.events[0].conditions = vec![Condition {
+                left: Path::new(path).unwrap(),
+                op,
+                right,
+            }];
+        }
+        commit_all(store, vec![parks]).await;
+        if path == fresh {
+            let payload = json(&format!("{{\"{fresh}\":1,\"order\":\"none\"}}"));
+            let wanted = Publish {
+                payload,
+                ..event("paid", "1")
+            };
+            assert_eq!(publish(store, vec![wanted]).await[0].matched, 1);
+        }
+        let mut found = claim(store, worker, &["eventful"], 1).await;
+        assert_eq!(found[0].awaited.len(), 1);
+        commit_all(store, vec![done(found.remove(0))]).await;
+    }
 }
 
 /// A workflow that is woken by a signal finds, when it parks again, what was published meanwhile.
@@ -120,8 +154,9 @@ pub async fn pages(log: &PlanLog, store: &Postgres) -> BTreeMap<&'static str, u6
     let names = [
         "store_events",
         "known_events",
-        "events_since",
-        "waiter_paths",
+        "look_up",
+        "newest_events",
+        "event_paths",
         "waiters",
         "open_waiters",
         "close_waiters",

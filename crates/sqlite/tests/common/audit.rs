@@ -158,6 +158,14 @@ pub fn violations(conn: &Connection) -> Vec<String> {
             .into_iter()
             .map(|id| format!("{id} waits for an event, and no waiter stands for it")),
     );
+    let terms = "select path_id || ' ' || value || ' ' || sequence from abide_event_terms as t
+                 where not exists (select 1 from abide_events as e
+                                   where e.sequence = t.sequence and e.published_at = t.published_at)";
+    found.extend(
+        strings(conn, terms)
+            .into_iter()
+            .map(|term| format!("the term {term} has no event")),
+    );
     let lanes = "select queue || '/' || machine || '/' || version from abide_instances
                  group by queue, machine, version having count(distinct lane) > 1";
     found.extend(

@@ -1,0 +1,140 @@
+//! Looking back in a file that others write to as well: the caller's own transaction, and what is forgotten.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+#[path = "common/audit.rs"]
+mod audit;
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_core::model::{
+    Commit, Committed, Condition, EventWait, Json, Operator, Outcome, Path, Publish, Status,
+    Timestamp, Wait, WorkerId,
+};
+use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
+use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
+use abide_sqlite::{Options, Sqlite};
+use common::{Place, claimed, done, name, run, start_one, worker};
+
+fn json(text: &str) -> Json {
+    Json::parse(text.to_owned()).unwrap()
+}
+
+fn publish(event_id: &str, order: u32) -> Publish {
+    Publish {
+        event_type: name("paid"),
+        payload: json(&format!("{{\"order\":{order}}}")),
+        event_id: Some(name(event_id)),
+    }
+}
+
+/// What a wait that looks back for an order was woken by at once, if by anything.
+async fn found(store: &dyn Store, worker: WorkerId, order: &str) -> Option<String> {
+    start_one(store).await;
+    let one = claimed(store, worker, 1).await.remove(0);
+    let wait = EventWait {
+        event_type: name("paid"),
+        conditions: vec![Condition {
+            left: Path::new("order").unwrap(),
+            op: Operator::Eq,
+            right: json(order),
+        }],
+        lookback_ms: Some(86_400_000),
+    };
+    let outcome = Outcome::Wait(Wait {
+        signals: Vec::new(),
+        events: vec![wait],
+        timeout_ms: Some(60_000),
+        next: name("go"),
+        state: Json::null(),
+    });
+    let commit = Commit {
+        claim: one.claim,
+        outcome,
+        keep: false,
+        took: Duration::ZERO,
+        error: None,
+    };
+    let commit = Op::Commit {
+        commits: vec![commit],
+        serves: Vec::new(),
+    };
+    let Answer::Committed(moved) = run(store, commit).await else {
+        panic!()
+    };
+    if moved == [Committed::Moved(Status::AwaitingSignal)] {
+        return None;
+    }
+    let woken = claimed(store, worker, 1).await;
+    let source = woken[0].awaited[0].source.clone();
+    run(store, done(woken)).await;
+    source
+}
+
+fn terms(conn: &Connection) -> Vec<String> {
+    let sql = "select e.event_id || ' ' || t.value from abide_event_terms as t
+               left join abide_events as e using (sequence) order by t.sequence, t.value";
+    let mut statement = conn.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn terms_are_written_with_their_events_and_go_with_them() {
+    // rules 14.6, 16.2 and 17.1
+    let place = Place::new();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
+    let options = Options {
+        clock: Some(clock.clone()),
+        ..Options::default()
+    };
+    let store = Sqlite::open(place.path(), options).unwrap();
+    let who = worker(&*store, "w", Duration::from_secs(86_400)).await;
+    run(&*store, Op::Publish(vec![publish("a", 1)])).await;
+    assert_eq!(found(&*store, who, "1").await.as_deref(), Some("a"));
+    let mut conn = place.connect();
+    for commits in [false, true] {
+        let own = conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .unwrap();
+        let ops = [Op::Publish(vec![publish("b", 2), publish("c", 2)])];
+        store.run_within(&own, &ops).unwrap();
+        match commits {
+            true => own.commit().unwrap(),
+            false => own.rollback().unwrap(),
+        }
+    }
+    assert_eq!(terms(&conn), ["a d1", "b d2", "c d2"]);
+    assert_eq!(found(&*store, who, "2").await.as_deref(), Some("c"));
+    clock.advance(Duration::from_secs(10));
+    run(&*store, Op::Publish(vec![publish("d", 2)])).await;
+    let sweep = |before| {
+        Op::Sweep(SweepRequest {
+            before,
+            after: None,
+            limit: 2,
+        })
+    };
+    run(&*store, sweep(clock.now())).await;
+    assert_eq!(terms(&conn), ["c d2", "d d2"]);
+    clock.advance(Duration::from_secs(10));
+    for _ in 0..2 {
+        run(&*store, sweep(clock.now())).await;
+    }
+    assert!(terms(&conn).is_empty());
+    let paths = "select count(*) from abide_event_paths";
+    let left: i64 = conn.query_row(paths, [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0);
+    store.close().await;
+    drop(audit::Audit {
+        path: place.path(),
+        held: (),
+    });
+}
