@@ -61,7 +61,8 @@ macro_rules! newest {
             " as above from ( \
                     select e.sequence, case when e.published_at >= $3 then e.payload end as payload, \
                         e.event_type, e.event_id, e.published_at \
-                    from abide.events e where e.event_type = $1 and e.sequence < $2 \
+                    from abide.events e \
+                    where e.event_type >= $1 and e.event_type <= $1 and e.sequence < $2 \
                     order by e.event_type desc, e.sequence desc limit (select $4::bigint)",
             $lock,
             " ) c \
@@ -72,7 +73,8 @@ macro_rules! newest {
 
 /// The newest events of a type below a place; of those that were published too early the place alone.
 ///
-/// Index: `events_of_type`, from that place down.
+/// Index: `events_of_type`, from that place down. Both bounds say what an equality would, after which the planner might
+/// take the order for that of places, and read those of all other types.
 pub const NEWEST_EVENTS: &str = newest!("");
 
 /// The same, and no sweep deletes them before the transaction ends: a term without its event would stay for ever.

@@ -121,14 +121,13 @@ pub const CLOSE_WAITERS: &str = concat!(
 /// but for waiters that are about to go: whoever publishes shares the type's lock from before it takes a place until it
 /// has committed.
 ///
-/// Indexes: `waiter_totals_of_type`; `events_of_type`, the last entry of each type. The planner must not see that one type
-/// is asked for: it would go back through the events of all types, until it meets one.
+/// Indexes: `waiter_totals_of_type`; `events_of_type`, the last entry of each type. Both bounds say what an equality would,
+/// after which the planner would take the order for that of places, and read those of all other types.
 pub const TYPE_TOTALS: &str = "\
 select k.event_type, t.total, coalesce(( \
-    select case when e.event_type = k.event_type then e.sequence end \
-    from (select event_type, sequence from abide.events \
-        where (event_type, sequence) <= (k.event_type, 9223372036854775807) \
-        order by event_type desc, sequence desc limit 1) e), 0) \
+    select e.sequence from abide.events e \
+    where e.event_type >= k.event_type and e.event_type <= k.event_type \
+    order by e.event_type desc, e.sequence desc limit 1), 0) \
 from unnest((select $1::text[])) as k(event_type) \
 cross join lateral ( \
     select coalesce(sum(t.total), 0)::bigint as total from abide.waiter_totals t \
