@@ -1,8 +1,8 @@
 //! All statements by name, for the tests that look at their plans, and which of them are hot.
 
 use crate::{
-    claim, commands, contracts, documents, events, find, insert, keys, load, locks, lookback, notify,
-    partition, read, requests, sweep, waiters, workers, write,
+    claim, commands, contracts, documents, events, find, insert, keys, load, locks, lookback,
+    notify, partition, read, requests, sweep, waiters, workers, write,
 };
 
 /// Those that a connection may have prepared: what is executed again and again, and what a worker waits for.

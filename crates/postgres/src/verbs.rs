@@ -16,8 +16,8 @@ use abide_kernel::{
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, contracts, documents, events, find, insert, keys, load, lookback, partition, requests,
-    sweep, waiters, workers, write,
+    claim, commands, contracts, documents, events, find, insert, keys, load, lookback, partition,
+    requests, sweep, waiters, workers, write,
 };
 
 impl Txn for Transaction<'_> {

@@ -6,8 +6,8 @@ use abide_kernel::{CommandFilter, Filter, WaiterFilter};
 use rusqlite::Connection;
 
 use crate::sql::{
-    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, lookback, machines,
-    partitions, query, requests, runs, sweep, update, waiters, workers,
+    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, lookback,
+    machines, partitions, query, requests, runs, sweep, update, waiters, workers,
 };
 
 /// Each statement, with the index that its plan must name.

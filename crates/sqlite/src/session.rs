@@ -20,8 +20,8 @@ use rusqlite::Connection;
 use crate::cache::Cache;
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, lookback, machines,
-    partitions, requests, runs, sweep, update, waiters, workers,
+    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, lookback,
+    machines, partitions, requests, runs, sweep, update, waiters, workers,
 };
 
 /// A transaction that somebody else has begun and will commit.
