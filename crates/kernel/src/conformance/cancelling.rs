@@ -3,8 +3,8 @@
 use abide_core::model::{Cancel, Children, CommandStatus, Committed, InstanceId, Operated, Status};
 
 use super::build::{
-    MINUTE, cancelling, done, join, key, keyed, later, next, plain, signal, spawn, stop, updates,
-    urgent, wait, within,
+    MINUTE, cancelling, continue_as_new, done, join, key, keyed, later, next, plain, signal, spawn,
+    stop, updates, urgent, wait, within,
 };
 use super::lab::{Lab, ids};
 use crate::Op;
@@ -165,6 +165,21 @@ pub async fn it_cascades_over_generations(lab: Lab) {
     }
     assert_eq!(lab.commit(c2.claim, done()).await, Committed::Stale);
     assert_eq!(ids(&lab.claim_some(worker, 9).await), [bystander]);
+}
+
+pub async fn it_cascades_to_the_run_that_a_child_has_gone_on_as(lab: Lab) {
+    // rules 2.4 and 11.1
+    let worker = lab.worker("w").await;
+    let root = lab.start(urgent(-9)).await;
+    lab.step(worker, spawn(vec![keyed("c1")])).await;
+    lab.step(worker, spawn(vec![keyed("g1")])).await;
+    lab.step(worker, done()).await;
+    lab.step(worker, continue_as_new("again")).await;
+    lab.step(worker, continue_as_new("again")).await;
+    cancelled(&lab, root, 1).await;
+    let newest = lab.find(key("c1")).await.unwrap();
+    assert_eq!((newest.status, newest.run.number), (Status::Cancelled, 3));
+    assert!(lab.claim_some(worker, 9).await.is_empty());
 }
 
 pub async fn children_can_be_left(lab: Lab) {

@@ -538,6 +538,7 @@ macro_rules! for_each_conformance_test {
                 what_has_ended_is_not_cancelled,
                 it_closes_the_inbox,
                 it_cascades_over_generations,
+                it_cascades_to_the_run_that_a_child_has_gone_on_as,
                 children_can_be_left,
                 children_of_an_earlier_barrier_are_cancelled_too,
                 a_parents_barrier_sees_it_as_an_end,

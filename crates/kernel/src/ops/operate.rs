@@ -126,8 +126,9 @@ fn request(cancel: &Cancel, id: InstanceId) -> Delivery {
     }
 }
 
-/// Locks all that descends from a locked instance and has not ended, generation by generation: who is locked has no
-/// more children.
+/// Locks all that descends from a locked instance and has not ended, generation by generation: one that is locked has no
+/// more children. But a child can go on as a new run before it is locked (rule 2.4), and that run has the same parent: then
+/// the parent is asked again.
 async fn descendants<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -144,10 +145,21 @@ async fn descendants<T: Txn>(
             .filter_map(|child| child.partition.as_ref())
             .collect();
         turn.lock_partitions(partitions).await?;
-        parents = found.iter().map(|child| child.id).collect();
-        parents.sort_unstable();
-        ledger.add(turn.txn, &parents).await?;
-        all.extend(parents.iter().copied());
+        let mut children: Vec<InstanceId> = found.iter().map(|child| child.id).collect();
+        children.sort_unstable();
+        ledger.add(turn.txn, &children).await?;
+        let mut next = BTreeSet::new();
+        for child in children {
+            match ledger.get(child).map(|account| &account.row) {
+                Some(row) if row.status == Status::Continued => next.extend(row.parent),
+                Some(row) if !row.status.is_terminal() => {
+                    next.insert(child);
+                    all.push(child);
+                }
+                _ => {}
+            }
+        }
+        parents = next.into_iter().collect();
     }
     Ok(all)
 }
