@@ -7,15 +7,14 @@
 )]
 
 mod doomed;
-mod faulty;
 mod gate;
 mod lab;
 pub mod processes;
 mod script;
 mod wait;
 
+pub use abide_kernel::conformance::faulty::{Faulty, Trouble};
 pub use doomed::Doomed;
-pub use faulty::{Faulty, Trouble};
 pub use gate::{Gate, Log, Most};
 pub use lab::Lab;
 pub use script::{At, Script};

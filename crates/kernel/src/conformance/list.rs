@@ -110,6 +110,7 @@ macro_rules! for_each_conformance_test {
                 a_wait_for_time_alone_is_scheduled_and_then_times_out,
                 a_wait_for_signals_is_parked_until_its_deadline,
                 a_wait_without_a_deadline_is_due_never,
+                a_late_wait_for_a_signal_beside_it_in_a_batch_ends_no_other_wait,
                 a_step_that_timed_out_and_is_tried_again_still_knows_it,
             }
             keeping {
@@ -187,6 +188,11 @@ macro_rules! for_each_conformance_test {
                 children_keep_to_their_partitions,
                 two_steps_of_a_partition_in_one_transaction_are_two_claims,
                 a_partition_may_have_any_name,
+            }
+            passing {
+                what_is_passed_over_is_not_fired_and_the_next_is,
+                what_is_only_named_is_not_touched,
+                what_is_passed_over_is_not_taken_back_and_the_next_is,
             }
             remote_claims {
                 a_claim_whose_lease_runs_out_is_taken_back_once,

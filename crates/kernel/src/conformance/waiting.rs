@@ -1,9 +1,9 @@
 //! Waiting: an instance that parks, and what wakes it.
 
-use abide_core::model::{Cause, Status, WaitKind};
+use abide_core::model::{Cause, Committed, Status, WaitKind};
 
-use super::build::{MINUTE, SECOND, name, next, plain, retry, wait};
-use super::lab::Lab;
+use super::build::{MINUTE, SECOND, commit, name, next, plain, retry, wait};
+use super::lab::{Lab, OVER_LEASE};
 
 pub async fn a_wait_for_time_alone_is_scheduled_and_then_times_out(lab: Lab) {
     // rules 3.1 and 6.5
@@ -116,4 +116,27 @@ pub async fn a_step_that_timed_out_and_is_tried_again_still_knows_it(lab: Lab) {
         timed_out, 1,
         "its wait ended once, however often the step is tried"
     );
+}
+
+pub async fn a_late_wait_for_a_signal_beside_it_in_a_batch_ends_no_other_wait(lab: Lab) {
+    // rules 1.3 and 7.2: what is pending is read for both of them at once.
+    let dead = lab.worker("dead").await;
+    let id = lab.start(plain()).await;
+    let late = lab.claim(dead).await.claim;
+    lab.pass(OVER_LEASE);
+    let worker = lab.worker("w").await;
+    assert_eq!(lab.reclaim().await, 1);
+    let claim = lab.claim(worker).await.claim;
+    lab.signal(id, "b").await;
+    let waits = vec![
+        commit(late, wait(&["b"], None)),
+        commit(claim, wait(&["a"], None)),
+    ];
+    let answers = lab.commit_all(waits).await;
+    let parked = Committed::Moved(Status::AwaitingSignal);
+    assert_eq!(answers, [Committed::Stale, parked]);
+    lab.signal(id, "a").await;
+    let awaited = lab.claim(worker).await.awaited;
+    assert_eq!(awaited.len(), 1);
+    assert_eq!(awaited[0].name, name("a"));
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use abide::{Abide, Store};
 use abide_kernel::Op;
+use abide_kernel::conformance::faulty::{Faulty, Trouble};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use futures_util::StreamExt;
 
-use crate::faulty::{Faulty, Trouble};
 use crate::lab::{
     events, memory, numbers, send, source, until_all_is_acknowledged, until_there_are,
 };

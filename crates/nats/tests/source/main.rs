@@ -7,9 +7,6 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../../../abide/tests/common/faulty.rs"]
-#[allow(dead_code)]
-mod faulty;
 mod lab;
 mod server;
 #[path = "../../../abide/tests/common/wait.rs"]

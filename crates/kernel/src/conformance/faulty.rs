@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use abide::{
-    BarrierNumber, Child, Command, CommandFilter, CommandId, CommandPage, Filter, Instance,
-    InstanceId, Json, Name, Page, QueueDepth, Target,
+use abide_core::model::{
+    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
 };
-use abide::{EventFilter, EventPage, EventSequence, WaiterFilter, WaiterPage};
-use abide::{Timestamp, Worker};
-use abide_kernel::model::{ContractId, Declared, Document, DocumentKind, HistoryRow};
-use abide_kernel::{Answer, Clock, Ending, Error, Listener, Op, Result, Store};
 use futures_util::future::BoxFuture;
+
+use crate::{
+    Answer, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
+    Listener, Op, Page, QueueDepth, Result, Store, Target, WaiterFilter, WaiterPage,
+};
 
 /// What goes wrong with a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
+    /// That store, in which transactions go wrong as the plan says of their operations.
     pub fn new(
         store: Arc<dyn Store>,
         plan: impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static,
