@@ -12,7 +12,7 @@ help:
 	@echo 'make test         all of it: setup, lint, every test'
 	@echo 'make test-http    schemathesis over the HTTP face of the real binary'
 	@echo 'make test-python  the Python SDK against the real binary'
-	@echo 'make prove        look for what no test has met yet, for MINUTES=30 or SECONDS=300'
+	@echo 'make prove        break abide on purpose and run new simulations, for MINUTES=30 or SECONDS=300'
 	@echo 'make bench        measure, optimised'
 
 setup:

@@ -12,6 +12,7 @@ pub mod cargo;
 pub mod files;
 pub mod licence;
 pub mod markdown;
+pub mod mutants;
 pub mod paths;
 pub mod rules;
 pub mod source;

@@ -1,10 +1,12 @@
 //! Timeouts of waits for signals: what was committed first decides, and never both.
 
+use std::sync::Arc;
+
 use abide_core::model::{Cause, CommandStatus, Sequence, Status};
 
-use super::build::{MINUTE, SECOND, done, next, plain, retry, signal, wait};
+use super::build::{MINUTE, SECOND, done, lane, name, next, plain, retry, signal, wait};
 use super::lab::{Lab, command_ids};
-use crate::Op;
+use crate::{Answer, ClaimRequest, Op};
 
 pub async fn a_wait_that_nothing_matched_times_out(lab: Lab) {
     // rule 7.5
@@ -85,6 +87,29 @@ pub async fn a_late_signal_is_not_handed_to_a_retry_of_the_step_that_timed_out(l
     assert!(claimed.awaited.is_empty());
     lab.commit(claimed.claim, done()).await;
     assert_eq!(lab.record(late.id).await.status, CommandStatus::Discarded);
+}
+
+pub async fn a_late_signal_is_not_handed_to_a_claim_in_its_own_transaction(lab: Lab) {
+    // rule 7.5
+    let worker = lab.worker("w").await;
+    let id = lab.parked(worker, plain(), &["paid"], Some(60_000)).await;
+    lab.pass(MINUTE);
+    assert_eq!(lab.fire().await, 1);
+    let request = ClaimRequest {
+        worker,
+        queue: name("default"),
+        lanes: vec![lane("m", 1)],
+        limit: 1,
+        lease: None,
+    };
+    let delivers = Op::Deliver(vec![signal(id, "paid")]);
+    let ops = Arc::new([delivers, Op::Claim(request)]);
+    let mut answers = lab.store.run(ops).await.unwrap();
+    let Some(Answer::Claimed(claimed)) = answers.pop() else {
+        panic!("it is claimed")
+    };
+    assert_eq!((claimed[0].timed_out, claimed[0].awaited.len()), (true, 0));
+    assert_eq!(lab.get(id).await.inbox.signals, 1);
 }
 
 pub async fn a_late_signal_wakes_a_step_that_waits_again(lab: Lab) {

@@ -342,6 +342,25 @@ pub async fn a_workflow_always_keeps_its_history(lab: Lab) {
     }
 }
 
+pub async fn a_turn_of_one_that_keeps_no_history_is_refused(lab: Lab) {
+    // rule 16.1: it could not be replayed.
+    let worker = lab.worker("w").await;
+    let quiet = Start {
+        history: Some(false),
+        ..plain()
+    };
+    lab.start(quiet).await;
+    let claim = lab.claim(worker).await.claim;
+    let turn = Coded::then(ended());
+    let answer = lab.commit(claim.again(), turn.into()).await;
+    assert!(matches!(answer, Committed::Refused(_)), "{answer:?}");
+    let done = lab.commit(claim, super::build::done()).await;
+    assert!(
+        matches!(done, Committed::Moved(_)),
+        "the claim is as it was"
+    );
+}
+
 pub async fn one_that_nobody_declared_is_a_workflow_from_its_first_turn_on(lab: Lab) {
     // rules 2.6 and 10.2
     let worker = lab.worker("w").await;

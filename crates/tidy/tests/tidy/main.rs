@@ -7,6 +7,7 @@
 //! - `docs`: links, the changelog, and what no file of the project may speak of.
 
 mod docs;
+mod mutants;
 mod rules;
 mod shape;
 mod supply;

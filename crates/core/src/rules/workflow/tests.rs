@@ -269,8 +269,9 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
         assert_eq!(named.join(" "), names);
         assert_eq!(awaits.id.unwrap().as_str(), "wait:7:3");
         is_well(&row, 2);
-        // Each of them has its deadline.
+        // Each of them has its deadline, and not before: it may have been moved since the row was found to be due.
         let mut late = row.clone();
+        assert!(fire(&mut late, NOW).is_none(), "rule 6.5");
         assert!(fire(&mut late, LATER).is_some());
         assert!(late.timed_out && late.status == Status::Runnable);
     }
