@@ -345,14 +345,22 @@ async fn whose_patience_is_over_is_answered_and_the_others_wait_on() {
         let waiter = Until(until);
         intake.push(Entry { items, waiter });
     }
-    assert!(intake.spent().is_empty(), "the database is there");
+    assert!(intake.spent(true).is_empty(), "the database is there");
     let taken = intake.take(&committer).together;
     intake.failed(taken, Error::Unavailable("it is away".into()));
-    let spent = intake.spent();
+    let spent = intake.spent(true);
     assert_eq!(spent.len(), 1);
     assert_eq!(spent[0].0.items[0].claim.id(), claims[0].id());
     assert!(matches!(spent[0].1, Error::Unavailable(_)));
     assert_eq!(intake.len(), 1);
+
+    // When the rest is over, one without any patience is tried before it is told that the database is away.
+    tokio::time::sleep_until(intake.resting().unwrap()).await;
+    let items = vec![ends(&claims[0])];
+    let waiter = Until(Some(Instant::now()));
+    intake.push(Entry { items, waiter });
+    assert!(intake.spent(false).is_empty());
+    assert_eq!(intake.spent(true).len(), 1, "but not while another is");
 }
 
 #[tokio::test]

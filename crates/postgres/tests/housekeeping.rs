@@ -187,7 +187,7 @@ async fn a_contract_is_stored_anew_by_who_needs_it_while_it_is_deleted() {
     let url = abide_pgtest::server().fresh_database();
     let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
     let given = || Start {
-        contract: Contracted::Given(Box::new(Contract::default())),
+        contract: Contracted::Given(Box::default()),
         ..start("m")
     };
     start_all(&store, vec![given()]).await;
@@ -197,7 +197,7 @@ async fn a_contract_is_stored_anew_by_who_needs_it_while_it_is_deleted() {
     let starts = tokio::spawn({
         let store = store.clone();
         let op = Op::Start(vec![given()]);
-        async move { one(&*store, op).await }
+        async move { one(&store, op).await }
     });
     until_blocked(&connect(&url).await, 1).await;
     client.batch_execute("commit").await.unwrap();
