@@ -3,7 +3,7 @@
 //! partitions, cancels, restarts and sweeps, of machines and of workflows. After every action the invariants are checked.
 //! Then the faults stop, and all that can end must end.
 //!
-//! Each run takes fixed seeds; `make prove` takes new ones. `ABIDE_SIM_SEED=17` runs that one and tells what it does,
+//! Each run takes fixed seeds and a thousand new ones; `make prove` takes more. `ABIDE_SIM_SEED=17` runs that one and tells what it does,
 //! `ABIDE_SIM_SEEDS=5000` runs so many new ones, `ABIDE_SIM_SECONDS=600` runs new ones for so long.
 #![allow(
     clippy::unwrap_used,
