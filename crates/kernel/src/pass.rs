@@ -103,6 +103,12 @@ impl SweepPass {
         self.request.limit = (self.request.limit / 2).max(BATCH_MIN);
     }
 
+    /// Whether others are to have the store before the next batch. A survey asks first whether there is anything to look
+    /// for, which is quick.
+    pub fn rests(&self) -> bool {
+        self.survey != Some(Survey::default())
+    }
+
     /// How many instances were deleted.
     pub const fn deleted(&self) -> usize {
         self.deleted
@@ -159,8 +165,9 @@ mod tests {
         // rule 16.2
         let mut pass = SweepPass::new(Timestamp::default(), None);
         assert!(pass.note(&swept(true), SHORT).unwrap());
-        assert!(matches!(pass.batch(), Op::Sweep(_)));
+        assert!(matches!(pass.batch(), Op::Sweep(_)) && pass.rests());
         assert!(pass.note(&swept(false), SHORT).unwrap());
+        assert!(!pass.rests());
         let page = |after| Survey {
             begun: Some(Timestamp::default()),
             after: abide_core::model::InstanceId(after),

@@ -79,6 +79,9 @@ async fn sweep(shared: &Shared, pass: &mut SweepPass) -> Result<()> {
         if !more {
             return Ok(());
         }
+        if !pass.rests() {
+            continue;
+        }
         tokio::select! {
             () = shared.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(took.min(BREATH_MAX)) => {}
