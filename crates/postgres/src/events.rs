@@ -48,14 +48,15 @@ cross join lateral ( \
 
 /// The first events of a type above a place, in order.
 ///
-/// Index: `events_of_type`, read from there; the order keeps the planner from reading those of other types.
+/// Indexes: `events_of_type`, read from there, and it alone has all that is asked for, which keeps the planner from reading
+/// those of other types; then `events_pkey`.
 pub const EVENTS_ABOVE: &str = concat!(
     "select ",
     event_columns!(),
-    " from abide.events e \
-    where (e.event_type, e.sequence) > ($1, $2) \
-        and (e.event_type, e.sequence) <= ($1, 9223372036854775807) \
-    order by e.event_type, e.sequence limit (select $3::bigint)"
+    " from abide.events e where e.sequence = any(array( \
+        select l.sequence from abide.events l where l.event_type = $1 and l.sequence > $2 \
+        order by l.event_type, l.sequence limit (select $3::bigint))) \
+    order by e.sequence"
 );
 
 /// Deletes old events, with their terms.

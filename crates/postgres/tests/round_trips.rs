@@ -281,6 +281,6 @@ async fn taking_back_waits_for_the_server_as_often_for_many_dead_workers_as_for_
         let (again, _) = trips_of(&store, &trips, reclaim()).await;
         assert_eq!(again, idle, "the dead who hold nothing cost nothing");
     }
-    assert_eq!(idle, 2, "one statement, and the end of the transaction");
+    assert_eq!(idle, 1, "one statement, without a transaction");
     assert_eq!(counts[0], counts[1]);
 }

@@ -109,7 +109,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("hold_newest_events", &["events_of_type"]),
     ("add_path", &["event_paths_of_type"]),
     ("forget_paths", &["event_paths_used", "event_paths_pkey"]),
-    ("events_above", &["events_of_type"]),
+    ("events_above", &["events_of_type", "events_pkey"]),
     (
         "forget_events",
         &["events_published", "events_pkey", "event_terms_of_event"],
