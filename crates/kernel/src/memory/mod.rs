@@ -1,6 +1,7 @@
 //! A store in plain maps: for tests, for trying things out, and as the model that the databases are held against.
 
 mod commands;
+mod definitions;
 mod events;
 mod index;
 mod lookback;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Command, CommandId, ContractId, Event, EventSequence, InstanceId, Json, Lane, Name, ParentRef,
-    Row, Timestamp,
+    AnyKey, Command, CommandId, Event, EventSequence, InstanceId, Json, Lane, Name, ParentRef, Row,
+    Timestamp,
 };
 use abide_core::rules::partition::Contender;
 
 use super::index::Place;
 use super::record::Record;
 use super::tables::{Noted, Tables, Undo};
-use crate::{Cursor, Error, Expiring, NewEvent, Result, Touched};
+use crate::{Cursor, Error, Expiring, Holder, NewEvent, Result, Touched};
 
 /// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
 pub(super) struct MemoryTxn<'t> {
@@ -117,10 +117,24 @@ impl<'t> MemoryTxn<'t> {
         ))
     }
 
-    /// Writes a contract, or deletes it.
-    pub fn put_contract(&mut self, id: ContractId, contract: Option<(Json, Timestamp)>) {
-        let undo = self.tables.put_contract(id, contract);
-        self.log.push(undo);
+    /// The keys of instances, with who holds each.
+    pub fn holders_of_keys(&self, ids: &[InstanceId]) -> Vec<Holder> {
+        let index = self.tables.index();
+        let mut holders = Vec::new();
+        for record in ids.iter().filter_map(|id| self.record(*id)) {
+            let of = record.row.id;
+            holders.extend(record.key.clone().map(|key| Holder {
+                of,
+                holder: index.keys.get(&key).copied(),
+                key: AnyKey::Key(key),
+            }));
+            holders.extend(record.unique_key.clone().map(|key| Holder {
+                of,
+                holder: index.unique_keys.get(&key).copied(),
+                key: AnyKey::UniqueKey(key),
+            }));
+        }
+        holders
     }
 
     pub fn parent_of(&self, row: &Row) -> Option<ParentRef> {

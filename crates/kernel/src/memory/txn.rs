@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use abide_core::model::{
-    AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
-    ContractId, Declared, Document, DocumentKind, Epoch, Event, EventSequence, HistoryRow,
-    InstanceId, Json, Key, Lane, Lease, Name, NewRow, Pending, Policy, Priority, RequestId, Row,
-    Scope, Scopes, Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
+    ContractId, Declared, DocumentKind, Epoch, Event, EventSequence, HistoryRow, InstanceId, Json,
+    Key, Lane, Lease, Name, NewRow, Pending, Policy, Priority, RequestId, Row, Scope, Scopes,
+    Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::retention::Kin;
@@ -417,11 +417,7 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
-        for (id, contract) in contracts {
-            if !self.tables.contracts().contains_key(id) {
-                self.put_contract(*id, Some((contract.clone(), now)));
-            }
-        }
+        self.define_now(contracts, now);
         Ok(())
     }
 
@@ -431,14 +427,7 @@ impl Txn for MemoryTxn<'_> {
         before: Timestamp,
         now: Timestamp,
     ) -> Result<()> {
-        for id in ids {
-            if let Some((contract, used_at)) = self.tables.contracts().get(id)
-                && *used_at < before
-            {
-                let contract = contract.clone();
-                self.put_contract(*id, Some((contract, now)));
-            }
-        }
+        self.note_now(ids, before, now);
         Ok(())
     }
 
@@ -447,11 +436,7 @@ impl Txn for MemoryTxn<'_> {
         above: InstanceId,
         limit: usize,
     ) -> Result<Vec<(InstanceId, Option<ContractId>)>> {
-        let above = (Bound::Excluded(above), Bound::Unbounded);
-        let rows = self.tables.records().range(above).take(limit);
-        Ok(rows
-            .map(|(id, record)| (*id, record.row.contract))
-            .collect())
+        Ok(self.named_above(above, limit))
     }
 
     async fn unused_contracts(
@@ -459,14 +444,7 @@ impl Txn for MemoryTxn<'_> {
         before: Timestamp,
         limit: usize,
     ) -> Result<Vec<ContractId>> {
-        let declares = |id: &ContractId| {
-            let mut declared = self.tables.declared().values();
-            declared.any(|machine| machine.contract == Some(*id))
-        };
-        let contracts = self.tables.contracts().iter();
-        let unused = contracts.filter(|(_, (_, used_at))| *used_at < before);
-        let unused = unused.map(|(id, _)| *id).filter(|id| !declares(id));
-        Ok(unused.take(limit).collect())
+        Ok(self.unused_since(before, limit))
     }
 
     async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
@@ -481,16 +459,7 @@ impl Txn for MemoryTxn<'_> {
         documents: &[(DocumentKind, &Name, Option<&Json>)],
         now: Timestamp,
     ) -> Result<()> {
-        for (kind, name, body) in documents {
-            let document = body.map(|body| Document {
-                kind: *kind,
-                name: (*name).clone(),
-                body: body.clone(),
-                updated_at: now,
-            });
-            let undo = self.tables.put_document((*kind, (*name).clone()), document);
-            self.log.push(undo);
-        }
+        self.keep_now(documents, now);
         Ok(())
     }
 
@@ -867,22 +836,7 @@ impl Txn for MemoryTxn<'_> {
     }
 
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
-        let index = self.tables.index();
-        let mut holders = Vec::new();
-        for record in ids.iter().filter_map(|id| self.record(*id)) {
-            let of = record.row.id;
-            holders.extend(record.key.clone().map(|key| Holder {
-                of,
-                holder: index.keys.get(&key).copied(),
-                key: AnyKey::Key(key),
-            }));
-            holders.extend(record.unique_key.clone().map(|key| Holder {
-                of,
-                holder: index.unique_keys.get(&key).copied(),
-                key: AnyKey::UniqueKey(key),
-            }));
-        }
-        Ok(holders)
+        Ok(self.holders_of_keys(ids))
     }
 
     async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {

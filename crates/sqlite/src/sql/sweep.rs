@@ -96,9 +96,10 @@ pub(crate) const TRIM_HISTORY: &str = "
     delete from abide_history where instance_id = ?1 and seq in
         (select seq from abide_history where instance_id = ?1 order by seq limit ?2)";
 
-/// By `abide_signals_of_run`, and by primary key.
+/// By `abide_signals_of_run`, twice: left to itself, SQLite may go through a table that was small when it was analysed.
 pub(crate) const TRIM_SIGNALS: &str = "
-    delete from abide_signals where id in
+    delete from abide_signals indexed by abide_signals_of_run
+    where instance_id = ?1 and id in
         (select id from abide_signals indexed by abide_signals_of_run
          where instance_id = ?1 and (dedup_key is null or sequence is null)
          order by id limit ?2)";
