@@ -110,7 +110,16 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Name>, Problem> {
     let quoted = text
         .strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'));
-    let key = Name::new(quoted.unwrap_or(text)).map_err(|refusal| {
+    let text = quoted.unwrap_or(text);
+    if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'"')
+    {
+        return Err(Problem::bad_request(format!(
+            "the header `{KEY}` is {text:?}: send 1 to 255 printable ASCII characters, without spaces and quotes"
+        )));
+    }
+    let key = Name::new(text).map_err(|refusal| {
         Problem::bad_request(format!("the header `{KEY}` has no key: {refusal}"))
     })?;
     Ok(Some(key))

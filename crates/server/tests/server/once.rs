@@ -256,7 +256,7 @@ async fn the_key_may_be_a_field_of_the_body_and_another_request_under_it_is_refu
     assert!(status == 200 || status == 409, "{events}");
     let both = keyed(&server, "other", "/v1/instances", &start("r", "a"));
     assert_eq!(answer(both).await.0, 422);
-    for key in ["", &"x".repeat(256)] {
+    for key in ["two words", "a\"b", "\"", "", &"x".repeat(256)] {
         let bad = keyed(&server, key, "/v1/instances", &json!({"machine": "m"}));
         assert_eq!(answer(bad).await.0, 400, "{key:?}");
     }

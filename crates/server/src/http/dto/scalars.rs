@@ -108,7 +108,11 @@ schema! {
 schema! {
     /// The schema of an idempotency key.
     IdempotencyKeyText as "IdempotencyKey",
-    text(r"^[!#-~]+$", "A key of a request: 1 to 255 printable ASCII characters.")
+    text(
+        r#"^"?[!#-~]+"?[ \t]*$"#,
+        "A key of a request: 1 to 255 printable ASCII characters without spaces and quotes. It may stand in quotes.",
+    )
+    .max_length(Some(257))
 }
 schema! {
     /// The schema of a key.
