@@ -43,12 +43,13 @@ select id, contract_id from abide.instances where id > $1 order by id limit (sel
 
 /// Contracts that nobody has used since a moment, and no machine declares.
 ///
-/// All contracts are looked at: there are as many as were ever declared and not yet deleted. Locks: the rows, by id.
+/// All contracts are looked at: there are as many as were ever declared and not yet deleted. Locks: the rows, passing over
+/// those that another transaction has locked, which uses or deletes them.
 pub const UNUSED_CONTRACTS: &str = "\
 select d.id from abide.definitions d \
 where d.used_at < $1 \
     and not exists (select 1 from abide.machines m where m.contract_id = d.id) \
-order by d.id limit (select $2::bigint) for update of d";
+order by d.id limit (select $2::bigint) for update of d skip locked";
 
 /// Deletes contracts.
 ///

@@ -269,7 +269,7 @@ impl Client {
         };
         let id = contract.id();
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a while it is sent again, so that it is not taken for one that nobody uses (rule 16.2).
+        // After a while it is sent again, so that it is not deleted as unused (rule 16.2).
         let lately = |sent: &Instant| sent.elapsed() < CONTRACTS_NOTED;
         if stored.get(&id).is_some_and(lately) {
             start.contract = Contracted::Of(id);

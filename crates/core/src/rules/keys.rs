@@ -39,6 +39,19 @@ pub const fn held(row: &Row) -> Concerns {
     }
 }
 
+/// The keys that are held on behalf of a row once its change is written: of a run that another follows, by the first row of
+/// that one, which is runnable.
+pub const fn held_on(row: &Row) -> Concerns {
+    let status = match row.status {
+        Status::Continued => Status::Runnable,
+        status => status,
+    };
+    Concerns {
+        key: row.scopes.key.holds(status),
+        unique_key: row.scopes.unique_key.holds(status),
+    }
+}
+
 /// The keys that a row holds and did not hold before.
 pub const fn taking(was: &Row, row: &Row) -> Concerns {
     let (before, after) = (held(was), held(row));

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{AnyKey, Closing, InstanceId, NewRow, Refusal, Row, Status};
+use abide_core::model::{AnyKey, Closing, InstanceId, NewRow, Refusal, Row};
 use abide_core::rules::children::Ended;
 use abide_core::rules::commit::Look;
-use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held};
+use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held, held_on};
 
 use super::commit::{close, pending_of, tell_parents};
 use crate::ledger::{Account, Ledger};
@@ -45,25 +45,29 @@ impl Holders {
 
     /// The keys that a row would hold and another does, with that one. The row was asked for.
     pub fn in_the_way(&self, row: &Row) -> Vec<(AnyKey, InstanceId)> {
-        let keys = self.keys.get(&row.id).into_iter().flatten();
-        let others = keys.filter(|key| held(row).has(key)).filter_map(|key| {
-            let holder = self.held.get(key).filter(|holder| **holder != row.id)?;
-            Some((key.clone(), *holder))
-        });
-        others.collect()
+        self.of_others(&self.held, row)
     }
 
     /// The same for the first row of a run that follows: it is written before the rows of this batch are, and finds a key
     /// still held that one of them leaves.
     pub fn in_the_way_of_next(&self, row: &Row) -> Vec<(AnyKey, InstanceId)> {
         let mut others = self.in_the_way(row);
+        others.extend(self.of_others(&self.left, row));
+        others
+    }
+
+    /// Those of the keys that a row would hold which are another's here.
+    fn of_others(
+        &self,
+        held_by: &BTreeMap<AnyKey, InstanceId>,
+        row: &Row,
+    ) -> Vec<(AnyKey, InstanceId)> {
         let keys = self.keys.get(&row.id).into_iter().flatten();
-        let left = keys.filter(|key| held(row).has(key)).filter_map(|key| {
-            let holder = self.left.get(key).filter(|holder| **holder != row.id)?;
+        let others = keys.filter(|key| held(row).has(key)).filter_map(|key| {
+            let holder = held_by.get(key).filter(|holder| **holder != row.id)?;
             Some((key.clone(), *holder))
         });
-        others.extend(left);
-        others
+        others.collect()
     }
 
     /// Grants a row all the keys that its status lets it hold: none is in the way. The row was asked for.
@@ -85,13 +89,7 @@ impl Holders {
         if self.held.is_empty() {
             return;
         }
-        let held = match row.status {
-            Status::Continued => held(&Row {
-                status: Status::Runnable,
-                ..row.clone()
-            }),
-            _ => held(row),
-        };
+        let held = held_on(row);
         let (left, kept): (BTreeMap<_, _>, _) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(|(key, holder)| *holder == row.id && !held.has(key));
