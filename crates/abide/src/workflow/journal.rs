@@ -12,7 +12,7 @@ use abide_core::model::{
 use abide_kernel::Clock;
 
 use super::recorded::{Recorded, came_to, named};
-use super::waker::Bell;
+use super::waker::{Bell, StepBell};
 
 /// What is known of the run.
 pub(super) struct About {
@@ -26,6 +26,7 @@ pub(super) struct About {
 pub(super) struct Journal {
     pub about: About,
     pub bell: Arc<Bell>,
+    pub step_bell: Arc<StepBell>,
     pages: Mutex<Pages>,
 }
 
@@ -56,8 +57,6 @@ pub(super) struct Pages {
     pub saves: Vec<Save>,
     /// Why the run is cancelled, when the code has been told.
     pub cancelled: Option<String>,
-    /// Whoever runs the code: steps wake it.
-    pub runner: Option<Waker>,
     /// The runtime that steps run in.
     pub runtime: Option<tokio::runtime::Handle>,
     /// Signals that were brought to an operation which was dropped before it looked.
@@ -169,6 +168,7 @@ impl Journal {
         Self {
             about,
             bell: Arc::default(),
+            step_bell: Arc::default(),
             pages: Mutex::new(pages),
         }
     }

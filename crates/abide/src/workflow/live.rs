@@ -60,13 +60,13 @@ impl Live {
         }
         {
             let mut pages = self.journal.pages();
-            pages.runner = Some(runner.clone());
             pages.runtime = tokio::runtime::Handle::try_current().ok();
         }
         self.journal.bell.note_poller(runner);
         {
-            // Whatever woke the runner may have been for any of the steps that run.
+            // It is not known which of the steps that run was woken.
             let _inside = self.journal.bell.enter();
+            self.journal.step_bell.reset();
             self.journal.pages().wake_steps();
         }
         let bell = Waker::from(self.journal.bell.clone());

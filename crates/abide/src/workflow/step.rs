@@ -137,7 +137,7 @@ impl<T> StepRun<'_, T> {
     /// Runs the step's code, when it is to run.
     fn run(&mut self, number: u32) {
         let journal = self.operation.journal.clone();
-        let (attempts, runner) = {
+        let attempts = {
             let pages = journal.pages();
             let attempts = pages
                 .open
@@ -149,11 +149,8 @@ impl<T> StepRun<'_, T> {
                     } if open.brought.is_none() => Some(attempts),
                     _ => None,
                 });
-            let runner = pages.runner.clone();
-            match attempts {
-                Some(attempts) => (attempts, runner.unwrap_or_else(|| Waker::noop().clone())),
-                None => return,
-            }
+            let Some(attempts) = attempts else { return };
+            attempts
         };
         let runtime = {
             let mut pages = journal.pages();
@@ -172,7 +169,8 @@ impl<T> StepRun<'_, T> {
             (Instant::now(), call(&self.code, attempt, self.limit, clock))
         });
         // Its own waker, not that of the workflow's code: a step may wait for whatever it likes.
-        let polled = running.as_mut().poll(&mut Context::from_waker(&runner));
+        let bell = Waker::from(journal.step_bell.clone());
+        let polled = running.as_mut().poll(&mut Context::from_waker(&bell));
         let duration_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if polled.is_ready() {
             self.running = None;

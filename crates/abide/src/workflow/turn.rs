@@ -175,6 +175,8 @@ impl<'t> Turn<'t> {
         drop(pages);
         let found = !new.is_empty();
         live.mail.extend(new);
+        // Word comes of those that are accepted later: a step that is woken often is no reason to read again.
+        self.unread = 0;
         Ok(found)
     }
 
@@ -257,15 +259,11 @@ impl<'t> Turn<'t> {
                 None => std::future::pending().await,
             }
         };
-        let mut polled = false;
-        // The steps have been polled with this task's waker already: the next wake is theirs.
         let woken = poll_fn(|cx| {
-            live.journal.pages().runner = Some(cx.waker().clone());
             live.journal.bell.note_poller(cx.waker());
-            if std::mem::replace(&mut polled, true) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+            match live.journal.bell.was_rung_from_outside() {
+                true => Poll::Ready(()),
+                false => live.journal.step_bell.poll_rung(cx),
             }
         });
         tokio::select! {

@@ -1,8 +1,10 @@
-//! The waker that a workflow's code is polled with: it tells a wake from within the code from one from outside.
+//! The wakers that a workflow's code and its steps are polled with.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
 
 static THREADS: AtomicU64 = AtomicU64::new(1);
 thread_local! {
@@ -78,6 +80,41 @@ impl Wake for Bell {
                 poller.wake();
             }
         }
+    }
+}
+
+/// What steps are polled with. It remembers a wake until the steps are polled: between two polls the runner may wait for
+/// the store, and the wake of its task would then pass unseen.
+#[derive(Debug, Default)]
+pub(super) struct StepBell {
+    rung: AtomicBool,
+    runner: AtomicWaker,
+}
+
+impl StepBell {
+    /// Forgets earlier wakes: the steps are about to be polled.
+    pub fn reset(&self) {
+        self.rung.store(false, Ordering::Release);
+    }
+
+    /// Waits until a step was woken since the last reset.
+    pub fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
+        self.runner.register(cx.waker());
+        match self.rung.load(Ordering::Acquire) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Wake for StepBell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.runner.wake();
     }
 }
 

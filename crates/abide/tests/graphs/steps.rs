@@ -111,7 +111,7 @@ on_every_store! {
 on_every_store! {
     async fn a_task_is_tried_again_after_its_delays_and_when_it_takes_too_long(lab: Lab) {
         // rules 15.1 and 15.4
-        let graph = Graph::builder("again").task("flaky").retry(3, millis(40)).task("slow").timeout(millis(80)).retry(2, millis(1)).build().unwrap();
+        let graph = Graph::builder("again").task("flaky").retry(3, millis(40)).task("slow").timeout(millis(800)).retry(2, millis(1)).build().unwrap();
         let (flaky, slow) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let engine = lab.engine().grace(millis(10)).graph(&graph)
             .task("flaky", move |_: Value| { let n = flaky.fetch_add(1, Ordering::SeqCst); async move { if n < 2 { Err("not yet".into()) } else { Ok(json!(n)) } } })

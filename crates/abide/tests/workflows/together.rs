@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use abide::testing::Kit;
 use abide::{
     BoxError, CommandStatus, Flow, Happening, OneOf, Signal, Status, StepRun, Workflow, hours,
-    millis, minutes, secs,
+    millis, minutes, secs, spec,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -82,6 +83,39 @@ on_every_store! {
         let mut ran = ran.read();
         ran.sort_unstable();
         assert_eq!(ran, ["after", "quick", "slow"], "each ran once, through all the commits");
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_step_that_is_woken_while_the_engine_reads_is_polled(lab: Lab) {
+        // rule 12.3: children that nothing waits for any more end, and the engine looks each time, while the step yields
+        const CHILD: Flow<(), ()> = Flow::new("child");
+        let gate = Gate::closed();
+        let held = gate.clone();
+        let child = move |wf: Workflow, ()| {
+            let gate = held.clone();
+            async move { Ok(wf.step("passes", || async { gate.pass().await; ok(()) }).await?) }
+        };
+        let opens = gate.clone();
+        let code = move |wf: Workflow, _: Value| {
+            let gate = opens.clone();
+            async move {
+                let late = wf.children((0..10).map(|_| spec(CHILD, ()))).timeout(millis(1)).await?;
+                let yields = wf.step("yields", || async {
+                    gate.open();
+                    let began = Instant::now();
+                    while began.elapsed() < millis(500) {
+                        tokio::task::yield_now().await;
+                    }
+                    ok(5)
+                });
+                Ok(json!([late.is_none(), yields.await?]))
+            }
+        };
+        let engine = lab.engine().workflow(CHILD, child).workflow(RUN, code).start().await.unwrap();
+        let run = lab.start(RUN, json!(null)).await.unwrap();
+        assert_eq!(lab.came_to(&run).await, json!([true, 5]));
         engine.shutdown().await;
     }
 }
