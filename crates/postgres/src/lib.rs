@@ -15,6 +15,7 @@
 //! their lock, then instances by id. What is met too late for that is never waited for: see `locks`. Who has locked an
 //! instance has its inbox.
 
+mod apart;
 mod begin;
 mod cells;
 mod claim;
@@ -54,6 +55,7 @@ mod waiters;
 mod within;
 mod workers;
 mod write;
+mod writer;
 
 pub use migrate::{Migration, migrations, plan, schema_version};
 pub use options::{Listen, Options, Prepare};

@@ -36,7 +36,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    fn tell(&self, effects: Effects) {
+    pub fn tell(&self, effects: Effects) {
         self.notifier.tell(&effects);
         self.bus.tell(effects);
     }

@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Name, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter, EventPage,
-    Filter, Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
-    WaiterFilter, WaiterPage, judge, run,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
+    WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
@@ -20,23 +19,17 @@ use tokio_postgres::Transaction as HostTransaction;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::apart::apart;
 use crate::connect::Connector;
 use crate::notify::{Ear, Notifier, listen};
 use crate::param::Param;
-use crate::pool::{Loan, Pool};
+use crate::pool::Pool;
 use crate::step::{Home, StepTransaction};
-use crate::txn::Transaction;
+use crate::writer::Writer;
 use crate::{
     Listen, Options, claim, clock, documents, events, migrate, read, waiters, within, workers,
 };
 
-/// After a start of so many at once, statistics of the table are gathered anew.
-const ANALYZE_AFTER: usize = 10_000;
-/// Gathers them, unless somebody else does: whoever has the lock that it wants is not waited for.
-const ANALYZE: &str = "begin; set local lock_timeout = 1000; set local statement_timeout = 0; \
-    analyze abide.instances; commit";
-/// How long that may take.
-const ANALYZING: Duration = Duration::from_secs(600);
 /// How long to wait for connections to end.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -54,13 +47,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 pub struct Postgres {
-    pool: Arc<Pool>,
-    clock: Arc<dyn Clock>,
-    limits: Limits,
-    bus: Bus,
-    notifier: Arc<Notifier>,
-    /// Whether statistics are being gathered.
-    analyzing: Arc<AtomicBool>,
+    writer: Arc<Writer>,
     tasks: TaskTracker,
     stop: CancellationToken,
     #[expect(dead_code, reason = "held: tasks end when the store is dropped")]
@@ -71,8 +58,8 @@ impl Postgres {
     /// Opens a store: connects, brings the schema up to date, and begins to listen.
     ///
     /// Any number of processes may open one database at once. Errors: a URL that cannot be used, a database that a newer
-    /// release has migrated and a server older than PostgreSQL 14 are [`Broken`](Error::Broken), and the text says what
-    /// to do; a server that cannot be reached is [`Unavailable`](Error::Unavailable).
+    /// release has migrated and a server older than PostgreSQL 14 are [`Broken`](abide_kernel::Error::Broken), and the text says what
+    /// to do; a server that cannot be reached is [`Unavailable`](abide_kernel::Error::Unavailable).
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let connector = Connector::new(url, &options)?;
         let ear = match &options.listen {
@@ -125,18 +112,27 @@ impl Postgres {
             let (notifier, pool, stop) = (notifier.clone(), pool.clone(), stop.clone());
             async move { notifier.run(&pool, stop).await }
         });
-        let (limits, analyzing) = (options.limits, Arc::default());
-        Ok(Self {
-            pool,
+        let home = Home {
             clock,
-            limits,
+            limits: options.limits,
             bus,
             notifier,
-            analyzing,
+        };
+        Ok(Self {
+            writer: Arc::new(Writer::new(pool, home, tasks.clone())),
             tasks,
             stop,
             stop_when_dropped,
         })
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        &self.writer.pool
+    }
+
+    /// The most bytes of a page.
+    fn page_bytes(&self) -> usize {
+        self.writer.home.limits.page_bytes
     }
 
     /// Runs operations in a transaction that the host has opened on this database, with this store's clock and limits;
@@ -146,142 +142,46 @@ impl Postgres {
         transaction: &HostTransaction<'_>,
         ops: &[Op],
     ) -> Result<Vec<Answer>> {
-        within::run_within(transaction, ops, self.clock.now(), &self.limits).await
-    }
-
-    /// Runs operations in one transaction; once more on another connection when the first was lost before anything can
-    /// have been written.
-    async fn write(&self, ops: &[Op]) -> Result<Vec<Answer>> {
-        // Asked every few seconds by everyone, and nearly always in vain: that needs no transaction.
-        if let [Op::Reclaim { .. }] = ops
-            && !workers::some_are_dead(&self.pool, self.clock.now()).await?
-        {
-            return Ok(vec![Answer::Touched {
-                count: 0,
-                more: false,
-            }]);
-        }
-        let client = match ops {
-            [Op::Renew { .. }] => self.pool.get_for_renewal().await?,
-            _ => self.pool.get().await?,
-        };
-        let was_idle = client.was_idle();
-        match self.write_on(client, ops).await {
-            Err(Error::Unavailable(_)) if was_idle => {
-                self.write_on(self.pool.get_new().await?, ops).await
-            }
-            answer => answer,
-        }
-    }
-
-    /// Runs operations in one transaction on that connection and tells whoever waits.
-    async fn write_on(&self, client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
-        let prepared = client.bounded(client.prepared()).await?;
-        let (_, begin) = self.pool.server()?;
-        client.begun();
-        let mut txn = Transaction::own(&client, prepared, begin, ops, self.pool.lineage());
-        let deadline = self.pool.timeouts().deadline();
-        let running = async {
-            loop {
-                match run(&mut txn, ops, self.clock.now(), &self.limits).await {
-                    Ok(done) => return txn.commit().await.map(|()| done),
-                    Err(_) if txn.begin_again().await? => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        let done = match timeout(deadline, running).await {
-            Ok(done) => done,
-            Err(_) => Err(txn.overdue(deadline)),
-        };
-        match done {
-            Ok((answers, effects)) => {
-                drop(txn);
-                client.ended();
-                drop(client);
-                self.tell(effects);
-                self.analyze_after(&answers);
-                Ok(answers)
-            }
-            Err(error) => {
-                let lost = matches!(error, Error::Unavailable(_) | Error::Unknown(_));
-                // A server that says that it cannot be used is left: the next connection may find a better one.
-                let clean = !lost && matches!(timeout(deadline, txn.roll_back()).await, Ok(true));
-                drop(txn);
-                if clean {
-                    client.ended();
-                }
-                if let Error::Unknown(_) = error {
-                    self.tell(Effects::anything());
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn tell(&self, effects: Effects) {
-        self.notifier.tell(&effects);
-        self.bus.tell(effects);
-    }
-
-    /// Has statistics gathered when so much was started at once that the old ones mislead. Nothing waits for it, and
-    /// when it fails nothing is lost: no hot statement hangs on them.
-    fn analyze_after(&self, answers: &[Answer]) {
-        let started = |answer: &Answer| match answer {
-            Answer::Started(each) => each.len(),
-            _ => 0,
-        };
-        let many = answers.iter().map(started).sum::<usize>() >= ANALYZE_AFTER;
-        if !many || self.analyzing.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let (pool, analyzing) = (self.pool.clone(), self.analyzing.clone());
-        self.tasks.spawn(async move {
-            if let Ok(client) = pool.get().await {
-                client.begun();
-                match timeout(ANALYZING, client.batch_execute(ANALYZE)).await {
-                    Ok(Ok(())) => client.ended(),
-                    Ok(Err(error)) => tracing::debug!(%error, "statistics were not gathered"),
-                    Err(_) => tracing::debug!("statistics were not gathered within {ANALYZING:?}"),
-                }
-            }
-            analyzing.store(false, Ordering::Relaxed);
-        });
+        within::run_within(
+            transaction,
+            ops,
+            self.writer.home.clock.now(),
+            &self.writer.home.limits,
+        )
+        .await
     }
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres")
-            .field("limits", &self.limits)
+            .field("limits", &self.writer.home.limits)
             .finish_non_exhaustive()
     }
 }
 
 impl Store for Postgres {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
-        Box::pin(async move { judge::with_held(|| self.write(&ops)).await })
+        let writer = self.writer.clone();
+        Box::pin(apart(async move {
+            judge::with_held(|| writer.write(&ops)).await
+        }))
     }
 
     fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         Box::pin(async move {
-            let home = Home {
-                clock: self.clock.clone(),
-                limits: self.limits.clone(),
-                bus: self.bus.clone(),
-                notifier: self.notifier.clone(),
-            };
-            let begun = StepTransaction::begin(&self.pool, home, limit).await?;
+            let Writer { pool, home, .. } = &*self.writer;
+            let begun = StepTransaction::begin(pool, home.clone(), limit).await?;
             Ok(Box::new(begun) as Box<dyn OwnTransaction>)
         })
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
-        self.clock.clone()
+        self.writer.home.clock.clone()
     }
 
     fn listen(&self) -> Listener {
-        self.bus.listen()
+        self.writer.home.bus.listen()
     }
 
     fn writers(&self) -> usize {
@@ -289,7 +189,7 @@ impl Store for Postgres {
     }
 
     fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        Box::pin(async move { read::get(&self.pool, target).await })
+        Box::pin(async move { read::get(self.pool(), target).await })
     }
 
     fn list<'a>(
@@ -298,9 +198,9 @@ impl Store for Postgres {
         before: Option<InstanceId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        Box::pin(async move {
-            read::list(&self.pool, filter, before, limit, self.limits.page_bytes).await
-        })
+        Box::pin(
+            async move { read::list(self.pool(), filter, before, limit, self.page_bytes()).await },
+        )
     }
 
     fn history(
@@ -309,7 +209,7 @@ impl Store for Postgres {
         after: u32,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        Box::pin(async move { read::history(&self.pool, id, after, limit).await })
+        Box::pin(async move { read::history(self.pool(), id, after, limit).await })
     }
 
     fn children(
@@ -319,7 +219,7 @@ impl Store for Postgres {
     ) -> BoxFuture<'_, Result<Vec<Child>>> {
         Box::pin(async move {
             let params = claim::children_params(&[(parent, barrier)]);
-            let rows = read::ask(&self.pool, claim::CHILDREN, params).await?;
+            let rows = read::ask(self.pool(), claim::CHILDREN, params).await?;
             Ok(claim::read_children(&rows)?
                 .into_iter()
                 .map(|(_, child)| child)
@@ -331,7 +231,7 @@ impl Store for Postgres {
         &'a self,
         ids: &'a [InstanceId],
     ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        Box::pin(async move { read::endings(&self.pool, ids).await })
+        Box::pin(async move { read::endings(self.pool(), ids).await })
     }
 
     fn commands<'a>(
@@ -341,16 +241,16 @@ impl Store for Postgres {
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>> {
         Box::pin(async move {
-            read::commands(&self.pool, filter, before, limit, self.limits.page_bytes).await
+            read::commands(self.pool(), filter, before, limit, self.page_bytes()).await
         })
     }
 
     fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
-        Box::pin(async move { read::records(&self.pool, ids).await })
+        Box::pin(async move { read::records(self.pool(), ids).await })
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        Box::pin(async move { read::inbox(&self.pool, id).await })
+        Box::pin(async move { read::inbox(self.pool(), id).await })
     }
 
     fn events<'a>(
@@ -360,7 +260,7 @@ impl Store for Postgres {
         limit: usize,
     ) -> BoxFuture<'a, Result<EventPage>> {
         Box::pin(async move {
-            events::list(&self.pool, filter, before, limit, self.limits.page_bytes).await
+            events::list(self.pool(), filter, before, limit, self.page_bytes()).await
         })
     }
 
@@ -370,19 +270,19 @@ impl Store for Postgres {
         after: Option<(InstanceId, u32)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<WaiterPage>> {
-        Box::pin(async move { waiters::list(&self.pool, filter, after, limit).await })
+        Box::pin(async move { waiters::list(self.pool(), filter, after, limit).await })
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        Box::pin(async move { read::contract(&self.pool, id).await })
+        Box::pin(async move { read::contract(self.pool(), id).await })
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        Box::pin(async move { read::machines(&self.pool).await })
+        Box::pin(async move { read::machines(self.pool()).await })
     }
 
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        Box::pin(async move { documents::documents(&self.pool, kind).await })
+        Box::pin(async move { documents::documents(self.pool(), kind).await })
     }
 
     fn document<'a>(
@@ -390,22 +290,24 @@ impl Store for Postgres {
         kind: DocumentKind,
         name: &'a Name,
     ) -> BoxFuture<'a, Result<Option<Document>>> {
-        Box::pin(async move { documents::document(&self.pool, kind, name).await })
+        Box::pin(async move { documents::document(self.pool(), kind, name).await })
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        Box::pin(async move { read::next_due(&self.pool).await })
+        Box::pin(async move { read::next_due(self.pool()).await })
     }
 
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
         Box::pin(async move {
-            let now = Param::one(self.clock.now());
-            workers::read_workers(&read::ask(&self.pool, workers::LIVING_WORKERS, vec![now]).await?)
+            let now = Param::one(self.writer.home.clock.now());
+            workers::read_workers(
+                &read::ask(self.pool(), workers::LIVING_WORKERS, vec![now]).await?,
+            )
         })
     }
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        Box::pin(async move { read::depths(&self.pool).await })
+        Box::pin(async move { read::depths(self.pool()).await })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -415,12 +317,12 @@ impl Store for Postgres {
             self.tasks.close();
             let closing = async {
                 self.tasks.wait().await;
-                self.pool.close().await;
+                self.pool().close().await;
             };
             if timeout(CLOSING, closing).await.is_err() {
                 tracing::warn!("connections did not end within {CLOSING:?}; left to themselves");
                 // Nobody gets a connection any more all the same.
-                drop(timeout(Duration::ZERO, self.pool.close()).await);
+                drop(timeout(Duration::ZERO, self.pool().close()).await);
             }
         })
     }

@@ -203,8 +203,8 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     }
     let mut kinds = entries.iter().rev().map(|entry| entry.what.kind());
     let mut last = kinds.next();
-    if last == Some("continued") && *status != Status::Continued {
-        // It was restarted after its end.
+    while last == Some("continued") && *status != Status::Continued {
+        // It was restarted after its end; more than once, when the run that followed was deleted before it.
         last = kinds.next();
     }
     if status.is_terminal() && last != Some(status.name()) {
