@@ -249,15 +249,19 @@ impl World {
         );
     }
 
+    /// How many children of an instance have not ended.
+    pub fn live_children(&self, id: InstanceId) -> u32 {
+        let all = self.instances();
+        let lives = |one: &&Instance| one.parent == Some(id) && !one.status.is_terminal();
+        all.iter().filter(lives).count() as u32
+    }
+
     /// Checks that a parent is handed all the children it has spawned, and no others.
     pub fn check_joined(&self, claimed: &Claimed) {
         let id = claimed.claim.id();
         if claimed.machine.as_str() == WORKFLOW {
-            let all = self.instances();
-            let unended = |one: &&Instance| one.parent == Some(id) && !one.status.is_terminal();
-            let unended = all.iter().filter(unended).count();
             assert!(claimed.children.is_empty(), "{id} looks at its own");
-            assert_eq!(claimed.children_pending as usize, unended, "{id}");
+            assert_eq!(claimed.children_pending, self.live_children(id), "{id}");
             return;
         }
         if claimed.aside {
