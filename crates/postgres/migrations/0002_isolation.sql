@@ -76,5 +76,8 @@ create table abide.event_terms (
 -- Those of an event, which go with it (rule 16.2).
 create index event_terms_of_event on abide.event_terms (sequence);
 
+-- Who sent a message, as its sender said; who it was as the server knows stands in `source` (rule 7.3).
+alter table abide.signals add column claimed_source text;
+
 -- What it was for is read through those terms.
 drop index abide.events_late;

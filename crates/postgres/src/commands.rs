@@ -21,7 +21,8 @@ macro_rules! command_columns {
     () => {
         "s.id, s.kind, s.name, s.status, s.rejection, s.instance_id, s.chain_id, s.key, \
         s.message_sequence, s.arguments, s.validation_errors, s.dedup_key, s.source, s.wait_id, \
-        s.step_sequence, s.received_at, s.hold_until, s.closed_at, s.result, s.error"
+        s.step_sequence, s.received_at, s.hold_until, s.closed_at, s.result, s.error, \
+        s.claimed_source"
     };
 }
 pub(crate) use command_columns;
@@ -84,11 +85,11 @@ cross join lateral ( \
 pub const INSERT_COMMANDS: &str = "\
 insert into abide.signals (id, kind, name, status, rejection, instance_id, chain_id, key, \
     message_sequence, arguments, validation_errors, dedup_key, source, wait_id, step_sequence, \
-    received_at, hold_until, closed_at, result, error) \
+    received_at, hold_until, closed_at, result, error, claimed_source) \
 select * from unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::smallint[], \
     $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::text[], $12::text[], \
     $13::text[], $14::text[], $15::int[], $16::timestamptz[], $17::timestamptz[], \
-    $18::timestamptz[], $19::text[], $20::text[])";
+    $18::timestamptz[], $19::text[], $20::text[], $21::text[])";
 
 /// Writes records over that were held.
 ///
@@ -99,16 +100,18 @@ update abide.signals s set kind = c.kind, name = c.name, status = c.status, \
     message_sequence = c.message_sequence, arguments = c.arguments, \
     validation_errors = c.validation_errors, dedup_key = c.dedup_key, source = c.source, \
     wait_id = c.wait_id, step_sequence = c.step_sequence, received_at = c.received_at, \
-    hold_until = c.hold_until, closed_at = c.closed_at, result = c.result, error = c.error \
+    hold_until = c.hold_until, closed_at = c.closed_at, result = c.result, error = c.error, \
+    claimed_source = c.claimed_source \
 from unnest((select $1::bigint[]), (select $2::smallint[]), (select $3::text[]), \
     (select $4::smallint[]), (select $5::smallint[]), (select $6::bigint[]), \
     (select $7::bigint[]), (select $8::text[]), (select $9::bigint[]), (select $10::text[]), \
     (select $11::text[]), (select $12::text[]), (select $13::text[]), (select $14::text[]), \
     (select $15::int[]), (select $16::timestamptz[]), (select $17::timestamptz[]), \
-    (select $18::timestamptz[]), (select $19::text[]), (select $20::text[])) \
+    (select $18::timestamptz[]), (select $19::text[]), (select $20::text[]), \
+    (select $21::text[])) \
     as c(id, kind, name, status, rejection, instance_id, chain_id, key, message_sequence, \
     arguments, validation_errors, dedup_key, source, wait_id, step_sequence, received_at, \
-    hold_until, closed_at, result, error) \
+    hold_until, closed_at, result, error, claimed_source) \
 where s.id = c.id";
 
 /// Ends the life of records that are pending.
@@ -484,6 +487,7 @@ fn command(cells: &mut Cells<'_>) -> Result<Command> {
         closed_at: cells.next()?,
         result: cells.next()?,
         error: cells.next()?,
+        claimed_source: cells.next()?,
     })
 }
 
@@ -510,6 +514,7 @@ fn columns(list: &[Command]) -> Vec<Param> {
         Param::list(rows().map(|one| one.closed_at)),
         Param::list(rows().map(|one| one.result.as_ref().map(Json::as_str))),
         Param::list(rows().map(|one| clean(&one.error))),
+        Param::list(rows().map(|one| one.claimed_source.as_deref())),
     ]
 }
 

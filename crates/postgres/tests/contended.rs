@@ -134,6 +134,7 @@ impl Dice {
                 children: Children::Cascade,
                 force: true,
                 source: None,
+                claimed_source: None,
             })),
             4 => Op::Restart(self.several(|dice| (dice.target(), None))),
             _ => Op::Fire { limit: 20 },

@@ -115,6 +115,7 @@ async fn a_lease_is_renewed_while_all_connections_are_busy() {
         children: Children::Leave,
         force: true,
         source: None,
+        claimed_source: None,
     };
     let waits = tokio::spawn({
         let store = store.clone();

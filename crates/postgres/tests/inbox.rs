@@ -522,6 +522,7 @@ async fn a_family_is_cancelled_together_and_others_hear_of_it() {
         children: Children::Cascade,
         force: false,
         source: None,
+        claimed_source: None,
     };
     let Answer::Operated(told) = common::one(&store, Op::Cancel(vec![cancel])).await else {
         panic!()

@@ -169,6 +169,7 @@ fn cancel(id: InstanceId) -> Cancel {
         children: Children::Leave,
         force: false,
         source: None,
+        claimed_source: None,
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use abide_kernel::conformance::{Setup, Subject};
 use abide_kernel::memory::Memory;
 use abide_remote::{Options, Remote};
-use common::Server;
+use common::{CALLER, Server};
 
 async fn make(setup: Setup) -> Subject {
     let store = Memory::new(setup.clock.clone(), setup.limits);
@@ -24,7 +24,7 @@ async fn make(setup: Setup) -> Subject {
         ..Options::default()
     };
     let remote = Remote::connect(&server.url(), options).await.unwrap();
-    Subject::of(remote).with(server)
+    Subject::of(remote).known_as(CALLER).with(server)
 }
 
 abide_kernel::conformance_tests!(make);

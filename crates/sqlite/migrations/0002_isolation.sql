@@ -55,5 +55,8 @@ create table abide_event_terms (
 -- Those of an event, which go with it (rule 16.2).
 create index abide_event_terms_of_event on abide_event_terms (sequence);
 
+-- Who sent a message, as its sender said; who it was as the server knows stands in `source` (rule 7.3).
+alter table abide_signals add column claimed_source text;
+
 -- What it was for is read through those terms.
 drop index abide_events_late;

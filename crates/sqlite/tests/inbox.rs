@@ -206,6 +206,7 @@ async fn no_record_is_numbered_like_another_whoever_writes_and_whatever_fails() 
         children: Children::Leave,
         force: false,
         source: None,
+        claimed_source: None,
     };
     run(&*here, Op::Cancel(vec![cancel])).await;
     let sweep = SweepRequest {
@@ -460,6 +461,7 @@ async fn a_family_is_cancelled_and_nothing_is_wrong_with_what_is_left() {
         children: Children::Cascade,
         force: false,
         source: None,
+        claimed_source: None,
     };
     let answer = run(&*store, Op::Cancel(vec![cancel])).await;
     let Answer::Operated(answers) = answer else {

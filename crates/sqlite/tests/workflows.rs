@@ -198,6 +198,7 @@ async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came(
         children: Children::Leave,
         force: false,
         source: None,
+        claimed_source: None,
     };
     let Answer::Operated(told) = run(&*store, Op::Cancel(vec![cancel])).await else {
         panic!()

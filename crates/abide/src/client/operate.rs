@@ -125,7 +125,8 @@ impl Cancelling {
         self
     }
 
-    /// Who cancels it, for the record.
+    /// Who cancels it, for the record. A server that keeps the store records who the caller is, and this beside it, as
+    /// `claimed_source`: at most 255 bytes then.
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
@@ -146,6 +147,7 @@ impl IntoFuture for Cancelling {
                 children: self.children,
                 force: self.force,
                 source: self.source,
+                claimed_source: None,
             };
             match operate(&self.client, Op::Cancel(vec![cancel])).await? {
                 Operated::Cancelled { id, children } => Ok(Cancelled {

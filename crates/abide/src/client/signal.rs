@@ -101,7 +101,8 @@ impl<C> Letter<C> {
         })
     }
 
-    /// Who sends it, for the record.
+    /// Who sends it, for the record. A server that keeps the store records who the caller is, and this beside it, as
+    /// `claimed_source`: at most 255 bytes then.
     pub fn source(self, source: impl Into<String>) -> Self {
         self.with(Ok(source.into()), |delivery, value| {
             delivery.source = Some(value)

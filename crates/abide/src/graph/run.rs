@@ -341,6 +341,7 @@ async fn cancel(
         children: Children::Cascade,
         force: false,
         source: Some("graph".to_owned()),
+        claimed_source: None,
     };
     // One that has ended meanwhile need not be told.
     store.run(Arc::from([Op::Cancel(vec![cancel])])).await?;

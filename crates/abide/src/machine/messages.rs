@@ -143,9 +143,14 @@ impl Call<'_> {
         &self.0.arguments
     }
 
-    /// Who sent it.
+    /// Who sent it; of what came over HTTP, as the server knows.
     pub fn source(&self) -> Option<&str> {
         self.0.source.as_deref()
+    }
+
+    /// Who sent it, as a client of a server said; nobody has checked that.
+    pub fn claimed_source(&self) -> Option<&str> {
+        self.0.claimed_source.as_deref()
     }
 }
 

@@ -92,7 +92,7 @@ on_every_store! {
                     assert_eq!(names[0].as_str(), "note");
                     seen.push(("opened", wait_id.clone().unwrap()));
                 }
-                Happening::SignalReceived { command_id, name, message_sequence, wait_id, source } => {
+                Happening::SignalReceived { command_id, name, message_sequence, wait_id, source, .. } => {
                     assert_eq!((*command_id, name.as_str(), message_sequence.0), (receipt.id(), "note", 1));
                     assert_eq!(source.as_deref(), Some("crm"));
                     seen.push(("received", wait_id.clone()));

@@ -67,7 +67,7 @@ on_every_store! {
         let events = lab.events(order.id()).await;
         let kinds: Vec<_> = events.iter().map(|entry| entry.what.kind()).collect();
         assert_eq!(kinds, ["started", "step_completed", "wait_opened", "update_accepted", "update_completed", "message_cursor_advanced"]);
-        let Happening::UpdateAccepted { update_id, name, message_sequence, source } = &events[3].what else { panic!() };
+        let Happening::UpdateAccepted { update_id, name, message_sequence, source, .. } = &events[3].what else { panic!() };
         assert_eq!((*update_id, name.as_str(), message_sequence.0, source.as_deref()), (asked.id(), "add", 1, Some("desk 3")));
         let Happening::Started { declared_updates, .. } = &events[0].what else { panic!() };
         assert_eq!(declared_updates[0].as_str(), "add");

@@ -280,8 +280,11 @@ pub struct Delivery {
     pub arguments: Arguments,
     /// Sent again with the same, it is the same message (rule 7.3).
     pub dedup_key: Option<Name>,
-    /// Who sends it.
+    /// Who sends it, as whoever runs the store knows.
     pub source: Option<String>,
+    /// Who sends it, as the caller of a server says (rule 7.3): at most 255 bytes without control characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_source: Option<String>,
     /// How long to keep it for a key that nobody holds (rule 7.8).
     pub hold_for: Option<Duration>,
     /// Start this when nobody is live under its key (rule 7.9).
@@ -298,6 +301,7 @@ impl Delivery {
             arguments: Arguments::default(),
             dedup_key: None,
             source: None,
+            claimed_source: None,
             hold_for: None,
             start: None,
         }
@@ -428,8 +432,11 @@ pub struct Command {
     pub validation_errors: Option<Json>,
     /// What it was deduplicated by.
     pub dedup_key: Option<Name>,
-    /// Who sent it.
+    /// Who sent it: over HTTP what the server knows of the caller; of a matched event the event's id.
     pub source: Option<String>,
+    /// Who sent it, as the caller of a server said (rule 7.3).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_source: Option<String>,
     /// The wait that takes or took it; a buffered one has its own until then.
     pub wait_id: Option<WaitId>,
     /// The step that consumed it.
@@ -529,8 +536,11 @@ pub struct Cancel {
     pub children: Children,
     /// Whether a workflow is ended at once, without asking its code.
     pub force: bool,
-    /// Who cancels it.
+    /// Who cancels it, as whoever runs the store knows.
     pub source: Option<String>,
+    /// Who cancels it, as the caller of a server says (rule 7.3): at most 255 bytes without control characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_source: Option<String>,
 }
 
 /// What becomes of the children of an instance that is cancelled.

@@ -154,6 +154,9 @@ pub enum Happening {
         /// Who sent it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
+        /// Who sent it, as the caller of a server said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claimed_source: Option<String>,
     },
     /// An event came into its inbox that it waited for.
     EventMatched {
@@ -212,6 +215,9 @@ pub enum Happening {
         /// Who sent it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
+        /// Who sent it, as the caller of a server said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claimed_source: Option<String>,
     },
     /// An update was handled.
     UpdateCompleted {
@@ -310,6 +316,9 @@ pub enum Happening {
         /// Who asked for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
+        /// Who asked for it, as the caller of a server said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claimed_source: Option<String>,
     },
     /// It was cancelled.
     Cancelled {

@@ -153,19 +153,37 @@ text! {
 }
 
 fn check_name(text: &str) -> Result<(), Refusal> {
-    let problem = if text.is_empty() {
-        "it is empty"
+    match flaw(text) {
+        None => Ok(()),
+        Some(problem) => Err(Refusal::BadName {
+            text: shown(text),
+            problem: problem.into(),
+        }),
+    }
+}
+
+/// Checks a source that a caller claims: it is kept and shown, so it is as short and clean as a name (rule 7.3).
+pub fn check_claimed_source(text: &str) -> Result<(), Refusal> {
+    match flaw(text) {
+        None => Ok(()),
+        Some(problem) => Err(Refusal::BadSource {
+            text: shown(text),
+            problem: problem.into(),
+        }),
+    }
+}
+
+/// The reason why a text is not fit to be a name.
+fn flaw(text: &str) -> Option<&'static str> {
+    if text.is_empty() {
+        Some("it is empty")
     } else if text.len() > NAME_BYTES_MAX {
-        "it is longer than 255 bytes"
+        Some("it is longer than 255 bytes")
     } else if text.chars().any(char::is_control) {
-        "it has a control character in it"
+        Some("it has a control character in it")
     } else {
-        return Ok(());
-    };
-    Err(Refusal::BadName {
-        text: shown(text),
-        problem: problem.into(),
-    })
+        None
+    }
 }
 
 fn check_key(text: &str) -> Result<(), Refusal> {

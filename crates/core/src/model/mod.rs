@@ -41,7 +41,7 @@ pub use graph::{
 pub use history::{Entry, Happening, HistoryRow};
 pub use ids::{
     AnyKey, BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, Priority, Sequence, UniqueKey,
-    WaitId, WorkerId,
+    WaitId, WorkerId, check_claimed_source,
 };
 pub use instance::{Child, Instance, WaitKind};
 pub use json::{Json, NotJson};

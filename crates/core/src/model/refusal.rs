@@ -17,6 +17,16 @@ pub enum Refusal {
         /// What is wrong with it.
         problem: Cow<'static, str>,
     },
+    /// A text that a caller of a server claims to be its source, and that is not kept (rule 7.3).
+    #[error(
+        "invalid source {text:?}: {problem}; send 1 to 255 bytes without control characters, or none"
+    )]
+    BadSource {
+        /// The text, or its beginning.
+        text: String,
+        /// What is wrong with it.
+        problem: Cow<'static, str>,
+    },
     /// Something is larger than its limit.
     #[error("{met} is over the limit {limit} of {most}: make it smaller or raise that limit")]
     LimitExceeded {
@@ -135,6 +145,7 @@ impl Refusal {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::BadName { .. } => "bad_name",
+            Self::BadSource { .. } => "bad_source",
             Self::LimitExceeded { .. } => "limit_exceeded",
             Self::BadOutcome { .. } => "bad_outcome",
             Self::BadVersion { .. } => "bad_version",

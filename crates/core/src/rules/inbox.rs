@@ -169,6 +169,15 @@ pub struct Received {
     pub told: Happening,
 }
 
+/// The sender of a message (rule 7.3).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sender<'a> {
+    /// Who it is, as whoever runs the store knows.
+    pub source: Option<&'a str>,
+    /// Who it says that it is.
+    pub claimed_source: Option<&'a str>,
+}
+
 /// Takes a message into the inbox and wakes whoever waits for it (rules 7.1 and 7.2).
 pub fn receive(
     row: &mut Row,
@@ -176,13 +185,14 @@ pub fn receive(
     kind: CommandKind,
     name: &Name,
     arguments: &Json,
-    source: Option<&str>,
+    sender: Sender<'_>,
     now: Timestamp,
 ) -> Received {
     row.inbox.sequence = Sequence(row.inbox.sequence.0 + 1);
     row.inbox.bytes = row.inbox.bytes.saturating_add(arguments.size() as u64);
     let sequence = row.inbox.sequence;
-    let source = source.map(str::to_owned);
+    let source = sender.source.map(str::to_owned);
+    let claimed_source = sender.claimed_source.map(str::to_owned);
     match kind {
         CommandKind::Signal => {
             row.inbox.signals += 1;
@@ -201,6 +211,7 @@ pub fn receive(
                     message_sequence: sequence,
                     wait_id: wait_id.clone(),
                     source,
+                    claimed_source,
                 },
             };
             Received {
@@ -219,12 +230,14 @@ pub fn receive(
                     message_sequence: sequence,
                     reason: reason_of(arguments),
                     source,
+                    claimed_source,
                 },
                 _ => Happening::UpdateAccepted {
                     update_id: id,
                     name: name.clone(),
                     message_sequence: sequence,
                     source,
+                    claimed_source,
                 },
             };
             Received {

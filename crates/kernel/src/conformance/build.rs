@@ -215,6 +215,7 @@ pub(super) fn cancelling(target: impl Into<Target>) -> Cancel {
         children: Children::Cascade,
         force: false,
         source: None,
+        claimed_source: None,
     }
 }
 

@@ -42,12 +42,13 @@ async fn cancels(lab: &Lab) -> Vec<Command> {
 }
 
 pub async fn a_cancel_is_handed_to_the_code_which_then_ends(lab: Lab) {
-    // rules 11.1 and 16.1
+    // rules 7.3, 11.1 and 16.1
     let worker = lab.worker("w").await;
     let id = parked(&lab, worker).await;
     lab.pass(MINUTE);
     let cancel = Cancel {
         source: Some("operator".into()),
+        claimed_source: Some("desk 3".into()),
         ..cancelling(id)
     };
     let answer = lab.cancel(cancel).await;
@@ -60,16 +61,22 @@ pub async fn a_cancel_is_handed_to_the_code_which_then_ends(lab: Lab) {
     );
     let events = lab.events(id).await;
     let sent = cancels(&lab).await.remove(0);
+    let (source, claimed) = lab.recorded("operator", Some("desk 3"));
     let requested = Happening::CancelRequested {
         command_id: sent.id,
         message_sequence: Sequence(1),
         reason: "no longer wanted".into(),
-        source: Some("operator".into()),
+        source: source.map(str::to_owned),
+        claimed_source: claimed.map(str::to_owned),
     };
     assert_eq!(events.last().unwrap().what, requested);
     assert_eq!(
-        (sent.status, sent.instance, sent.source.as_deref()),
-        (CommandStatus::Accepted, Some(id), Some("operator"))
+        (sent.status, sent.instance),
+        (CommandStatus::Accepted, Some(id))
+    );
+    assert_eq!(
+        (sent.source.as_deref(), sent.claimed_source.as_deref()),
+        (source, claimed)
     );
     let claimed = lab.claim(worker).await;
     assert_eq!((claimed.cause, claimed.aside), (Cause::Update, true));

@@ -1,13 +1,13 @@
 //! The decision table: what becomes of a delivery, line by line, and what is left of it.
 
 use abide_core::model::{
-    Arguments, CommandKind, CommandStatus, Delivered, Delivery, InstanceId, Rejection, Sequence,
-    Verdict,
+    Arguments, Cancel, Command, CommandKind, CommandStatus, Delivered, Delivery, InstanceId,
+    Rejection, Sequence, Verdict,
 };
 
 use super::build::{
-    adding, continue_as_new, done, json, key, keyed, name, once, paying, plain, signal, stop,
-    strict, updates,
+    MINUTE, adding, cancelling, continue_as_new, done, held, json, key, keyed, name, once, paying,
+    plain, signal, stop, strict, updates,
 };
 use super::lab::Lab;
 use crate::{CommandFilter, Op};
@@ -373,8 +373,12 @@ pub async fn a_record_tells_who_sent_it_and_when(lab: Lab) {
         .accept(from("api:alice", once("d", paying(id, "paid", "5"))))
         .await;
     assert_eq!(
-        (good.source.as_deref(), good.received_at, good.kind),
-        (Some("api:alice"), lab.now(), CommandKind::Signal)
+        (good.source.as_deref(), good.claimed_source.as_deref()),
+        lab.recorded("api:alice", None)
+    );
+    assert_eq!(
+        (good.received_at, good.kind),
+        (lab.now(), CommandKind::Signal)
     );
     assert_eq!(good.dedup_key, Some(name("d")));
     assert_eq!((good.key.clone(), good.closed_at), (Some(key("k")), None));
@@ -384,9 +388,112 @@ pub async fn a_record_tells_who_sent_it_and_when(lab: Lab) {
     refused(&lab, &bad, Rejection::ConflictingDuplicate).await;
     let bad = bad.record.unwrap();
     assert_eq!(
-        (bad.source.as_deref(), bad.instance, bad.chain),
-        (Some("api:bob"), Some(id), Some(id))
+        (bad.source.as_deref(), bad.claimed_source.as_deref()),
+        lab.recorded("api:bob", None)
     );
+    assert_eq!((bad.instance, bad.chain), (Some(id), Some(id)));
+    // Who names nobody claims nothing.
+    let plain = lab.signal(id, "paid").await;
+    assert_eq!((plain.source, plain.claimed_source), (lab.caller, None));
+}
+
+pub async fn what_a_sender_claims_to_be_is_kept_beside_its_source(lab: Lab) {
+    // rules 7.3 and 7.8
+    lab.under(updates()).await;
+    let id = lab.start(keyed("k")).await;
+    let claiming = |delivery: Delivery| Delivery {
+        source: Some("http:till".into()),
+        claimed_source: Some("desk 3".into()),
+        ..delivery
+    };
+    let is_kept = |record: &Command| {
+        assert_eq!(
+            (record.source.as_deref(), record.claimed_source.as_deref()),
+            lab.recorded("http:till", Some("desk 3")),
+            "{record:?}"
+        );
+    };
+    let sent = claiming(once("d", signal(id, "paid")));
+    let first = lab.accept(sent.clone()).await;
+    is_kept(&first);
+    is_kept(&lab.record(first.id).await);
+    let again = Delivery {
+        source: Some("another".into()),
+        claimed_source: None,
+        ..sent
+    };
+    is_kept(&lab.deliver(again).await.record.unwrap());
+    is_kept(&lab.accept(claiming(adding(id, 1))).await);
+    is_kept(
+        &lab.deliver(claiming(signal(id, "paid")))
+            .await
+            .record
+            .unwrap(),
+    );
+    // One that is held is written again when somebody starts.
+    let waiting = claiming(held("later", "paid", MINUTE));
+    let waiting = lab.deliver(waiting).await.record.unwrap();
+    is_kept(&waiting);
+    lab.start(keyed("later")).await;
+    let handed = lab.record(waiting.id).await;
+    assert_eq!(handed.status, CommandStatus::Received);
+    is_kept(&handed);
+}
+
+pub async fn a_claim_that_is_long_or_unclean_is_refused_and_touches_no_other(lab: Lab) {
+    // rule 7.3
+    let id = lab.start(plain()).await;
+    // Behind a server it is the source that is claimed; in front of none it is as long as its owner likes.
+    let claiming = |text: &str| match lab.caller {
+        Some(_) => (Some(text.to_owned()), None),
+        None => (None, Some(text.to_owned())),
+    };
+    for bad in ["", "a\nb", "\u{0}", "\u{9b}", &"x".repeat(256)] {
+        let (source, claimed_source) = claiming(bad);
+        let delivery = Delivery {
+            source: source.clone(),
+            claimed_source: claimed_source.clone(),
+            ..signal(id, "paid")
+        };
+        let with_start = Delivery {
+            start: Some(Box::new(keyed("new"))),
+            ..delivery.clone()
+        };
+        let each = lab
+            .deliver_all(vec![delivery, signal(id, "paid"), with_start])
+            .await;
+        let outcomes: Vec<&str> = each
+            .iter()
+            .map(|one| {
+                one.as_ref()
+                    .map_or_else(|why| why.reason(), |one| one.verdict.outcome())
+            })
+            .collect();
+        assert_eq!(
+            outcomes,
+            ["bad_source", "signal_received", "bad_source"],
+            "{bad:?}"
+        );
+        let cancel = Cancel {
+            source,
+            claimed_source,
+            ..cancelling(id)
+        };
+        let error = lab.try_run(vec![Op::Cancel(vec![cancel])]).await;
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("invalid source") && error.contains("255"),
+            "{error}"
+        );
+    }
+    assert_eq!(count(&lab).await, 5);
+    let (source, claimed_source) = claiming(&"é".repeat(127));
+    lab.accept(Delivery {
+        source,
+        claimed_source,
+        ..signal(id, "paid")
+    })
+    .await;
 }
 
 pub async fn one_refused_message_touches_no_other(lab: Lab) {

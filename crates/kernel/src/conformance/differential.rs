@@ -35,8 +35,8 @@ const LOOK_EVERY: usize = 10;
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
     // rules 2.2, 2.4, 2.8, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4, 14.1, 14.6, 14.7 and 16.1
     let model = Memory::new(Arc::new(lab.clock.clone()), limits());
-    let mut model = Renamed::new(Arc::new(model));
-    let mut subject = Renamed::new(lab.store.clone());
+    let mut model = Renamed::new(Arc::new(model), None);
+    let mut subject = Renamed::new(lab.store.clone(), lab.caller.clone());
     let given = std::env::var("ABIDE_DIFFERENTIAL_SEED");
     let first: u64 = given.map_or(0, |seed| seed.parse().expect("a number"));
     for seed in first..first + SEEDS {

@@ -29,6 +29,7 @@ pub struct Setup {
 /// A store to be tested, new and empty.
 pub struct Subject {
     store: Arc<dyn Store>,
+    caller: Option<String>,
     held: Vec<Box<dyn Any>>,
 }
 
@@ -42,8 +43,16 @@ impl Subject {
     pub fn of(store: Arc<dyn Store>) -> Self {
         Self {
             store,
+            caller: None,
             held: Vec::new(),
         }
+    }
+
+    /// Behind a server, which knows its caller by that name.
+    #[must_use]
+    pub fn known_as(mut self, caller: &str) -> Self {
+        self.caller = Some(caller.to_owned());
+        self
     }
 
     /// With something that must live as long as the store does and is dropped after it, like its directory.
@@ -87,6 +96,7 @@ pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnO
     let lab = Lab {
         store: subject.store.clone(),
         clock,
+        caller: subject.caller.clone(),
     };
     let tested = tokio::time::timeout(PATIENCE, test(lab)).await;
     assert!(tested.is_ok(), "the test was not over after {PATIENCE:?}");
@@ -109,6 +119,8 @@ pub struct Lab {
     pub store: Arc<dyn Store>,
     /// Its clock, which stands still until it is moved.
     pub clock: ManualClock,
+    /// As whom a server knows those who send to the store, when it is behind one.
+    pub(super) caller: Option<String>,
 }
 
 /// How long a worker of these tests is believed to live.
@@ -117,6 +129,19 @@ pub const LEASE: Duration = Duration::from_secs(30);
 pub(super) const OVER_LEASE: Duration = Duration::from_secs(31);
 
 impl Lab {
+    /// The source, and the claim beside it, that are recorded of what is sent with these (rule 7.3). Who has the store
+    /// itself says who sends; a server says it itself, and keeps what its caller said as a claim.
+    pub(super) fn recorded<'s>(
+        &'s self,
+        source: &'s str,
+        claimed: Option<&'s str>,
+    ) -> (Option<&'s str>, Option<&'s str>) {
+        match &self.caller {
+            None => (Some(source), claimed),
+            Some(caller) => (Some(caller), Some(source)),
+        }
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }

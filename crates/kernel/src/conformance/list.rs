@@ -357,6 +357,8 @@ macro_rules! for_each_conformance_test {
                 a_payload_over_the_limit_is_refused_and_not_kept,
                 the_first_line_that_applies_decides,
                 a_record_tells_who_sent_it_and_when,
+                what_a_sender_claims_to_be_is_kept_beside_its_source,
+                a_claim_that_is_long_or_unclean_is_refused_and_touches_no_other,
                 one_refused_message_touches_no_other,
                 a_batch_of_deliveries_over_the_limit_is_refused_as_a_whole,
             }

@@ -188,6 +188,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             message_sequence: record.sequence.unwrap(),
             wait_id,
             source: record.source.clone(),
+            claimed_source: record.claimed_source.clone(),
         }
     };
     let names = |texts: [&str; 2]| -> Vec<Name> { texts.map(name).into() };

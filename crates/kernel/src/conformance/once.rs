@@ -96,6 +96,7 @@ pub async fn every_kind_of_write_is_carried_out_once(lab: Lab) {
             children: Children::Cascade,
             force: false,
             source: None,
+            claimed_source: None,
         };
         vec![
             ("start", Op::Start(vec![plain()])),

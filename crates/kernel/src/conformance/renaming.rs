@@ -20,6 +20,8 @@ use crate::{
 /// A store, and what its ids are called.
 pub(super) struct Renamed {
     store: Arc<dyn Store>,
+    /// As whom a server knows those who send to it.
+    caller: Option<String>,
     instances: Numbers,
     workers: Numbers,
     commands: Numbers,
@@ -44,9 +46,10 @@ pub(super) struct Rows {
 }
 
 impl Renamed {
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: Arc<dyn Store>, caller: Option<String>) -> Self {
         Self {
             store,
+            caller,
             instances: Numbers::default(),
             workers: Numbers::default(),
             commands: Numbers::default(),
@@ -440,19 +443,29 @@ impl Renamed {
     fn command(&mut self, command: Command) -> Command {
         let kind = command.kind;
         let dedup_key = command.dedup_key.as_ref();
-        let source = match (command.name.event_type(), &command.source) {
+        let (mut source, mut claimed_source) =
+            (command.source.clone(), command.claimed_source.clone());
+        self.sender(&mut source, &mut claimed_source);
+        if let (Some(_), Some(id)) = (command.name.event_type(), &mut source) {
             // An event that matched says which it is.
-            (Some(_), Some(id)) => Some(self.event_id(&Name::stored(id.as_str())).to_string()),
-            (_, source) => source.clone(),
-        };
+            *id = self.event_id(&Name::stored(id.as_str())).to_string();
+        }
         Command {
             source,
+            claimed_source,
             dedup_key: dedup_key.map(|key| self.dedup_key(kind, key)),
             id: self.command_id(command.id),
             instance: command.instance.map(|id| self.id(id)),
             chain: command.chain.map(|id| self.id(id)),
             wait_id: command.wait_id.as_ref().map(|id| self.wait_id(id)),
             ..command
+        }
+    }
+
+    /// Puts what a server keeps as the claim of its caller where it stands without a server (rule 7.3).
+    fn sender(&self, source: &mut Option<String>, claimed: &mut Option<String>) {
+        if source.is_some() && *source == self.caller {
+            *source = claimed.take();
         }
     }
 
@@ -624,6 +637,24 @@ impl Renamed {
     }
 
     fn entry(&mut self, mut entry: Entry) -> Entry {
+        if let Happening::SignalReceived {
+            source,
+            claimed_source,
+            ..
+        }
+        | Happening::UpdateAccepted {
+            source,
+            claimed_source,
+            ..
+        }
+        | Happening::CancelRequested {
+            source,
+            claimed_source,
+            ..
+        } = &mut entry.what
+        {
+            self.sender(source, claimed_source);
+        }
         match &mut entry.what {
             Happening::ChildEnded { child: id, .. }
             | Happening::Continued { run_id: id, .. }

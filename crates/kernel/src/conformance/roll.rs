@@ -330,6 +330,7 @@ impl Dice {
             },
             force: self.chance(25),
             source: self.chance(20).then(|| "somebody".to_owned()),
+            claimed_source: None,
         }
     }
 

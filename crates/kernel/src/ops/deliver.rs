@@ -6,9 +6,10 @@ use std::sync::Arc;
 use abide_core::model::{
     Arguments, Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery,
     InstanceId, Json, Key, Name, Refusal, Rejection, Row, Status, Target, Verdict,
+    check_claimed_source,
 };
 use abide_core::rules::contract::{Terms, free, same};
-use abide_core::rules::inbox::{self, Unwanted};
+use abide_core::rules::inbox::{self, Sender, Unwanted};
 
 use super::{beginning, resolve};
 use crate::ledger::Ledger;
@@ -25,11 +26,12 @@ pub(crate) async fn deliver<T: Txn>(
     deliveries: &[Delivery],
 ) -> Result<Vec<Each>> {
     turn.limits.check_batch(deliveries.len())?;
-    let too_deep = |(at, delivery): (usize, &Delivery)| {
-        let checked = turn.limits.check_arguments_depth(&delivery.arguments);
+    let unfit = |(at, delivery): (usize, &Delivery)| {
+        let depth = turn.limits.check_arguments_depth(&delivery.arguments);
+        let checked = depth.and_then(|()| check_claim(delivery.claimed_source.as_deref()));
         Some((at, Err(checked.err()?)))
     };
-    let refused = deliveries.iter().enumerate().filter_map(too_deep).collect();
+    let refused = deliveries.iter().enumerate().filter_map(unfit).collect();
     let begun = beginning::begin(turn, deliveries, refused).await?;
     let open: Vec<usize> = (0..deliveries.len())
         .filter(|at| !begun.answers.contains_key(at))
@@ -49,6 +51,11 @@ pub(crate) async fn deliver<T: Txn>(
         None => delivered.next(),
     });
     Ok(each.flatten().collect())
+}
+
+/// Checks a source that is claimed, if one is: it is kept, and so it has a limit (rule 7.3).
+pub(crate) fn check_claim(claimed: Option<&str>) -> std::result::Result<(), Refusal> {
+    claimed.map_or(Ok(()), check_claimed_source)
 }
 
 /// What a batch of deliveries has found, and what is to be written of it.
@@ -402,14 +409,17 @@ pub(crate) fn take_in(
     told: &mut Vec<abide_core::model::Happening>,
     now: abide_core::model::Timestamp,
 ) {
-    let source = command.source.as_deref();
+    let sender = Sender {
+        source: command.source.as_deref(),
+        claimed_source: command.claimed_source.as_deref(),
+    };
     let received = inbox::receive(
         row,
         command.id,
         command.kind,
         &command.name,
         &command.arguments,
-        source,
+        sender,
         now,
     );
     command.instance = Some(row.id);
@@ -440,6 +450,7 @@ pub(crate) fn new_command(
         validation_errors: None,
         dedup_key: delivery.dedup_key.clone(),
         source: delivery.source.clone(),
+        claimed_source: delivery.claimed_source.clone(),
         wait_id: None,
         step_sequence: None,
         received_at: now,

@@ -14,7 +14,7 @@ use abide_core::rules::start::successor;
 use abide_core::rules::workflow;
 
 use super::commit::{close, lock_parents, pending_of, tell_parents};
-use super::deliver::deliver;
+use super::deliver::{check_claim, deliver};
 use super::examine::Surroundings;
 use super::workers::locked;
 use super::{resolve, start};
@@ -28,6 +28,9 @@ pub(crate) async fn cancel<T: Txn>(
     cancels: &[Cancel],
 ) -> Result<Vec<Operated>> {
     turn.limits.check_batch(cancels.len())?;
+    for one in cancels {
+        check_claim(one.claimed_source.as_deref())?;
+    }
     let mut answers = Vec::with_capacity(cancels.len());
     for one in cancels {
         answers.push(cancel_one(turn, one).await?);
@@ -122,6 +125,7 @@ fn request(cancel: &Cancel, id: InstanceId) -> Delivery {
         arguments: vec![Json::of(&cancel.reason).unwrap_or_default()].into(),
         dedup_key: Some(Name::stored(format!("cancel:{id}"))),
         source: cancel.source.clone(),
+        claimed_source: cancel.claimed_source.clone(),
         ..Delivery::signal(id, Name::stored("cancel"))
     }
 }

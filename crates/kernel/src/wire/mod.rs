@@ -205,6 +205,43 @@ impl Request {
             }
         }
     }
+
+    /// Sets the source of all that is sent in it to what the server knows of the caller (rule 7.3). A source that the
+    /// caller names is its claim, and is kept beside it.
+    pub fn sent_by(&mut self, source: &str) {
+        if let Self::Run(ops) = self {
+            send_by(ops, source);
+        }
+    }
+}
+
+fn send_by(ops: &mut Arc<[Op]>, known: &str) {
+    let set = |source: &mut Option<String>, claimed: &mut Option<String>| {
+        if let Some(said) = source.replace(known.to_owned()) {
+            *claimed = Some(said);
+        }
+    };
+    // They were read just now, and nobody else has them.
+    for op in Arc::get_mut(ops).unwrap_or_default() {
+        match op {
+            Op::Deliver(deliveries) => {
+                for one in deliveries {
+                    set(&mut one.source, &mut one.claimed_source);
+                }
+            }
+            Op::Cancel(cancels) => {
+                for one in cancels {
+                    set(&mut one.source, &mut one.claimed_source);
+                }
+            }
+            Op::Once(requests) => {
+                for one in requests {
+                    send_by(&mut one.ops, known);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Reads a request. What is wrong with one that is none is told with what was expected.

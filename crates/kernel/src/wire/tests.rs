@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Answered, Arguments, Child, CommandKind, Commit, Committed, Delivered, Delivery, DocumentKind,
-    Inbox, Key, Name, Offer, Operated, Outcome, Refusal, Rejection, Start, Started, Status, Then,
-    UniqueKey, Verdict, When, WorkflowTurn,
+    Answered, Arguments, Cancel, Child, Children, CommandKind, Commit, Committed, Delivered,
+    Delivery, DocumentKind, Fingerprint, Inbox, Key, Name, Offer, Operated, Outcome, Refusal,
+    Rejection, RequestId, Start, Started, Status, Then, UniqueKey, Verdict, When, WorkflowTurn,
 };
 
 use super::*;
 use crate::memory::Memory;
-use crate::{ClaimRequest, Effects, Error, NewWorker};
+use crate::{ClaimRequest, Effects, Error, NewWorker, Once};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -267,6 +267,42 @@ async fn errors_keep_their_class() {
         let said = format!("{error:?}");
         let (failure, ..) = twice(&Failure::from(error));
         assert_eq!(format!("{:?}", Error::from(failure)), said);
+    }
+}
+
+#[test]
+fn who_sends_is_for_the_server_to_say() {
+    // rule 7.3
+    let said = || (Some("http:boss".to_owned()), Some("bob".to_owned()));
+    let ops = || -> Arc<[Op]> {
+        let (mut delivery, (source, claimed_source)) =
+            (Delivery::signal(InstanceId(1), name("s")), said());
+        (delivery.source, delivery.claimed_source) = (source.clone(), claimed_source.clone());
+        let cancel = Cancel {
+            target: Target::Id(InstanceId(1)),
+            reason: String::new(),
+            children: Children::Cascade,
+            force: false,
+            source,
+            claimed_source,
+        };
+        Arc::from([Op::Deliver(vec![delivery]), Op::Cancel(vec![cancel])])
+    };
+    let id = RequestId::new("c".to_owned(), name("k"), Fingerprint::of([b"x"]));
+    let once = Op::Once(vec![Once { id, ops: ops() }]);
+    for ops in [ops(), Arc::from([once])] {
+        let (mut request, ..) = twice(&Request::Run(ops));
+        request.sent_by("http:till");
+        let Request::Run(ops) = request else {
+            panic!("{request:?}");
+        };
+        let senders = Op::each(&ops).map(|op| match op {
+            Op::Deliver(each) => (each[0].source.clone(), each[0].claimed_source.clone()),
+            Op::Cancel(each) => (each[0].source.clone(), each[0].claimed_source.clone()),
+            other => panic!("{other:?}"),
+        });
+        let known = (Some("http:till".to_owned()), said().0);
+        assert_eq!(senders.collect::<Vec<_>>(), [known.clone(), known]);
     }
 }
 

@@ -104,6 +104,7 @@ impl World {
                 // Who was told before is not told again.
                 force: told,
                 source: None,
+                claimed_source: None,
             };
             let answers = self.run([Op::Cancel(vec![cancel])].into()).unwrap();
             let (id, children) = (one.id, 0);

@@ -331,6 +331,7 @@ fn cancel(target: &str) -> Op {
         children: Children::Cascade,
         force: false,
         source: None,
+        claimed_source: None,
     }])
 }
 

@@ -135,6 +135,7 @@ async fn operating(store: &Postgres, worker: WorkerId, batch: usize) {
         children: Children::Cascade,
         force: false,
         source: None,
+        claimed_source: None,
     };
     one(store, Op::Cancel(vec![cancel])).await;
     one(store, Op::Restart(vec![(parent.into(), None)])).await;

@@ -20,6 +20,9 @@ use futures_util::stream;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+/// The source of all that is sent to it.
+pub const CALLER: &str = "http";
+
 /// A server over a store, with threads of its own: when it is dropped its connections are cut, as when a process dies.
 pub struct Server {
     pub address: SocketAddr,
@@ -71,7 +74,10 @@ pub fn routes(store: Arc<dyn Store>) -> Router {
 
 async fn rpc(State(store): State<Arc<dyn Store>>, body: Bytes) -> Response {
     match parse(&body) {
-        Ok(request) => axum::Json(answer(&*store, request).await).into_response(),
+        Ok(mut request) => {
+            request.sent_by(CALLER);
+            axum::Json(answer(&*store, request).await).into_response()
+        }
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }
 }

@@ -34,8 +34,9 @@ pub(crate) fn number(conn: &Connection, count: usize) -> Result<Vec<CommandId>> 
 pub(crate) const INSERT: &str = "
     insert into abide_signals (
         id, status, kind, instance_id, chain_id, sequence, pending_in, held_until, name, key, dedup_key, wait_id, step_seq,
-        received_at, hold_until, closed_at, rejection, source, error, validation_errors, result, arguments)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
+        received_at, hold_until, closed_at, rejection, source, error, validation_errors, result, arguments,
+        claimed_source)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
 
 /// By primary key; from the same values.
 pub(crate) const REWRITE: &str = "
@@ -43,7 +44,7 @@ pub(crate) const REWRITE: &str = "
     set status = ?2, kind = ?3, instance_id = ?4, chain_id = ?5, sequence = ?6, pending_in = ?7, held_until = ?8,
         name = ?9, key = ?10, dedup_key = ?11, wait_id = ?12, step_seq = ?13, received_at = ?14, hold_until = ?15,
         closed_at = ?16, rejection = ?17, source = ?18, error = ?19, validation_errors = ?20, result = ?21,
-        arguments = ?22
+        arguments = ?22, claimed_source = ?23
     where id = ?1";
 
 /// Inserts records.
@@ -91,6 +92,7 @@ fn write_all(statement: &mut CachedStatement<'_>, commands: &[Command]) -> Resul
                 .map(|errors| errors.as_str()),
             command.result.as_ref().map(|result| result.as_str()),
             command.arguments.as_str(),
+            command.claimed_source.as_deref(),
         ])?)?;
     }
     Ok(())
@@ -140,7 +142,7 @@ macro_rules! select {
         concat!(
             "select id, kind, name, status, rejection, instance_id, chain_id, key, sequence, arguments,
                     validation_errors, dedup_key, source, wait_id, step_seq, received_at, hold_until, closed_at, result,
-                    error
+                    error, claimed_source
              from abide_signals",
             $where
         )
@@ -171,6 +173,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<Command> {
         closed_at: cells::maybe_time(row, 17)?,
         result: cells::maybe_json(row, 18)?,
         error: row.get(19)?,
+        claimed_source: row.get(20)?,
     })
 }
 

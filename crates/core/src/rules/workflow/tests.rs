@@ -7,7 +7,7 @@ use crate::model::{
     Run, Scopes, Start, Taken, WorkerId,
 };
 use crate::rules::children::{Ended, ended, reopened};
-use crate::rules::inbox::{receive, take};
+use crate::rules::inbox::{Sender, receive, take};
 use crate::rules::liveness::{Around, Problem, problem};
 use crate::rules::operate::asks_code;
 use crate::rules::timers::fire;
@@ -347,7 +347,7 @@ fn a_blocked_workflow_is_left_alone_by_all_that_comes() {
             kind,
             &name("x"),
             &Json::null(),
-            None,
+            Sender::default(),
             NOW,
         );
         assert!(row.is_blocked() && row.aside.is_none());
