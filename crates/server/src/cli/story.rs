@@ -87,9 +87,10 @@ fn words(what: &Happening) -> String {
             name,
             message_sequence,
             source,
+            claimed_source,
             ..
         } => {
-            let from = source.as_ref().map(|source| format!(" from {source}"));
+            let from = sender(source, claimed_source).map(|sender| format!(" from {sender}"));
             format!(
                 "{name}, message {message_sequence}{}",
                 from.unwrap_or_default()
@@ -213,8 +214,13 @@ fn words(what: &Happening) -> String {
             tried.due_at
         ),
         Happening::ReplayBlocked(blocked) => cut(&blocked.to_string(), 2 * MOST),
-        Happening::CancelRequested { reason, source, .. } => {
-            let from = source.as_ref().map(|source| format!(" (by {source})"));
+        Happening::CancelRequested {
+            reason,
+            source,
+            claimed_source,
+            ..
+        } => {
+            let from = sender(source, claimed_source).map(|sender| format!(" (by {sender})"));
             format!("{}{}", cut(reason, MOST), from.unwrap_or_default())
         }
         Happening::Cancelled { reason } => cut(reason, MOST),
@@ -224,6 +230,14 @@ fn words(what: &Happening) -> String {
         Happening::Done => String::new(),
         Happening::Failed { error } => cut(error, MOST),
         other => json_of(other),
+    }
+}
+
+/// The sender of a message: who it was and, after that, who it said that it was.
+fn sender(source: &Option<String>, claimed: &Option<String>) -> Option<String> {
+    match (source, claimed) {
+        (Some(source), Some(claimed)) => Some(format!("{source}, claiming {claimed:?}")),
+        (source, _) => source.clone(),
     }
 }
 

@@ -38,6 +38,8 @@ async fn ask(State(app): State<App>, request: Request) -> Result<Response, Respo
     permitted(role, &asked).map_err(Problem::into_response)?;
     // Whose requests they are that may arrive more than once is not for the client to say.
     asked.on_behalf_of(&caller.identity());
+    // Nor who has sent what is recorded (rule 7.3).
+    asked.sent_by(&caller.source());
     let (reply, replayed) = match (key, asked) {
         (Some(key), Asked::Run(ops)) => answer_once(&app, &caller, key, &body, ops).await,
         (_, asked) => (wire::answer(&**app.store(), asked).await, false),

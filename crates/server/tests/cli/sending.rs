@@ -50,6 +50,22 @@ on_every_store! {
         assert!(table.contains("for order:9"), "{table}");
     }
 
+    async fn a_record_says_who_sent_it_as_the_server_knows_and_as_the_command_says(lab: Lab) {
+        // rule 7.3
+        let abide = lab.abide().await;
+        abide.start(Checkout, json!({})).key("order:1").await.unwrap();
+        lab.done(&["signal", "order:1", "payment_confirmed", "amount=7"]).await;
+        let (source, claimed, story) = match lab.is_server() {
+            true => (json!("http"), json!("cli"), "message 1 from http, claiming \"cli\"\n"),
+            false => (json!("cli"), json!(null), "message 1 from cli\n"),
+        };
+        let listed = lab.json(&["signals", "--target", "order:1"]).await;
+        let record = &listed["items"][0];
+        assert_eq!((&record["source"], &record["claimed_source"]), (&source, &claimed), "{record}");
+        let shown = lab.done(&["show", "order:1"]).await;
+        assert!(shown.contains(story), "{shown}");
+    }
+
     async fn an_update_prints_its_answer_or_why_there_is_none(lab: Lab) {
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).start().await.unwrap();

@@ -122,3 +122,139 @@ async fn each_request_asks_for_the_rights_it_needs() {
     }
     assert_eq!(server.get("/rpc/v1/news").await.0, 401);
 }
+
+async fn no_caller_can_say_to_be_another(server: Server) {
+    // rule 7.3
+    let start = json!({"machine": "shop", "key": "order:1"});
+    let (status, body) = server.post("/v1/instances", &start).await;
+    assert_eq!(status, 201, "{body}");
+    let made = server.cli(&["token", "create", "--role", "operate", "--name", "till"]);
+    let token = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    tokio::time::timeout(crate::common::PATIENCE, async {
+        while server.post("/rpc/v1", &json!("now")).await.0 != 401 {}
+    })
+    .await
+    .unwrap();
+    let post = |path: &str| server.http.post(server.at(path)).bearer_auth(&token);
+    let get = async |path: &str| {
+        let request = server.http.get(server.at(path)).bearer_auth(&token);
+        answer(request).await.1
+    };
+
+    // The library's own language, alone, under an id, and under a key of its own.
+    let letter = |kind: &str, source: &str| {
+        json!({"target": {"key": "order:1"}, "kind": kind, "name": "paid", "arguments": {"arguments": []},
+            "source": source, "claimed_source": "http:boss"})
+    };
+    let deliver = |kind: &str| json!({"deliver": [letter(kind, "hook:bank")]});
+    let id = json!({"caller": "c", "key": "k", "fingerprint": "0".repeat(64)});
+    for (op, key) in [
+        (deliver("signal"), None),
+        (
+            json!({"once": [{"id": id, "ops": [deliver("signal")]}]}),
+            None,
+        ),
+        (deliver("update"), None),
+        (deliver("signal"), Some("own")),
+    ] {
+        let mut request = post("/rpc/v1").json(&json!({"run": [op]}));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let (status, body) = answer(request).await;
+        assert_eq!((status, body.get("failed")), (200, None), "{op}: {body}");
+    }
+    // The plain routes take no source, and no claim of one.
+    for (path, body) in [
+        ("/v1/instances/order:1/signals/paid", json!({})),
+        (
+            "/v1/instances/order:1/updates/paid",
+            json!({"wait_for": "accepted"}),
+        ),
+        (
+            "/v1/signal-with-start",
+            json!({"start": start, "name": "paid"}),
+        ),
+        ("/v1/instances/order:1/cancel", json!({})),
+    ] {
+        for field in ["source", "claimed_source"] {
+            let mut forged = body.clone();
+            forged[field] = json!("hook:bank");
+            let (status, told) = answer(post(path).json(&forged)).await;
+            assert_eq!(status, 422, "{path} {forged}: {told}");
+            assert!(told["detail"].as_str().unwrap().contains(field), "{told}");
+        }
+        if !path.ends_with("/cancel") {
+            let (status, told) = answer(post(path).json(&body)).await;
+            assert!(status < 500, "{path}: {told}");
+        }
+    }
+
+    let mut claimed = 0;
+    for (records, least) in [("signals", 5), ("updates", 2)] {
+        let listed = get(&format!("/v1/instances/order:1/{records}")).await;
+        let items = listed["items"].as_array().unwrap();
+        assert!(items.len() >= least, "{listed}");
+        for record in items {
+            assert_eq!(record["source"], "http:till", "{record}");
+            if let Some(said) = record.get("claimed_source") {
+                assert_eq!(said, "hook:bank", "{record}");
+                claimed += 1;
+            }
+        }
+    }
+    assert_eq!(claimed, 4);
+    let history = get("/v1/instances/order:1/history").await;
+    let received = history["items"].as_array().unwrap().iter();
+    let received: Vec<_> = received
+        .filter(|event| event["kind"] == "signal_received")
+        .map(|event| (&event["data"]["source"], &event["data"]["claimed_source"]))
+        .collect();
+    assert_eq!(
+        received[0],
+        (&json!("http:till"), &json!("hook:bank")),
+        "{history}"
+    );
+
+    // A claim is short, and has no control characters; it touches no other.
+    for bad in ["x".repeat(256), "a\nb".to_owned()] {
+        let letters = [letter("signal", &bad), letter("signal", "desk 3")];
+        let run = json!({"run": [{"deliver": letters}]});
+        let (status, body) = answer(post("/rpc/v1").json(&run)).await;
+        let each = &body["answers"][0]["delivered"];
+        assert_eq!(
+            (status, &each[0]["Err"]["reason"]),
+            (200, &json!("bad_source")),
+            "{body}"
+        );
+        assert_eq!(
+            each[1]["Ok"]["record"]["claimed_source"], "desk 3",
+            "{body}"
+        );
+    }
+    let abide = Abide::options()
+        .token(&token)
+        .open(&server.url)
+        .await
+        .unwrap();
+    let sent = abide
+        .signal("order:1", GO, &1)
+        .source("x".repeat(256))
+        .await;
+    let told = sent.unwrap_err().to_string();
+    assert!(
+        told.contains("invalid source") && told.contains("255 bytes"),
+        "{told}"
+    );
+    abide.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_caller_can_say_to_be_another_on_sqlite() {
+    no_caller_can_say_to_be_another(server().start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_caller_can_say_to_be_another_on_postgres() {
+    no_caller_can_say_to_be_another(server().over(postgres()).start()).await;
+}

@@ -56,8 +56,12 @@ pub struct SignalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub dedup_key: Option<Name>,
-    /// Who sent it.
+    /// Who sent it. Over HTTP what the server knows: `http`, `http:<token>` or `hook:<webhook>`; of an event its id.
     pub source: Option<String>,
+    /// Who sent it, as the client said, which the server has not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    pub claimed_source: Option<String>,
     /// When it came.
     #[schema(value_type = String, format = DateTime)]
     pub received_at: Timestamp,
@@ -95,6 +99,7 @@ impl From<Command> for SignalView {
             validation_errors: messages(record.validation_errors.as_ref()).unwrap_or_else(empty),
             dedup_key: record.dedup_key,
             source: record.source,
+            claimed_source: record.claimed_source,
             received_at: record.received_at,
             held_until: record.hold_until,
             applied_at: record
@@ -150,8 +155,12 @@ pub struct UpdateView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub request_id: Option<Name>,
-    /// Who sent it.
+    /// Who sent it. Over HTTP what the server knows: `http` or `http:<token>`.
     pub source: Option<String>,
+    /// Who sent it, as the client said, which the server has not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    pub claimed_source: Option<String>,
     /// When it came.
     #[schema(value_type = String, format = DateTime)]
     pub received_at: Timestamp,
@@ -178,6 +187,7 @@ impl From<Command> for UpdateView {
             validation_errors: messages(record.validation_errors.as_ref()).unwrap_or_else(empty),
             request_id: record.dedup_key,
             source: record.source,
+            claimed_source: record.claimed_source,
             received_at: record.received_at,
             closed_at: record.closed_at,
         }
