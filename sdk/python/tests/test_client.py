@@ -138,6 +138,7 @@ async def test_a_signal_is_answered_by_its_record(abide: Abide, unique: Unique) 
     assert (unknown.value.outcome, unknown.value.status) == ("rejected_unknown_signal", 404)
     records = await collected(abide.signals(order))
     assert [one.status for one in records].count("rejected") == 3
+    assert {(one.source, one.claimed_source) for one in records} == {("http", None)}
     everywhere = [one async for one in abide.signals(name="paid", status="received") if one.instance_id == order.id]
     assert [one.arguments for one in everywhere] == [{"amount": 5}]
 

@@ -135,6 +135,7 @@ class SignalRecord(Answer):
     validation_errors: Mapping[str, Any] | None = None
     dedup_key: str | None = None
     source: str | None = None
+    claimed_source: str | None = None
     received_at: datetime | None = None
     held_until: datetime | None = None
     applied_at: datetime | None = None
