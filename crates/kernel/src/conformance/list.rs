@@ -539,6 +539,7 @@ macro_rules! for_each_conformance_test {
                 a_reserved_one_can_be_cancelled_and_frees_its_key,
                 a_reserved_one_is_not_repaired_or_restarted,
                 a_child_opens_what_was_reserved_and_is_waited_for,
+                a_restart_does_not_open_what_was_reserved,
             }
             cancelling {
                 it_can_be_cancelled_from_every_status,

@@ -7,6 +7,7 @@ use super::build::{
     within,
 };
 use super::lab::Lab;
+use super::taken_keys::holding;
 use crate::{Answer, Op};
 
 async fn reserve(lab: &Lab, machine: &str, text: &str) -> Started {
@@ -194,4 +195,17 @@ pub async fn a_child_opens_what_was_reserved_and_is_waited_for(lab: Lab) {
     assert_eq!(lab.get(parent).await.children_pending, 1);
     lab.step(worker, done()).await;
     assert_eq!(lab.claim(worker).await.children[0].id, id);
+}
+
+pub async fn a_restart_does_not_open_what_was_reserved(lab: Lab) {
+    // rules 2.5, 2.7 and 2.8: the reserved one is older than the run that would go on under its id
+    let old = reserved(&lab, "k").await;
+    let id = lab
+        .start(holding("k", &[Status::Runnable], later(MINUTE)))
+        .await;
+    lab.cancel(cancelling(id)).await;
+    assert_eq!(lab.restart(id).await, Operated::KeyTaken(old));
+    assert_eq!(lab.status(old).await, Status::Reserved);
+    let started = lab.starts(vec![keyed("k")]).await;
+    assert_eq!(started, [Ok(Started::New(old))]);
 }

@@ -215,10 +215,15 @@ async fn open_reserved<T: Txn>(
     let copies = turn.txn.copies(&reserved).await?;
     for (row, started) in rows.iter().zip(started) {
         let holder = started.id();
+        // A run that goes on, or begins again, is no start: its id must be above those of the runs before it (rule 2.5).
+        let starts = row.run.first.is_none();
         let opens = copies
             .iter()
             .any(|(id, copy)| *id == holder && copy.key == row.key && copy.machine == row.machine);
-        if opens && let Some(at) = reserved.iter().position(|id| *id == holder) {
+        if starts
+            && opens
+            && let Some(at) = reserved.iter().position(|id| *id == holder)
+        {
             if let Some(other) = unique_holder(turn, row).await? {
                 *started = Started::Duplicate(other);
                 continue;
