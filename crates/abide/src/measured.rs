@@ -11,8 +11,8 @@ use abide_core::model::{
     InstanceId, Json, Name, Published, Refusal, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, Target, WaiterFilter,
+    Answer, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Store, Target, WaiterFilter,
     WaiterPage,
 };
 use futures_util::future::BoxFuture;
@@ -77,19 +77,17 @@ impl Store for Measured {
         self.0.history(id, after, limit)
     }
 
-    fn children(
+    fn children_page(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>> {
-        self.0.children(parent, barrier)
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>> {
+        self.0.children_page(parent, barrier, after)
     }
 
-    fn endings<'a>(
-        &'a self,
-        ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        self.0.endings(ids)
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
+        self.0.endings_page(ids)
     }
 
     fn commands<'a>(
@@ -101,8 +99,8 @@ impl Store for Measured {
         self.0.commands(filter, before, limit)
     }
 
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
-        self.0.records(ids)
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
+        self.0.records_page(ids)
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {

@@ -41,8 +41,8 @@ pub use op::{
 pub use own::{OwnTransaction, was_taken};
 pub use pass::SweepPass;
 pub use query::{
-    CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, HISTORY_BYTES, Listed,
-    Page, QueueDepth, WaiterFilter, WaiterPage, gather, is_full,
+    CommandFilter, CommandPage, Ending, Endings, EventFilter, EventPage, Filter, HISTORY_BYTES,
+    Listed, Page, QueueDepth, Records, WaiterFilter, WaiterPage, gather, is_full, look_up,
 };
 pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};

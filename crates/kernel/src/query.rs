@@ -99,6 +99,20 @@ impl Listed for abide_core::model::Command {
     }
 }
 
+impl Listed for abide_core::model::Child {
+    fn bytes(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, Json::size);
+        self.state.size() + result + self.last_error.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Listed for Ending {
+    fn bytes(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, Json::size);
+        result + self.last_error.as_ref().map_or(0, String::len)
+    }
+}
+
 impl Listed for abide_core::model::Event {
     fn bytes(&self) -> usize {
         self.payload.size()
@@ -195,6 +209,49 @@ impl<'de> Deserialize<'de> for Ending {
         }
         Ok(ending)
     }
+}
+
+/// How some of the instances that were asked for ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endings {
+    /// Those that have.
+    pub ended: Vec<Ending>,
+    /// Those that are not there.
+    pub missing: Vec<InstanceId>,
+    /// Those that nothing is said of: the page was full before (rule 16.4).
+    pub rest: Vec<InstanceId>,
+}
+
+/// Some of the records that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// Those that are there.
+    pub found: Vec<abide_core::model::Command>,
+    /// Those that nothing is said of: the page was full before (rule 16.4).
+    pub rest: Vec<CommandId>,
+}
+
+/// Looks ids up in order as long as what is found fits on a page; the ids that are left (rule 16.4). The first that is found
+/// fits however large it is.
+pub fn look_up<I: Copy, T: Listed, E>(
+    ids: &[I],
+    most: usize,
+    mut look: impl FnMut(I) -> std::result::Result<Option<T>, E>,
+    mut found: impl FnMut(T),
+) -> std::result::Result<Vec<I>, E> {
+    let (mut bytes, mut is_first) = (0_usize, true);
+    for (at, id) in ids.iter().enumerate() {
+        let Some(one) = look(*id)? else {
+            continue;
+        };
+        bytes = bytes.saturating_add(one.bytes());
+        if bytes > most && !is_first {
+            return Ok(ids.get(at..).unwrap_or_default().to_vec());
+        }
+        is_first = false;
+        found(one);
+    }
+    Ok(Vec::new())
 }
 
 /// How many instances of a queue stand where, and wait for what.

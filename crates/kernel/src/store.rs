@@ -10,8 +10,9 @@ use abide_core::model::{
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Target, WaiterFilter, WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Ending, Endings, Error, EventFilter, EventPage,
+    Filter, Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Target, WaiterFilter,
+    WaiterPage,
 };
 
 /// A place where instances live. The whole write side is [`run`](Store::run); the read side is a handful of queries.
@@ -61,18 +62,50 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<HistoryRow>>>;
 
-    /// The children of one barrier, by id.
+    /// A page of the children of one barrier, by id, beginning above `after`.
+    fn children_page(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>>;
+
+    /// All children of one barrier, by id, page by page.
     fn children(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>>;
+    ) -> BoxFuture<'_, Result<Vec<Child>>> {
+        Box::pin(async move {
+            let mut page = self.children_page(parent, barrier, None).await?;
+            let mut all = page.items;
+            while let Some(after) = page.next {
+                page = self.children_page(parent, barrier, Some(after)).await?;
+                all.append(&mut page.items);
+            }
+            Ok(all)
+        })
+    }
+
+    /// How the first of the instances named ended, as many as fit on a page.
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>>;
 
     /// How those of the instances named ended that have; an instance that is not there is named in the second list.
     fn endings<'a>(
         &'a self,
         ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>>;
+    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+        Box::pin(async move {
+            let mut all = self.endings_page(ids).await?;
+            while !all.rest.is_empty() {
+                let mut page = self.endings_page(&all.rest).await?;
+                all.ended.append(&mut page.ended);
+                all.missing.append(&mut page.missing);
+                all.rest = page.rest;
+            }
+            Ok((all.ended, all.missing))
+        })
+    }
 
     /// A page of records of signals and updates, newest first, beginning below `before`.
     fn commands<'a>(
@@ -82,8 +115,21 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>>;
 
+    /// The first of the records with these ids, as many as fit on a page; those that are not there are left out.
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>>;
+
     /// The records with these ids; those that are not there are left out.
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>>;
+    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+        Box::pin(async move {
+            let mut all = self.records_page(ids).await?;
+            while !all.rest.is_empty() {
+                let mut page = self.records_page(&all.rest).await?;
+                all.found.append(&mut page.found);
+                all.rest = page.rest;
+            }
+            Ok(all.found)
+        })
+    }
 
     /// What is pending in an inbox, signals and updates alike, by sequence.
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>>;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use abide_core::model::{
-    Command, CommandId, CommandKind, CommandStatus, ContractId, Declared, HistoryRow, Instance,
-    InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
+    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, Declared,
+    HistoryRow, Instance, InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{
-    CommandFilter, CommandPage, Ending, Error, Filter, HISTORY_BYTES, Listed, Page, QueueDepth,
-    Result, Target,
+    CommandFilter, CommandPage, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed, Page,
+    QueueDepth, Records, Result, Target,
 };
 use futures_util::TryStreamExt;
 use tokio::time::timeout;
@@ -18,6 +18,7 @@ use tokio_postgres::{Client, Row};
 
 use crate::apart::apart;
 use crate::cells::{Cells, each};
+use crate::claim::read_children;
 use crate::commands::{
     PENDING_FROM_KIND, command_columns, from_kind_params, in_order, read_commands,
 };
@@ -110,10 +111,15 @@ where instance_id = $1 \
         where h.instance_id = $1 and h.seq <= $2::bigint + 1), 0) \
 order by seq limit $3";
 
-/// How instances stand, and how those that have ended did. Index: `instances_pkey`.
+/// The children of one barrier above one of them, by id. Index: `instances_children`.
+pub const CHILDREN_ABOVE: &str = "\
+select parent_id, id, key, machine, status, state, result, last_error \
+from abide.instances where parent_id = $1 and parent_barrier = $2 and id > $3 order by id";
+
+/// How instances stand, and how those that have ended did, by id. Index: `instances_pkey`.
 pub const ENDINGS: &str = "\
 select id, status, case when status >= 6 then result end, case when status >= 6 then last_error end \
-from abide.instances where id = any((select $1::bigint[])::bigint[])";
+from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
 
 /// The earliest moment at which anything is due, or a lease runs out. Indexes: `instances_parked` and `instances_leased`,
 /// the first entry of each.
@@ -333,10 +339,43 @@ pub(crate) async fn commands(
     read.page(read_commands, limit, most, |last| last.id)
 }
 
-/// Records by id.
-pub(crate) async fn records(pool: &Arc<Pool>, ids: &[CommandId]) -> Result<Vec<Command>> {
-    let rows = ask(pool, RECORDS, vec![Param::list(ids.iter().copied())]).await?;
-    read_commands(&rows)
+/// The first records of these ids, as many as fit on a page.
+pub(crate) async fn records(pool: &Arc<Pool>, ids: &[CommandId], most: usize) -> Result<Records> {
+    let params = vec![Param::list(ids.iter().copied())];
+    let read = ask_some(pool, RECORDS, params, reading(most)).await?;
+    let page = read.page(read_commands, usize::MAX, most, |last| last.id)?;
+    let rest = left(ids, page.next);
+    let found = page.items;
+    Ok(Records { found, rest })
+}
+
+/// The ids that a page in order of the ids says nothing of, as it ends with that one.
+fn left<I: Copy + Ord>(ids: &[I], last: Option<I>) -> Vec<I> {
+    let Some(last) = last else {
+        return Vec::new();
+    };
+    ids.iter().copied().filter(|id| *id > last).collect()
+}
+
+/// A page of the children of a barrier.
+pub(crate) async fn children(
+    pool: &Arc<Pool>,
+    parent: InstanceId,
+    barrier: BarrierNumber,
+    after: Option<InstanceId>,
+    most: usize,
+) -> Result<Page<Child>> {
+    let params = vec![
+        Param::one(parent),
+        Param::one(barrier),
+        Param::one(after.unwrap_or(InstanceId(i64::MIN))),
+    ];
+    let read = ask_some(pool, CHILDREN_ABOVE, params, reading(most)).await?;
+    let children = |rows: &[Row]| {
+        let found = read_children(rows)?.into_iter();
+        Ok(found.map(|(_, child)| child).collect())
+    };
+    read.page(children, usize::MAX, most, |last| last.id)
 }
 
 /// What is pending in an inbox, by sequence.
@@ -376,34 +415,33 @@ pub(crate) async fn history(
     })
 }
 
-/// How instances ended, and which are not there.
-pub(crate) async fn endings(
-    pool: &Arc<Pool>,
-    ids: &[InstanceId],
-) -> Result<(Vec<Ending>, Vec<InstanceId>)> {
-    let rows = ask(pool, ENDINGS, vec![Param::list(ids.iter().copied())]).await?;
-    let found = each(&rows, |cells| {
-        let (id, status) = (cells.next()?, cells.next()?);
-        Ok((
-            id,
-            Ending {
-                id,
-                status,
+/// How the first of these instances ended, and which are not there, as many as fit on a page.
+pub(crate) async fn endings(pool: &Arc<Pool>, ids: &[InstanceId], most: usize) -> Result<Endings> {
+    let params = vec![Param::list(ids.iter().copied())];
+    let read = ask_some(pool, ENDINGS, params, reading(most)).await?;
+    let standing = |rows: &[Row]| {
+        each(rows, |cells| {
+            Ok(Ending {
+                id: cells.next()?,
+                status: cells.next()?,
                 result: cells.next()?,
                 last_error: cells.next()?,
-            },
-        ))
-    })?;
-    let found: HashMap<InstanceId, Ending> = found.into_iter().collect();
-    let (mut endings, mut missing) = (Vec::new(), Vec::new());
-    for id in ids {
-        match found.get(id) {
-            Some(ending) if ending.status.is_terminal() => endings.push(ending.clone()),
-            Some(_) => {}
-            None => missing.push(*id),
-        }
-    }
-    Ok((endings, missing))
+            })
+        })
+    };
+    let page = read.page(standing, usize::MAX, most, |last| last.id)?;
+    let rest = left(ids, page.next);
+    let found: HashSet<InstanceId> = page.items.iter().map(|one| one.id).collect();
+    let seen = |id: &&InstanceId| page.next.is_none_or(|last| **id <= last);
+    let missing = ids.iter().filter(seen).filter(|id| !found.contains(id));
+    let missing = missing.copied().collect();
+    let mut ended = page.items;
+    ended.retain(|one| one.status.is_terminal());
+    Ok(Endings {
+        ended,
+        missing,
+        rest,
+    })
 }
 
 /// All declarations, by machine and version.

@@ -97,6 +97,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("by_key", read::BY_KEY),
     ("list", read::LIST),
     ("history", read::HISTORY),
+    ("children_above", read::CHILDREN_ABOVE),
     ("endings", read::ENDINGS),
     ("next_due", read::NEXT_DUE),
     ("depths", read::DEPTHS),

@@ -9,8 +9,8 @@ use abide_core::model::{
     EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Endings, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Store, SystemClock, Target,
     WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
@@ -26,9 +26,7 @@ use crate::param::Param;
 use crate::pool::Pool;
 use crate::step::{Home, StepTransaction};
 use crate::writer::Writer;
-use crate::{
-    Listen, Options, claim, clock, documents, events, migrate, read, waiters, within, workers,
-};
+use crate::{Listen, Options, clock, documents, events, migrate, read, waiters, within, workers};
 
 /// How long to wait for connections to end.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -212,26 +210,19 @@ impl Store for Postgres {
         Box::pin(async move { read::history(self.pool(), id, after, limit).await })
     }
 
-    fn children(
+    fn children_page(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>> {
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>> {
         Box::pin(async move {
-            let params = claim::children_params(&[(parent, barrier)]);
-            let rows = read::ask(self.pool(), claim::CHILDREN, params).await?;
-            Ok(claim::read_children(&rows)?
-                .into_iter()
-                .map(|(_, child)| child)
-                .collect())
+            read::children(self.pool(), parent, barrier, after, self.page_bytes()).await
         })
     }
 
-    fn endings<'a>(
-        &'a self,
-        ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        Box::pin(async move { read::endings(self.pool(), ids).await })
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
+        Box::pin(async move { read::endings(self.pool(), ids, self.page_bytes()).await })
     }
 
     fn commands<'a>(
@@ -245,8 +236,8 @@ impl Store for Postgres {
         })
     }
 
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
-        Box::pin(async move { read::records(self.pool(), ids).await })
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
+        Box::pin(async move { read::records(self.pool(), ids, self.page_bytes()).await })
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {

@@ -13,9 +13,9 @@ use abide_core::model::{
 };
 use abide_kernel::wire::{IDS_MOST, Reply, Request};
 use abide_kernel::{
-    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Effects, Ending, Error, EventFilter,
-    EventPage, Filter, Listener, Once, Op, Page, QueueDepth, Result, Store, SystemClock, Target,
-    WaiterFilter, WaiterPage,
+    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Effects, Endings, Error, EventFilter,
+    EventPage, Filter, Listener, Once, Op, Page, QueueDepth, Records, Result, Store, SystemClock,
+    Target, WaiterFilter, WaiterPage,
 };
 use futures_util::future::BoxFuture;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -184,20 +184,10 @@ pub(crate) fn unexpected() -> Error {
     )
 }
 
-impl Remote {
-    async fn endings_of(&self, ids: &[InstanceId]) -> Result<(Vec<Ending>, Vec<InstanceId>)> {
-        match self.ask(&Request::Endings(ids.to_vec())).await? {
-            Reply::Endings(ended, missing) => Ok((ended, missing)),
-            _ => Err(unexpected()),
-        }
-    }
-
-    async fn records_of(&self, ids: &[CommandId]) -> Result<Vec<Command>> {
-        match self.ask(&Request::Records(ids.to_vec())).await? {
-            Reply::Records(found) => Ok(found),
-            _ => Err(unexpected()),
-        }
-    }
+/// The first ids, as many as one read may name (rule 16.4), and the others.
+fn named<I: Copy>(ids: &[I]) -> (Vec<I>, &[I]) {
+    let (first, rest) = ids.split_at(ids.len().min(IDS_MOST));
+    (first.to_vec(), rest)
 }
 
 /// Asks, and takes the one kind of answer that fits.
@@ -262,26 +252,25 @@ impl Store for Remote {
         asking!(self, Request::History { id, after, limit }, Reply::History(rows) => rows)
     }
 
-    fn children(
+    fn children_page(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>> {
-        asking!(self, Request::Children { parent, barrier }, Reply::Children(found) => found)
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>> {
+        asking!(self, Request::Children { parent, barrier, after }, Reply::Children(page) => page)
     }
 
-    fn endings<'a>(
-        &'a self,
-        ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
         Box::pin(async move {
-            let (mut all_ended, mut all_missing) = (Vec::new(), Vec::new());
-            for ids in ids.chunks(IDS_MOST) {
-                let reply = self.endings_of(ids).await?;
-                all_ended.extend(reply.0);
-                all_missing.extend(reply.1);
+            let (first, others) = named(ids);
+            match self.ask(&Request::Endings(first)).await? {
+                Reply::Endings(mut page) => {
+                    page.rest.extend_from_slice(others);
+                    Ok(page)
+                }
+                _ => Err(unexpected()),
             }
-            Ok((all_ended, all_missing))
         })
     }
 
@@ -295,18 +284,21 @@ impl Store for Remote {
         asking!(self, Request::Commands { filter, before, limit }, Reply::Commands(page) => page)
     }
 
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
         Box::pin(async move {
-            let mut all = Vec::with_capacity(ids.len());
-            for ids in ids.chunks(IDS_MOST) {
-                all.extend(self.records_of(ids).await?);
+            let (first, others) = named(ids);
+            match self.ask(&Request::Records(first)).await? {
+                Reply::Records(mut page) => {
+                    page.rest.extend_from_slice(others);
+                    Ok(page)
+                }
+                _ => Err(unexpected()),
             }
-            Ok(all)
         })
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        asking!(self, Request::Inbox(id), Reply::Records(found) => found)
+        asking!(self, Request::Inbox(id), Reply::Inbox(found) => found)
     }
 
     fn events<'a>(

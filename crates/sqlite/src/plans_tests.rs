@@ -41,6 +41,7 @@ fn statements() -> Vec<(String, &'static str)> {
         (keys::KEY_HOLDER, "abide_key_taken"),
         (keys::UNIQUE_KEY_HOLDER, "abide_unique_key_taken"),
         (children::CHILDREN, "abide_children"),
+        (children::CHILDREN_ABOVE, "abide_children"),
         (partitions::FRONT, "abide_partition_front"),
         (partitions::FIRST, "abide_partition_queue"),
         (partitions::STEP_BACK, BY_ID),

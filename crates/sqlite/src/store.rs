@@ -13,8 +13,8 @@ use abide_core::model::{
     EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Waiter, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Result, Store, SystemClock, Target,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
+    Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Store, SystemClock, Target,
     WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
@@ -208,23 +208,27 @@ impl Store for Sqlite {
         )
     }
 
-    fn children(
+    fn children_page(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>> {
-        Box::pin(
-            self.readers
-                .read(move |conn| children::children(conn, parent, barrier)),
-        )
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>> {
+        let after = after.unwrap_or(InstanceId(i64::MIN));
+        let most = self.limits.page_bytes;
+        Box::pin(async move {
+            let read = self
+                .readers
+                .read(move |conn| children::above(conn, parent, barrier, after, most));
+            let (items, next) = (read.await?, None);
+            Ok(Page { items, next }.within(most, |last| last.id))
+        })
     }
 
-    fn endings<'a>(
-        &'a self,
-        ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        let ids = ids.to_vec();
-        Box::pin(self.readers.read(move |conn| query::endings(conn, &ids)))
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
+        let (ids, most) = (ids.to_vec(), self.limits.page_bytes);
+        let read = move |conn: &_| query::endings(conn, &ids, most);
+        Box::pin(self.readers.read(read))
     }
 
     fn commands<'a>(
@@ -244,9 +248,10 @@ impl Store for Sqlite {
         })
     }
 
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
-        let ids = ids.to_vec();
-        Box::pin(self.readers.read(move |conn| commands::by_ids(conn, &ids)))
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
+        let (ids, most) = (ids.to_vec(), self.limits.page_bytes);
+        let read = move |conn: &_| commands::by_ids(conn, &ids, most);
+        Box::pin(self.readers.read(read))
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {

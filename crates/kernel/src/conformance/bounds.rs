@@ -1,13 +1,15 @@
 //! Limits on what is stored and waited for, at every entrance.
 
 use abide_core::model::{
-    Delivered, Delivery, Operator, Outcome, Refusal, Rejection, Start, Verdict,
+    BarrierNumber, Delivered, Delivery, InstanceId, Operator, Outcome, Refusal, Rejection, Start,
+    Verdict,
 };
 
-use super::build::{MINUTE, done, json, key, keyed, next, paying, plain, wait};
+use super::build::{MINUTE, done, json, key, keyed, next, paying, plain, spawn, wait};
 use super::eventing::{any, awaits, publishing, that};
-use super::lab::Lab;
-use crate::{CommandFilter, EventFilter, Filter, Op};
+use super::lab::{Lab, ids as ids_of};
+use super::remote_claims::lease;
+use crate::{CommandFilter, EventFilter, Filter, Listed, Op};
 
 /// A document of so many levels.
 fn nested(levels: usize) -> String {
@@ -232,4 +234,82 @@ pub async fn a_page_has_so_many_bytes_and_says_where_the_next_begins(lab: Lab) {
         }
     }
     assert_eq!(count, 10);
+}
+
+pub async fn a_claim_has_so_many_bytes_and_the_rest_is_there_for_the_next(lab: Lab) {
+    // rule 16.4: what a worker over HTTP claimed was read whole before what was too much was given back.
+    let (one, other) = (lab.worker("w").await, lab.worker("v").await);
+    let state = json(&text(MEGABYTE - 100));
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        let state = state.clone();
+        ids.push(lab.start(Start { state, ..plain() }).await);
+    }
+    let first = ids_of(&lease(&lab, one, 100, MINUTE).await);
+    let second = ids_of(&lease(&lab, other, 100, MINUTE).await);
+    assert_eq!((first.len(), second.len()), (16, 4));
+    let mut all = [first, second].concat();
+    all.sort_unstable();
+    assert_eq!(all, ids);
+    assert_eq!(lab.get(ids[19]).await.attempt, 0);
+}
+
+pub async fn children_and_endings_and_records_come_in_pages_of_so_many_bytes(lab: Lab) {
+    // rule 16.4: one answer had all children of a barrier, however large what they came to was.
+    let worker = lab.worker("w").await;
+    let parent = lab.start(plain()).await;
+    lab.step(worker, spawn(vec![plain(); 10])).await;
+    let result = json(&text(MEGABYTE - 100));
+    let claimed = lab.claim_some(worker, 9).await;
+    for one in claimed {
+        let result = result.clone();
+        lab.commit(one.claim, Outcome::Done { result }).await;
+    }
+    let barrier = BarrierNumber(1);
+    let (most, mut after, mut children) = (4 * MEGABYTE, None, Vec::new());
+    loop {
+        let page = lab.store.children_page(parent, barrier, after).await;
+        let page = page.unwrap();
+        let bytes: usize = page.items.iter().map(Listed::bytes).sum();
+        assert!(bytes <= most && !page.items.is_empty(), "{bytes}");
+        children.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(children.len(), 10);
+    assert_eq!(lab.store.children(parent, barrier).await.unwrap(), children);
+
+    let absent = InstanceId(children[9].id.0 + 100);
+    let mut ids: Vec<InstanceId> = children.iter().map(|child| child.id).collect();
+    ids.extend([absent, parent]);
+    // They need not be asked for in their order.
+    ids.reverse();
+    let (mut rest, mut ended, mut missing) = (ids.clone(), Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let page = lab.store.endings_page(&rest).await.unwrap();
+        let bytes: usize = page.ended.iter().map(Listed::bytes).sum();
+        assert!(bytes <= most && page.rest.len() < rest.len(), "{bytes}");
+        ended.extend(page.ended);
+        missing.extend(page.missing);
+        rest = page.rest;
+    }
+    assert_eq!((ended.len(), &missing), (9, &vec![absent]));
+    assert_eq!(lab.store.endings(&ids).await.unwrap().0.len(), 9);
+
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        let large = paying(parent, "a", &text(MEGABYTE - 100));
+        ids.push(lab.accept(large).await.id);
+    }
+    let (mut rest, mut found) = (ids.clone(), Vec::new());
+    while !rest.is_empty() {
+        let page = lab.store.records_page(&rest).await.unwrap();
+        let bytes: usize = page.found.iter().map(Listed::bytes).sum();
+        assert!(bytes <= most && page.rest.len() < rest.len(), "{bytes}");
+        found.extend(page.found.iter().map(|one| one.id));
+        rest = page.rest;
+    }
+    assert_eq!(found, ids);
 }

@@ -10,8 +10,8 @@ use abide_core::model::{
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
-    Listener, Op, Page, QueueDepth, Result, Store, Target, WaiterFilter, WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
+    Listener, Op, Page, QueueDepth, Records, Result, Store, Target, WaiterFilter, WaiterPage,
 };
 
 /// What goes wrong with a transaction.
@@ -107,21 +107,19 @@ impl Store for Faulty {
         self.store.history(id, after, limit)
     }
 
-    fn children(
+    fn children_page(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>> {
-        self.store.children(parent, barrier)
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>> {
+        self.store.children_page(parent, barrier, after)
     }
 
     /// An empty list of operations stands for a read.
-    fn endings<'a>(
-        &'a self,
-        ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
         match (self.plan)(&[]) {
-            None => self.store.endings(ids),
+            None => self.store.endings_page(ids),
             Some(_) => Box::pin(async { Err(Error::Unavailable("it was made so".into())) }),
         }
     }
@@ -135,8 +133,8 @@ impl Store for Faulty {
         self.store.commands(filter, before, limit)
     }
 
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
-        self.store.records(ids)
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
+        self.store.records_page(ids)
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {

@@ -463,6 +463,8 @@ macro_rules! for_each_conformance_test {
                 bytes_that_were_consumed_make_room_again,
                 a_key_has_so_much_held_for_it_and_no_more,
                 a_page_has_so_many_bytes_and_says_where_the_next_begins,
+                a_claim_has_so_many_bytes_and_the_rest_is_there_for_the_next,
+                children_and_endings_and_records_come_in_pages_of_so_many_bytes,
             }
             validating {
                 a_message_that_takes_long_to_validate_is_judged_all_the_same,

@@ -13,6 +13,7 @@ mod tables;
 mod txn;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
@@ -22,9 +23,9 @@ use abide_core::model::{
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Ending, Error, EventFilter, EventPage, Filter,
-    Listener, Op, Page, QueueDepth, Result, Store, SystemClock, Target, WaiterFilter, WaiterPage,
-    judge, run_now,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
+    Listener, Op, Page, QueueDepth, Records, Result, Store, SystemClock, Target, WaiterFilter,
+    WaiterPage, gather, judge, look_up, run_now,
 };
 use pieces::MemoryTxn;
 use tables::Tables;
@@ -149,19 +150,24 @@ impl Store for Memory {
         self.read(move |tables| tables.history_after(id, after, limit))
     }
 
-    fn children(
+    fn children_page(
         &self,
         parent: InstanceId,
         barrier: BarrierNumber,
-    ) -> BoxFuture<'_, Result<Vec<Child>>> {
-        self.read(move |tables| tables.children(parent, barrier).collect())
+        after: Option<InstanceId>,
+    ) -> BoxFuture<'_, Result<Page<Child>>> {
+        let most = self.limits.page_bytes;
+        self.read(move |tables| {
+            let after = after.unwrap_or(InstanceId(i64::MIN));
+            let children = tables.children_above(parent, barrier, after);
+            let Ok(items) = gather(children.map(Ok::<_, Infallible>), most);
+            Page { items, next: None }.within(most, |last| last.id)
+        })
     }
 
-    fn endings<'a>(
-        &'a self,
-        ids: &'a [InstanceId],
-    ) -> BoxFuture<'a, Result<(Vec<Ending>, Vec<InstanceId>)>> {
-        self.read(move |tables| tables.endings(ids))
+    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
+        let most = self.limits.page_bytes;
+        self.read(move |tables| tables.endings(ids, most))
     }
 
     fn commands<'a>(
@@ -178,10 +184,16 @@ impl Store for Memory {
         })
     }
 
-    fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
+    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
+        let most = self.limits.page_bytes;
         self.read(move |tables| {
-            let found = ids.iter().filter_map(|id| tables.commands().get(*id));
-            found.map(|command| Command::clone(command)).collect()
+            let mut found = Vec::new();
+            let look = |id| {
+                let command = tables.commands().get(id);
+                Ok::<_, Infallible>(command.map(|command| Command::clone(command)))
+            };
+            let Ok(rest) = look_up(ids, most, look, |command| found.push(command));
+            Records { found, rest }
         })
     }
 

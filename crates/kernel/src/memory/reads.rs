@@ -12,7 +12,7 @@ use abide_core::model::{
 
 use super::record::Record;
 use super::tables::{Noted, Tables};
-use crate::{Ending, Filter, HISTORY_BYTES, Page, QueueDepth, Target, gather};
+use crate::{Ending, Endings, Filter, HISTORY_BYTES, Page, QueueDepth, Target, gather, look_up};
 
 impl Tables {
     /// The run that a target stands for; by key, the newest that has it.
@@ -78,28 +78,46 @@ impl Tables {
         parent: InstanceId,
         barrier: BarrierNumber,
     ) -> impl Iterator<Item = Child> {
-        let ids = (parent, barrier, InstanceId(i64::MIN))..=(parent, barrier, InstanceId(i64::MAX));
-        let ids = self.index().children.range(ids).map(|(_, _, id)| id);
+        self.children_above(parent, barrier, InstanceId(i64::MIN))
+    }
+
+    /// The children of a barrier above that one, by id.
+    pub fn children_above(
+        &self,
+        parent: InstanceId,
+        barrier: BarrierNumber,
+        after: InstanceId,
+    ) -> impl Iterator<Item = Child> {
+        let above = Bound::Excluded((parent, barrier, after));
+        let last = Bound::Included((parent, barrier, InstanceId(i64::MAX)));
+        let ids = self.index().children.range((above, last));
+        let ids = ids.map(|(_, _, id)| id);
         ids.filter_map(|id| self.records().get(id))
             .map(|record| record.to_child())
     }
 
-    /// How those ended that have, and which are not there.
-    pub fn endings(&self, ids: &[InstanceId]) -> (Vec<Ending>, Vec<InstanceId>) {
-        let (mut endings, mut missing) = (Vec::new(), Vec::new());
-        for id in ids {
-            match self.records().get(id) {
-                None => missing.push(*id),
-                Some(record) if record.row.status.is_terminal() => endings.push(Ending {
-                    id: *id,
-                    status: record.row.status,
-                    result: record.result.clone(),
-                    last_error: record.row.last_error.clone(),
-                }),
-                Some(_) => {}
+    /// How those ended that have, and which are not there, as many as fit into so many bytes.
+    pub fn endings(&self, ids: &[InstanceId], most: usize) -> Endings {
+        let (mut ended, mut missing) = (Vec::new(), Vec::new());
+        let look = |id: InstanceId| {
+            let record = self.records().get(&id);
+            if record.is_none() {
+                missing.push(id);
             }
+            let over = record.filter(|record| record.row.status.is_terminal());
+            Ok::<_, Infallible>(over.map(|record| Ending {
+                id,
+                status: record.row.status,
+                result: record.result.clone(),
+                last_error: record.row.last_error.clone(),
+            }))
+        };
+        let Ok(rest) = look_up(ids, most, look, |ending| ended.push(ending));
+        Endings {
+            ended,
+            missing,
+            rest,
         }
-        (endings, missing)
     }
 
     /// The earliest moment at which anything is due.

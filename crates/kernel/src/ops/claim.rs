@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use abide_core::model::{Child, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId};
+use abide_core::model::{
+    Child, Claim, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId,
+};
 use abide_core::rules::inbox::go_first;
 
 use crate::run::Turn;
-use crate::{Changes, ClaimRequest, Leased, Result, Txn};
+use crate::{Changes, ClaimRequest, Leased, Listed, Result, Txn};
 
 /// Claims what is runnable, and hands over what each step runs on: the children of the barrier that it joins, the
 /// signals that it waited for, the updates that go first (rules 6.1, 7.4, 9.4, 10.2).
@@ -19,15 +21,59 @@ pub(crate) async fn claim<T: Txn>(
         return Ok(Vec::new());
     }
     let mut claimed = turn.txn.claim(request, turn.now).await?;
+    // An engine's claim may be the last statement of its transaction: nothing can be given back in it.
+    let is_bounded = request.lease.is_some();
+    if is_bounded {
+        keep_within(turn, &mut claimed, bytes_to_bring).await?;
+    }
     if let Some(lease) = request.lease
         && !claimed.is_empty()
     {
         lease_out(turn, &claimed, request.worker, lease).await?;
     }
     bring_children(turn, &mut claimed).await?;
+    if is_bounded {
+        let with_children = |one: &Claimed| {
+            let children = one.children.iter().map(Listed::bytes);
+            bytes_to_bring(one).saturating_add(children.sum())
+        };
+        keep_within(turn, &mut claimed, with_children).await?;
+    }
     bring_signals(turn, &mut claimed).await?;
     bring_updates(turn, &mut claimed).await?;
     Ok(claimed)
+}
+
+/// The bytes of a claimed instance's state, and of the messages that may be brought with it.
+fn bytes_to_bring(one: &Claimed) -> usize {
+    let is_awaited = !one.awaits.is_empty() && one.inbox.signals > 0;
+    let messages = match is_awaited || one.inbox.updates > 0 {
+        true => usize::try_from(one.inbox.bytes).unwrap_or(usize::MAX),
+        false => 0,
+    };
+    one.state.size().saturating_add(messages)
+}
+
+/// Keeps the first of what was claimed, as many as `claim_bytes` has room for and one at least; the rest is given back in
+/// the same transaction, and whoever asks next has it (rule 16.4).
+async fn keep_within<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    claimed: &mut Vec<Claimed>,
+    bytes: impl Fn(&Claimed) -> usize,
+) -> Result<()> {
+    let most = turn.limits.claim_bytes;
+    let mut total = 0_usize;
+    let fits = claimed.iter().take_while(|one| {
+        total = total.saturating_add(bytes(one));
+        total <= most
+    });
+    let fitting = fits.count().max(1);
+    if fitting < claimed.len() {
+        let rest = claimed.drain(fitting..).map(|one| one.claim);
+        let rest: Vec<Claim> = rest.collect();
+        super::workers::give_back(turn, &rest).await?;
+    }
+    Ok(())
 }
 
 /// Sets the time limits of what was claimed under leases, where its machines have declared any (rule 5.4), and sees to it

@@ -33,8 +33,8 @@ use abide_core::model::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, CommandFilter, CommandPage, Ending, EventFilter, EventPage, Filter, Op, Page,
-    QueueDepth, Result, Store, WaiterFilter, WaiterPage, judge,
+    Answer, CommandFilter, CommandPage, Endings, EventFilter, EventPage, Filter, Op, Page,
+    QueueDepth, Records, Result, Store, WaiterFilter, WaiterPage, judge,
 };
 
 pub use failure::{Failure, Malformed};
@@ -81,14 +81,16 @@ pub enum Request {
         /// At most that many rows.
         limit: usize,
     },
-    /// [`Store::children`].
+    /// [`Store::children_page`].
     Children {
         /// Whose.
         parent: InstanceId,
         /// Of which barrier.
         barrier: BarrierNumber,
+        /// Those above that one.
+        after: Option<InstanceId>,
     },
-    /// [`Store::endings`].
+    /// [`Store::endings_page`].
     Endings(Vec<InstanceId>),
     /// [`Store::commands`].
     Commands {
@@ -99,7 +101,7 @@ pub enum Request {
         /// At most that many.
         limit: usize,
     },
-    /// [`Store::records`].
+    /// [`Store::records_page`].
     Records(Vec<CommandId>),
     /// [`Store::inbox`].
     Inbox(InstanceId),
@@ -158,14 +160,16 @@ pub enum Reply {
     Instances(Page<Instance>),
     /// Rows of a history.
     History(Vec<HistoryRow>),
-    /// Children.
-    Children(Vec<Child>),
-    /// How those ended that have, and who is not there.
-    Endings(Vec<Ending>, Vec<InstanceId>),
+    /// A page of children.
+    Children(Page<Child>),
+    /// How those ended that have, who is not there, and who is left to ask for.
+    Endings(Endings),
     /// A page of records.
     Commands(CommandPage),
-    /// Records, or what is pending in an inbox.
-    Records(Vec<Command>),
+    /// Records, and which are left to ask for.
+    Records(Records),
+    /// What is pending in an inbox.
+    Inbox(Vec<Command>),
     /// A page of events.
     Events(EventPage),
     /// A page of waits for events.
@@ -270,13 +274,14 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
         Request::History { id, after, limit } => {
             Reply::History(store.history(id, after, most(limit)).await?)
         }
-        Request::Children { parent, barrier } => {
-            Reply::Children(store.children(parent, barrier).await?)
-        }
+        Request::Children {
+            parent,
+            barrier,
+            after,
+        } => Reply::Children(store.children_page(parent, barrier, after).await?),
         Request::Endings(ids) => {
             check_ids(ids.len())?;
-            let (ended, missing) = store.endings(&ids).await?;
-            Reply::Endings(ended, missing)
+            Reply::Endings(store.endings_page(&ids).await?)
         }
         Request::Commands {
             filter,
@@ -285,9 +290,9 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
         } => Reply::Commands(store.commands(&filter, before, most(limit)).await?),
         Request::Records(ids) => {
             check_ids(ids.len())?;
-            Reply::Records(store.records(&ids).await?)
+            Reply::Records(store.records_page(&ids).await?)
         }
-        Request::Inbox(id) => Reply::Records(store.inbox(id).await?),
+        Request::Inbox(id) => Reply::Inbox(store.inbox(id).await?),
         Request::Events {
             filter,
             before,

@@ -10,7 +10,7 @@ use abide_core::model::{
 
 use super::*;
 use crate::memory::Memory;
-use crate::{ClaimRequest, Effects, Error, NewWorker, Once};
+use crate::{ClaimRequest, Effects, Ending, Error, NewWorker, Once};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()

@@ -335,6 +335,7 @@ async fn reading(store: &Postgres, batch: usize) {
     store.history(id, 0, batch).await.unwrap();
     let ids: Vec<_> = (1..=batch as i64).map(InstanceId).collect();
     store.endings(&ids).await.unwrap();
+    store.children(id, BarrierNumber(1)).await.unwrap();
     let _: Option<Timestamp> = store.next_due().await.unwrap();
     let _ = Arc::new(store.workers().await.unwrap());
 }

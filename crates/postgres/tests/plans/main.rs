@@ -68,6 +68,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("by_key", &["instances_key"]),
     ("list", &["instances_pkey"]),
     ("history", &["history_pkey"]),
+    ("children_above", &["instances_children"]),
     ("endings", &["instances_pkey"]),
     ("next_due", &["instances_parked", "instances_leased"]),
     ("open", &["instances_pkey"]),

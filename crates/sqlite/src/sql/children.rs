@@ -1,6 +1,7 @@
 //! Reads the children of a barrier.
 
 use abide_core::model::{BarrierNumber, Child, InstanceId};
+use abide_kernel::gather;
 use rusqlite::{Connection, Result, Row, params};
 
 use crate::cells;
@@ -10,12 +11,26 @@ pub(crate) const CHILDREN: &str = "
     select id, key, machine, status, state, result, last_error from abide_instances
     where parent_id = ?1 and parent_barrier = ?2 order by id";
 
-/// The children of one barrier, by id.
-pub(crate) fn children(
+/// By `abide_children`, in order of the id.
+pub(crate) const CHILDREN_ABOVE: &str = "
+    select id, key, machine, status, state, result, last_error from abide_instances
+    where parent_id = ?1 and parent_barrier = ?2 and id > ?3 order by id";
+
+/// The children of one barrier above that one, by id, and no more than one that makes them more than so many bytes.
+pub(crate) fn above(
     conn: &Connection,
     parent: InstanceId,
     barrier: BarrierNumber,
+    after: InstanceId,
+    bytes: usize,
 ) -> Result<Vec<Child>> {
+    let mut statement = conn.prepare_cached(CHILDREN_ABOVE)?;
+    let rows = statement.query_map(params![parent.0, barrier.0, after.0], read)?;
+    gather(rows, bytes)
+}
+
+/// The children of one barrier, by id.
+fn children(conn: &Connection, parent: InstanceId, barrier: BarrierNumber) -> Result<Vec<Child>> {
     let mut statement = conn.prepare_cached(CHILDREN)?;
     let rows = statement.query_map(params![parent.0, barrier.0], read)?;
     rows.collect()

@@ -4,7 +4,7 @@ use abide_core::model::{
     Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Key, Name, Rejection,
     Sequence, Timestamp, WaitId,
 };
-use abide_kernel::{CommandFilter, gather};
+use abide_kernel::{CommandFilter, Records, gather, look_up};
 use rusqlite::types::{Type, Value};
 use rusqlite::{
     CachedStatement, Connection, Error, OptionalExtension, Result, Row, params, params_from_iter,
@@ -296,14 +296,13 @@ fn ids(conn: &Connection, sql: &str, moment: Timestamp, limit: usize) -> Result<
 /// By primary key.
 pub(crate) const BY_ID: &str = select!(" where id = ?1");
 
-/// The records with these ids; those that are not there are left out.
-pub(crate) fn by_ids(conn: &Connection, ids: &[CommandId]) -> Result<Vec<Command>> {
+/// The first of the records with these ids, as many as fit into so many bytes; those that are not there are left out.
+pub(crate) fn by_ids(conn: &Connection, ids: &[CommandId], bytes: usize) -> Result<Records> {
     let mut statement = conn.prepare_cached(BY_ID)?;
-    let mut found = Vec::with_capacity(ids.len());
-    for id in ids {
-        found.extend(statement.query_row([id.0], read).optional()?);
-    }
-    Ok(found)
+    let mut found = Vec::new();
+    let look = |id: CommandId| statement.query_row([id.0], read).optional();
+    let rest = look_up(ids, bytes, look, |record| found.push(record))?;
+    Ok(Records { found, rest })
 }
 
 /// Records that meet every condition given, newest first, below `before`.

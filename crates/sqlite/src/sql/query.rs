@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use abide_core::model::{
     BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Status, Timestamp, WaitKind,
 };
-use abide_kernel::{Ending, Filter, HISTORY_BYTES, QueueDepth, Target, gather};
+use abide_kernel::{Ending, Endings, Filter, HISTORY_BYTES, QueueDepth, Target, gather, look_up};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
@@ -199,30 +199,33 @@ pub(crate) fn history(
 pub(crate) const ENDING: &str =
     "select status, result, last_error from abide_instances where id = ?1";
 
-/// How those of the instances ended that have; one that is not there is named in the second list.
-pub(crate) fn endings(
-    conn: &Connection,
-    ids: &[InstanceId],
-) -> Result<(Vec<Ending>, Vec<InstanceId>)> {
+/// How the first of the instances ended, as many as fit into so many bytes.
+pub(crate) fn endings(conn: &Connection, ids: &[InstanceId], bytes: usize) -> Result<Endings> {
     let mut statement = conn.prepare_cached(ENDING)?;
-    let (mut endings, mut missing) = (Vec::new(), Vec::new());
-    for id in ids {
+    let (mut ended, mut missing) = (Vec::new(), Vec::new());
+    let look = |id: InstanceId| {
         let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else {
-            missing.push(*id);
-            continue;
+            missing.push(id);
+            return Ok(None);
         };
         let status = cells::status(row, 0)?;
-        if status.is_terminal() {
-            endings.push(Ending {
-                id: *id,
-                status,
-                result: cells::maybe_json(row, 1)?,
-                last_error: row.get(2)?,
-            });
+        if !status.is_terminal() {
+            return Ok(None);
         }
-    }
-    Ok((endings, missing))
+        Ok::<_, rusqlite::Error>(Some(Ending {
+            id,
+            status,
+            result: cells::maybe_json(row, 1)?,
+            last_error: row.get(2)?,
+        }))
+    };
+    let rest = look_up(ids, bytes, look, |ending| ended.push(ending))?;
+    Ok(Endings {
+        ended,
+        missing,
+        rest,
+    })
 }
 
 /// By `abide_parked`: its first entry.
