@@ -121,7 +121,7 @@ pub async fn claim(
         polled.await?
     };
     let mut handed = handed;
-    handed.keep(app.limits().claim_bytes);
+    handed.keep(app.limits().claim_bytes, INBOX_BYTES);
     let inboxes = inboxes(app.store(), &handed).await?;
     let sealer = app.workers().seals.sealer().await?;
     let since = app.store().clock().now();

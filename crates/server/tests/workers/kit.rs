@@ -7,20 +7,22 @@ use serde_json::{Value, json};
 
 use crate::common::{PATIENCE, Server};
 
-/// Runs tests over both stores.
+/// Runs tests over both stores, on servers with these settings.
 macro_rules! on_both {
-    ($($(#[$meta:meta])* async fn $name:ident($server:ident: Server) $body:block)*) => {
+    ($(set($key:literal, $value:literal);)* $($(#[$meta:meta])* async fn $name:ident($server:ident: Server) $body:block)*) => {
         $($(#[$meta])* async fn $name($server: crate::common::Server) $body)*
 
+        /// A server over that store.
+        fn serving(over: crate::common::Over) -> crate::common::Server {
+            crate::common::server().over(over)$(.set($key, $value))*.start()
+        }
+
         mod sqlite {
-            $(#[tokio::test] async fn $name() { super::$name(crate::common::server().start()).await; })*
+            $(#[tokio::test] async fn $name() { super::$name(super::serving(crate::common::Over::Sqlite)).await; })*
         }
 
         mod postgres {
-            $(#[tokio::test] async fn $name() {
-                let setup = crate::common::server().over(crate::common::postgres());
-                super::$name(setup.start()).await;
-            })*
+            $(#[tokio::test] async fn $name() { super::$name(super::serving(crate::common::postgres())).await; })*
         }
     };
 }

@@ -16,6 +16,7 @@ mod clocks;
 mod graphs;
 mod idle;
 mod kit;
+mod large;
 mod leases;
 mod machines;
 mod outcomes;

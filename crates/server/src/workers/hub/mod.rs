@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{Name, Store};
+use abide_kernel::Listed;
 use abide_kernel::model::{Claim, Claimed, Lane};
 use tokio::sync::{mpsc, oneshot};
 
@@ -174,14 +175,17 @@ impl Handed {
         &self.claims
     }
 
-    /// Gives back what is more than so many bytes of states and messages, but for the first (rule 16.4): the worker, or
-    /// another, has it when it asks again.
-    pub fn keep(&mut self, most: usize) {
+    /// Gives back what is more than so many bytes of states, messages and children, but for the first (rule 16.4): the
+    /// worker, or another, has it when it asks again. Inboxes of at most so many bytes are sent along whole.
+    pub fn keep(&mut self, most: usize, inbox_most: u64) {
         let mut bytes = 0;
         let fits = self.claims.iter().take_while(|one| {
-            let messages = one.awaited.iter().chain(&one.updates);
-            let messages: usize = messages.map(|message| message.arguments.size()).sum();
-            bytes += one.state.size() + messages;
+            let messages = one.awaited.iter().chain(&one.updates).map(Listed::bytes);
+            let children = one.children.iter().map(Listed::bytes);
+            let whole = usize::try_from(one.inbox.bytes).ok();
+            let whole = whole.filter(|_| one.inbox.bytes <= inbox_most);
+            let messages = messages.sum::<usize>().max(whole.unwrap_or(0));
+            bytes += one.state.size() + messages + children.sum::<usize>();
             bytes <= most
         });
         let fitting = fits.count().max(1);
