@@ -27,6 +27,9 @@ pub async fn guard(
     match admitted {
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
+                if let Some(ticket) = request.extensions().get::<Ticket>() {
+                    ticket.came_by(&caller);
+                }
                 request.extensions_mut().insert(caller);
                 request.extensions_mut().insert(role);
                 match placed(&request) {

@@ -51,6 +51,7 @@ impl App {
                 settings.in_flight,
                 settings.long_polls,
                 settings.receiving_bytes,
+                settings.body_bytes,
             )),
             feed: Feed::new(),
             workers: Workers::begin(abide.store()),

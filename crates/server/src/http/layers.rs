@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use abide::Name;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::Timed;
-use super::places::{Kind, Ticket, Wait};
-use super::{App, Problem};
+use super::places::{Kind, Place, Ticket, Wait};
+use super::{App, Caller, Problem};
 use crate::auth::Role;
 use crate::metrics;
 
@@ -144,7 +144,7 @@ const LAG: Duration = Duration::from_millis(250);
 /// time is its own. Take it as an argument of the handler, and keep it as long as the wait, or the stream, lasts. When the
 /// server [drains](App::draining), answer at once.
 pub struct LongPoll {
-    _place: OwnedSemaphorePermit,
+    _place: Place,
     peer: Option<Peer>,
 }
 
@@ -183,6 +183,7 @@ impl FromRequestParts<App> for LongPoll {
 pub struct Waiting {
     wait: Wait,
     role: Role,
+    token: Option<Name>,
     ticket: Option<Ticket>,
     peer: Option<Peer>,
 }
@@ -192,6 +193,10 @@ impl Waiting {
         Self {
             wait: Wait::of(&parts.uri),
             role: parts.extensions.get().copied().unwrap_or(Role::Read),
+            token: parts
+                .extensions
+                .get()
+                .and_then(|Caller(token)| token.clone()),
             ticket: parts.extensions.get::<Ticket>().cloned(),
             peer: parts.extensions.get::<Peer>().cloned(),
         }
@@ -199,7 +204,9 @@ impl Waiting {
 
     /// Takes a place among those who wait, and gives back the one among those that are worked on.
     pub fn begin(self, app: &App) -> Result<LongPoll, Problem> {
-        let place = app.places().wait(self.wait, self.role)?;
+        let place = app
+            .places()
+            .wait(self.wait, self.role, self.token.as_ref())?;
         if let Some(ticket) = &self.ticket {
             ticket.give_back();
         }

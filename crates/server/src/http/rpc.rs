@@ -29,6 +29,7 @@ async fn ask(State(app): State<App>, request: Request) -> Result<Response, Respo
     let (role, caller) = admitted(&app, request.uri(), request.headers()).await?;
     if let Some(ticket) = request.extensions().get::<Ticket>() {
         ticket.is_of(role);
+        ticket.came_by(&caller);
     }
     is_json(request.headers()).map_err(Problem::into_response)?;
     let key = key_of(request.headers()).map_err(Problem::into_response)?;
@@ -72,8 +73,9 @@ fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
 /// What commits have to tell that the token may hear, as server-sent events. It says what was told from the moment on at which
 /// the answer began.
 async fn news(State(app): State<App>, mut parts: Parts) -> Result<Response, Response> {
-    let (role, _) = admitted(&app, &parts.uri, &parts.headers).await?;
+    let (role, caller) = admitted(&app, &parts.uri, &parts.headers).await?;
     parts.extensions.insert(role);
+    parts.extensions.insert(caller);
     let place = LongPoll::from_request_parts(&mut parts, &app).await;
     let place = place.map_err(Problem::into_response)?;
     let right = match role {

@@ -116,7 +116,7 @@ async fn bodies_of_strangers_take_no_more_memory_than_they_may() {
 
 #[tokio::test]
 async fn streams_of_a_read_token_take_no_place_of_workers() {
-    let server = server().set("long_polls", 2).start();
+    let server = server().set("long_polls", 4).start();
     let (read, work) = (server.token("read"), server.token("work"));
     let stream = || async {
         let asked = server.http.get(server.at("/v1/stream")).bearer_auth(&read);
@@ -134,6 +134,32 @@ async fn streams_of_a_read_token_take_no_place_of_workers() {
         let (status, told) = answer(asked.bearer_auth(&work).json(&claim)).await;
         assert_eq!(status, 200, "{told}");
     }
+}
+
+#[tokio::test]
+async fn one_token_leaves_half_of_the_places_of_its_role_to_others() {
+    // One read token's streams had kept every other read token out.
+    let server = server().set("long_polls", 4).start();
+    let (one, other) = (server.token("read"), server.token("read"));
+    let stream = |token: String| {
+        let asked = server.http.get(server.at("/v1/stream")).bearer_auth(token);
+        async move { asked.send().await.unwrap() }
+    };
+    let mine = [stream(one.clone()).await, stream(one.clone()).await];
+    assert!(mine.iter().all(|stream| stream.status() == 200));
+    let third = stream(one.clone()).await;
+    assert_eq!(
+        (third.status().as_u16(), &third.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
+    let told: serde_json::Value = third.json().await.unwrap();
+    assert_eq!(
+        (&told["limit"], &told["most"]),
+        (&"long_polls".into(), &2.into()),
+        "{told}"
+    );
+    let theirs = [stream(other.clone()).await, stream(other).await];
+    assert!(theirs.iter().all(|stream| stream.status() == 200));
 }
 
 #[tokio::test]
