@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body as _, Frame, SizeHint};
 
 /// What a connection is doing. Clones are of the same one.
 #[derive(Clone)]
@@ -80,10 +80,14 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    /// That answer, which tells how it is taken.
+    /// That answer, which tells how it is taken. A client that does not even let it begin takes nothing of it, either.
     pub fn with(self, answer: Body) -> Body {
+        if !answer.is_end_stream() {
+            self.handed(Some(Instant::now()));
+        }
         Body::new(Answer {
             inner: answer,
+            left: Bytes::new(),
             answering: self,
         })
     }
@@ -103,10 +107,36 @@ impl Drop for Answering {
     }
 }
 
+/// The most bytes of an answer that are handed over at once. HTTP/2 takes all that it is given, however little the client
+/// does, and asks for no more: in parts, the answer lasts until the client has taken all but the last of them.
+const PART_BYTES: usize = 64 << 10;
+
 /// The body of an answer.
 struct Answer {
     inner: Body,
+    /// What was not handed over yet.
+    left: Bytes,
     answering: Answering,
+}
+
+impl Answer {
+    fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.left.is_empty() {
+            let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                ended => return Poll::Ready(ended),
+            };
+            match frame.into_data() {
+                Ok(data) => self.left = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let part = self.left.split_to(self.left.len().min(PART_BYTES));
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
 }
 
 impl hyper::body::Body for Answer {
@@ -117,25 +147,29 @@ impl hyper::body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        let polled = self.poll_part(cx);
         let handed = matches!(polled, Poll::Ready(Some(Ok(_)))).then(Instant::now);
         self.answering.handed(handed);
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.left.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let (left, inner) = (self.left.len() as u64, self.inner.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + left);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + left);
+        }
+        hint
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hyper::body::Body as _;
-
     use super::*;
 
     const SOON: Duration = Duration::from_millis(40);
@@ -168,5 +202,21 @@ mod tests {
         );
         std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         assert_eq!(activity.over(NEVER, SOON).await, Over::Stalled);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_handed_over_in_parts_and_stalls_when_none_is_asked_for() {
+        // HTTP/2 took a large answer whole from here, and nobody knew any more that the client took nothing of it.
+        let activity = Activity::new();
+        let mut body = activity.answering().with(Body::from(vec![7; 200_000]));
+        assert_eq!(activity.over(NEVER, SOON).await, Over::Stalled);
+        let mut parts = Vec::new();
+        while !body.is_end_stream() {
+            let left: usize = 200_000 - parts.iter().sum::<usize>();
+            assert_eq!(body.size_hint().exact(), Some(left as u64));
+            let part = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+            parts.push(part.unwrap().unwrap().into_data().unwrap().len());
+        }
+        assert_eq!(parts, [65_536, 65_536, 65_536, 3_392]);
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::activity::{Activity, Over};
-use super::socket::{STALLED, Socket};
+use super::socket::Socket;
 use crate::http::{App, Peer};
 
 /// How many that come too many are told so at once; the others are only closed.
@@ -78,7 +78,7 @@ pub(super) async fn accept(
         let socket = match accepted {
             Ok((stream, _)) => {
                 backoff.reset();
-                Socket::new(stream)
+                Socket::new(stream, settings.write_timeout)
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -97,6 +97,7 @@ pub(super) async fn accept(
                 let times = Times {
                     head: settings.header_timeout,
                     idle: settings.idle_timeout,
+                    write: settings.write_timeout,
                 };
                 open.tasks.spawn(async move {
                     tokio::select! {
@@ -145,6 +146,8 @@ struct Times {
     head: Duration,
     /// For asking something.
     idle: Duration,
+    /// For taking a part of an answer.
+    write: Duration,
 }
 
 /// Speaks HTTP on a connection until it ends.
@@ -178,7 +181,7 @@ async fn speak(
     let ended = tokio::select! {
         ended = &mut spoken => ended.map_err(|error| is_late(&*error)),
         () = socket.late(times.head) => Err(true),
-        over = activity.over(times.idle, STALLED) => {
+        over = activity.over(times.idle, times.write) => {
             if over == Over::Idle {
                 // Whoever asks just now is still answered.
                 spoken.as_mut().graceful_shutdown();

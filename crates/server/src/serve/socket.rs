@@ -28,7 +28,9 @@ struct Inner {
     since: Mutex<Option<Instant>>,
     /// Told when the first byte of a head has come.
     begun: Notify,
-    /// Runs while the client takes nothing of what is written.
+    /// How long the client may take nothing of what is written: that is memory and a connection.
+    write_timeout: Duration,
+    /// Runs while it takes nothing.
     stalled: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
@@ -48,11 +50,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2";
 const LINGER: Duration = Duration::from_millis(500);
 /// How much of it is read.
 const LINGER_BYTES: usize = 1 << 20;
-/// For how long a client may take nothing of its answer. An answer that nobody reads is memory and a connection.
-pub(super) const STALLED: Duration = Duration::from_secs(60);
 
 impl Socket {
-    pub fn new(stream: TcpStream) -> Self {
+    pub fn new(stream: TcpStream, write_timeout: Duration) -> Self {
         // Answers are small and whole: waiting for more of them gains nothing.
         let _ = stream.set_nodelay(true);
         Self(Arc::new(Inner {
@@ -63,6 +63,7 @@ impl Socket {
             // The first head is waited for from the beginning.
             since: Mutex::new(Some(Instant::now())),
             begun: Notify::new(),
+            write_timeout,
             stalled: Mutex::new(None),
         }))
     }
@@ -169,7 +170,7 @@ impl Inner {
             *stalled = None;
             return ready;
         }
-        let sleep = stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED)));
+        let sleep = stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.write_timeout)));
         ready!(sleep.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

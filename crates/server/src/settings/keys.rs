@@ -146,6 +146,15 @@ pub const KEYS: &[Key] = &[
         |all| millis(all.idle_timeout),
     ),
     key(
+        "write_timeout_ms",
+        "how long a client may take nothing of an answer",
+        |all, given| {
+            all.write_timeout = given.millis()?;
+            Ok(())
+        },
+        |all| millis(all.write_timeout),
+    ),
+    key(
         "in_flight",
         "most requests of one kind at once; more are answered 503",
         |all, given| {

@@ -35,6 +35,8 @@ pub struct Settings {
     pub connections: usize,
     /// How long a connection may be idle.
     pub idle_timeout: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write_timeout: Duration,
     /// The most requests of one kind that are worked on at once.
     pub in_flight: usize,
     /// The most long polls, and the most streams, of one role at once.
@@ -88,6 +90,7 @@ impl Default for Settings {
             header_timeout: Duration::from_secs(10),
             connections: 10_000,
             idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(60),
             in_flight: 1_024,
             long_polls: 8_192,
             receiving_bytes: 256 << 20,

@@ -14,6 +14,7 @@ mod ending;
 mod hooks;
 mod killed;
 mod limits;
+mod many_ids;
 mod measuring;
 mod once;
 mod paused;
@@ -27,3 +28,4 @@ mod strange;
 mod tokens;
 #[cfg(feature = "otel")]
 mod traces;
+mod unread;
