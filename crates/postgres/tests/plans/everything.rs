@@ -114,7 +114,8 @@ async fn committing(store: &Postgres, worker: WorkerId, batch: usize) {
 }
 
 async fn families(store: &Postgres, worker: WorkerId, batch: usize) {
-    let parent = claim(store, worker, &["m"], 1).await.remove(0);
+    start_all(store, vec![start("family")]).await;
+    let parent = claim(store, worker, &["family"], 1).await.remove(0);
     let id = parent.claim.id();
     let spawn = Outcome::Spawn {
         children: vec![start("child"); batch],
@@ -143,6 +144,9 @@ async fn families(store: &Postgres, worker: WorkerId, batch: usize) {
         store.children(id, BarrierNumber(1)).await.unwrap().len(),
         batch
     );
+    let parent = claim(store, worker, &["family"], 1).await.remove(0);
+    assert_eq!(parent.children.len(), batch);
+    commit_all(store, vec![done(parent)]).await;
 }
 
 async fn partitions(store: &Postgres, worker: WorkerId, batch: usize) {
@@ -335,7 +339,6 @@ async fn reading(store: &Postgres, batch: usize) {
     store.history(id, 0, batch).await.unwrap();
     let ids: Vec<_> = (1..=batch as i64).map(InstanceId).collect();
     store.endings(&ids).await.unwrap();
-    store.children(id, BarrierNumber(1)).await.unwrap();
     let _: Option<Timestamp> = store.next_due().await.unwrap();
     let _ = Arc::new(store.workers().await.unwrap());
 }
