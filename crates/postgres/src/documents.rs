@@ -1,7 +1,5 @@
 //! Small documents, by kind and name.
 
-use std::sync::Arc;
-
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
 use abide_kernel::Result;
 
@@ -69,14 +67,14 @@ pub(crate) fn keep(
 }
 
 /// The documents of a kind, by name.
-pub(crate) async fn documents(pool: &Arc<Pool>, kind: DocumentKind) -> Result<Vec<Document>> {
+pub(crate) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<Document>> {
     let rows = ask(pool, DOCUMENTS, vec![Param::one(kind.code())]).await?;
     each(&rows, |cells| read(kind, cells))
 }
 
 /// The document of a kind and a name, if there is one.
 pub(crate) async fn document(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     kind: DocumentKind,
     name: &Name,
 ) -> Result<Option<Document>> {

@@ -1,7 +1,5 @@
 //! Events that were published: stores, lists and forgets them.
 
-use std::sync::Arc;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{Event, EventSequence, Name, Timestamp};
@@ -207,7 +205,7 @@ pub(crate) async fn forget_events(
 
 /// A page of events.
 pub(crate) async fn list(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     filter: &EventFilter,
     before: Option<EventSequence>,
     limit: usize,

@@ -15,7 +15,6 @@
 //! their lock, then instances by id. What is met too late for that is never waited for: see `locks`. Who has locked an
 //! instance has its inbox.
 
-mod apart;
 mod begin;
 mod cells;
 mod claim;

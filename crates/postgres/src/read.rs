@@ -1,7 +1,5 @@
 //! The read side: what is committed, seen from outside any transaction.
 
-use std::sync::Arc;
-
 use std::collections::HashSet;
 
 use abide_core::model::{
@@ -16,7 +14,6 @@ use futures_util::TryStreamExt;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row};
 
-use crate::apart::apart;
 use crate::cells::{Cells, each};
 use crate::claim::read_children;
 use crate::commands::{
@@ -164,46 +161,34 @@ pub(crate) async fn query(
 }
 
 /// Runs a statement on a connection of the pool; on another one when the first was lost.
-pub(crate) async fn ask(
-    pool: &Arc<Pool>,
-    sql: &'static str,
-    params: Vec<Param>,
-) -> Result<Vec<Row>> {
-    let pool = pool.clone();
-    apart(async move {
-        let client = pool.get().await?;
-        match client.bounded(query(&client, sql, params.clone())).await {
-            Err(Error::Unavailable(_)) if client.was_idle() => {
-                drop(client);
-                let client = pool.get_new().await?;
-                client.bounded(query(&client, sql, params)).await
-            }
-            answer => answer,
+pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
+    let client = pool.get().await?;
+    match client.bounded(query(&client, sql, params.clone())).await {
+        Err(Error::Unavailable(_)) if client.was_idle() => {
+            drop(client);
+            let client = pool.get_new().await?;
+            client.bounded(query(&client, sql, params)).await
         }
-    })
-    .await
+        answer => answer,
+    }
 }
 
 /// Runs a statement, and reads no more rows than one that makes them more than so many bytes, and two at least (rule 16.4).
 /// A connection on which there is more to come is given up: nobody waits for what nobody reads.
 pub(crate) async fn ask_some(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     sql: &'static str,
     params: Vec<Param>,
     most: usize,
 ) -> Result<Read> {
-    let pool = pool.clone();
-    apart(async move {
-        let client = pool.get().await?;
-        let was_idle = client.was_idle();
-        match query_some(client, sql, params.clone(), most).await {
-            Err(Error::Unavailable(_)) if was_idle => {
-                query_some(pool.get_new().await?, sql, params, most).await
-            }
-            answer => answer,
+    let client = pool.get().await?;
+    let was_idle = client.was_idle();
+    match query_some(client, sql, params.clone(), most).await {
+        Err(Error::Unavailable(_)) if was_idle => {
+            query_some(pool.get_new().await?, sql, params, most).await
         }
-    })
-    .await
+        answer => answer,
+    }
 }
 
 async fn query_some(
@@ -261,7 +246,7 @@ impl Read {
 }
 
 /// One instance.
-pub(crate) async fn get(pool: &Arc<Pool>, target: &Target) -> Result<Option<Instance>> {
+pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>> {
     let rows = match target {
         Target::Id(id) => ask(pool, BY_ID, vec![Param::one(*id)]).await?,
         Target::Key(key) => ask(pool, BY_KEY, vec![Param::one(key.as_str())]).await?,
@@ -271,7 +256,7 @@ pub(crate) async fn get(pool: &Arc<Pool>, target: &Target) -> Result<Option<Inst
 
 /// A page of instances.
 pub(crate) async fn list(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
@@ -319,7 +304,7 @@ pub(crate) fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) ->
 
 /// A page of records.
 pub(crate) async fn commands(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     filter: &CommandFilter,
     before: Option<CommandId>,
     limit: usize,
@@ -340,7 +325,7 @@ pub(crate) async fn commands(
 }
 
 /// The first records of these ids, as many as fit on a page.
-pub(crate) async fn records(pool: &Arc<Pool>, ids: &[CommandId], most: usize) -> Result<Records> {
+pub(crate) async fn records(pool: &Pool, ids: &[CommandId], most: usize) -> Result<Records> {
     let params = vec![Param::list(ids.iter().copied())];
     let read = ask_some(pool, RECORDS, params, reading(most)).await?;
     let page = read.page(read_commands, usize::MAX, most, |last| last.id)?;
@@ -359,7 +344,7 @@ fn left<I: Copy + Ord>(ids: &[I], last: Option<I>) -> Vec<I> {
 
 /// A page of the children of a barrier.
 pub(crate) async fn children(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     parent: InstanceId,
     barrier: BarrierNumber,
     after: Option<InstanceId>,
@@ -379,13 +364,13 @@ pub(crate) async fn children(
 }
 
 /// What is pending in an inbox, by sequence.
-pub(crate) async fn inbox(pool: &Arc<Pool>, id: InstanceId) -> Result<Vec<Command>> {
+pub(crate) async fn inbox(pool: &Pool, id: InstanceId) -> Result<Vec<Command>> {
     let params = from_kind_params(&[id], CommandKind::Signal);
     in_order(&ask(pool, PENDING_FROM_KIND, params).await?)
 }
 
 /// A contract.
-pub(crate) async fn contract(pool: &Arc<Pool>, id: ContractId) -> Result<Option<Json>> {
+pub(crate) async fn contract(pool: &Pool, id: ContractId) -> Result<Option<Json>> {
     let rows = ask(pool, contracts::DEFINITIONS, vec![Param::list([id])]).await?;
     let found = contracts::read_contracts(&rows)?.into_iter().next();
     Ok(found.map(|(_, contract)| contract))
@@ -393,7 +378,7 @@ pub(crate) async fn contract(pool: &Arc<Pool>, id: ContractId) -> Result<Option<
 
 /// The rows of a history.
 pub(crate) async fn history(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     id: InstanceId,
     after: u32,
     limit: usize,
@@ -416,7 +401,7 @@ pub(crate) async fn history(
 }
 
 /// How the first of these instances ended, and which are not there, as many as fit on a page.
-pub(crate) async fn endings(pool: &Arc<Pool>, ids: &[InstanceId], most: usize) -> Result<Endings> {
+pub(crate) async fn endings(pool: &Pool, ids: &[InstanceId], most: usize) -> Result<Endings> {
     let params = vec![Param::list(ids.iter().copied())];
     let read = ask_some(pool, ENDINGS, params, reading(most)).await?;
     let standing = |rows: &[Row]| {
@@ -445,19 +430,19 @@ pub(crate) async fn endings(pool: &Arc<Pool>, ids: &[InstanceId], most: usize) -
 }
 
 /// All declarations, by machine and version.
-pub(crate) async fn machines(pool: &Arc<Pool>) -> Result<Vec<Declared>> {
+pub(crate) async fn machines(pool: &Pool) -> Result<Vec<Declared>> {
     load::read_declared(&ask(pool, load::MACHINES, Vec::new()).await?)
 }
 
 /// The earliest moment at which anything is due.
-pub(crate) async fn next_due(pool: &Arc<Pool>) -> Result<Option<Timestamp>> {
+pub(crate) async fn next_due(pool: &Pool) -> Result<Option<Timestamp>> {
     let rows = ask(pool, NEXT_DUE, Vec::new()).await?;
     let next: Vec<Option<Timestamp>> = each(&rows, |cells| cells.next())?;
     Ok(next.into_iter().flatten().next())
 }
 
 /// How many instances stand where.
-pub(crate) async fn depths(pool: &Arc<Pool>) -> Result<Vec<QueueDepth>> {
+pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
     let rows = ask(pool, DEPTHS, Vec::new()).await?;
     each(&rows, |cells| {
         let (queue, status, wait_kind) = (cells.next()?, cells.next()?, cells.next()?);

@@ -19,7 +19,6 @@ use tokio_postgres::Transaction as HostTransaction;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::apart::apart;
 use crate::connect::Connector;
 use crate::notify::{Ear, Notifier, listen};
 use crate::param::Param;
@@ -160,10 +159,7 @@ impl fmt::Debug for Postgres {
 
 impl Store for Postgres {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
-        let writer = self.writer.clone();
-        Box::pin(apart(async move {
-            judge::with_held(|| writer.write(&ops)).await
-        }))
+        Box::pin(async move { judge::with_held(|| self.writer.write(&ops)).await })
     }
 
     fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {

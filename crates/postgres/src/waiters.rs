@@ -1,7 +1,5 @@
 //! Who waits for events: finds them by what the events say, opens, closes, counts and lists them.
 
-use std::sync::Arc;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{CommandId, InstanceId, Key, Name, Timestamp, Waiter};
@@ -310,7 +308,7 @@ pub(crate) fn read_totals(rows: &[Row]) -> Result<BTreeMap<Name, TypeTotal>> {
 
 /// A page of waits.
 pub(crate) async fn list(
-    pool: &Arc<Pool>,
+    pool: &Pool,
     filter: &WaiterFilter,
     after: Option<(InstanceId, u32)>,
     limit: usize,

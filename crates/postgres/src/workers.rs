@@ -1,7 +1,5 @@
 //! Workers: they come, live, die and are forgotten.
 
-use std::sync::Arc;
-
 use abide_core::model::{Lane, Name, Timestamp, Worker, WorkerId};
 use abide_kernel::{Error, NewWorker, Result};
 use tokio_postgres::Row;
@@ -150,7 +148,7 @@ pub(crate) async fn dead_holders(
 }
 
 /// Whether workers are dead that hold something.
-pub(crate) async fn some_are_dead(pool: &Arc<Pool>, now: Timestamp) -> Result<bool> {
+pub(crate) async fn some_are_dead(pool: &Pool, now: Timestamp) -> Result<bool> {
     let dead = ask(pool, DEAD_HOLDERS, vec![Param::one(now)]).await?;
     Ok(!dead.is_empty())
 }

@@ -38,6 +38,8 @@ impl Default for Retention {
 /// The longest and the shortest pause between two passes.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The pause when instances are kept for ever, and only what is kept for hours and days expires.
+const PAUSE_FOREVER: Duration = Duration::from_secs(3600);
 /// How often a pass begins at the beginning although many were spared there: one that was locked, say, was passed over.
 const WHOLE_EVERY: Duration = Duration::from_secs(3600);
 /// The longest pause between two batches.
@@ -49,7 +51,7 @@ pub(super) async fn keep_swept(shared: Arc<Shared>) {
     let kept = shared.settings.retention;
     let pause = match kept {
         Retention::For(kept) => (kept / 10).clamp(PAUSE_MIN, PAUSE_MAX),
-        Retention::Forever => PAUSE_MAX,
+        Retention::Forever => PAUSE_FOREVER,
     };
     let mut pass = SweepPass::new(kept.expired_at(shared.clock.now()), None);
     let mut whole_at = shared.clock.now();

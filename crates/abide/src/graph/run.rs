@@ -181,7 +181,7 @@ impl Run {
         let (id, store) = (self.wf.id(), self.store.clone());
         let told = self.wf.step("cancel what runs", || {
             let (store, reason) = (store.clone(), reason.clone());
-            async move {
+            apart(async move {
                 let filter = abide_kernel::Filter {
                     parent: Some(id),
                     ..abide_kernel::Filter::default()
@@ -199,7 +199,7 @@ impl Run {
                         return Ok::<_, Error>(());
                     }
                 }
-            }
+            })
         });
         match told.await {
             Ok(()) => format!("step {name:?} failed: {error}").into(),
@@ -304,14 +304,14 @@ async fn task(
                         let told = wf.step(format!("cancel {}", step.name), || {
                             let store = store.clone();
                             let id = wf.id();
-                            async move {
+                            apart(async move {
                                 for child in store.children(id, Brood::barrier(number)).await? {
                                     if !child.status.is_terminal() {
                                         cancel(&*store, child.id, "its time was up").await?;
                                     }
                                 }
                                 Ok::<_, Error>(())
-                            }
+                            })
                         });
                         told.await?;
                         format!("it took longer than {ms} ms").into()
@@ -327,6 +327,21 @@ async fn task(
             Some(delay) => wf.sleep(Duration::from_millis(delay)).await?,
             None => return Err(error),
         }
+    }
+}
+
+/// Does something in a task of its own. A step is not polled while its run is committed, and that commit may wait for the
+/// very row that a transaction of the step has locked.
+async fn apart<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::spawn(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime shuts down: nobody will hear of it.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use abide_core::model::{
     Claimed, Committed, InstanceId, Outcome, Priority, Start, Started, Status, WorkerId,
 };
 use tokio::task::JoinSet;
 
-use super::build::{
-    commit, done, keyed, lane, many, name, next, plain, retry, signal, spawn, within,
-};
+use super::build::{commit, done, keyed, lane, many, name, next, plain, retry, spawn, within};
 use super::lab::Lab;
 use crate::{Answer, ClaimRequest, Op, Result, Store};
 
@@ -262,35 +258,4 @@ pub async fn of_many_commits_of_one_claim_one_counts(lab: Lab) {
         (found.status, found.children_pending),
         (Status::AwaitingChildren, 1)
     );
-}
-
-pub async fn a_caller_that_stops_polling_holds_up_nobody(lab: Lab) {
-    // rule 1.4: signals are polled a few times and then left alone; others get the row and a connection all the same
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let id = lab.start(plain()).await;
-    for polls in 1..=12 {
-        let mut left: Vec<_> = (0..TASKS)
-            .map(|_| lab.store.run([Op::Deliver(vec![signal(id, "s")])].into()))
-            .collect();
-        for one in &mut left {
-            for _ in 0..polls {
-                let polled = futures_util::poll!(&mut *one);
-                if let Poll::Ready(answered) = polled {
-                    answered.unwrap();
-                    *one = Box::pin(std::future::ready(Ok(Vec::new())));
-                    break;
-                }
-                tokio::time::sleep(Duration::from_micros(300)).await;
-            }
-        }
-        let other = lab.store.run([Op::Deliver(vec![signal(id, "s")])].into());
-        let other = tokio::time::timeout(PATIENCE, other).await;
-        other
-            .expect("a signal waits for one that is not polled")
-            .unwrap();
-        let read = tokio::time::timeout(PATIENCE, lab.store.inbox(id)).await;
-        read.expect("a read waits for a signal that is not polled")
-            .unwrap();
-        futures_util::future::join_all(left).await;
-    }
 }

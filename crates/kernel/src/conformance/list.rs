@@ -685,7 +685,6 @@ macro_rules! for_each_conformance_test {
                 eight_workers_join_every_family_once,
                 of_many_starts_with_one_key_exactly_one_is_new,
                 of_many_commits_of_one_claim_one_counts,
-                a_caller_that_stops_polling_holds_up_nobody,
             }
             interleaving {
                 of_deliver_and_park_every_interleaving_ends_runnable,
