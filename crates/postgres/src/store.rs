@@ -55,8 +55,8 @@ impl Postgres {
     /// Opens a store: connects, brings the schema up to date, and begins to listen.
     ///
     /// Any number of processes may open one database at once. Errors: a URL that cannot be used, a database that a newer
-    /// release has migrated and a server older than PostgreSQL 14 are [`Broken`](abide_kernel::Error::Broken), and the text says what
-    /// to do; a server that cannot be reached is [`Unavailable`](abide_kernel::Error::Unavailable).
+    /// release has migrated and a server older than PostgreSQL 14 are [`Broken`](abide_kernel::Error::Broken), and the
+    /// text says what to do; a server that cannot be reached is [`Unavailable`](abide_kernel::Error::Unavailable).
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let connector = Connector::new(url, &options)?;
         let ear = match &options.listen {

@@ -339,7 +339,7 @@ async fn apart<T: Send + 'static>(
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime shuts down: nobody will hear of it.
+            // The runtime shuts down, and the step with it.
             Err(_) => std::future::pending().await,
         },
     }

@@ -148,7 +148,7 @@ impl Call<'_> {
         self.0.source.as_deref()
     }
 
-    /// Who sent it, as a client of a server said; nobody has checked that.
+    /// Who sent it, as a client of a server said; that is not checked.
     pub fn claimed_source(&self) -> Option<&str> {
         self.0.claimed_source.as_deref()
     }

@@ -58,10 +58,7 @@ impl Live {
             // Before it goes on because of that.
             return self.waits();
         }
-        {
-            let mut pages = self.journal.pages();
-            pages.runtime = tokio::runtime::Handle::try_current().ok();
-        }
+        self.journal.pages().runtime = tokio::runtime::Handle::try_current().ok();
         self.journal.bell.note_poller(runner);
         {
             // It is not known which of the steps that run was woken.

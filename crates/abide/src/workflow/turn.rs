@@ -175,7 +175,7 @@ impl<'t> Turn<'t> {
         drop(pages);
         let found = !new.is_empty();
         live.mail.extend(new);
-        // Word comes of those that are accepted later: a step that is woken often is no reason to read again.
+        // Messages that are accepted later are announced, so a step that is woken is no reason to read again.
         self.unread = 0;
         Ok(found)
     }

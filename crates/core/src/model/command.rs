@@ -280,7 +280,7 @@ pub struct Delivery {
     pub arguments: Arguments,
     /// Sent again with the same, it is the same message (rule 7.3).
     pub dedup_key: Option<Name>,
-    /// Who sends it, as whoever runs the store knows.
+    /// Who sends it, as the program or the server that opened the store knows.
     pub source: Option<String>,
     /// Who sends it, as the caller of a server says (rule 7.3): at most 255 bytes without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -536,7 +536,7 @@ pub struct Cancel {
     pub children: Children,
     /// Whether a workflow is ended at once, without asking its code.
     pub force: bool,
-    /// Who cancels it, as whoever runs the store knows.
+    /// Who cancels it, as the program or the server that opened the store knows.
     pub source: Option<String>,
     /// Who cancels it, as the caller of a server says (rule 7.3): at most 255 bytes without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -162,11 +162,11 @@ fn check_name(text: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Checks a source that a caller claims: it is kept and shown, so it is as short and clean as a name (rule 7.3).
-pub fn check_claimed_source(text: &str) -> Result<(), Refusal> {
-    match flaw(text) {
+/// Checks the source that a caller claims, if any: it is kept and shown, so it is as short and clean as a name (rule 7.3).
+pub fn check_claimed_source(claimed: Option<&str>) -> Result<(), Refusal> {
+    match claimed.and_then(|text| Some((text, flaw(text)?))) {
         None => Ok(()),
-        Some(problem) => Err(Refusal::BadSource {
+        Some((text, problem)) => Err(Refusal::BadSource {
             text: shown(text),
             problem: problem.into(),
         }),

@@ -172,7 +172,7 @@ pub struct Received {
 /// The sender of a message (rule 7.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sender<'a> {
-    /// Who it is, as whoever runs the store knows.
+    /// Who it is, as the program or the server that opened the store knows.
     pub source: Option<&'a str>,
     /// Who it says that it is.
     pub claimed_source: Option<&'a str>,

@@ -392,7 +392,7 @@ pub async fn a_record_tells_who_sent_it_and_when(lab: Lab) {
         lab.recorded("api:bob", None)
     );
     assert_eq!((bad.instance, bad.chain), (Some(id), Some(id)));
-    // Who names nobody claims nothing.
+    // A caller that names no source claims nothing.
     let plain = lab.signal(id, "paid").await;
     assert_eq!((plain.source, plain.claimed_source), (lab.caller, None));
 }

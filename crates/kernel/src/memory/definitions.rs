@@ -46,7 +46,7 @@ impl MemoryTxn<'_> {
             .collect()
     }
 
-    /// Contracts that nobody has used since a moment, and no machine declares.
+    /// Contracts that were not used since a moment, and that no machine declares.
     pub fn unused_since(&self, before: Timestamp, limit: usize) -> Vec<ContractId> {
         let declares = |id: &ContractId| {
             let mut declared = self.tables.declared().values();

@@ -55,7 +55,7 @@ fn bytes_to_bring(one: &Claimed) -> usize {
 }
 
 /// Keeps the first of what was claimed, as many as `claim_bytes` has room for and one at least; the rest is given back in
-/// the same transaction, and whoever asks next has it (rule 16.4).
+/// the same transaction, for the next claim (rule 16.4).
 async fn keep_within<T: Txn>(
     turn: &mut Turn<'_, T>,
     claimed: &mut Vec<Claimed>,

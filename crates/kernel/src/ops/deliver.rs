@@ -28,7 +28,7 @@ pub(crate) async fn deliver<T: Txn>(
     turn.limits.check_batch(deliveries.len())?;
     let unfit = |(at, delivery): (usize, &Delivery)| {
         let depth = turn.limits.check_arguments_depth(&delivery.arguments);
-        let checked = depth.and_then(|()| check_claim(delivery.claimed_source.as_deref()));
+        let checked = depth.and_then(|()| check_claimed_source(delivery.claimed_source.as_deref()));
         Some((at, Err(checked.err()?)))
     };
     let refused = deliveries.iter().enumerate().filter_map(unfit).collect();
@@ -51,11 +51,6 @@ pub(crate) async fn deliver<T: Txn>(
         None => delivered.next(),
     });
     Ok(each.flatten().collect())
-}
-
-/// Checks a source that is claimed, if one is: it is kept, and so it has a limit (rule 7.3).
-pub(crate) fn check_claim(claimed: Option<&str>) -> std::result::Result<(), Refusal> {
-    claimed.map_or(Ok(()), check_claimed_source)
 }
 
 /// What a batch of deliveries has found, and what is to be written of it.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
     Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json, Lane, Name,
-    Operated, Row, Started, Status, Target,
+    Operated, Row, Started, Status, Target, check_claimed_source,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::commit::Look;
@@ -14,7 +14,7 @@ use abide_core::rules::start::successor;
 use abide_core::rules::workflow;
 
 use super::commit::{close, lock_parents, pending_of, tell_parents};
-use super::deliver::{check_claim, deliver};
+use super::deliver::deliver;
 use super::examine::Surroundings;
 use super::workers::locked;
 use super::{resolve, start};
@@ -29,7 +29,7 @@ pub(crate) async fn cancel<T: Txn>(
 ) -> Result<Vec<Operated>> {
     turn.limits.check_batch(cancels.len())?;
     for one in cancels {
-        check_claim(one.claimed_source.as_deref())?;
+        check_claimed_source(one.claimed_source.as_deref())?;
     }
     let mut answers = Vec::with_capacity(cancels.len());
     for one in cancels {

@@ -215,7 +215,7 @@ async fn open_reserved<T: Txn>(
     let copies = turn.txn.copies(&reserved).await?;
     for (row, started) in rows.iter().zip(started) {
         let holder = started.id();
-        // A run that goes on, or begins again, is no start: its id must be above those of the runs before it (rule 2.5).
+        // A restart, or a run that goes on, is not a start: its id must be above those of earlier runs (rule 2.5).
         let starts = row.run.first.is_none();
         let opens = copies
             .iter()

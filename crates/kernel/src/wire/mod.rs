@@ -200,7 +200,7 @@ impl Request {
     /// Sets who sends the requests in it that may arrive more than once: that is for the server to say.
     pub fn on_behalf_of(&mut self, caller: &str) {
         let Self::Run(ops) = self else { return };
-        // It was read just now, and nobody else has it.
+        // A request that was just read shares them with no other.
         for op in Arc::get_mut(ops).unwrap_or_default() {
             if let Op::Once(requests) = op {
                 for one in requests {
@@ -225,7 +225,7 @@ fn send_by(ops: &mut Arc<[Op]>, known: &str) {
             *claimed = Some(said);
         }
     };
-    // They were read just now, and nobody else has them.
+    // A request that was just read shares them with no other.
     for op in Arc::get_mut(ops).unwrap_or_default() {
         match op {
             Op::Deliver(deliveries) => {
