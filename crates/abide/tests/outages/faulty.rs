@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::common::{At, Faulty, Gate, Lab, Log, Script, Trouble, soon};
+use crate::mail::NOTE;
 use crate::{STEPS, each_took_its_steps_once, walk};
 
 /// A handle on the lab's database that goes through trouble.
@@ -39,6 +40,31 @@ on_every_store! {
         let abide = troubled(&lab, once(Trouble::AnswerLost, |op| matches!(op, Op::Claim(_)))).await;
         let engine = abide.engine().lease(hours(1)).machine(walk()).start().await.unwrap();
         each_took_its_steps_once(&lab, &[order.id()]).await;
+        assert!(!lab.kinds(order.id()).await.contains(&"reclaimed"));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_claim_that_was_lost_together_with_the_commit_before_it_is_found(lab: Lab) {
+        // rule 6.4: the outcome puts its instance back, and the same transaction claims it anew.
+        let collects = Script::new(|at, ctx| match at {
+            At::One => ctx.wait_for(NOTE).then(At::Two),
+            _ => done(json!(ctx.awaited(NOTE)?)),
+        });
+        let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
+        lab.signal("k", NOTE, &7).await.unwrap();
+        let lost = Arc::new(AtomicUsize::new(0));
+        let met = lost.clone();
+        let both = move |ops: &[Op]| {
+            let both = ops.iter().any(|op| matches!(op, Op::Commit { .. })) && ops.iter().any(|op| matches!(op, Op::Claim(_)));
+            (both && met.fetch_add(1, Ordering::SeqCst) == 0).then_some(Trouble::AnswerLost)
+        };
+        let abide = troubled(&lab, both).await;
+        let engine = abide.engine().lease(hours(1)).poll(hours(1)).queue("default", 1).machine(collects);
+        let engine = engine.start().await.unwrap();
+        assert_eq!(lab.came_to(&order).await, json!(7));
+        assert!(lost.load(Ordering::SeqCst) > 0, "nothing was lost");
         assert!(!lab.kinds(order.id()).await.contains(&"reclaimed"));
         engine.shutdown().await;
     }

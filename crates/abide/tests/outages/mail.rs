@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::common::{At, Lab, Script, Trouble};
 use crate::faulty::{once, troubled};
 
-const NOTE: Signal<u32> = Signal::new("note");
+pub const NOTE: Signal<u32> = Signal::new("note");
 
 /// Ends with what it was handed, when that is enough.
 fn collects(count: usize) -> Script {

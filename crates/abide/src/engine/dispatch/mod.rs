@@ -90,6 +90,8 @@ struct Held {
     cancelled: CancellationToken,
     /// Told when a message comes to it.
     mail: Arc<Notify>,
+    /// A later claim of it may have been lost, which cannot be told from this one while this one lasts.
+    doubted: bool,
 }
 
 pub(super) struct Dispatcher {
@@ -122,6 +124,8 @@ pub(super) struct Dispatcher {
     claims_apart: bool,
     /// Claims may have been made that are not in `held`.
     unsure: bool,
+    /// That was so: the transaction that made them may be longer under way than its answer, so that it is looked once more.
+    was_unsure: bool,
     /// They are being looked for; nothing is claimed meanwhile.
     searching: bool,
     steps: TaskTracker,
@@ -158,6 +162,7 @@ impl Dispatcher {
             claims_from: None,
             claims_apart: false,
             unsure: false,
+            was_unsure: false,
             searching: false,
             steps: TaskTracker::new(),
             idlers: Vec::new(),
@@ -256,6 +261,9 @@ impl Dispatcher {
         let now = self.shared.clock.now();
         if now >= self.next_poll {
             self.next_poll = now + self.shared.settings.poll;
+            if std::mem::take(&mut self.was_unsure) {
+                self.doubt();
+            }
             self.hear(&Effects::anything());
         }
     }
@@ -388,7 +396,10 @@ impl Dispatcher {
     /// Takes in what a transaction came to.
     fn settle(&mut self, landed: Landed) {
         self.claims_under_way -= landed.claims.len();
-        self.unsure |= landed.unsure;
+        if landed.unsure {
+            self.was_unsure = true;
+            self.doubt();
+        }
         self.searching &= !landed.searched;
         self.looking &= !landed.looked;
         for id in &landed.ended {
@@ -625,11 +636,19 @@ impl Dispatcher {
         self.steps.spawn(run.instrument(span));
     }
 
+    /// Has claims looked for whose answer got lost. One of them may be of what is held now: an outcome that is being
+    /// committed can put its instance back, to be claimed anew. It is found when the older claim is let go of.
+    fn doubt(&mut self) {
+        self.unsure = true;
+        self.held.values_mut().for_each(|held| held.doubted = true);
+    }
+
     /// Forgets what it held.
     fn let_go(&mut self, sent: &Sent) {
         if let Some(held) = self.held.get_mut(&sent.task.id) {
             held.times -= 1;
             if held.times == 0 {
+                self.unsure |= held.doubted;
                 self.held.remove(&sent.task.id);
             }
         }
