@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abide_core::model::{
     Accepts, Arguments, Contract, Delivered, Delivery, Parameter, Refusal, Rejection, Sequence,
@@ -27,6 +27,9 @@ fn slow(pattern: &str) -> Contract {
         updates: vec![accepts("slow", text)],
     }
 }
+
+/// How long to look for what a busy machine may take its time over.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Takes more steps than a transaction has, and fewer than a validation has.
 const PATTERN: &str = "^[ab]*a[ab]{9}$";
@@ -189,16 +192,16 @@ pub async fn a_slow_validation_keeps_nobody_else_from_writing(lab: Lab) {
             }
         }
     });
-    let (mut beside, mut tries) = (0, 0);
+    let (mut beside, began) = (0, Instant::now());
     while beside < 3 {
         let before = judged.load(Ordering::SeqCst);
         let other = mail.ask_one(signal(free, "quick")).await.unwrap();
         let invalid = Verdict::Rejected(Rejection::InvalidSignal);
         assert_eq!(other.unwrap().verdict, invalid);
         beside += usize::from(judged.load(Ordering::SeqCst) == before);
-        tries += 1;
+        // On a machine that is very busy a quick one may take longer than a slow one, but not always.
         assert!(
-            tries < 100 && !slow.is_finished(),
+            began.elapsed() < PATIENCE && !slow.is_finished(),
             "nothing was written beside them"
         );
     }
