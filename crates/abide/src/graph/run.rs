@@ -133,7 +133,11 @@ impl Run {
                     self.note(&name, StepStatus::Done, Some(output.clone()), None);
                     self.outputs.insert(name, output);
                 }
-                Err(error) if is_cancelled(&error) => return Err(error),
+                Err(error) if is_cancelled(&error) => {
+                    self.end_the_rest();
+                    self.show();
+                    return Err(error);
+                }
                 Err(error) => {
                     drop(running);
                     return Err(self.fail(&name, &error).await);
@@ -166,6 +170,15 @@ impl Run {
         self.shown.steps.insert(name.to_owned(), shown);
     }
 
+    /// The run ends: what has not begun never will, and what runs is told to end (rule 15.4).
+    fn end_the_rest(&mut self) {
+        for step in self.shown.steps.values_mut() {
+            if matches!(step.status, StepStatus::Pending | StepStatus::Running) {
+                step.status = StepStatus::Cancelled;
+            }
+        }
+    }
+
     fn show(&self) {
         if let Ok(state) = Json::of(&self.shown) {
             self.wf.show(state);
@@ -176,6 +189,7 @@ impl Run {
     async fn fail(&mut self, name: &str, error: &BoxError) -> BoxError {
         let error = Fault::text(error);
         self.note(name, StepStatus::Failed, None, Some(error.clone()));
+        self.end_the_rest();
         self.show();
         let reason = format!("step {name:?} of the graph failed");
         let (id, store) = (self.wf.id(), self.store.clone());

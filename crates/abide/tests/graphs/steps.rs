@@ -139,7 +139,7 @@ on_every_store! {
         let error = lab.failed_of(&run).await;
         assert!(error.contains("slow") && error.contains("50 ms"), "{error}");
         assert_eq!(step(&lab, run.id(), "slow").await["status"], json!("failed"));
-        assert_eq!(step(&lab, run.id(), "after").await["status"], json!("pending"));
+        assert_eq!(step(&lab, run.id(), "after").await["status"], json!("cancelled"));
         let all = children(&lab, run.id()).await;
         assert_eq!(all.len(), 1);
         assert_eq!(lab.ended(all[0].id).await.status, Status::Cancelled);
@@ -201,7 +201,8 @@ on_every_store! {
     async fn cancelling_the_run_cancels_its_tasks_and_its_graphs(lab: Lab) {
         // rules 15.4 and 11.2
         let inner = Graph::builder("inner").task("slow").build().unwrap();
-        let graph = Graph::builder("outer").task("slow").graph("g", &inner).wait_for_event("e", Event::new("x"), hours(1)).build().unwrap();
+        let graph = Graph::builder("outer").task("slow").graph("g", &inner).wait_for_event("e", Event::new("x"), hours(1))
+            .task_named("last", "slow").after("slow").build().unwrap();
         let gate = Gate::closed();
         let at_gate = gate.clone();
         let engine = lab.engine().grace(millis(10)).graph(&graph)
@@ -210,6 +211,9 @@ on_every_store! {
         gate.reached_by(2).await;
         lab.cancel(run.id(), "enough").await.unwrap();
         assert_eq!(lab.ended(run.id()).await.status, Status::Cancelled);
+        for name in ["slow", "g", "e", "last"] {
+            assert_eq!(step(&lab, run.id(), name).await["status"], json!("cancelled"), "{name}");
+        }
         for child in children(&lab, run.id()).await {
             assert_eq!(lab.ended(child.id).await.status, Status::Cancelled);
             for child in children(&lab, child.id).await {

@@ -354,4 +354,6 @@ pub enum StepStatus {
     Skipped,
     /// It failed for good.
     Failed,
+    /// It was not over when the run ended: it was never begun, or was told to end.
+    Cancelled,
 }

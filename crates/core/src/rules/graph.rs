@@ -297,24 +297,27 @@ impl<'r> Reference<'r> {
         };
         let parsed = match reference.split_once('.') {
             Some(("input", path)) => Self::Input(path),
-            Some(("step", rest)) => {
-                let (step, rest) = rest.split_once('.').ok_or_else(bad)?;
-                match rest.split_once('.') {
-                    Some(("output", path)) => Self::Output(step, path),
-                    None if rest == "output" => Self::Output(step, ""),
-                    _ => return Err(bad()),
+            Some(("step", rest)) => match rest.split_once('.').ok_or_else(bad)? {
+                (step, "output") => return Ok(Self::Output(step, "")),
+                (step, rest) => {
+                    let path = rest.strip_prefix("output.").ok_or_else(bad)?;
+                    Self::Output(step, path)
                 }
-            }
+            },
             _ => return Err(bad()),
         };
-        let path = match parsed {
-            Self::Input(path) | Self::Output(_, path) => path,
-        };
-        if path.is_empty() {
-            return Ok(parsed);
+        match parsed {
+            Self::Input("") => Err(format!(
+                "{reference:?} has no path: write input.path"
+            )),
+            Self::Output(step, "") => Err(format!(
+                "{reference:?} has no path: write step.{step}.output.path, or step.{step}.output for all of it"
+            )),
+            Self::Input(path) | Self::Output(_, path) => match Path::new(path) {
+                Ok(_) => Ok(parsed),
+                Err(refusal) => Err(refusal.to_string()),
+            },
         }
-        Path::new(path).map_err(|refusal| refusal.to_string())?;
-        Ok(parsed)
     }
 }
 

@@ -163,6 +163,16 @@ fn each_problem_is_told_with_its_step() {
         ),
         (condition("a", "eq", json!("input.a..b")), "e", "a..b"),
         (
+            condition("a", "eq", json!("input.")),
+            "e",
+            "has no path: write input.path",
+        ),
+        (
+            condition("a", "eq", json!("step.a.output.")),
+            "e",
+            "has no path: write step.a.output.path, or step.a.output",
+        ),
+        (
             json!([task("a"), {"name": "b", "task": "t", "skip_if": {"step": "a", "field": "x", "op": "eq", "value": 1}}]),
             "b",
             "does not come before it",
