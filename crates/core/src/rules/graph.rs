@@ -307,9 +307,7 @@ impl<'r> Reference<'r> {
             _ => return Err(bad()),
         };
         match parsed {
-            Self::Input("") => Err(format!(
-                "{reference:?} has no path: write input.path"
-            )),
+            Self::Input("") => Err(format!("{reference:?} has no path: write input.path")),
             Self::Output(step, "") => Err(format!(
                 "{reference:?} has no path: write step.{step}.output.path, or step.{step}.output for all of it"
             )),

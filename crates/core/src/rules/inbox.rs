@@ -65,10 +65,7 @@ pub fn fit(
     };
     let errors = match judged {
         Ok(arguments) if delivery.kind == CommandKind::Cancel => return Ok(arguments),
-        Ok(arguments) if arguments.size() > limits.payload_bytes => {
-            return Err(Rejection::PayloadTooLarge.into());
-        }
-        Ok(arguments) => return Ok(arguments),
+        Ok(arguments) => return check_size(&arguments, limits).map(|()| arguments),
         Err(Unfit::Unknown) if delivery.name.event_type().is_some() => {
             return Err(Rejection::UnknownSignal.into());
         }
@@ -119,6 +116,18 @@ pub fn has_room(row: &Row, bytes: usize, limits: &Limits) -> Result<(), Unwanted
             ("inbox_bytes", limits.inbox_bytes),
         ],
     )
+}
+
+/// Refuses arguments that are too large (line 9 of rule 7.3).
+pub fn check_size(arguments: &Json, limits: &Limits) -> Result<(), Unwanted> {
+    let (most, met) = (limits.payload_bytes, arguments.size());
+    if met <= most {
+        return Ok(());
+    }
+    Err(Unwanted {
+        limit: Some(Exceeded::new("payload_bytes", most, met)),
+        ..Rejection::PayloadTooLarge.into()
+    })
 }
 
 /// Refuses a signal of that size that finds too much held for its key already (rule 16.4).

@@ -284,6 +284,9 @@ pub async fn a_payload_over_the_limit_is_refused_and_not_kept(lab: Lab) {
     refused(&lab, &answer, Rejection::PayloadTooLarge).await;
     assert_eq!(answer.verdict.outcome(), "rejected_limit_exceeded");
     assert_eq!(Rejection::PayloadTooLarge.reason(), "payload_too_large");
+    let exceeded = answer.limit.as_ref().unwrap();
+    assert_eq!(exceeded.limit, "payload_bytes");
+    assert_eq!((exceeded.most, exceeded.met), (1 << 20, (1 << 20) + 1));
     assert_eq!(answer.record.unwrap().arguments, json("null"));
 }
 

@@ -319,14 +319,8 @@ impl Post<'_> {
         if let Target::Key(key) = &delivery.target {
             command.key = Some(key.clone());
         }
-        if command.arguments.size() > turn.limits.payload_bytes {
-            return self.reject(
-                turn,
-                delivery,
-                command,
-                Rejection::PayloadTooLarge.into(),
-                None,
-            );
+        if let Err(unwanted) = inbox::check_size(&command.arguments, turn.limits) {
+            return self.reject(turn, delivery, command, unwanted, None);
         }
         let slot = command.key.clone().zip(command.dedup_key.clone());
         if let Some(first) = slot.as_ref().and_then(|slot| self.held.get(slot)) {

@@ -1,7 +1,5 @@
 //! Sending signals, and the records of those that were sent.
 
-use std::borrow::Cow;
-
 use abide::{
     Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name,
     Receipt, Rejection, SendError, Sequence, Target,
@@ -230,10 +228,7 @@ pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
         .with("reason", why.reason())
         .with("duplicate", false)
         .with_some("current_id", rejected.current)
-        .with_some(
-            "limit",
-            over.as_ref().map(|over| over.limit.clone()).or(limit(why)),
-        )
+        .with_some("limit", over.as_ref().map(|over| over.limit.clone()))
         .with_some("most", over.as_ref().map(|over| over.most))
         .with_some("met", over.as_ref().map(|over| over.met));
     let Some(record) = rejected.record else {
@@ -259,15 +254,6 @@ fn status(why: Rejection) -> StatusCode {
         Rejection::UnknownSignal | Rejection::UnknownUpdate => StatusCode::NOT_FOUND,
         Rejection::InvalidSignal | Rejection::InvalidUpdate => StatusCode::UNPROCESSABLE_ENTITY,
         Rejection::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-    }
-}
-
-/// The limit that was met, by its name in the configuration.
-fn limit(why: Rejection) -> Option<Cow<'static, str>> {
-    match why {
-        Rejection::InboxFull => Some("inbox_pending".into()),
-        Rejection::PayloadTooLarge => Some("payload_bytes".into()),
-        _ => None,
     }
 }
 

@@ -196,20 +196,24 @@ async fn line_9_an_inbox_and_a_payload_have_limits() {
     let (status, body) = server
         .post(path, &json!({"payload": "x".repeat(200)}))
         .await;
+    let told = json!([body["limit"], body["most"], body["met"]]);
     assert_eq!(
-        (status, &body["limit"]),
-        (413, &json!("payload_bytes")),
+        (status, told),
+        (413, json!(["payload_bytes", 100, 204])),
         "{body}"
     );
+    let detail = body["detail"].as_str().unwrap();
+    assert!(detail.contains("100") && detail.contains("204"), "{detail}");
     is_problem(&body, 413, "rejected_limit_exceeded", "payload_too_large");
     assert_eq!(records(&server, "full").await[0]["arguments"], Value::Null);
     for _ in 0..2 {
         assert_eq!(server.post(path, &json!({})).await.0, 202);
     }
     let (status, body) = server.post(path, &json!({})).await;
+    let told = json!([body["limit"], body["most"], body["met"]]);
     assert_eq!(
-        (status, &body["limit"]),
-        (409, &json!("inbox_pending")),
+        (status, told),
+        (409, json!(["inbox_pending", 2, 3])),
         "{body}"
     );
     is_problem(&body, 409, "rejected_limit_exceeded", "inbox_full");
