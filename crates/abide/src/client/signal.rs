@@ -169,6 +169,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// What became of it: `signal_received`, or `signal_held`.
+    pub fn outcome(&self) -> &'static str {
+        self.record.outcome()
+    }
+
     /// The record's id.
     pub fn id(&self) -> CommandId {
         self.record.id

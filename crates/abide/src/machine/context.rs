@@ -10,7 +10,7 @@ use abide_core::rules::retry::Retry;
 use abide_kernel::{OwnTransaction, Store};
 
 use super::outcome::Kind;
-use super::{Fault, Machine, Move, Outcome, retry_in, stop};
+use super::{Fault, Machine, Move, Outcome, Step, retry_in, stop};
 use crate::Error;
 use crate::engine::Task;
 
@@ -42,6 +42,23 @@ impl<M: Machine> Context<M> {
     /// The instance's key.
     pub fn key(&self) -> Option<&Key> {
         self.task.key.as_ref()
+    }
+
+    /// The step that this is about: the one that runs; in [`on_error`](Machine::on_error) the one that failed; in
+    /// [`on_update`](Machine::on_update) the one that comes next, or that the instance waits for. None when the machine
+    /// has no step of that name any more.
+    pub fn step(&self) -> Option<M::Step> {
+        M::Step::parse(self.task.step.as_str())
+    }
+
+    /// The machine's name, as the instance has it.
+    pub fn machine(&self) -> &str {
+        self.task.lane.machine.as_str()
+    }
+
+    /// The machine's version that the instance was started under.
+    pub fn version(&self) -> u32 {
+        self.task.lane.version
     }
 
     /// How often this step was begun before: 0 the first time.

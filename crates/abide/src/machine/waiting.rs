@@ -113,11 +113,7 @@ impl<M: Machine> Context<M> {
     where
         T: DeserializeOwned + JsonSchema + 'static,
     {
-        let of_name = self.signals().iter();
-        of_name
-            .filter(|one| one.name.as_str() == signal.name())
-            .map(|one| read(&one.arguments).map_err(|error| unreadable(signal.name(), &error)))
-            .collect()
+        read_all(self.signals(), signal)
     }
 
     /// Whether a signal of that name is among those that this step was handed.
@@ -130,7 +126,7 @@ impl<M: Machine> Context<M> {
     /// What the first signal of that name was sent with, untyped: `true` when with nothing, the value when with one
     /// argument, their list when with several.
     pub fn payload(&self, signal: &str) -> Option<Json> {
-        self.first(signal).map(|one| yields(&one.arguments))
+        self.first(signal).map(Command::payload)
     }
 
     /// The signals that this step was handed: those that it waited for, in the order in which they were accepted.
@@ -145,12 +141,33 @@ impl<M: Machine> Context<M> {
         Ok(pending)
     }
 
+    /// What each signal of that name that is in the inbox now was sent with, in order, also when nobody has waited for it
+    /// yet.
+    pub async fn inbox_all<T>(&self, signal: Signal<T>) -> Result<Vec<T>, Error>
+    where
+        T: DeserializeOwned + JsonSchema + 'static,
+    {
+        read_all(&self.inbox().await?, signal)
+    }
+
     fn first(&self, name: &str) -> Option<&Command> {
         self.task
             .awaited
             .iter()
             .find(|one| one.name.as_str() == name)
     }
+}
+
+/// What each signal of that name was sent with.
+fn read_all<T>(signals: &[Command], signal: Signal<T>) -> Result<Vec<T>, Error>
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+{
+    let of_name = signals.iter();
+    of_name
+        .filter(|one| one.name.as_str() == signal.name())
+        .map(|one| read(&one.arguments).map_err(|error| unreadable(signal.name(), &error)))
+        .collect()
 }
 
 fn unreadable(name: &str, error: &abide_core::model::NotJson) -> Error {

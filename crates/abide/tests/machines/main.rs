@@ -13,6 +13,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod context;
 mod errors;
 mod jobs;
 mod outcomes;

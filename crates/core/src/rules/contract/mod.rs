@@ -14,7 +14,7 @@ use std::iter;
 
 use serde::Serialize;
 
-use crate::model::{Accepts, Arguments, Contract, Json, Name, Refusal, canonical};
+use crate::model::{Accepts, Arguments, Command, Contract, Json, Name, Refusal, canonical};
 use bind::Signature;
 pub use meter::{Steps, VALIDATION_STEPS_MAX};
 pub use unfit::{Problem, Unfit, ValidationErrors};
@@ -120,6 +120,13 @@ pub fn yields(normalised: &Json) -> Json {
         [] => written(&true),
         [value] => value.clone(),
         several => list(several.iter()),
+    }
+}
+
+impl Command {
+    /// What it was sent with, as a wait yields it: `true` for nothing, the value for one argument, their list for several.
+    pub fn payload(&self) -> Json {
+        yields(&self.arguments)
     }
 }
 

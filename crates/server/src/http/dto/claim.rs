@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use abide::{CommandId, InstanceId, Json, Key, Name, Sequence, Status, Timestamp};
 use abide_kernel::model::{Cause, Child, Claimed, Command};
-use abide_kernel::rules::contract::yields;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -201,7 +200,7 @@ impl From<Command> for Message {
             id: message.id,
             kind,
             name,
-            payload: yields(&message.arguments),
+            payload: message.payload(),
             arguments: message.arguments,
             message_sequence: message.sequence,
             received_at: message.received_at,
