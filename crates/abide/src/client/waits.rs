@@ -31,7 +31,7 @@ pub struct OpenWait {
     pub key: Option<Key>,
     /// For what kind of thing.
     pub kind: WaitKind,
-    /// The signal, the type of the event, or the key of the condition.
+    /// The signal, the type of the event, or the key of the condition; empty for a condition without a key.
     pub name: String,
     /// What the event must say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -124,6 +124,9 @@ impl Abide {
                 None if kind == WaitKind::Condition => waits.push(of(kind, name.as_str())),
                 None => waits.push(of(WaitKind::Signal, name.as_str())),
             }
+        }
+        if kind == WaitKind::Condition && waits.is_empty() {
+            waits.push(of(kind, ""));
         }
         if events {
             let of_instance = WaiterFilter {

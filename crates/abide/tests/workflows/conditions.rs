@@ -233,3 +233,24 @@ async fn a_condition_is_waited_for_through_crashes_and_days() {
     kit.advance(days(2)).await;
     kit.assert_done(&run, &json!([true, false])).await;
 }
+
+on_every_store! {
+    async fn a_condition_without_a_key_is_listed_among_the_waits(lab: Lab) {
+        // rule 13.1
+        let code = |wf: Workflow, _: u32| async move {
+            let level = level(&wf);
+            wf.condition_unnamed(|| level.get() > 0).timeout(hours(1)).await?;
+            Ok(json!(null))
+        };
+        let engine = lab.engine().workflow(LEVEL, code).start().await.unwrap();
+        let run = lab.start(LEVEL, 0).await.unwrap();
+        lab.until_status(run.id(), Status::AwaitingSignal).await;
+        let filter = WaitsFilter { kind: Some(WaitKind::Condition), ..WaitsFilter::default() };
+        let waits = lab.waits(&filter, None, 9).await.unwrap().items;
+        assert_eq!(waits.iter().map(|wait| (wait.instance, wait.name.as_str())).collect::<Vec<_>>(), [(run.id(), "")]);
+        assert!(waits[0].deadline.is_some());
+        let named = WaitsFilter { name: Some("level".into()), ..filter };
+        assert!(lab.waits(&named, None, 9).await.unwrap().items.is_empty());
+        engine.shutdown().await;
+    }
+}

@@ -80,7 +80,10 @@ impl Args {
                         .as_ref()
                         .map_or_else(|| "-".to_owned(), ToString::to_string),
                     wait.kind.name().to_owned(),
-                    wait.name.clone(),
+                    match wait.name.is_empty() {
+                        true => "-".to_owned(),
+                        false => wait.name.clone(),
+                    },
                     match wait.conditions.is_empty() {
                         true => "-".to_owned(),
                         false => conditions_said(&wait.conditions),
