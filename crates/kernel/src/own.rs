@@ -15,7 +15,8 @@ pub trait OwnTransaction: Any + Send {
     fn finish(self: Box<Self>, op: Op) -> BoxFuture<'static, Result<Answer>>;
 }
 
-/// Whether every outcome of an operation was committed: none was stale, none refused.
+/// Whether every outcome of an operation was committed by it: none was stale, refused or committed before, with the rows
+/// that its step wrote then.
 pub fn was_taken(answer: &Answer) -> bool {
     match answer {
         Answer::Committed(each) => each

@@ -234,6 +234,8 @@ impl Commit {
 pub enum Committed {
     /// It is durable, and the instance now stands there.
     Moved(Status),
+    /// An outcome was committed under this claim before, and nothing is changed now: its answer may have got lost.
+    Repeated(Status),
     /// It is durable, and the hold goes on under this new claim: run the next step. With what is in the inbox now.
     Kept(Claim, Inbox),
     /// The claim was lost before: nothing of the outcome was committed.

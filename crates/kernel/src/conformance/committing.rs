@@ -306,7 +306,7 @@ pub async fn a_batch_of_commits_is_answered_one_by_one(lab: Lab) {
         moved(Status::AwaitingChildren),
         moved(Status::Failed),
         moved(Status::Done),
-        moved(Status::Runnable),
+        Committed::Repeated(Status::Runnable),
     ];
     assert_eq!(answers, expected);
     let mut found = Vec::new();

@@ -247,12 +247,18 @@ pub async fn of_many_commits_of_one_claim_one_counts(lab: Lab) {
                 .unwrap()
         }
     };
+    let mut first = 0;
     for answers in together((0..TASKS).map(end)).await {
         let [Answer::Committed(each)] = answers.as_slice() else {
             panic!("{answers:?}")
         };
-        assert_eq!(*each, [Committed::Moved(Status::Done)]);
+        match each.as_slice() {
+            [Committed::Moved(Status::Done)] => first += 1,
+            [Committed::Repeated(Status::Done)] => {}
+            other => panic!("{other:?}"),
+        }
     }
+    assert_eq!(first, 1);
     let found = lab.get(parent).await;
     assert_eq!(
         (found.status, found.children_pending),

@@ -474,7 +474,7 @@ impl Program {
                     self.held.push((kept, Knows::default()));
                 }
             }
-            Committed::Moved(_) | Committed::Stale => {
+            Committed::Moved(_) | Committed::Repeated(_) | Committed::Stale => {
                 self.used.push((claim, commit.outcome.clone()));
             }
         }

@@ -34,7 +34,10 @@ pub async fn a_commit_that_is_sent_again_changes_nothing_and_is_answered_as_befo
         );
         let (before, told) = (lab.get(id).await, lab.events(id).await);
         lab.pass(super::build::SECOND);
-        assert_eq!(lab.commit(twice, outcome).await, Committed::Moved(status));
+        assert_eq!(
+            lab.commit(twice, outcome).await,
+            Committed::Repeated(status)
+        );
         assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
         while let Some(left) = lab.claim_some(worker, 1).await.pop() {
             lab.commit(left.claim, done()).await;
@@ -68,7 +71,7 @@ pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab
     lab.commit(claimed.claim, next("b")).await;
     let anew = lab.claim(worker).await;
     let answer = lab.commit_all(vec![keep(twice, next("b"))]).await;
-    assert_eq!(answer, [Committed::Moved(Status::Executing)]);
+    assert_eq!(answer, [Committed::Repeated(Status::Executing)]);
     assert_eq!(
         lab.commit(anew.claim, done()).await,
         Committed::Moved(Status::Done)
@@ -76,7 +79,7 @@ pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab
 }
 
 pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
-    // rules 1.3 and 10.2
+    // rules 1.3, 1.7 and 10.2
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
     lab.step(worker, spawn(many(2))).await;
@@ -89,7 +92,7 @@ pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
         answers,
         [
             Committed::Moved(Status::Done),
-            Committed::Moved(Status::Done)
+            Committed::Repeated(Status::Done)
         ]
     );
     assert_eq!(lab.get(parent).await.children_pending, 1);

@@ -586,7 +586,7 @@ impl Renamed {
         match committed {
             Committed::Kept(claim, inbox) => Committed::Kept(self.claim(&claim), inbox),
             Committed::Refused(refusal) => Committed::Refused(self.refusal(refusal)),
-            other @ (Committed::Moved(_) | Committed::Stale) => other,
+            other @ (Committed::Moved(_) | Committed::Repeated(_) | Committed::Stale) => other,
         }
     }
 

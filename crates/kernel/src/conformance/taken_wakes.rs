@@ -138,7 +138,7 @@ pub async fn who_comes_back_from_its_updates_into_a_taken_key_fails(lab: Lab) {
     assert_eq!(record.status, CommandStatus::Completed, "it was answered");
     // Sent again, because the answer got lost.
     let again = lab.commit(claims[0].claim.again(), back).await;
-    assert_eq!(again, Committed::Moved(Status::Failed));
+    assert_eq!(again, Committed::Repeated(Status::Failed));
 }
 
 pub async fn a_child_that_ends_fails_a_parent_that_would_take_a_key(lab: Lab) {

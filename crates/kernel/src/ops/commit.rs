@@ -88,7 +88,9 @@ pub(crate) async fn commit<T: Txn>(
     ledger.write_granted(turn, tally.holders).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
         // Whether a parent parked or went straight on is known only now.
-        if let (Committed::Moved(status), Some(account)) = (answer, ledger.get(commit.claim.id())) {
+        if let Committed::Moved(status) | Committed::Repeated(status) = answer
+            && let Some(account) = ledger.get(commit.claim.id())
+        {
             *status = account.row.status;
         }
     }
@@ -268,7 +270,7 @@ fn one<'a, T: Txn>(
         Standing::Repeated if is_kept(&account.row, &commit.claim) => {
             return Committed::Kept(commit.claim.renewed(account.row.epoch), account.row.inbox);
         }
-        Standing::Repeated => return Committed::Moved(account.row.status),
+        Standing::Repeated => return Committed::Repeated(account.row.status),
     }
     if matches!(commit.outcome, Outcome::Workflow(_)) && !account.row.history {
         // rule 16.1: it could not be replayed.
@@ -590,7 +592,7 @@ fn has_room_for_waiters<'a>(
             .or_insert(there.unwrap_or_default());
         // One that asks for one of a list stands at several places.
         *met += index_of(event).1.len();
-        limits.check_waiters(*met)?;
+        limits.check_waiters(&event.event_type, *met)?;
     }
     for (event_type, met) in met {
         waiters.insert(event_type, met);

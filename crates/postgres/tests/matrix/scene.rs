@@ -365,7 +365,7 @@ fn without_ids(answer: &Answer) -> String {
         Answer::Published(each) => format!("matched {}", each[0].as_ref().unwrap().matched),
         Answer::Committed(each) => match &each[0] {
             // Where it stands may be another's doing when the same claim is committed twice.
-            Committed::Moved(_) => "moved".to_owned(),
+            Committed::Moved(_) | Committed::Repeated(_) => "moved".to_owned(),
             Committed::Kept(..) => "kept".to_owned(),
             other => format!("{other:?}"),
         },

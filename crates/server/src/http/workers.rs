@@ -1,5 +1,6 @@
 //! What workers over HTTP do: claim, commit, heartbeat, sign off.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -252,9 +253,11 @@ pub struct CommitResults {
 pub struct CommitResult {
     /// The claim.
     claim: String,
-    /// `committed`, also when it had been before; `stale`: the claim was lost, and nothing of the outcome was committed;
-    /// `refused`: it broke a rule, nothing was committed, and the claim is as it was.
+    /// `committed`; `stale`: the claim was lost, and nothing of the outcome was committed; `refused`: it broke a rule,
+    /// nothing was committed, and the claim is as it was.
     status: CommitStatus,
+    /// Whether an outcome had been committed under this claim before: then nothing was changed now.
+    duplicate: bool,
     /// What was wrong, when it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -274,7 +277,8 @@ pub enum CommitStatus {
 
 /// Commit what steps came to; each entry is answered for itself.
 ///
-/// One that is sent again, because its answer got lost, is `committed` again and changes nothing.
+/// One that is sent again, because its answer got lost, is `committed` with `duplicate: true` and changes nothing. Two
+/// different outcomes for one claim in one request are both refused.
 #[utoipa::path(post, path = "/v1/workers/commit", operation_id = "commit", tag = "workers", request_body = CommitRequest, responses(
     (status = 200, description = "What became of each, in order.", body = CommitResults),
     (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
@@ -295,9 +299,13 @@ pub async fn commit(
         .map(|one| one.claim.as_str())
         .collect();
     let holds = app.workers().holds(&tokens).await?;
+    let contradicted = contradicted(&request.outcomes);
     for (OutcomeOfClaim { claim, outcome }, hold) in request.outcomes.into_iter().zip(holds) {
-        let (result, entry) = match judge(&app, &request.worker, hold, &outcome, &mut graphs).await
-        {
+        let read = match contradicted.contains(&claim) {
+            true => Err(Settled::refused(CONTRADICTION)),
+            false => judge(&app, &request.worker, hold, &outcome, &mut graphs).await,
+        };
+        let (result, entry) = match read {
             Ok((hold, outcome)) => {
                 let ran = Ran {
                     outcome: outcome.last().name(),
@@ -312,7 +320,7 @@ pub async fn commit(
                     took: ran.took,
                     error: None,
                 });
-                ((CommitStatus::Committed, None), Some(ran))
+                (Settled::from(CommitStatus::Committed), Some(ran))
             }
             Err(result) => (result, None),
         };
@@ -324,19 +332,64 @@ pub async fn commit(
     };
     let mut committed = committed.into_iter();
     let results = judged.into_iter().map(|(claim, result, entry)| {
-        let (status, error) = match entry {
+        let Settled {
+            status,
+            duplicate,
+            error,
+        } = match entry {
             None => result,
             Some(ran) => settled(&app, committed.next(), ran),
         };
         CommitResult {
             claim,
             status,
+            duplicate,
             error,
         }
     });
     Ok(axum::Json(CommitResults {
         results: results.collect(),
     }))
+}
+
+/// Why neither of two outcomes was committed.
+const CONTRADICTION: &str =
+    "this request has two different outcomes for this claim: send the one that is meant";
+
+/// The claims for which a request has more than one outcome (rule 1.7).
+fn contradicted(outcomes: &[OutcomeOfClaim]) -> BTreeSet<String> {
+    let mut first = BTreeMap::new();
+    let others = outcomes.iter().filter(|one| {
+        let before = *first.entry(&one.claim).or_insert(&one.outcome);
+        *before != one.outcome
+    });
+    others.map(|one| one.claim.clone()).collect()
+}
+
+/// What one entry is answered.
+struct Settled {
+    status: CommitStatus,
+    duplicate: bool,
+    error: Option<String>,
+}
+
+impl Settled {
+    fn refused(error: impl Into<String>) -> Self {
+        Self {
+            error: Some(error.into()),
+            ..CommitStatus::Refused.into()
+        }
+    }
+}
+
+impl From<CommitStatus> for Settled {
+    fn from(status: CommitStatus) -> Self {
+        Self {
+            status,
+            duplicate: false,
+            error: None,
+        }
+    }
 }
 
 /// Reads one entry; what it is refused with, or stale for, when it cannot be committed.
@@ -346,14 +399,13 @@ async fn judge(
     hold: Result<Hold, NoClaim>,
     outcome: &Json,
     graphs: &mut Graphs,
-) -> Result<(Hold, abide_kernel::model::Outcome), (CommitStatus, Option<String>)> {
-    let refused = |error: String| (CommitStatus::Refused, Some(error));
-    let hold = hold.map_err(|error| refused(error.to_string()))?;
+) -> Result<(Hold, abide_kernel::model::Outcome), Settled> {
+    let hold = hold.map_err(|error| Settled::refused(error.to_string()))?;
     if hold.worker != *worker {
-        return Err((CommitStatus::Stale, None));
+        return Err(CommitStatus::Stale.into());
     }
-    let outcome = outcome::read(app, outcome, graphs).await.map_err(refused)?;
-    Ok((hold, outcome))
+    let outcome = outcome::read(app, outcome, graphs).await;
+    Ok((hold, outcome.map_err(Settled::refused)?))
 }
 
 /// What is told of a step whose outcome was sent to be committed.
@@ -364,12 +416,20 @@ struct Ran {
     about: About,
 }
 
-fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> (CommitStatus, Option<String>) {
-    let (status, error) = match committed {
-        Some(Committed::Moved(_) | Committed::Kept(..)) => (CommitStatus::Committed, None),
-        Some(Committed::Refused(refusal)) => (CommitStatus::Refused, Some(refusal.to_string())),
-        Some(Committed::Stale) | None => (CommitStatus::Stale, None),
+fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> Settled {
+    let settled = match committed {
+        Some(Committed::Moved(_) | Committed::Kept(..)) => Settled::from(CommitStatus::Committed),
+        // It was counted when it was committed.
+        Some(Committed::Repeated(_)) => {
+            return Settled {
+                duplicate: true,
+                ..CommitStatus::Committed.into()
+            };
+        }
+        Some(Committed::Refused(refusal)) => Settled::refused(refusal.to_string()),
+        Some(Committed::Stale) | None => CommitStatus::Stale.into(),
     };
+    let status = settled.status;
     if status == CommitStatus::Committed {
         metrics::step(ran.about.0.as_str(), ran.about.2.as_str(), ran.took);
         metrics::outcome(ran.outcome);
@@ -383,7 +443,7 @@ fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> (CommitStatus, 
         }
         app.traces().attempt(&attempt);
     }
-    (status, error)
+    settled
 }
 
 /// Claims that are still held.

@@ -10,15 +10,44 @@ on_both! {
         let id = start(&server, json!({"machine": "m"})).await;
         let claim = worker.one().await;
         let outcome = json!({"next": {"step": "b", "state": 1}});
-        worker.done(&claim, outcome.clone()).await;
-        worker.done(&claim, outcome.clone()).await;
-        let results = worker.commit_all(vec![(&claim, outcome.clone()), (&claim, outcome.clone())]).await;
-        assert!(results.iter().all(|result| result["status"] == "committed"), "{results:?}");
+        // rule 1.7
+        let twice = || vec![(&claim, outcome.clone()), (&claim, outcome.clone())];
+        for expected in [[false, true], [true, true]] {
+            let results = worker.commit_all(twice()).await;
+            assert!(results.iter().all(|result| result["status"] == "committed"), "{results:?}");
+            let duplicates: Vec<_> = results.iter().map(|result| &result["duplicate"]).collect();
+            assert_eq!(duplicates, expected);
+        }
         let claim = worker.one().await;
         worker.none().await;
         worker.done(&claim, json!({"done": {"result": 1}})).await;
         worker.done(&claim, json!({"done": {"result": 2}})).await;
         assert_eq!(result(&server, id).await["result"], 1);
+    }
+
+    async fn of_two_outcomes_for_one_claim_in_one_request_none_is_committed(server: Server) {
+        // rule 1.7
+        let worker = worker(&server);
+        let id = start(&server, json!({"machine": "m"})).await;
+        let beside = start(&server, json!({"machine": "m"})).await;
+        let claims = worker.claim(2, 0).await;
+        let done = |result: u32| json!({"done": {"result": result}});
+        for other in [done(2), json!({"nonsense": 1})] {
+            let sent = vec![(&claims[0], done(1)), (&claims[0], other), (&claims[0], done(1))];
+            for result in worker.commit_all(sent).await {
+                assert_eq!((&result["status"], &result["duplicate"]), (&json!("refused"), &json!(false)));
+                let error = result["error"].as_str().unwrap();
+                assert!(error.contains("two different outcomes for this claim"), "{error}");
+            }
+        }
+        let sent = vec![(&claims[0], done(1)), (&claims[1], done(3)), (&claims[0], done(2))];
+        let results = worker.commit_all(sent).await;
+        let statuses: Vec<_> = results.iter().map(|result| result["status"].as_str().unwrap()).collect();
+        assert_eq!(statuses, ["refused", "committed", "refused"], "the others are committed");
+        assert_eq!(result(&server, beside).await["result"], 3);
+        assert_eq!(worker.heartbeat(&[&claims[0]]).await, Vec::<Value>::new(), "it is held as before");
+        worker.done(&claims[0], done(4)).await;
+        assert_eq!(result(&server, id).await["result"], 4);
     }
 
     async fn a_claim_is_good_in_the_hands_of_its_worker_only(server: Server) {
