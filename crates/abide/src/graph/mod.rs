@@ -2,6 +2,7 @@
 
 mod build;
 mod draw;
+mod read;
 mod run;
 
 use std::sync::Arc;
@@ -83,7 +84,8 @@ impl Graph {
         }
     }
 
-    /// Reads a graph from JSON; a field that it does not know is an error that names it.
+    /// Reads a graph from JSON. All that is wrong is told at once: what cannot be read, a field that it does not know among
+    /// it, and what the rest would be refused for.
     ///
     /// ```
     /// use abide::Graph;
@@ -98,13 +100,28 @@ impl Graph {
     /// # Ok::<(), abide::BadGraph>(())
     /// ```
     pub fn from_json(json: &str, known: &[Self]) -> Result<Self, BadGraph> {
-        let spec = serde_json::from_str(json).map_err(|error| BadGraph {
-            problems: vec![GraphProblem {
-                step: None,
-                message: error.to_string(),
-            }],
-        })?;
-        Self::new(spec, known)
+        let (spec, unread) = Self::read(json);
+        Self::of_read(spec, unread, known)
+    }
+
+    /// Reads a graph from JSON without checking it: with what cannot be read, and without that.
+    pub fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
+        read::read(json)
+    }
+
+    /// Takes a graph that was [read](Self::read), when all of it could be and nothing is wrong with it; else tells of both.
+    pub fn of_read(
+        spec: GraphSpec,
+        mut unread: Vec<GraphProblem>,
+        known: &[Self],
+    ) -> Result<Self, BadGraph> {
+        match Self::new(spec, known) {
+            Ok(graph) if unread.is_empty() => Ok(graph),
+            built => {
+                unread.extend(built.err().into_iter().flat_map(|bad| bad.problems));
+                Err(BadGraph { problems: unread })
+            }
+        }
     }
 
     /// It as JSON.

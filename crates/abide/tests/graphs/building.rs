@@ -133,6 +133,73 @@ fn the_builder_tells_all_that_is_wrong_at_once() {
 }
 
 #[test]
+fn what_cannot_be_read_hides_nothing_else_that_is_wrong() {
+    // rule 15.2
+    let wrong = json!({"name": "g", "colour": 1, "steps": [
+        {"name": "a", "task": 7, "timeout_ms": "soon", "retry": {"max_attempts": 0, "delay_ms": 1}, "after": ["gone"]},
+        {"name": "b", "task": "x", "tsak": "y", "queue": "", "after": ["a"]},
+        {"name": "c", "wait_for_event": {"event": "paid", "match": {"left": "", "op": "like", "right": 1}}, "skip_if": {"step": "d"}},
+        {"name": "d", "sleep": {"duration_ms": 0}, "after": "c"},
+        {"task": "x", "after": ["d"]},
+        {"name": "e", "graph": {"name": "inner", "steps": [{"name": "f", "tsak": 1}, {"name": "g", "task": ""}]}},
+        17,
+        {"name": "h", "task": "x", "after": ["a", "step 7"]},
+    ]});
+    let bad = Graph::from_json(&wrong.to_string(), &[]).unwrap_err();
+    let told = |step: Option<&str>, part: &str| {
+        let of = bad
+            .problems
+            .iter()
+            .filter(|one| one.step.as_deref() == step);
+        assert!(
+            of.clone().any(|one| one.message.contains(part)),
+            "{step:?} {part}: {bad}"
+        );
+    };
+    told(None, "unknown field `colour`");
+    told(Some("a"), "task: invalid type: integer `7`");
+    told(Some("a"), "timeout_ms: invalid type: string");
+    told(Some("a"), "retry.max_attempts counts the first attempt");
+    told(Some("a"), "after \"gone\"");
+    told(Some("b"), "unknown field `tsak`");
+    told(Some("b"), "it is empty");
+    told(Some("c"), "wait_for_event.match");
+    told(Some("c"), "skip_if: missing field");
+    told(Some("d"), "after: invalid type");
+    told(Some("d"), "sleep.duration_ms must be positive");
+    told(None, "step 5: it has no name");
+    told(Some("e"), "its graph: step \"f\": unknown field `tsak`");
+    told(Some("e"), "its graph: step \"f\": it is nothing");
+    told(Some("e"), "its graph: step \"g\": its task has no name");
+    told(None, "step 7: a step is an object, not a number");
+    let of = |step: &str| {
+        bad.problems
+            .iter()
+            .any(|one| one.step.as_deref() == Some(step))
+    };
+    assert!(!of("h"), "nothing is wrong with it: {bad}");
+    let nothing = |step: &str| {
+        bad.problems
+            .iter()
+            .any(|one| one.step.as_deref() == Some(step) && one.message.contains("it is nothing"))
+    };
+    assert!(
+        !nothing("a") && !nothing("c"),
+        "what it is was there, and could not be read: {bad}"
+    );
+    let twice = Graph::from_json(
+        r#"{"name": "g", "steps": [{"name": "a", "task": "x", "task": "y"}]}"#,
+        &[],
+    );
+    assert!(
+        twice
+            .unwrap_err()
+            .to_string()
+            .contains("duplicate field `task`")
+    );
+}
+
+#[test]
 fn a_reference_where_none_can_be_is_refused() {
     // rule 15.2
     let of = |test| {

@@ -1,6 +1,6 @@
 //! Keeping graphs, so that they can be started by their names.
 
-use abide::{Graph, GraphProblem, GraphSpec, Json, Name, StepSpec, Timestamp};
+use abide::{Graph, GraphProblem, Json, Name, StepSpec, Timestamp};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, NameText};
-use super::{App, Place, Problem, Write, unfit};
+use super::{App, Place, Problem, Write};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -105,16 +105,13 @@ pub async fn put(
     }: Write<GraphRequest>,
 ) -> Result<axum::Json<GraphPut>, Problem> {
     let kept = Name::new(&name)?;
-    let mut problems = Vec::new();
-    let steps = request
-        .steps
-        .iter()
-        .enumerate()
-        .map(|(at, step)| read_step(at, step, &mut problems));
-    let spec = GraphSpec {
-        steps: steps.collect(),
-        name,
+    let written = Written {
+        name: &name,
+        steps: &request.steps,
     };
+    let written = serde_json::to_string(&written);
+    let written = written.map_err(|error| Problem::unprocessable(error.to_string()))?;
+    let (spec, mut problems) = Graph::read(&written);
     // A graph in itself would be a graph in which an older one of its name stands.
     let itself = |step: &&StepSpec| {
         step.graph
@@ -131,14 +128,7 @@ pub async fn put(
         true => app.abide().graphs().await?,
         false => Vec::new(),
     };
-    let graph = match Graph::new(spec, &known) {
-        Ok(graph) if problems.is_empty() => graph,
-        Ok(_) => return Err(bad(problems)),
-        Err(more) => {
-            problems.extend(more.problems);
-            return Err(bad(problems));
-        }
-    };
+    let graph = Graph::of_read(spec, problems, &known).map_err(|error| bad(error.problems))?;
     abide.keep_graph(&graph).await?;
     app.graphs().tell();
     Ok(axum::Json(GraphPut {
@@ -147,46 +137,11 @@ pub async fn put(
     }))
 }
 
-/// A step as it is written; when it cannot be read that is noted, and what stands in its place has as much of it as others
-/// may refer to, so that all that is wrong can be told at once.
-fn read_step(at: usize, text: &RawValue, problems: &mut Vec<GraphProblem>) -> StepSpec {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Gist {
-        name: Option<serde_json::Value>,
-        after: Option<serde_json::Value>,
-    }
-    let error = match unfit::fit::<StepSpec>(text.get()) {
-        Ok(step) => return step,
-        Err(error) => error,
-    };
-    let gist: Gist = serde_json::from_str(text.get()).unwrap_or_default();
-    let name = gist.name.as_ref().and_then(|name| name.as_str());
-    let message = match name {
-        Some(_) => format!("it cannot be read: {error}"),
-        None => format!("step {} cannot be read: {error}", at + 1),
-    };
-    problems.push(GraphProblem {
-        step: name.map(str::to_owned),
-        message,
-    });
-    let name = name.map_or_else(|| format!("step {}", at + 1), str::to_owned);
-    let after = gist
-        .after
-        .and_then(|after| serde_json::from_value(after).ok());
-    StepSpec {
-        task: Some("unread".to_owned()),
-        after: after.unwrap_or_default(),
-        name,
-        skip_if: None,
-        timeout_ms: None,
-        retry: None,
-        queue: None,
-        wait_for_event: None,
-        wait_for_signal: None,
-        sleep: None,
-        graph: None,
-    }
+/// A graph as it came.
+#[derive(Serialize)]
+struct Written<'r> {
+    name: &'r str,
+    steps: &'r [Box<RawValue>],
 }
 
 fn bad(problems: Vec<GraphProblem>) -> Problem {

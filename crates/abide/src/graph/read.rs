@@ -1,0 +1,194 @@
+//! Reads graphs from JSON, with all that is wrong with them (rule 15.2).
+
+use abide_core::model::{GraphProblem, GraphSpec, StepSpec, SubGraph};
+use serde_json::{Map, Value};
+
+/// What a step can be.
+const KINDS: [&str; 5] = [
+    "task",
+    "wait_for_event",
+    "wait_for_signal",
+    "sleep",
+    "graph",
+];
+
+/// What stands in the place of a name that cannot be read.
+const UNREAD: &str = "unread";
+
+/// A graph as it is written, and what of it cannot be read. What stands in its place then has all that can be, so that the
+/// rest can be checked too.
+pub(super) fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
+    let mut problems = Vec::new();
+    let error = match serde_json::from_str(json) {
+        Ok(spec) => return (spec, problems),
+        Err(error) => error,
+    };
+    // Once more, slowly, to find all that is wrong.
+    let spec = match serde_json::from_str(json) {
+        Ok(value) => read_graph(value, &mut problems),
+        Err(_) => GraphSpec {
+            name: UNREAD.into(),
+            steps: Vec::new(),
+        },
+    };
+    if problems.is_empty() {
+        // It is no JSON, or a field is there twice.
+        problems.push(GraphProblem {
+            step: None,
+            message: error.to_string(),
+        });
+    }
+    (spec, problems)
+}
+
+fn read_graph(value: Value, problems: &mut Vec<GraphProblem>) -> GraphSpec {
+    let mut whole = |message: String| {
+        problems.push(GraphProblem {
+            step: None,
+            message,
+        });
+    };
+    let mut fields = match value {
+        Value::Object(fields) => fields,
+        other => {
+            whole(format!("a graph is an object, not {}", kind_of(&other)));
+            Map::new()
+        }
+    };
+    let name = match fields.remove("name") {
+        Some(Value::String(name)) => name,
+        Some(other) => {
+            whole(format!("its name is a text, not {}", kind_of(&other)));
+            UNREAD.into()
+        }
+        None => {
+            whole("it has no name: give it one".into());
+            UNREAD.into()
+        }
+    };
+    let steps = match fields.remove("steps") {
+        Some(Value::Array(steps)) => steps,
+        Some(other) => {
+            whole(format!("its steps are a list, not {}", kind_of(&other)));
+            Vec::new()
+        }
+        None => Vec::new(),
+    };
+    for field in fields.keys() {
+        whole(format!(
+            "unknown field `{field}`, expected `name` or `steps`"
+        ));
+    }
+    let steps = steps.into_iter().enumerate();
+    let steps = steps.map(|(at, step)| read_step(at + 1, step, problems));
+    GraphSpec {
+        name,
+        steps: steps.collect(),
+    }
+}
+
+fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> StepSpec {
+    let (mut fields, mut wrong) = match value {
+        Value::Object(fields) => (fields, Vec::new()),
+        other => {
+            let wrong = format!("a step is an object, not {}", kind_of(&other));
+            (Map::new(), vec![wrong])
+        }
+    };
+    let is_object = wrong.is_empty();
+    let named = match fields.get("name") {
+        Some(Value::String(name)) => Some(name.clone()),
+        Some(other) => {
+            wrong.push(format!("name: a text is expected, not {}", kind_of(other)));
+            None
+        }
+        None if is_object => {
+            wrong.push("it has no name: give it one".into());
+            None
+        }
+        None => None,
+    };
+    let name = named.clone().unwrap_or_else(|| format!("step {number}"));
+    fields.insert("name".into(), name.clone().into());
+    let mut inner_problems = Vec::new();
+    let inner = match fields.get("graph") {
+        Some(Value::Object(_)) => fields
+            .remove("graph")
+            .map(|graph| read_graph(graph, &mut inner_problems)),
+        _ => None,
+    };
+    let is_some_kind = KINDS.iter().any(|kind| fields.contains_key(*kind));
+    let mut step = loop {
+        // A field that cannot be read is told of and left out, until the others can be.
+        let written = Value::Object(fields.clone());
+        let error = match serde_path_to_error::deserialize::<_, StepSpec>(&written) {
+            Ok(step) => break Some(step),
+            Err(error) => error,
+        };
+        let path = error.path().to_string();
+        let field = path.split(['.', '[']).next().unwrap_or_default().to_owned();
+        let message = error.into_inner().to_string();
+        // The name of an unknown field is said by the message.
+        wrong.push(
+            match message.starts_with("unknown field") && path == field {
+                true => message,
+                false => format!("{path}: {message}"),
+            },
+        );
+        if field == "name" || fields.remove(&field).is_none() {
+            break None;
+        }
+    }
+    .unwrap_or_else(|| unread(name));
+    if let Some(inner) = inner {
+        step.graph = Some(SubGraph::Whole(Box::new(inner)));
+    }
+    let kind_is_unread = is_some_kind || !is_object;
+    let is_nothing = step.task.is_none()
+        && step.wait_for_event.is_none()
+        && step.wait_for_signal.is_none()
+        && step.sleep.is_none()
+        && step.graph.is_none();
+    if is_nothing && kind_is_unread {
+        step.task = Some(UNREAD.into());
+    }
+    let of = |message: String| GraphProblem {
+        step: named.clone(),
+        message: match &named {
+            Some(_) => message,
+            None => format!("step {number}: {message}"),
+        },
+    };
+    problems.extend(wrong.into_iter().map(of));
+    let inner = inner_problems.into_iter();
+    problems.extend(inner.map(|inner| of(format!("its graph: {inner}"))));
+    step
+}
+
+/// What stands in the place of a step of which it cannot be read what it is.
+fn unread(name: String) -> StepSpec {
+    StepSpec {
+        name,
+        after: Vec::new(),
+        skip_if: None,
+        task: Some(UNREAD.into()),
+        timeout_ms: None,
+        retry: None,
+        queue: None,
+        wait_for_event: None,
+        wait_for_signal: None,
+        sleep: None,
+        graph: None,
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
