@@ -29,7 +29,7 @@ pub(crate) trait Runner: Send + Sync + 'static {
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran>;
 
     /// Answers for a step, or for updates, whose outcome was refused.
-    fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran>;
+    fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran>;
 
     /// Answers a query on the state of a run, as its history tells it.
     fn query(&self, run: &RunHistory, name: &Name, arguments: &Json) -> Result<Json, String> {

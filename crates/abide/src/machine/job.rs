@@ -214,8 +214,9 @@ where
         })
     }
 
-    fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran> {
+    fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
+            let why = refusal.to_string();
             if task.answers() {
                 return self.answer(task).await;
             }

@@ -68,7 +68,8 @@ impl WorkflowRunner {
     }
 
     /// One turn of the code, until it waits for the world, or must be committed, or is over.
-    async fn turn(&self, task: &Task) -> Outcome {
+    /// What was refused before is not asked for again.
+    async fn turn(&self, task: &Task, refused: Option<&Refusal>) -> Outcome {
         let mut live = match self.cache.take(task.id, task.step_seq, task.generation) {
             Some(live) => live,
             None => match self.revive(task).await {
@@ -76,7 +77,7 @@ impl WorkflowRunner {
                 Err(blocked) => return block(blocked),
             },
         };
-        let mut turn = Turn::new(self, task, &mut live);
+        let mut turn = Turn::new(self, task, &mut live, refused);
         match turn.take(&mut live).await {
             Ok(then) => {
                 let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_)) && live.is_well();
@@ -250,7 +251,7 @@ impl Runner for WorkflowRunner {
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
             Ran {
-                outcome: self.turn(&task).await,
+                outcome: self.turn(&task, None).await,
                 error: None,
                 within: None,
             }
@@ -261,18 +262,23 @@ impl Runner for WorkflowRunner {
         self.run(task)
     }
 
-    fn refused(self: Arc<Self>, _: Arc<Task>, why: String) -> BoxFuture<'static, Ran> {
-        let reason = format!("what the workflow came to cannot be stored: {why}");
-        Box::pin(std::future::ready(Ran {
-            outcome: commit(
-                Fresh::default(),
-                Then::Stop {
-                    reason: reason.clone(),
-                },
-            ),
-            error: Some(reason),
-            within: None,
-        }))
+    fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {
+        let reason = format!("what the workflow came to cannot be stored: {refusal}");
+        Box::pin(async move {
+            let outcome = match refusal {
+                // rule 14.7: the code is told at the wait that there is no room for.
+                Refusal::TooManyWaiters { .. } => self.turn(&task, Some(&refusal)).await,
+                _ => {
+                    let reason = reason.clone();
+                    commit(Fresh::default(), Then::Stop { reason })
+                }
+            };
+            Ran {
+                outcome,
+                error: Some(reason),
+                within: None,
+            }
+        })
     }
 
     fn settled(&self, task: &Task, committed: bool) {

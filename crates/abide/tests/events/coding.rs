@@ -1,8 +1,8 @@
 //! Workflows that wait for events: alone, beside each other, and beside everything else.
 
 use abide::{
-    BoxError, Event, Flow, Messages, OneOf, Signal, Status, Update, WaiterFilter, Workflow, eq,
-    event_of, gt, hours, millis,
+    Abide, BoxError, Event, Flow, Limits, Messages, OneOf, Signal, Status, Update, WaiterFilter,
+    Workflow, eq, event_of, gt, hours, millis,
 };
 use serde_json::{Value, json};
 
@@ -48,6 +48,36 @@ on_every_store! {
                 assert_eq!(lab.came_to(&run).await, json!([{"n": 1}, {"n": 2}]));
                 assert_eq!(standing(&lab).await, 0);
             }
+            engine.shutdown().await;
+        }
+    }
+}
+
+on_every_store! {
+    async fn code_is_told_at_the_wait_that_there_is_no_room_for(lab: Lab) {
+        // rule 14.7
+        let limits = Limits { waiters_per_type: 1, ..Limits::default() };
+        let lab = lab.opened(Abide::options().limits(limits)).await;
+        let code = |wf: Workflow, n: Value| async move {
+            let waits = wf.all((wf.event::<Value>(tick(n)).timeout(hours(1)), wf.signal(GO)));
+            let (came, went) = waits.await;
+            Ok(json!([came.map_err(|error| error.to_string()), went?]))
+        };
+        for kept in [100, 0] {
+            let engine = lab.engine().workflows_kept(kept).workflow(RUN, code).start().await.unwrap();
+            let first = lab.start(RUN, json!(1)).await.unwrap();
+            until_standing(&lab, 1).await;
+            let second = lab.start(RUN, json!(2)).await.unwrap();
+            lab.until_status(second.id(), Status::AwaitingSignal).await;
+            for (run, n) in [(&first, 1), (&second, 2)] {
+                lab.signal(run.id(), GO, &n).await.unwrap();
+            }
+            let told = lab.came_to(&second).await;
+            let why = told[0]["Err"].as_str().unwrap();
+            assert!(why.contains("2 waits for events of type \"tick\" are over the limit waiters_per_type of 1"), "{told}");
+            assert_eq!(told[1], json!(2));
+            assert_eq!(matched(&lab, &json!({"n": 1})).await, 1);
+            assert_eq!(lab.came_to(&first).await, json!([{"Ok": {"n": 1}}, 1]));
             engine.shutdown().await;
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use abide::{
-    BoxError, Event, Filter, Graph, GraphSpec, Instance, InstanceId, Job, Status, eq, exists, gt,
-    hours, input, millis, output, secs,
+    Abide, BoxError, Event, Filter, Graph, GraphSpec, Instance, InstanceId, Job, Limits, Status,
+    eq, exists, gt, hours, input, millis, output, secs,
 };
 use abide_kernel::{Op, SweepRequest};
 use serde_json::{Value, json};
@@ -174,6 +174,29 @@ on_every_store! {
                 "never": {"timeout": true}, "s": {"by": 1}, "z": null}));
             engine.shutdown().await;
         }
+    }
+}
+
+on_every_store! {
+    async fn a_wait_that_there_is_no_room_for_fails_its_step(lab: Lab) {
+        // rules 14.7 and 15.4
+        let limits = Limits { waiters_per_type: 1, ..Limits::default() };
+        let lab = lab.opened(Abide::options().limits(limits)).await;
+        let graph = Graph::builder("full").task("a").wait_for_event("e", Event::new("paid"), hours(1)).after("a")
+            .task("never").after("e").build().unwrap();
+        let engine = lab.engine().graph(&graph).task("a", |_: Value| async move { Ok(json!(7)) }).start().await.unwrap();
+        let first = lab.start(graph.clone(), json!(null)).await.unwrap();
+        eventually("one to wait", async || lab.event_waits(&Default::default(), None, 9).await.unwrap().items.len() == 1).await;
+        let second = lab.start(graph.clone(), json!(null)).await.unwrap();
+        let error = lab.failed_of(&second).await;
+        let told = "2 waits for events of type \"paid\" are over the limit waiters_per_type of 1";
+        assert!(error.contains("step \"e\"") && error.contains(told), "{error}");
+        let seen = step(&lab, second.id(), "e").await;
+        assert!(seen["status"] == "failed" && seen["error"].as_str().unwrap().contains(told), "{seen}");
+        assert_eq!(step(&lab, second.id(), "a").await["status"], json!("done"));
+        assert_eq!(step(&lab, second.id(), "never").await["status"], json!("cancelled"));
+        assert_eq!(step(&lab, first.id(), "e").await["status"], json!("running"), "who was there waits on");
+        engine.shutdown().await;
     }
 }
 

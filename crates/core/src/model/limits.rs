@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Arguments, Condition, EventWait, Json, Refusal};
+use super::{Arguments, Condition, EventWait, Json, Name, Refusal};
 
 /// How large things may get; every limit has a default and an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,9 +148,15 @@ impl Limits {
         at_most("names_per_wait", self.names_per_wait, count)
     }
 
-    /// Refuses a wait for an event that too many wait for.
-    pub fn check_waiters(&self, count: usize) -> Result<(), Refusal> {
-        at_most("waiters_per_type", self.waiters_per_type, count)
+    /// Refuses so many waits for events of one type.
+    pub fn check_waiters(&self, event_type: &Name, count: usize) -> Result<(), Refusal> {
+        at_most("waiters_per_type", self.waiters_per_type, count).map_err(|_| {
+            Refusal::TooManyWaiters {
+                event_type: event_type.clone(),
+                most: self.waiters_per_type,
+                met: count,
+            }
+        })
     }
 
     /// Refuses a batch that is too long.

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::Name;
+
 /// Why a request was refused. Nothing of it was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
@@ -35,6 +37,19 @@ pub enum Refusal {
         /// What it allows.
         most: usize,
         /// What was met.
+        met: usize,
+    },
+    /// More waits for events of one type than may be.
+    #[error(
+        "{met} waits for events of type {:?} are over the limit waiters_per_type of {most}: wait for fewer at once or raise that limit",
+        event_type.as_str()
+    )]
+    TooManyWaiters {
+        /// The type.
+        event_type: Name,
+        /// How many may be.
+        most: usize,
+        /// How many there would be.
         met: usize,
     },
     /// An outcome contradicts itself.
@@ -146,7 +161,7 @@ impl Refusal {
         match self {
             Self::BadName { .. } => "bad_name",
             Self::BadSource { .. } => "bad_source",
-            Self::LimitExceeded { .. } => "limit_exceeded",
+            Self::LimitExceeded { .. } | Self::TooManyWaiters { .. } => "limit_exceeded",
             Self::BadOutcome { .. } => "bad_outcome",
             Self::BadVersion { .. } => "bad_version",
             Self::NoDatabase => "no_database",

@@ -198,8 +198,8 @@ pub async fn no_more_may_wait_for_a_type_than_the_limit(lab: Lab) {
             other => panic!("{other:?}"),
         });
     }
-    let full = Refusal::LimitExceeded {
-        limit: "waiters_per_type".into(),
+    let full = Refusal::TooManyWaiters {
+        event_type: super::build::name("order"),
         most: WAITERS,
         met: WAITERS + 1,
     };
@@ -235,7 +235,8 @@ pub async fn one_wait_for_too_many_of_a_type_is_refused(lab: Lab) {
         .refused(first.claim.again(), awaits(too_many, &[]))
         .await;
     assert!(
-        refusal.to_string().contains("waiters_per_type"),
+        refusal.to_string().contains("type \"order\"")
+            && refusal.to_string().contains("waiters_per_type"),
         "{refusal}"
     );
     // One of a list stands at each of its values, and is counted so.

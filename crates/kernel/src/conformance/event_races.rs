@@ -183,7 +183,7 @@ pub async fn of_many_who_would_wait_no_more_do_than_the_limit(lab: Lab) {
         .into_iter()
         .map(|one| park(lab.clone(), one, awaits(vec![any("order")], &[])));
     let answers = together(parks).await;
-    let is_full = |one: &&Committed| matches!(one, Committed::Refused(Refusal::LimitExceeded { limit, .. }) if *limit == "waiters_per_type");
+    let is_full = |one: &&Committed| matches!(one, Committed::Refused(Refusal::TooManyWaiters { event_type, .. }) if event_type.as_str() == "order");
     assert_eq!(answers.iter().filter(is_full).count(), 10);
     assert_eq!(lab.waiters().await.len(), WAITERS);
 }

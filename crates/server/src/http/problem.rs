@@ -146,6 +146,7 @@ impl From<abide_kernel::Error> for Problem {
 fn refused(refusal: &abide::Refusal) -> Problem {
     let status = match refusal {
         abide::Refusal::LimitExceeded { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        abide::Refusal::TooManyWaiters { .. } => StatusCode::CONFLICT,
         abide::Refusal::KeyTaken { .. }
         | abide::Refusal::RequestReused { .. }
         | abide::Refusal::RequestRunning { .. }

@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Then, Timestamp};
+use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Refusal, Then, Timestamp};
 use abide_kernel::committer::{Caller, Commits, Failed, Fault, Intake, Mail, Request};
 use abide_kernel::{Backoff, ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
@@ -56,7 +56,7 @@ struct Queue {
     wakes: u64,
     /// Outcomes that were refused, and why. Their places may have been given away in the same transaction, so that
     /// their error handlers have to wait for others.
-    refused: VecDeque<(String, Sent)>,
+    refused: VecDeque<(Refusal, Sent)>,
 }
 
 impl Queue {
@@ -73,7 +73,7 @@ impl Queue {
     }
 
     /// The next refused outcome whose error handler has a place to run in.
-    fn next_refused(&mut self) -> Option<(String, Sent)> {
+    fn next_refused(&mut self) -> Option<(Refusal, Sent)> {
         let running = self.taken.saturating_sub(self.refused.len());
         (running < self.places)
             .then(|| self.refused.pop_front())
@@ -466,8 +466,8 @@ impl Dispatcher {
     fn ask_handlers(&mut self) {
         let queues = self.queues.iter_mut();
         let refused = queues.flat_map(|queue| std::iter::from_fn(|| queue.next_refused()));
-        for (why, sent) in refused.collect::<Vec<_>>() {
-            self.ask_again(why, sent);
+        for (refusal, sent) in refused.collect::<Vec<_>>() {
+            self.ask_again(refusal, sent);
         }
     }
 
@@ -517,7 +517,7 @@ impl Dispatcher {
 
     fn settle_one(&mut self, committed: Committed, mut sent: Sent) {
         if let Some(runner) = self.shared.runner(&sent.task.lane) {
-            let landed = matches!(committed, Committed::Kept(..) | Committed::Moved(_));
+            let landed = !matches!(committed, Committed::Stale | Committed::Refused(_));
             runner.settled(&sent.task, landed);
         }
         let counters = &self.shared.counters;
@@ -534,7 +534,7 @@ impl Dispatcher {
                     None => self.let_go(&sent),
                 }
             }
-            Committed::Moved(_) => {
+            Committed::Moved(_) | Committed::Repeated(_) => {
                 add(&counters.committed, 1);
                 self.let_go(&sent);
             }
@@ -545,16 +545,15 @@ impl Dispatcher {
             }
             Committed::Refused(refusal) => {
                 add(&counters.refused, 1);
-                let why = refusal.to_string();
                 if let Some(reason) = sent.stopped.clone() {
-                    return self.insist(sent, reason, &why);
+                    return self.insist(sent, reason, &refusal.to_string());
                 }
                 let mut queues = self.queues.iter_mut();
                 if let Some(queue) = queues.find(|queue| queue.name == sent.task.queue) {
                     // Its error handler runs, and takes a place.
                     queue.taken += usize::from(!sent.placed);
                     sent.placed = true;
-                    queue.refused.push_back((why, sent));
+                    queue.refused.push_back((refusal, sent));
                 }
             }
         }
@@ -577,14 +576,15 @@ impl Dispatcher {
 
     /// Asks the error handler about an outcome that was refused. When that was the handler's own, there is nobody left
     /// to ask, and the instance is stopped with both messages (rules 4.2, 5.2: it never loops).
-    fn ask_again(&self, why: String, sent: Sent) {
+    fn ask_again(&self, refusal: Refusal, sent: Sent) {
         let Sent {
             claim, task, error, ..
         } = sent;
         let runner = self.shared.runner(&task.lane);
         let code = match (error, runner) {
-            (None, Some(runner)) => runner.refused(task.clone(), why),
+            (None, Some(runner)) => runner.refused(task.clone(), refusal),
             (error, _) => {
+                let why = refusal.to_string();
                 let reason = error.as_ref().map_or_else(
                     || why.clone(),
                     |first| format!("{first}; and its error handler failed: {why}"),
