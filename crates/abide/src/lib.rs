@@ -92,8 +92,8 @@ pub use error::{BoxError, Error};
 pub use graph::{BadGraph, Graph, GraphBuilder, Reference, input, output};
 pub use machine::{
     Agreement, Answer, Call, Context, Definition, Fault, FaultKind, Job, Machine, Messages, Move,
-    Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, done, next, next_in,
-    reply, retry_in, stop,
+    Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, continue_as_version,
+    done, next, next_in, reply, retry_in, stop,
 };
 pub use message::{
     Event, Query, Signal, Test, Update, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of,

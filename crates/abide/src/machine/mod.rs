@@ -19,7 +19,9 @@ pub(crate) use guard::guarded;
 pub use job::Job;
 pub(crate) use job::JobRunner;
 pub use messages::{Answer, Call, Messages, Reply, reply};
-pub use outcome::{Move, Outcome, continue_as_new, done, next, next_in, retry_in, stop};
+pub use outcome::{
+    Move, Outcome, continue_as_new, continue_as_version, done, next, next_in, retry_in, stop,
+};
 pub(crate) use runner::MachineRunner;
 pub use step::Step;
 pub use waiting::{SignalName, WaitFor};

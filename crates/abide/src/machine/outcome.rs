@@ -52,6 +52,7 @@ pub(super) enum Kind<M: Machine> {
     Stop(String),
     Continue {
         step: M::Step,
+        version: Option<u32>,
     },
 }
 
@@ -76,7 +77,7 @@ impl<M: Machine> std::fmt::Debug for Move<M> {
             Kind::Wait { signals, next, .. } => {
                 write!(f, "wait({signals:?}, then {})", super::Step::name(*next))
             }
-            Kind::Continue { step } => {
+            Kind::Continue { step, .. } => {
                 write!(f, "continue_as_new({})", super::Step::name(*step))
             }
             Kind::Done(_) => f.write_str("done"),
@@ -112,7 +113,20 @@ pub fn stop<M: Machine>(reason: impl std::fmt::Display) -> Outcome<M> {
 }
 
 /// Close this run and open the next one of its chain at that step, with the state as the step leaves it. The key, what
-/// is pending in the inbox, and the place at a parent's barrier go over to it; its history begins anew.
+/// is pending in the inbox, and the place at a parent's barrier go over to it; its history begins anew. It is under the
+/// contract that this version of the machine declares by then.
 pub fn continue_as_new<M: Machine>(step: M::Step) -> Outcome<M> {
-    Ok(Move::of(Kind::Continue { step }))
+    Ok(Move::of(Kind::Continue {
+        step,
+        version: None,
+    }))
+}
+
+/// [Continue as new](continue_as_new) in another version of the machine, at its step of the same name, under its contract:
+/// how a chain that never ends comes to new code.
+pub fn continue_as_version<M: Machine>(version: u32, step: M::Step) -> Outcome<M> {
+    Ok(Move::of(Kind::Continue {
+        step,
+        version: Some(version),
+    }))
 }

@@ -189,8 +189,9 @@ impl<M: Machine> Runner for MachineRunner<M> {
         })
     }
 
-    fn refused(self: Arc<Self>, task: Arc<Task>, why: String) -> BoxFuture<'static, Ran> {
+    fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {
         Box::pin(async move {
+            let why = refusal.to_string();
             if task.answers() {
                 return Ran {
                     outcome: fail_updates(&task, &why),
@@ -258,10 +259,10 @@ fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<(model::Outcom
             next: name(next)?,
             state: state()?,
         }),
-        Kind::Continue { step } => model::Outcome::ContinueAsNew {
+        Kind::Continue { step, version } => model::Outcome::ContinueAsNew {
             step: name(step)?,
             state: state()?,
-            version: None,
+            version,
         },
         Kind::Done(output) => model::Outcome::Done {
             result: Json::of(&output).map_err(written)?,

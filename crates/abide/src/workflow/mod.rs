@@ -131,9 +131,17 @@ impl Workflow {
     /// Closes this run and goes on in a new one, with an empty history and this input: `return
     /// wf.continue_as_new(next);`. Messages that are pending go with it.
     pub fn continue_as_new<O>(&self, input: impl Serialize) -> Result<O, BoxError> {
-        let state =
-            Json::of(&input).map_err(|error| format!("the input cannot be stored: {error}"))?;
-        Err(Box::new(Continuation(state)))
+        continuation(input, None)
+    }
+
+    /// [Continues as new](Self::continue_as_new) in another version of the workflow, under its contract: how a chain that
+    /// never ends comes to new code, and to new signals.
+    pub fn continue_as_version<O>(
+        &self,
+        version: u32,
+        input: impl Serialize,
+    ) -> Result<O, BoxError> {
+        continuation(input, Some(version))
     }
 
     /// Whether the history has grown so long (`history_events` of the limits) that the code does well to
@@ -176,8 +184,16 @@ impl Workflow {
 }
 
 /// That a run goes on in a new one: not an error, but what leaves the code like one.
-#[derive(Debug)]
-struct Continuation(Json);
+#[derive(Clone, Debug)]
+struct Continuation {
+    state: Json,
+    version: Option<u32>,
+}
+
+fn continuation<O>(input: impl Serialize, version: Option<u32>) -> Result<O, BoxError> {
+    let state = Json::of(&input).map_err(|error| format!("the input cannot be stored: {error}"))?;
+    Err(Box::new(Continuation { state, version }))
+}
 
 impl fmt::Display for Continuation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

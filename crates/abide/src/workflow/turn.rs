@@ -6,12 +6,12 @@ use std::task::Poll;
 
 use abide_core::model::{
     BarrierNumber, Blocked, Brood, Child, Command, Ending, Entry, Happening, Json, OperationKind,
-    Park, Then, Timestamp, Unended,
+    Park, Refusal, Then, Timestamp, Unended,
 };
 
 use super::Continuation;
 use super::child::ChildEnd;
-use super::journal::WaitsFor;
+use super::journal::{Open, WaitsFor};
 use super::live::{Live, Stand};
 use super::runner::WorkflowRunner;
 use crate::engine::Task;
@@ -35,10 +35,17 @@ pub(super) struct Turn<'t> {
     look_at_children: bool,
     /// Operations whose children have ended, and what they come to.
     joined: VecDeque<(u32, Ending)>,
+    /// Why this turn could not be committed before.
+    refused: Option<&'t Refusal>,
 }
 
 impl<'t> Turn<'t> {
-    pub fn new(runner: &'t WorkflowRunner, task: &'t Task, live: &mut Live) -> Self {
+    pub fn new(
+        runner: &'t WorkflowRunner,
+        task: &'t Task,
+        live: &mut Live,
+        refused: Option<&'t Refusal>,
+    ) -> Self {
         let look_at_children = std::mem::take(&mut live.look_at_children)
             || !task.is_kept() && misses_children(live, task.children_ended);
         if !task.is_kept() {
@@ -58,6 +65,7 @@ impl<'t> Turn<'t> {
                 .map(|(due, _)| due),
             look_at_children,
             joined: VecDeque::new(),
+            refused,
         }
     }
 
@@ -105,6 +113,9 @@ impl<'t> Turn<'t> {
                     if live.journal.bell.was_rung_from_outside() {
                         continue;
                     }
+                }
+                if self.fail_what_was_refused(live) {
+                    continue;
                 }
                 return Ok(Then::Park(self.park(live)));
             }
@@ -277,6 +288,27 @@ impl<'t> Turn<'t> {
         self.is_read = false;
     }
 
+    /// Ends a wait for events of a type of which no more may be waited for. Whether there was one.
+    fn fail_what_was_refused(&self, live: &mut Live) -> bool {
+        let Some(refusal @ Refusal::TooManyWaiters { event_type, .. }) = self.refused else {
+            return false;
+        };
+        let found = {
+            let pages = live.journal.pages();
+            let mut open = pages.open.iter();
+            let is_it = |open: &Open| {
+                open.brought.is_none()
+                    && matches!(&open.waits_for, WaitsFor::Event(event) if event.event_type == *event_type)
+            };
+            open.find(|(_, open)| is_it(open))
+                .map(|(number, _)| *number)
+        };
+        if let Some(number) = found {
+            live.join(number, Ending::Error(refusal.to_string()));
+        }
+        found.is_some()
+    }
+
     /// What the code waits for, as the row can hold it.
     fn park(&self, live: &mut Live) -> Park {
         live.refuse_updates();
@@ -349,16 +381,13 @@ fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
 /// What follows when the code has returned. One that was cancelled ends so, however its code returned.
 fn end(live: &Live, returned: Result<Json, Fault>) -> Then {
     let cancelled = live.journal.pages().cancelled.clone();
+    if let (Err(fault), None) = (&returned, &cancelled)
+        && let Some(next) = fault.downcast_ref::<Continuation>()
+    {
+        let Continuation { state, version } = next.clone();
+        return Then::ContinueAsNew { state, version };
+    }
     match (returned, cancelled) {
-        (Err(fault), None) if fault.downcast_ref::<Continuation>().is_some() => {
-            let state = fault
-                .downcast_ref::<Continuation>()
-                .map(|next| next.0.clone());
-            Then::ContinueAsNew {
-                state: state.unwrap_or_default(),
-                version: None,
-            }
-        }
         (Ok(_), Some(reason)) => Then::Cancelled { reason },
         (Err(fault), Some(reason)) => {
             let is_it = |error: &super::OperationError| error.is_cancelled();

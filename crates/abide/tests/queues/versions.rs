@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use abide::{
-    Context, Json, Machine, Name, Outcome, Start, Started, Status, Step, done, hours, next,
+    Context, Json, Machine, Name, Outcome, Start, Started, Status, Step, continue_as_version, done,
+    hours, next,
 };
 
 use crate::common::{Gate, Lab};
@@ -41,6 +42,37 @@ impl<const VERSION: u32> Machine for Tea<VERSION> {
             }
             Brew::Pour => done(*ctx.state() * 10 + VERSION),
         }
+    }
+}
+
+/// Goes over to version 2 of itself.
+struct Kettle<const VERSION: u32>;
+
+impl<const VERSION: u32> Machine for Kettle<VERSION> {
+    const NAME: &'static str = "kettle";
+    const VERSION: u32 = VERSION;
+    type Step = Brew;
+    type State = u32;
+    type Output = u32;
+
+    async fn step(&self, at: Brew, ctx: &mut Context<Self>) -> Outcome<Self> {
+        *ctx.state_mut() = *ctx.state() * 10 + VERSION;
+        match at {
+            Brew::Boil => continue_as_version(2, Brew::Pour),
+            Brew::Pour => done(*ctx.state()),
+        }
+    }
+}
+
+on_every_store! {
+    async fn a_chain_goes_over_to_another_version(lab: Lab) {
+        // rule 2.4
+        let engine = lab.engine().machine(Kettle::<1>).machine(Kettle::<2>).start().await.unwrap();
+        let kettle = lab.start(Kettle::<1>, 0).key("k").await.unwrap();
+        assert_eq!(lab.came_to(&kettle).await, 12);
+        let last = lab.get("k").await.unwrap().unwrap();
+        assert_eq!((last.version, last.run.number), (2, 2));
+        engine.shutdown().await;
     }
 }
 

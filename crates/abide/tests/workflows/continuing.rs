@@ -37,6 +37,34 @@ on_every_store! {
 }
 
 on_every_store! {
+    async fn a_chain_comes_to_another_version_and_its_signals(lab: Lab) {
+        // rules 2.4 and 8.2
+        const FIRST: Flow<(), u32> = Flow::new("chain").messages(|| Messages::new().signal(NOTE));
+        const SECOND: Flow<(), u32> = Flow::new("chain").version(2).messages(|| Messages::new().signal(NOTE).signal(GO));
+        let first = |wf: Workflow, ()| async move {
+            wf.signal(NOTE).await?;
+            wf.continue_as_version(2, ())
+        };
+        let second = |wf: Workflow, ()| async move {
+            wf.signal(GO).await?;
+            Ok(wf.signal(NOTE).await?)
+        };
+        let engine = lab.engine().workflow(FIRST, first).workflow(SECOND, second).start().await.unwrap();
+        let run = lab.start(FIRST, ()).key("chain").await.unwrap();
+        let unknown = lab.signal("chain", GO, &()).await.unwrap_err();
+        assert!(unknown.to_string().contains("declares"), "{unknown}");
+        lab.signal("chain", NOTE, &1).await.unwrap();
+        lab.until(run.id(), "it to go on", |row| row.status == Status::Continued).await;
+        lab.signal("chain", NOTE, &2).await.unwrap();
+        lab.signal("chain", GO, &()).await.unwrap();
+        assert_eq!(lab.came_to(&run).await, 2);
+        let last = lab.get("chain").await.unwrap().unwrap();
+        assert_eq!((last.version, last.run.number), (2, 2));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
     async fn pending_signals_and_updates_go_on_in_order(lab: Lab) {
         // rules 2.4, 9.4 and 12.2
         let code = |wf: Workflow, (run, mut seen): (u32, Vec<u32>)| async move {

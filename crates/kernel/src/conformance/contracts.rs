@@ -177,7 +177,7 @@ pub async fn without_a_contract_an_object_is_one_value(lab: Lab) {
     assert_eq!(two.arguments, json("[1,[2]]"));
 }
 
-pub async fn a_run_that_continues_keeps_its_contract_or_takes_its_new_versions(lab: Lab) {
+pub async fn a_run_that_continues_takes_the_newest_contract_of_its_version(lab: Lab) {
     // rules 2.4 and 8.2
     lab.under(strict()).await;
     let two = Declared {
@@ -207,6 +207,42 @@ pub async fn a_run_that_continues_keeps_its_contract_or_takes_its_new_versions(l
     let newer = lab.find(key("k")).await.unwrap();
     assert_eq!((newer.version, newer.contract), (2, Some(updates().id())));
     lab.signal(newer.id, "shipped").await;
+    // What was declared meanwhile counts from the next run on, and what is pending goes along.
+    let two = Declared {
+        version: 2,
+        ..under(&strict())
+    };
+    lab.run(Op::Declare {
+        machines: vec![two],
+        contracts: vec![strict()],
+    })
+    .await;
+    let current = lab.get(newer.id).await;
+    assert_eq!(
+        current.contract,
+        Some(updates().id()),
+        "not in the middle of a run"
+    );
+    lab.step(worker, continue_as_new("again")).await;
+    let last = lab.find(key("k")).await.unwrap();
+    assert_eq!((last.version, last.contract), (2, Some(strict().id())));
+    assert_eq!(lab.inbox(last.id).await.len(), 1);
+}
+
+pub async fn a_run_of_what_is_not_declared_keeps_its_contract(lab: Lab) {
+    // rule 8.2: and a version that nobody has declared has none.
+    lab.under(strict()).await;
+    let worker = lab.worker("w").await;
+    lab.start(keyed("k")).await;
+    let unknown = abide_core::model::Outcome::ContinueAsNew {
+        step: name("again"),
+        state: json("1"),
+        version: Some(7),
+    };
+    let claimed = lab.claim(worker).await;
+    lab.commit(claimed.claim, unknown).await;
+    let found = lab.find(key("k")).await.unwrap();
+    assert_eq!((found.version, found.contract), (7, None));
 }
 
 /// Surveys the contracts that are in use, page by page; how many were deleted.

@@ -1,6 +1,6 @@
 //! The run that follows another in its chain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{Happening, InstanceId, Json, Name, NewRow, Outcome, Started, Then};
 use abide_core::rules::start::successor;
@@ -35,10 +35,11 @@ pub(crate) async fn go_on<T: Txn>(
         let step = step.unwrap_or(&last.step);
         let mut row = successor(last, &account.row, step, state.clone(), turn.now);
         if let Some(version) = version {
-            (row.version, row.contract) = (version, contract_of(turn, &row, version).await?);
+            (row.version, row.contract) = (version, None);
         }
         rows.push(row);
     }
+    take_newest_contracts(turn, &mut rows).await?;
     turn.txn.supersede(&ids).await?;
     let started = start::insert(turn, &rows).await?;
     let mut moves = Vec::with_capacity(continued.len());
@@ -84,16 +85,17 @@ fn continuation(outcome: &Outcome) -> Option<(Option<&Name>, &Json, Option<u32>)
     }
 }
 
-/// The contract that a version of a row's machine declares.
-async fn contract_of<T: Txn>(
-    turn: &mut Turn<'_, T>,
-    row: &NewRow,
-    version: u32,
-) -> Result<Option<abide_core::model::ContractId>> {
-    let machine: Name = row.machine.clone();
-    let declared = turn.txn.declared(&[machine]).await?;
-    Ok(declared
-        .into_iter()
-        .find(|declared| declared.version == version)
-        .and_then(|declared| declared.contract))
+/// Puts runs under the contracts that their machines declare now (rule 8.2). What nobody has declared stays as it was.
+async fn take_newest_contracts<T: Txn>(turn: &mut Turn<'_, T>, rows: &mut [NewRow]) -> Result<()> {
+    let machines: BTreeSet<Name> = rows.iter().map(|row| row.machine.clone()).collect();
+    let machines: Vec<Name> = machines.into_iter().collect();
+    let declared = turn.txn.declared(&machines).await?;
+    for row in rows {
+        let mut declared = declared.iter();
+        let own = declared.find(|one| one.machine == row.machine && one.version == row.version);
+        if let Some(own) = own {
+            row.contract = own.contract;
+        }
+    }
+    Ok(())
 }
