@@ -9,7 +9,7 @@ use abide_core::model::{
 use abide_core::rules::graph::{graph_of, task_machine};
 use abide_kernel::committer::{Committer, Submit};
 use abide_kernel::memory::Memory;
-use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock};
+use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, newest_run};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -325,14 +325,20 @@ impl Abide {
         &self,
         target: impl Address,
     ) -> Result<Option<Handle<O>>, Error> {
-        let found = self.client.store.get(&target.target()?).await?;
+        let found = self.current(target).await?;
         Ok(
             found
                 .map(|instance| Handle::new(self.client.clone(), instance.id, instance.key, false)),
         )
     }
 
-    /// An instance as it stands now.
+    /// An instance as it stands now. The id of a run that continued as new finds the newest run of its chain, unless it
+    /// has a key, by which that is found: `run.number` says which run it is. [`get`](Self::get) finds just the one.
+    pub async fn current(&self, target: impl Address) -> Result<Option<Instance>, Error> {
+        Ok(newest_run(&*self.client.store, &target.target()?).await?)
+    }
+
+    /// One run of an instance as it stands now; of a key, the newest.
     pub async fn get(&self, target: impl Address) -> Result<Option<Instance>, Error> {
         Ok(self.client.store.get(&target.target()?).await?)
     }

@@ -163,7 +163,8 @@ impl Abide {
         client::doctor(self.client()).await
     }
 
-    /// An instance with what it waits for, and whether anything can still wake it.
+    /// An instance with what it waits for, and whether anything can still wake it. The id of a run without a key finds the
+    /// newest run of its chain.
     pub async fn look(&self, target: impl Address) -> Result<Option<Look>, Error> {
         client::look(self.client(), target).await
     }

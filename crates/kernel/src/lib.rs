@@ -46,7 +46,7 @@ pub use query::{
 };
 pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};
-pub use store::Store;
+pub use store::{Store, newest_run};
 pub use txn::{
     Advance, Changes, EventPaths, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, LookUp,
     Looked, LookedBack, Move, NewEvent, Partition, PathId, Recall, Span, Term, Touched, Txn,

@@ -179,3 +179,20 @@ pub trait Store: Send + Sync + 'static {
     /// Finishes what was begun and lets go of files, threads and connections.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
+
+/// The instance at a target; of one without a key, whose id is its only address, the newest run of its chain (rule 2.5).
+pub async fn newest_run(store: &dyn Store, target: &Target) -> Result<Option<Instance>> {
+    let found = store.get(target).await?;
+    let chain = match (&found, target) {
+        (Some(run), Target::Id(_)) if run.key.is_none() && run.status.is_terminal() => run.chain(),
+        // The first run may have been deleted; its id still names the chain.
+        (None, Target::Id(id)) => *id,
+        _ => return Ok(found),
+    };
+    let filter = Filter {
+        chain: Some(chain),
+        ..Filter::default()
+    };
+    let newest = store.list(&filter, None, 1).await?.items.pop();
+    Ok(newest.filter(|run| run.key.is_none()).or(found))
+}

@@ -15,7 +15,7 @@ from abide._commits import Commits
 
 Answer = tuple[int, Any, dict[str, str]] | None
 
-STARTED: Answer = (201, {"id": 7, "key": None, "run_number": 1, "colour": "new"}, {})
+STARTED: Answer = (201, {"id": 7, "key": None, "run": 1, "colour": "new"}, {})
 FULL: Answer = (503, {"type": "/problems/unavailable", "detail": "the server is full"}, {"Retry-After": "0"})
 UNKNOWN: Answer = (504, {"type": "/problems/unknown", "detail": "the answer of the database got lost"}, {})
 HANG_UP: Answer = None
@@ -199,7 +199,7 @@ async def test_one_outcome_that_spoils_a_batch_is_found_and_the_others_are_commi
     too_large: Answer = (413, {"detail": "the body is over the limit"}, {})
 
     def committed(claim: str) -> Answer:
-        return 200, {"results": [{"claim": claim, "status": "committed"}]}, {}
+        return 200, {"results": [{"claim": claim, "status": "committed", "duplicate": False}]}, {}
 
     async with (
         scripted(FULL, HANG_UP, too_large, committed("a"), too_large, committed("c")) as (url, asked),

@@ -110,7 +110,7 @@ async def test_every_outcome_leads_on_to_the_next_step(any_server: Server, uniqu
                 "children [0, 2, 4, 6, 8]",
             ],
         )
-        assert (await abide.get(key)).run_number == 2
+        assert (await abide.get(key)).run == 2
         assert (await abide.get(run)).status == "continued"
 
 

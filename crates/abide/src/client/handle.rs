@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use abide_core::model::{Entry, Instance, InstanceId, Key, Status};
-use abide_kernel::{Ending, Filter};
+use abide_kernel::{Ending, Filter, newest_run};
 use serde::de::DeserializeOwned;
 
 use super::Client;
@@ -77,9 +77,9 @@ impl<O> Handle<O> {
         self.new
     }
 
-    /// The instance as it stands now; `None` when it has been deleted.
+    /// The instance as it stands now; `None` when it has been deleted. Without a key it is the newest run of its chain.
     pub async fn get(&self) -> Result<Option<Instance>, Error> {
-        Ok(self.client.store.get(&self.id.into()).await?)
+        Ok(newest_run(&*self.client.store, &self.id.into()).await?)
     }
 
     /// The run that a chain goes on with after one that continued as new: the first that did not do so itself.

@@ -7,7 +7,7 @@ use abide_core::model::{
 };
 use abide_core::rules::liveness::{Around, Liveness, Waiting, liveness, waiting};
 use abide_kernel::committer::Patience;
-use abide_kernel::{Answer, Filter, Finding, Op, Page};
+use abide_kernel::{Answer, Filter, Finding, Op, Page, newest_run};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
@@ -281,7 +281,7 @@ pub struct Look {
 
 /// Looks at an instance.
 pub(crate) async fn look(client: &Client, target: impl Address) -> Result<Option<Look>, Error> {
-    let Some(instance) = client.store.get(&target.target()?).await? else {
+    let Some(instance) = newest_run(&*client.store, &target.target()?).await? else {
         return Ok(None);
     };
     let workers = match instance.status {

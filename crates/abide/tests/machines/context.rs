@@ -12,7 +12,7 @@ const NOTE: Signal<String> = Signal::new("note");
 const GO: Signal<()> = Signal::new("go");
 const WHERE: Update<(), String> = Update::new("where");
 
-#[derive(Clone, Copy, Debug, Step)]
+#[derive(Debug, Step)]
 enum At {
     First,
     Waits,

@@ -31,6 +31,48 @@ fn looper(count: usize) -> Script {
 }
 
 on_every_store! {
+    async fn without_a_key_the_id_of_a_run_finds_the_newest(lab: Lab) {
+        // rules 2.4 and 2.5
+        let engine = lab.engine().machine(Script::new(|at, ctx| match at {
+            At::One if *ctx.state() != json!(2) => {
+                *ctx.state_mut() = json!(ctx.state().as_u64().unwrap() + 1);
+                continue_as_new(At::One)
+            }
+            At::One => ctx.wait_for(GO).then(At::Two),
+            _ => done(json!("went")),
+        }));
+        let engine = engine.start().await.unwrap();
+        for key in [None, Some("k")] {
+            let mut start = lab.start(Script::any(), json!(0));
+            if let Some(key) = key {
+                start = start.key(key);
+            }
+            let order = start.await.unwrap();
+            let first = order.id();
+            eventually("the third run waits", async || {
+                let runs = runs(&lab, first).await;
+                runs.len() == 3 && runs[2].status == Status::AwaitingSignal
+            })
+            .await;
+            let last = runs(&lab, first).await[2].id;
+            let exact = (first, 1, Status::Continued);
+            let expected = if key.is_none() { (last, 3, Status::AwaitingSignal) } else { exact };
+            let seen = |run: abide::Instance| (run.id, run.run.number, run.status);
+            assert_eq!(seen(order.get().await.unwrap().unwrap()), expected);
+            assert_eq!(seen(lab.current(first).await.unwrap().unwrap()), expected);
+            assert_eq!(seen(lab.look(first).await.unwrap().unwrap().instance), expected);
+            assert_eq!(seen(lab.get(first).await.unwrap().unwrap()), exact, "one run is read by `get`");
+            lab.signal(last, GO, &()).await.unwrap();
+            assert_eq!(lab.came_to(&order).await, json!("went"));
+            let ended = lab.handle::<Value>(first).await.unwrap().unwrap();
+            assert_eq!(lab.came_to(&ended).await, json!("went"));
+        }
+        assert_eq!(lab.current(abide::InstanceId(9_999)).await.unwrap(), None);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
     async fn fifty_runs_lose_none_of_the_signals_that_come_all_the_while(lab: Lab) {
         // rules 2.4, 2.5 and 7.7
         const COUNT: u64 = 200;

@@ -138,7 +138,13 @@ pub fn now(abide: &Abide) -> Timestamp {
     abide.store().clock().now()
 }
 
-/// An instance that must be there.
+/// An instance that must be there: of one without a key, the newest run.
+pub async fn current(abide: &Abide, target: &str) -> Result<Instance> {
+    let there = abide.current(target_of(target)?).await?;
+    there.ok_or_else(|| Failure::nothing_at(target))
+}
+
+/// One run that must be there.
 pub async fn found(abide: &Abide, target: &str) -> Result<Instance> {
     let there = abide.get(target_of(target)?).await?;
     there.ok_or_else(|| Failure::nothing_at(target))

@@ -101,7 +101,7 @@ impl Restart {
         let (key, run_number) = (run.key, run.run.number);
         let out = context.out;
         if out.json {
-            out.document(&json!({"id": id, "key": key, "run_number": run_number}))?;
+            out.document(&json!({"id": id, "key": key, "run": run_number}))?;
             return Ok(Exit::Done);
         }
         out.line(&id.to_string())?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use abide::{Abide, Instance, Json, Status};
 use serde::Serialize;
 
-use super::context::{Context, found};
+use super::context::{Context, current};
 use super::failure::{Exit, Failure, Result};
 use super::health::name_of;
 use super::moments::parse_length;
@@ -33,6 +33,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     id: abide::InstanceId,
+    run: u32,
     key: Option<&'a abide::Key>,
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,13 +46,13 @@ impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
-        let mut one = found(&abide, &self.target).await?;
+        let mut one = current(&abide, &self.target).await?;
         if let Some(patience) = self.wait {
             let ended = ended(&abide, &one);
             match patience {
                 Some(patience) => match tokio::time::timeout(patience, ended).await {
                     Ok(ended) => one = ended?,
-                    Err(_) => one = found(&abide, &self.target).await?,
+                    Err(_) => one = current(&abide, &self.target).await?,
                 },
                 None => one = ended.await?,
             }
@@ -59,6 +60,7 @@ impl Args {
         let (out, name) = (context.out, name_of(&one));
         let answer = Answer {
             id: one.id,
+            run: one.run.number,
             key: one.key.as_ref(),
             status: one.status,
             result: one.result.as_ref(),

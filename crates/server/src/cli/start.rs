@@ -80,7 +80,7 @@ pub struct Args {
 struct Answer {
     id: InstanceId,
     key: Option<Key>,
-    run_number: u32,
+    run: u32,
 }
 
 impl Args {
@@ -99,11 +99,7 @@ impl Args {
         };
         let out = context.out;
         if out.json {
-            let answer = Answer {
-                id,
-                key,
-                run_number: 1,
-            };
+            let answer = Answer { id, key, run: 1 };
             out.document(&answer)?;
             return Ok(Exit::Done);
         }

@@ -1,8 +1,6 @@
 //! Looking at instances: one, many, its children, its runs, and what it came to.
 
-use abide::{
-    Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, RunEnding, Status, WaitKind,
-};
+use abide::{Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, Status, WaitKind};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -273,6 +271,8 @@ pub struct ResultView {
     /// The run that it was seen in: of one that continued as new, the last.
     #[schema(value_type = i64)]
     id: InstanceId,
+    /// Which run of its chain that is.
+    run: u32,
     /// Its key.
     #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
@@ -301,19 +301,11 @@ pub async fn result(
     mut parts: Parts,
 ) -> Result<(StatusCode, axum::Json<ResultView>), Problem> {
     let wait = waited(query.wait_ms)?;
-    let instance = found(&app, &text).await?;
+    let instance = app.abide().current(target(&text)?).await?;
+    let instance = instance.ok_or_else(|| nobody(&text))?;
     if instance.status.is_terminal() && instance.status != Status::Continued {
-        return Ok(ended(
-            instance.key,
-            of(
-                instance.id,
-                instance.status,
-                instance.result,
-                instance.last_error,
-            ),
-        ));
+        return Ok((StatusCode::OK, axum::Json(instance.into())));
     }
-    let key = instance.key.clone();
     let handle = app
         .abide()
         .handle::<Json>(instance.id)
@@ -333,14 +325,31 @@ pub async fn result(
         }
     };
     match ending {
-        Some(Ok(ending)) => Ok(ended(key, ending)),
+        Some(Ok(ending)) => {
+            let last = app.abide().get(ending.id).await?;
+            let last = last.ok_or_else(|| nobody(&text))?;
+            Ok((StatusCode::OK, axum::Json(last.into())))
+        }
         Some(Err(NotDone::Error(error))) => Err(error.into()),
         Some(Err(_)) => Err(nobody(&text)),
         None => {
             let id = newest(&app, &instance).await?;
             let now = app.abide().get(id).await?.ok_or_else(|| nobody(&text))?;
-            let view = view(key, of(now.id, now.status, None, None));
-            Ok((StatusCode::ACCEPTED, axum::Json(view)))
+            Ok((StatusCode::ACCEPTED, axum::Json(now.into())))
+        }
+    }
+}
+
+impl From<Instance> for ResultView {
+    fn from(run: Instance) -> Self {
+        let ended = run.status.is_terminal();
+        Self {
+            id: run.id,
+            run: run.run.number,
+            key: run.key,
+            status: run.status,
+            result: run.result.filter(|_| ended),
+            last_error: run.last_error.filter(|_| ended),
         }
     }
 }
@@ -353,32 +362,4 @@ async fn newest(app: &App, instance: &Instance) -> Result<InstanceId, Problem> {
     };
     let page = app.abide().list(&filter, None, 1).await?;
     Ok(page.items.first().map_or(instance.id, |newest| newest.id))
-}
-
-fn of(
-    id: InstanceId,
-    status: Status,
-    result: Option<Json>,
-    last_error: Option<String>,
-) -> RunEnding {
-    RunEnding {
-        id,
-        status,
-        result,
-        last_error,
-    }
-}
-
-fn ended(key: Option<Key>, ending: RunEnding) -> (StatusCode, axum::Json<ResultView>) {
-    (StatusCode::OK, axum::Json(view(key, ending)))
-}
-
-fn view(key: Option<Key>, ending: RunEnding) -> ResultView {
-    ResultView {
-        id: ending.id,
-        key,
-        status: ending.status,
-        result: ending.result,
-        last_error: ending.last_error,
-    }
 }

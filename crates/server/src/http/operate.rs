@@ -137,7 +137,7 @@ pub async fn restart(
         axum::Json(StartedView {
             id,
             key: run.key,
-            run_number: run.run.number,
+            run: run.run.number,
         }),
     ))
 }

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::caller::Caller;
 use super::dto::{
     AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, Millis, NameText, SignalView,
-    StartRequest, TargetText, Wanted, decode, encode, given, limited, messages,
+    StartRequest, TargetText, Wanted, decode, encode, given, limited,
 };
 use super::instances::{PageQuery, nobody};
 use super::{App, Params, Place, Problem, Write, target, unfit};
@@ -238,10 +238,7 @@ pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
         .with(id, record.id)
         .with("instance_id", record.instance)
         .with("key", record.key)
-        .with_some(
-            "validation_errors",
-            messages(record.validation_errors.as_ref()),
-        )
+        .with_some("validation_errors", record.validation_errors)
 }
 
 fn status(why: Rejection) -> StatusCode {

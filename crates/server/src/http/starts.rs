@@ -30,7 +30,7 @@ pub struct StartedView {
     #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
     /// Which run of its chain it is.
-    pub run_number: u32,
+    pub run: u32,
 }
 
 /// Start an instance of a machine or of a graph, or reserve its key.
@@ -54,11 +54,7 @@ pub async fn start(
         // A start begins a chain, and so does a reservation.
         Started::New(id) => Ok((
             StatusCode::CREATED,
-            axum::Json(StartedView {
-                id,
-                key,
-                run_number: 1,
-            }),
+            axum::Json(StartedView { id, key, run: 1 }),
         )),
         Started::Duplicate(holder) => Err(duplicate(holder)),
     }

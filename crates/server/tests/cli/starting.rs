@@ -24,7 +24,7 @@ on_every_store! {
         let path = lab.file("order.json", "{\"n\": 1.50}\n");
         let made = lab.json(&["start", "checkout", "--key", "grüße:1", "--state", &format!("@{path}"), "--version", "3",
             "--step", "ship", "--queue", "fast", "--priority", "-5", "--partition", "p:1", "--unique-key", "u", "--delay", "1h30m"]).await;
-        assert_eq!((&made["key"], &made["run_number"]), (&json!("grüße:1"), &json!(1)), "{made}");
+        assert_eq!((&made["key"], &made["run"]), (&json!("grüße:1"), &json!(1)), "{made}");
         let one = lab.json(&["show", "grüße:1"]).await;
         assert_eq!(one["state"], json!({"n": 1.5}));
         assert_eq!(
@@ -101,7 +101,7 @@ on_every_store! {
         assert_eq!((twice.code, &answer["outcome"]), (1, &json!("rejected_not_active")), "{twice:?}");
 
         let run = lab.json(&["restart", "order:1", "--step", "ship"]).await;
-        assert_eq!((&run["key"], &run["run_number"]), (&json!("order:1"), &json!(2)), "{run}");
+        assert_eq!((&run["key"], &run["run"]), (&json!("order:1"), &json!(2)), "{run}");
         assert_eq!(lab.json(&["show", "order:1"]).await["step"], json!("ship"));
         let refused = lab.run(&["restart", "order:1"]).await;
         assert_eq!(refused.code, 1);

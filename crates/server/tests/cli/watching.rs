@@ -56,7 +56,7 @@ on_every_store! {
         let watched = lab.run(&["watch", &chain.id().to_string(), "--json"]).await;
         let runs: Vec<Value> = watched.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(watched.code, 0, "{watched:?}");
-        let seen: Vec<_> = runs.iter().map(|run| (&run["run_number"], &run["status"])).collect();
+        let seen: Vec<_> = runs.iter().map(|run| (&run["run"], &run["status"])).collect();
         assert_eq!(seen, [(&json!(1), &json!("continued")), (&json!(2), &json!("done"))]);
 
         abide.start(Steps, 0).key("steps:1").await.unwrap().result().await.unwrap();

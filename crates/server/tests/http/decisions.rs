@@ -21,7 +21,7 @@ async fn start(server: &Server, key: &str) -> i64 {
         .await;
     assert_eq!(status, 201, "{body}");
     assert_eq!(
-        (body["key"].as_str(), body["run_number"].as_i64()),
+        (body["key"].as_str(), body["run"].as_i64()),
         (Some(key), Some(1))
     );
     body["id"].as_i64().unwrap()
@@ -129,7 +129,7 @@ on_both! {
         assert_eq!(status, 409);
         is_problem(&body, 409, "rejected_not_active", "run_not_active");
         let (status, new) = server.post("/v1/instances/order:5/restart", &json!({})).await;
-        assert_eq!((status, &new["run_number"], &new["key"]), (201, &json!(2), &json!("order:5")), "{new}");
+        assert_eq!((status, &new["run"], &new["key"]), (201, &json!(2), &json!("order:5")), "{new}");
         let (status, body) = server.post(&format!("/v1/instances/{old}/signals/paid"), &json!({"arguments": [1]})).await;
         assert_eq!(status, 409);
         is_problem(&body, 409, "rejected_not_current", "run_not_current");
@@ -152,13 +152,17 @@ on_both! {
         is_problem(&body, 422, "rejected_invalid_arguments", "invalid_signal_arguments");
         let errors = body["validation_errors"].as_object().unwrap();
         assert_eq!(errors.keys().collect::<Vec<_>>(), ["amount", "note", "tip"], "all at once: {body}");
-        assert!(errors["amount"][0].is_string(), "{body}");
+        let codes: Vec<&Value> = errors.values().map(|problems| &problems[0]["code"]).collect();
+        assert_eq!(codes, ["missing", "wrong_type", "unknown"], "{body}");
+        assert_eq!(errors["note"][0]["message"], "must be string, not an int");
         let record = &records(server, "order:7").await[0];
         assert_eq!((&record["validation_errors"], &record["status"]), (&body["validation_errors"], &json!("rejected")));
         assert!(record.get("message_sequence").is_none(), "a refused one takes no place: {record}");
         assert_eq!(record["source"], "http");
         let (_, body) = server.post("/v1/instances/order:7/signals/paid", &json!({"arguments": [1, "a", 3]})).await;
-        assert!(body["validation_errors"]["arguments"].is_array(), "{body}");
+        assert_eq!(body["validation_errors"]["arguments"][0]["code"], "too_many", "{body}");
+        let (_, body) = server.post("/v1/instances/order:7/signals/paid", &json!({"arguments": [null]})).await;
+        assert_eq!(body["validation_errors"]["amount"][0]["code"], "null_not_allowed", "{body}");
     }
 
     async fn line_10_it_is_received(server) {

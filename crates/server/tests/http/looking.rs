@@ -72,10 +72,31 @@ on_both! {
         server.post("/v1/instances/c:1/restart", &json!({"step": "fill"})).await;
         let (_, runs) = server.get("/v1/instances/c:1/runs").await;
         let runs = runs["items"].as_array().unwrap();
-        assert_eq!(runs.iter().map(|run| run["run_number"].as_i64().unwrap()).collect::<Vec<_>>(), [2, 1], "newest first");
+        assert_eq!(runs.iter().map(|run| run["run"].as_i64().unwrap()).collect::<Vec<_>>(), [2, 1], "newest first");
         assert!(runs.iter().all(|run| run["first_id"] == first["id"]), "{runs:?}");
         assert_eq!(server.get(&format!("/v1/instances/{}", first["id"])).await.1["status"], "failed");
         assert_eq!(server.get("/v1/instances/c:1/children").await.1["items"], json!([]));
+        engine.shutdown().await;
+    }
+
+    async fn without_a_key_an_id_follows_its_chain(server) {
+        // rule 2.5
+        let (_abide, engine) = engine(server).await;
+        let (_, first) = server.post("/v1/instances", &json!({"machine": "cart", "state": ["bomb"]})).await;
+        let (id, at) = (&first["id"], format!("/v1/instances/{}", first["id"]));
+        server.post(&format!("{at}/signals/order"), &json!({"payload": 1})).await;
+        standing(server, &id.to_string(), "failed").await;
+        let (_, failed) = server.get(&format!("{at}/result")).await;
+        assert_eq!((&failed["id"], &failed["run"], &failed["status"]), (id, &json!(1), &json!("failed")), "{failed}");
+        let (_, second) = server.post(&format!("{at}/restart"), &json!({"step": "fill"})).await;
+        standing(server, &second["id"].to_string(), "awaiting_signal").await;
+        let (_, now) = server.get(&at).await;
+        assert_eq!((&now["id"], &now["run"], &now["status"]), (&second["id"], &json!(2), &json!("awaiting_signal")), "{now}");
+        let (status, now) = server.get(&format!("{at}/result")).await;
+        assert_eq!((status, &now["id"], &now["run"]), (202, &second["id"], &json!(2)), "{now}");
+        assert_eq!(server.get(&format!("{at}/history")).await.1["items"][0]["data"]["run_number"], 1, "that of the run");
+        let (status, refused) = server.post(&format!("{at}/signals/order"), &json!({"payload": 1})).await;
+        assert_eq!((status, &refused["outcome"], &refused["current_id"]), (409, &json!("rejected_not_current"), &second["id"]));
         engine.shutdown().await;
     }
 

@@ -30,7 +30,7 @@ on_both! {
         assert_eq!((status, &body["outcome"]), (409, &json!("rejected_not_restartable")), "{body}");
         server.post("/v1/instances/o:1/cancel", &json!({"reason": "x"})).await;
         let (status, body) = server.post("/v1/instances/o:1/restart", &json!({"step": "again"})).await;
-        assert_eq!((status, &body["key"], &body["run_number"]), (201, &json!("o:1"), &json!(2)), "{body}");
+        assert_eq!((status, &body["key"], &body["run"]), (201, &json!("o:1"), &json!(2)), "{body}");
         assert_ne!(body["id"], first["id"]);
         let (_, seen) = server.get("/v1/instances/o:1").await;
         assert_eq!((&seen["step"], &seen["state"], &seen["attempt"]), (&json!("again"), &json!(7), &json!(0)), "{seen}");

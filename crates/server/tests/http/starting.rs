@@ -18,7 +18,7 @@ on_both! {
         for field in ["machine", "version", "key", "step", "state", "queue", "priority", "partition_key", "unique_key"] {
             assert_eq!(seen[field], request[field], "{field}: {seen}");
         }
-        assert_eq!((&seen["id"], &seen["run_number"], &seen["status"]), (&started["id"], &json!(1), &json!("scheduled")));
+        assert_eq!((&seen["id"], &seen["run"], &seen["status"]), (&started["id"], &json!(1), &json!("scheduled")));
         assert_eq!(seen["scope"], json!(["scheduled", "runnable", "done"]));
         assert_eq!((&seen["unique_scope"], &seen["liveness"]), (&json!([]), &json!("scheduled")));
         assert!(seen["due_at"].as_str().unwrap() > seen["created_at"].as_str().unwrap(), "{seen}");

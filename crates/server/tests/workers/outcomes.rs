@@ -170,7 +170,7 @@ on_both! {
         assert_eq!((&claim["key"], &claim["step"], &claim["state"]), (&json!("loop:1"), &json!("again"), &json!(2)));
         assert_eq!(instance(&server, id).await["status"], "continued");
         let (_, now) = server.get("/v1/instances/loop:1").await;
-        assert_eq!((&now["run_number"], &now["id"]), (&json!(2), &claim["instance_id"]));
+        assert_eq!((&now["run"], &now["id"]), (&json!(2), &claim["instance_id"]));
     }
 
     async fn an_outcome_that_breaks_a_rule_is_refused_with_what_was_wrong_and_leaves_its_claim(server: Server) {

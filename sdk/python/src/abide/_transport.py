@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx2 as httpx
 
 from ._codec import dumps
-from .errors import AbideError, Broken, Duplicate, Invalid, NoTarget, Rejected, Unauthorized, Unavailable
+from .errors import AbideError, Broken, Duplicate, Invalid, NoTarget, Rejected, Unauthorized, Unavailable, by_field
 
 #: Stands for what was left out, where None means something.
 UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
@@ -239,8 +239,7 @@ def _fields(body: Mapping[str, Any]) -> str:
     wrong = body.get("validation_errors")
     if isinstance(wrong, dict) and wrong:
         said = "; ".join(
-            f"{field}: {', '.join(map(str, texts if isinstance(texts, list) else [texts]))}"
-            for field, texts in wrong.items()
+            f"{field} {each.message}" for field, problems in by_field(body).items() for each in problems
         )
         return f" ({said})" if said not in str(body.get("detail")) else ""
     problems = body.get("problems")

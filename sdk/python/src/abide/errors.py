@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with an argument."""
+
+    code: str
+    """A stable word: ``missing``, ``unknown``, ``wrong_type``, ``null_not_allowed``, ``too_many`` …"""
+    message: str
+    """The same for people."""
+
+
+def by_field(problem: Mapping[str, Any]) -> Mapping[str, Sequence[Problem]]:
+    """What a server says is wrong, by field."""
+    found = problem.get("validation_errors")
+    if not isinstance(found, dict):
+        return {}
+    return {
+        field: [Problem(str(each.get("code")), str(each.get("message"))) for each in problems]
+        for field, problems in found.items()
+    }
 
 
 class AbideError(Exception):
@@ -35,10 +55,9 @@ class Rejected(AbideError):
         return self.problem.get("reason")
 
     @property
-    def validation_errors(self) -> Mapping[str, Sequence[str]]:
+    def validation_errors(self) -> Mapping[str, Sequence[Problem]]:
         """What is wrong with the arguments, by field."""
-        found: Mapping[str, Sequence[str]] = self.problem.get("validation_errors") or {}
-        return found
+        return by_field(self.problem)
 
     @property
     def current_id(self) -> int | None:
@@ -73,10 +92,9 @@ class Invalid(AbideError):
     """The request itself is wrong; ``str(error)`` says how."""
 
     @property
-    def validation_errors(self) -> Mapping[str, Sequence[str]]:
+    def validation_errors(self) -> Mapping[str, Sequence[Problem]]:
         """What is wrong, by field."""
-        found: Mapping[str, Sequence[str]] = self.problem.get("validation_errors") or {}
-        return found
+        return by_field(self.problem)
 
     @property
     def problems(self) -> Sequence[Mapping[str, Any]]:

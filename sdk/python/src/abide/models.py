@@ -38,7 +38,7 @@ class Started(Answer):
 
     id: int
     key: str | None = None
-    run_number: int | None = None
+    run: int | None = None
     is_new: bool = True
 
 
@@ -80,7 +80,7 @@ class Instance(Answer):
     queue: str = "default"
     priority: int = 0
     attempt: int = 0
-    run_number: int = 1
+    run: int = 1
     first_id: int | None = None
     step_sequence: int = 0
     cause: str | None = None

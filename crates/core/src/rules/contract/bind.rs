@@ -107,7 +107,7 @@ impl Signature {
         if left.len() > 0 {
             let most = self.slots.len();
             let message = format!("are {}, but at most {most} can be given", values.len());
-            problems.add(ARGUMENTS, Problem::new("too_many_arguments", message));
+            problems.add(ARGUMENTS, Problem::new("too_many", message));
         }
         given
     }
@@ -121,10 +121,7 @@ impl Signature {
         for (name, value) in values {
             let place = self.places.get(name).and_then(|at| given.get_mut(*at));
             match place {
-                None => problems.add(
-                    name,
-                    Problem::new("unknown_argument", "is no parameter of this"),
-                ),
+                None => problems.add(name, Problem::new("unknown", "is no parameter of this")),
                 Some(place @ Given::Nothing) => *place = Given::One(value),
                 Some(_) => problems.add(name, Problem::new("given_twice", "is given twice")),
             }

@@ -52,8 +52,8 @@ pub struct ValidationErrors(BTreeMap<String, Vec<Problem>>);
 /// One thing that is wrong with an argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// A stable word for programs: `missing`, `unknown_argument`, `wrong_type`, `null_not_allowed`,
-    /// `too_many_arguments`, `given_twice`, `invalid_value` (the type is right, but the schema asks for more),
+    /// A stable word for programs: `missing`, `unknown`, `wrong_type`, `null_not_allowed`,
+    /// `too_many`, `given_twice`, `invalid_value` (the type is right, but the schema asks for more),
     /// `unreadable` (nested too deeply, or a number or a text that is none), `validation_too_long` (it cannot be known in
     /// bounded time) or `more` (there is more than is listed).
     pub code: Cow<'static, str>,

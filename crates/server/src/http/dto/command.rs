@@ -1,8 +1,7 @@
 //! The records of signals and updates, as readers see them.
 
 use abide::{
-    Command, CommandId, CommandStatus, InstanceId, Json, Key, Name, Sequence, Timestamp,
-    ValidationErrors, WaitId,
+    Command, CommandId, CommandStatus, InstanceId, Json, Key, Name, Sequence, Timestamp, WaitId,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -96,7 +95,7 @@ impl From<Command> for SignalView {
             step_sequence: record.step_sequence,
             wait_id: record.wait_id,
             arguments: record.arguments,
-            validation_errors: messages(record.validation_errors.as_ref()).unwrap_or_else(empty),
+            validation_errors: record.validation_errors.unwrap_or_else(empty),
             dedup_key: record.dedup_key,
             source: record.source,
             claimed_source: record.claimed_source,
@@ -184,7 +183,7 @@ impl From<Command> for UpdateView {
             key: record.key,
             message_sequence: record.sequence,
             arguments: record.arguments,
-            validation_errors: messages(record.validation_errors.as_ref()).unwrap_or_else(empty),
+            validation_errors: record.validation_errors.unwrap_or_else(empty),
             request_id: record.dedup_key,
             source: record.source,
             claimed_source: record.claimed_source,
@@ -192,12 +191,6 @@ impl From<Command> for UpdateView {
             closed_at: record.closed_at,
         }
     }
-}
-
-/// What is wrong with arguments, as everybody is told: `{field: [message…]}`.
-pub fn messages(errors: Option<&Json>) -> Option<Json> {
-    let errors: ValidationErrors = errors?.to().ok()?;
-    Json::of(&errors.messages()).ok()
 }
 
 fn empty() -> Json {

@@ -79,7 +79,7 @@ pub struct InstanceView {
     /// Whether its last wait ran into its deadline.
     pub timed_out: bool,
     /// Which run of its chain it is.
-    pub run_number: u32,
+    pub run: u32,
     /// The first run of its chain.
     #[schema(value_type = i64)]
     pub first_id: InstanceId,
@@ -305,7 +305,7 @@ impl InstanceView {
             due_at: instance.due_at,
             cause: instance.cause,
             timed_out: instance.timed_out,
-            run_number: instance.run.number,
+            run: instance.run.number,
             parent_id: instance.parent,
             children_pending: instance.children_pending,
             signals_pending: instance.inbox.signals,

@@ -8,7 +8,7 @@ mod scalars;
 mod start;
 
 pub use claim::ClaimView;
-pub use command::{SignalView, UpdateView, messages};
+pub use command::{SignalView, UpdateView};
 pub use instance::{ConditionView, InstanceView, LivenessWord, views};
 pub use paging::{LIMIT_MAX, Listed, decode, encode, limited};
 pub use scalars::{

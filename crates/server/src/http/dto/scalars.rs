@@ -168,7 +168,14 @@ schema! {
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(Schema::from(
-            ArrayBuilder::new().items(ObjectBuilder::new().schema_type(Type::String)),
+            ArrayBuilder::new().items(
+                ObjectBuilder::new()
+                    .schema_type(Type::Object)
+                    .property("code", ObjectBuilder::new().schema_type(Type::String))
+                    .property("message", ObjectBuilder::new().schema_type(Type::String))
+                    .required("code")
+                    .required("message"),
+            ),
         )))))
-        .description(Some("All that is wrong with the arguments, by the field it is wrong with: `{field: [message…]}`."))
+        .description(Some("All that is wrong with the arguments, by the field it is wrong with: `{field: [{code, message}]}`."))
 }
