@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide::{Abide, Name};
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{GetStreamByNameErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::ConsumerErrorKind;
 use async_nats::jetstream::{self, Context};
 
@@ -52,7 +52,7 @@ impl SourceBuilder {
         }
     }
 
-    /// The stream to read, which must be there. Needed.
+    /// The stream to read, which must be there; the one that has the [subject](Self::subject) unless given.
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
@@ -135,9 +135,9 @@ impl SourceBuilder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.stream.is_empty() {
+        if self.stream.is_empty() && self.subject.is_empty() {
             return Err(Error::refused(
-                "no stream to read: name one with `.stream(…)`",
+                "no stream to read: name one with `.stream(…)`, or a subject of it with `.subject(…)`",
             ));
         }
         if self.durable.is_empty() {
@@ -184,10 +184,11 @@ pub(crate) struct Consumer {
 impl Consumer {
     /// Finds it, or makes it, and looks whether it is fit.
     pub async fn open(&self) -> Result<PullConsumer, Error> {
-        let stream = self.context.get_stream(&self.stream).await;
+        let named = self.stream_name().await?;
+        let stream = self.context.get_stream(&named).await;
         let stream = stream.map_err(|error| match error.kind() {
             GetStreamErrorKind::Request => Error::unavailable("JetStream does not answer", &error),
-            kind => Error::refused(format!("cannot read the stream {:?}: {kind}", self.stream)),
+            kind => Error::refused(format!("cannot read the stream {named:?}: {kind}")),
         })?;
         let name = self.config.durable_name.as_deref().unwrap_or_default();
         let consumer = stream.get_or_create_consumer(name, self.config.clone());
@@ -216,8 +217,25 @@ impl Consumer {
             return Ok(consumer);
         };
         Err(Error::refused(format!(
-            "the consumer {name:?} of {:?} is not fit: {problem}; give another name with `.durable(…)`",
-            self.stream
+            "the consumer {name:?} of {named:?} is not fit: {problem}; give another name with `.durable(…)`"
         )))
+    }
+
+    /// The name of the stream: as it was given, or of the one that has the subject.
+    async fn stream_name(&self) -> Result<String, Error> {
+        if !self.stream.is_empty() {
+            return Ok(self.stream.clone());
+        }
+        let subject = &self.config.filter_subject;
+        let found = self.context.stream_by_subject(subject).await;
+        found.map_err(|error| match error.kind() {
+            GetStreamByNameErrorKind::Request => {
+                Error::unavailable("JetStream does not answer", &error)
+            }
+            GetStreamByNameErrorKind::NotFound => Error::refused(format!(
+                "no stream has the subject {subject:?}: make one, or name another subject"
+            )),
+            kind => Error::refused(format!("cannot find the stream of {subject:?}: {kind}")),
+        })
     }
 }

@@ -11,6 +11,7 @@ pub mod hooks;
 pub mod http;
 mod lookout;
 pub mod metrics;
+pub mod nats;
 pub mod serve;
 pub mod settings;
 pub mod telemetry;

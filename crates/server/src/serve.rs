@@ -17,6 +17,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::hooks::Scheme;
 use crate::http::{self, App};
+use crate::nats::Sources;
 use crate::settings::{self, LogFormat, Settings, hidden};
 use crate::telemetry::{TraceError, Traces, tell_of_runs};
 use crate::{auth, graphs, metrics};
@@ -63,6 +64,9 @@ pub enum ServeError {
     /// A webhook could not be set up.
     #[error("{0}")]
     Hooks(String),
+    /// Events cannot be read from NATS as the settings say.
+    #[error("{0}")]
+    Nats(String),
 }
 
 /// Begins to log and to trace as the settings say.
@@ -189,6 +193,7 @@ pub struct Ready {
     listener: TcpListener,
     address: SocketAddr,
     engine: graphs::Engine,
+    sources: Sources,
     runs: JoinHandle<()>,
     runs_told: CancellationToken,
 }
@@ -245,6 +250,8 @@ impl Ready {
         if outside.is_some() {
             app.tokens().insist();
         }
+        let sources = Sources::start(abide, &app.settings().nats).await;
+        let sources = sources.map_err(ServeError::Nats)?;
         let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
         let runs_told = CancellationToken::new();
         let runs = tokio::spawn(tell_of_runs(
@@ -257,6 +264,7 @@ impl Ready {
             listener,
             address,
             engine,
+            sources,
             runs,
             runs_told,
         })
@@ -276,6 +284,7 @@ impl Ready {
         tracing::info!("shutting down: no more connections; what runs is finished");
         connections.finish(grace).await;
         self.app.workers().hub.end().await;
+        self.sources.shutdown().await;
         self.engine.shutdown().await;
         self.runs_told.cancel();
         // It ends when it is told to; it cannot fail.

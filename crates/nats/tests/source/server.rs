@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use async_nats::ConnectOptions;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::{self, Context, stream};
 use tempfile::TempDir;
 
-use crate::wait::PATIENCE;
+use super::wait::PATIENCE;
 
 /// Where it may listen: below what systems take for outgoing connections, so that the port is free after a restart too.
 const PORTS: Range<u16> = 16_384..32_768;
@@ -23,21 +24,29 @@ pub struct Server {
     directory: TempDir,
     port: u16,
     process: Option<Child>,
+    options: fn() -> ConnectOptions,
 }
 
 impl Server {
     pub async fn start() -> Self {
+        Self::start_with("", ConnectOptions::new).await
+    }
+
+    /// Starts one with these lines of configuration, which its own clients connect to in that way.
+    pub async fn start_with(config: &str, options: fn() -> ConnectOptions) -> Self {
         let mut server = Self {
             directory: tempfile::tempdir().unwrap(),
             port: free_port(),
             process: None,
+            options,
         };
+        std::fs::write(server.directory.path().join("config"), config).unwrap();
         server.start_again().await;
         server
     }
 
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://localhost:{}", self.port)
     }
 
     /// Ends it like a crash (SIGKILL).
@@ -63,6 +72,8 @@ impl Server {
             .arg(self.directory.path())
             .arg("-l")
             .arg(&log)
+            .arg("-c")
+            .arg(self.directory.path().join("config"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -81,7 +92,7 @@ impl Server {
 
     /// Whether it answers.
     async fn look(&self) -> Result<(), async_nats::Error> {
-        let client = async_nats::connect(self.url()).await?;
+        let client = (self.options)().connect(self.url()).await?;
         let nothing = jetstream::new(client).get_stream("NOTHING").await;
         match nothing.map_err(|error| (error.kind(), error)) {
             Ok(_) | Err((GetStreamErrorKind::JetStream(_), _)) => Ok(()),
@@ -91,15 +102,20 @@ impl Server {
 
     /// A client of its own, to send and to look with.
     pub async fn jetstream(&self) -> Context {
-        jetstream::new(async_nats::connect(self.url()).await.unwrap())
+        jetstream::new((self.options)().connect(self.url()).await.unwrap())
     }
 
     /// A stream `ORDERS` of the subjects `orders.>`.
     pub async fn with_orders(&self) -> Context {
+        self.with_stream("ORDERS", "orders.>").await
+    }
+
+    /// A stream of that name and subject.
+    pub async fn with_stream(&self, name: &str, subject: &str) -> Context {
         let context = self.jetstream().await;
         let config = stream::Config {
-            name: "ORDERS".to_owned(),
-            subjects: vec!["orders.>".to_owned()],
+            name: name.to_owned(),
+            subjects: vec![subject.to_owned()],
             ..stream::Config::default()
         };
         context.create_stream(config).await.unwrap();

@@ -72,7 +72,7 @@ pub fn failed(error: serve::ServeError) -> Failure {
         serve::ServeError::Directory(_) => {
             Failure::new(Exit::Unreachable, "unavailable", text).next("abide config")
         }
-        serve::ServeError::Hooks(_) | serve::ServeError::Traces(_) => {
+        serve::ServeError::Hooks(_) | serve::ServeError::Nats(_) | serve::ServeError::Traces(_) => {
             Failure::usage(text).next("abide config")
         }
     }

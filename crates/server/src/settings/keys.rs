@@ -68,6 +68,37 @@ macro_rules! limit {
     };
 }
 
+macro_rules! nats_file {
+    ($name:ident, $what:literal) => {
+        key(
+            concat!("nats.", stringify!($name)),
+            $what,
+            |all, given| {
+                all.nats.$name = Some(given.text()?.into());
+                Ok(())
+            },
+            |all| {
+                let path = all.nats.$name.as_ref();
+                path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+            },
+        )
+    };
+}
+
+macro_rules! nats_secret {
+    ($name:ident, $what:literal) => {
+        key(
+            concat!("nats.", stringify!($name)),
+            $what,
+            |all, given| {
+                all.nats.$name = Some(given.text()?);
+                Ok(())
+            },
+            |all| all.nats.$name.as_ref().map_or("none", |_| "…").to_owned(),
+        )
+    };
+}
+
 /// All of them, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
     key(
@@ -294,6 +325,85 @@ pub const KEYS: &[Key] = &[
         },
         |all| hooks::shown(&all.hooks),
     ),
+    key(
+        "nats.url",
+        "NATS server whose messages become events; several of a cluster with commas between",
+        |all, given| {
+            all.nats.url = Some(given.text()?);
+            Ok(())
+        },
+        |all| {
+            let url = all.nats.url.as_deref();
+            url.map_or_else(|| "none".to_owned(), hidden)
+        },
+    ),
+    key(
+        "nats.subjects",
+        "subjects to read, with commas between",
+        |all, given| {
+            let subjects = given.text()?;
+            let subjects = subjects.split(',').map(|one| one.trim().to_owned());
+            all.nats.subjects = subjects.collect();
+            match all.nats.subjects.iter().any(String::is_empty) {
+                true => {
+                    Err("there is an empty subject: write one, or leave the comma out".to_owned())
+                }
+                false => Ok(()),
+            }
+        },
+        |all| all.nats.subjects.join(","),
+    ),
+    key(
+        "nats.stream",
+        "stream to read; the one that has the subject unless given",
+        |all, given| {
+            all.nats.stream = Some(given.text()?);
+            Ok(())
+        },
+        |all| {
+            all.nats
+                .stream
+                .clone()
+                .unwrap_or_else(|| "by subject".to_owned())
+        },
+    ),
+    key(
+        "nats.durable",
+        "name of the durable consumers, before the subject",
+        |all, given| {
+            all.nats.durable = given.text()?;
+            Ok(())
+        },
+        |all| all.nats.durable.clone(),
+    ),
+    key(
+        "nats.prefix",
+        "what a subject begins with that is no part of the event's type",
+        |all, given| {
+            all.nats.prefix = given.plain();
+            Ok(())
+        },
+        |all| all.nats.prefix.clone(),
+    ),
+    key(
+        "nats.user",
+        "user to log in as",
+        |all, given| {
+            all.nats.user = Some(given.text()?);
+            Ok(())
+        },
+        |all| all.nats.user.clone().unwrap_or_else(|| "none".to_owned()),
+    ),
+    nats_secret!(password, "password of that user"),
+    nats_secret!(token, "token to log in with"),
+    nats_file!(nkey, "file with the seed of an nkey to log in with"),
+    nats_file!(creds, "file of credentials to log in with"),
+    nats_file!(
+        ca,
+        "file with certificates to trust; with it, TLS is required"
+    ),
+    nats_file!(cert, "file with a certificate to show"),
+    nats_file!(key, "file with the key of that certificate"),
 ];
 
 impl Given {

@@ -102,8 +102,8 @@ impl Given {
     /// The value as an error may show it.
     pub(super) fn shown(&self, key: &Key) -> String {
         match key.name {
-            "hooks" => "…".to_owned(),
-            "store" | "otel_endpoint" => format!("{:?}", hidden(&self.plain())),
+            "hooks" | "nats.password" | "nats.token" => "…".to_owned(),
+            "store" | "otel_endpoint" | "nats.url" => format!("{:?}", hidden(&self.plain())),
             _ => format!("{:?}", self.plain()),
         }
     }

@@ -11,6 +11,7 @@ use abide::postgres::Timeouts;
 use abide::{Abide, Limits, Name, OpenOptions, Retention};
 
 use crate::hooks::Hook;
+use crate::nats::Nats;
 
 pub use keys::{KEYS, Key};
 pub use layers::{Flags, Given, Source};
@@ -61,6 +62,8 @@ pub struct Settings {
     pub otel_endpoint: Option<String>,
     /// Where webhooks come from.
     pub hooks: Vec<Hook>,
+    /// Where events come from over NATS.
+    pub nats: Nats,
     sources: BTreeMap<&'static str, Source>,
 }
 
@@ -103,6 +106,7 @@ impl Default for Settings {
             log_level: "info".to_owned(),
             otel_endpoint: None,
             hooks: Vec::new(),
+            nats: Nats::default(),
             sources: BTreeMap::new(),
         }
     }
@@ -162,6 +166,7 @@ impl Settings {
                 self.body_bytes, self.limits.payload_bytes, self.limits.state_bytes
             )));
         }
+        self.nats.check().map_err(SettingError)?;
         let mut sources: Vec<&str> = self.hooks.iter().map(|hook| hook.source.as_str()).collect();
         sources.sort_unstable();
         match sources.windows(2).find(|two| two.first() == two.last()) {

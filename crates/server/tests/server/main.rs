@@ -16,6 +16,8 @@ mod killed;
 mod limits;
 mod many_ids;
 mod measuring;
+#[cfg(feature = "nats")]
+mod nats;
 mod once;
 mod paused;
 mod raw;
