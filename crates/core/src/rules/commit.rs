@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::claims::{end_hold, queue_up};
+use super::contract::Terms;
 use super::{children, event, inbox, retry, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Commit, Epoch,
     Happening, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, RetrySpec, Row,
-    Sequence, Status, Timestamp, Wait, WaitKind,
+    Sequence, Status, Then, Timestamp, Wait, WaitKind,
 };
 
 /// What the world looks like when an outcome is committed.
@@ -170,6 +171,32 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
         | Outcome::Retry { .. }
         | Outcome::Stop { .. }
         | Outcome::Fail { .. } => Ok(()),
+    }
+}
+
+/// The signals that an outcome waits for.
+pub fn awaited_signals(outcome: &Outcome) -> &[Name] {
+    match outcome.last() {
+        Outcome::Wait(wait) => &wait.signals,
+        Outcome::Workflow(turn) => match &turn.then {
+            Then::Park(park) => &park.signals,
+            _ => &[],
+        },
+        _ => &[],
+    }
+}
+
+/// Refuses a wait for a signal that the instance's contract does not declare: nobody could send it (rule 8.6).
+pub fn check_declared(outcome: &Outcome, terms: &Terms) -> Result<(), Refusal> {
+    let mut awaited = awaited_signals(outcome).iter();
+    match awaited.find(|name| !terms.takes(name)) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::BadOutcome {
+            problem: format!(
+                "it waits for the signal {:?}, which the contract of this run does not declare, so that nobody can send it: declare it, and start or continue a run",
+                name.as_str()
+            ),
+        }),
     }
 }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Accepts, Arguments, CommandStatus, Contract, Contracted, Declared, Delivery, Parameter,
-    Rejection, Start, Verdict,
+    Accepts, Arguments, CommandStatus, Committed, Contract, Contracted, Declared, Delivery,
+    Parameter, Park, Rejection, Start, Status, Verdict,
 };
 use serde_json::Value;
 
 use super::build::{
     MINUTE, adding, cancelling, continue_as_new, done, json, key, keyed, name, paying, plain,
-    signal, strict, under, updates,
+    signal, strict, under, updates, wait,
 };
 use super::lab::Lab;
 use super::sweeping::sweep;
@@ -179,7 +179,7 @@ pub async fn without_a_contract_an_object_is_one_value(lab: Lab) {
 
 pub async fn a_run_that_continues_takes_the_newest_contract_of_its_version(lab: Lab) {
     // rules 2.4 and 8.2
-    lab.under(strict()).await;
+    lab.under(updates()).await;
     let two = Declared {
         version: 2,
         ..under(&updates())
@@ -197,7 +197,16 @@ pub async fn a_run_that_continues_takes_the_newest_contract_of_its_version(lab: 
     .await;
     lab.step(worker, continue_as_new("again")).await;
     let same = lab.find(key("k")).await.unwrap();
-    assert_eq!((same.version, same.contract), (1, Some(strict().id())));
+    assert_eq!((same.version, same.contract), (1, Some(updates().id())));
+    // What is declared meanwhile counts from the next run on, and what is pending goes along.
+    lab.signal(same.id, "shipped").await;
+    lab.under(strict()).await;
+    let contract = lab.get(same.id).await.contract;
+    assert_eq!(contract, Some(updates().id()), "not in the middle of a run");
+    lab.step(worker, continue_as_new("again")).await;
+    let newest = lab.find(key("k")).await.unwrap();
+    assert_eq!((newest.version, newest.contract), (1, Some(strict().id())));
+    assert_eq!(lab.inbox(newest.id).await.len(), 1);
     let newer = abide_core::model::Outcome::ContinueAsNew {
         step: name("again"),
         state: json("1"),
@@ -206,27 +215,36 @@ pub async fn a_run_that_continues_takes_the_newest_contract_of_its_version(lab: 
     lab.step(worker, newer).await;
     let newer = lab.find(key("k")).await.unwrap();
     assert_eq!((newer.version, newer.contract), (2, Some(updates().id())));
-    lab.signal(newer.id, "shipped").await;
-    // What was declared meanwhile counts from the next run on, and what is pending goes along.
-    let two = Declared {
-        version: 2,
-        ..under(&strict())
-    };
-    lab.run(Op::Declare {
-        machines: vec![two],
-        contracts: vec![strict()],
-    })
-    .await;
-    let current = lab.get(newer.id).await;
-    assert_eq!(
-        current.contract,
-        Some(updates().id()),
-        "not in the middle of a run"
-    );
-    lab.step(worker, continue_as_new("again")).await;
-    let last = lab.find(key("k")).await.unwrap();
-    assert_eq!((last.version, last.contract), (2, Some(strict().id())));
-    assert_eq!(lab.inbox(last.id).await.len(), 1);
+}
+
+pub async fn a_wait_for_what_the_contract_does_not_declare_is_refused(lab: Lab) {
+    // rule 8.6
+    lab.under(strict()).await;
+    let worker = lab.worker("w").await;
+    lab.start_all(vec![plain(), super::coding::workflow()])
+        .await;
+    let claims = lab.claim_some(worker, 2).await;
+    let park = super::coding::Coded::parks(Park {
+        operation: 1,
+        signals: vec![name("nothing")],
+        ..Park::default()
+    });
+    let refused = [
+        lab.refused(claims[0].claim.again(), wait(&["paid", "nothing"], None))
+            .await,
+        lab.refused(claims[1].claim.again(), park.into()).await,
+    ];
+    for refusal in refused {
+        let told = refusal.to_string();
+        assert!(
+            told.contains("\"nothing\"") && told.contains("declare"),
+            "{told}"
+        );
+    }
+    let waits = lab
+        .commit(claims[0].claim.again(), wait(&["paid"], None))
+        .await;
+    assert_eq!(waits, Committed::Moved(Status::AwaitingSignal));
 }
 
 pub async fn a_run_of_what_is_not_declared_keeps_its_contract(lab: Lab) {

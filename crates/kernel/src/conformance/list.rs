@@ -452,6 +452,7 @@ macro_rules! for_each_conformance_test {
                 nothing_is_coerced,
                 without_a_contract_an_object_is_one_value,
                 a_run_that_continues_takes_the_newest_contract_of_its_version,
+                a_wait_for_what_the_contract_does_not_declare_is_refused,
                 a_run_of_what_is_not_declared_keeps_its_contract,
                 contracts_that_nothing_names_any_more_are_deleted,
                 a_contract_that_is_sent_again_stays,

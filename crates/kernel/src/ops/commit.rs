@@ -1,15 +1,19 @@
 //! Commits what steps have answered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, Declared, EventWait,
-    InstanceId, Key, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority, Refusal, Row,
-    Scope, Start, Started, Status, Target, Then, WaitId,
+    BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, ContractId, Declared,
+    EventWait, InstanceId, Key, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority,
+    Refusal, Row, Scope, Start, Started, Status, Target, Then, WaitId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
-use abide_core::rules::commit::{Facts, Look, ahead, apply, check, check_answers, look};
+use abide_core::rules::commit::{
+    Facts, Look, ahead, apply, awaited_signals, check, check_answers, check_declared, look,
+};
+use abide_core::rules::contract::Terms;
 use abide_core::rules::event::{awaited_types, index_of};
 use abide_core::rules::keys::{Judged, continues, judge, taking};
 use abide_core::rules::workflow;
@@ -19,7 +23,7 @@ use super::publish::{self, Opening};
 use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn, TypeTotal};
+use crate::{Result, Txn, TypeTotal, terms};
 
 /// Commits what steps have answered: the outcomes, the children they spawn, the parents they wake, all at once
 /// (rules 1.1, 1.3, 4, 10). Each entry is answered for itself; a stale or refused one changes nothing.
@@ -49,12 +53,14 @@ pub(crate) async fn commit<T: Txn>(
         .map(|(of, total)| (of, total.waiters))
         .collect();
     let policies = policies(turn, commits).await?;
+    let terms = terms_of(turn, commits, &mut ledger).await?;
     let around = Around {
         waiting: &waiting,
         declared: &declared,
         pending: &pending,
         policies: &policies,
         types: &types,
+        terms: &terms,
     };
     let (aheads, holders) = look_ahead(turn, commits, &mut ledger, around).await?;
     let mut tally = Tally { waiters, holders };
@@ -97,6 +103,19 @@ pub(crate) async fn commit<T: Txn>(
     Ok(answers)
 }
 
+/// The contracts of the instances that would wait for signals.
+async fn terms_of<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+    ledger: &mut Ledger<'_>,
+) -> Result<HashMap<ContractId, Arc<Terms>>> {
+    let waiting = commits
+        .iter()
+        .filter(|commit| !awaited_signals(&commit.outcome).is_empty());
+    let contracts = waiting.filter_map(|commit| ledger.get(commit.claim.id())?.row.contract);
+    terms::load(turn.txn, contracts.collect()).await
+}
+
 /// What the commits of a batch are judged by.
 #[derive(Clone, Copy)]
 struct Around<'a> {
@@ -105,6 +124,7 @@ struct Around<'a> {
     pending: &'a BTreeMap<InstanceId, Vec<Pending>>,
     policies: &'a BTreeMap<InstanceId, Policy>,
     types: &'a BTreeMap<Name, TypeTotal>,
+    terms: &'a HashMap<ContractId, Arc<Terms>>,
 }
 
 impl<'a> Around<'a> {
@@ -279,6 +299,10 @@ fn one<'a, T: Txn>(
         });
     }
     if let Err(refusal) = check(&commit.outcome, turn.limits) {
+        return Committed::Refused(refusal);
+    }
+    let terms = account.row.contract.and_then(|id| around.terms.get(&id));
+    if let Some(Err(refusal)) = terms.map(|terms| check_declared(&commit.outcome, terms)) {
         return Committed::Refused(refusal);
     }
     if let Err(refusal) = check_answers(&commit.outcome, around.pending(&account.row)) {

@@ -64,6 +64,11 @@ impl Terms {
         self.signals.keys()
     }
 
+    /// Whether a signal of that name can be sent (rule 7.3): a machine that declares no signals takes any.
+    pub fn takes(&self, signal: &Name) -> bool {
+        self.signals.is_empty() || self.signals.contains_key(signal)
+    }
+
     /// The updates that are declared.
     pub fn updates(&self) -> impl Iterator<Item = &Name> {
         self.updates.keys()
@@ -77,7 +82,6 @@ impl Terms {
         arguments: &Arguments,
         steps: &mut Steps,
     ) -> Result<Json, Unfit> {
-        // rule 7.3: a machine that declares no signals takes any name.
         if self.signals.is_empty() {
             return Ok(free(arguments));
         }
