@@ -60,6 +60,8 @@ mod open;
 mod talk;
 pub mod testing;
 mod time;
+#[doc(hidden)]
+pub mod unfit;
 mod workflow;
 
 pub use abide_core::model::Event as StoredEvent;

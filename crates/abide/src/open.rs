@@ -325,7 +325,7 @@ impl Abide {
         &self,
         target: impl Address,
     ) -> Result<Option<Handle<O>>, Error> {
-        let found = self.current(target).await?;
+        let found = self.get(target).await?;
         Ok(
             found
                 .map(|instance| Handle::new(self.client.clone(), instance.id, instance.key, false)),

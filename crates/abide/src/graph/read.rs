@@ -3,6 +3,8 @@
 use abide_core::model::{GraphProblem, GraphSpec, StepSpec, SubGraph};
 use serde_json::{Map, Value};
 
+use crate::unfit;
+
 /// What a step can be.
 const KINDS: [&str; 5] = [
     "task",
@@ -51,14 +53,20 @@ fn read_graph(value: Value, problems: &mut Vec<GraphProblem>) -> GraphSpec {
     let mut fields = match value {
         Value::Object(fields) => fields,
         other => {
-            whole(format!("a graph is an object, not {}", kind_of(&other)));
+            whole(format!(
+                "it is {}: expected an object",
+                unfit::shown(&other.to_string())
+            ));
             Map::new()
         }
     };
     let name = match fields.remove("name") {
         Some(Value::String(name)) => name,
         Some(other) => {
-            whole(format!("its name is a text, not {}", kind_of(&other)));
+            whole(format!(
+                "`name` is {}: expected a string",
+                unfit::shown(&other.to_string())
+            ));
             UNREAD.into()
         }
         None => {
@@ -69,14 +77,17 @@ fn read_graph(value: Value, problems: &mut Vec<GraphProblem>) -> GraphSpec {
     let steps = match fields.remove("steps") {
         Some(Value::Array(steps)) => steps,
         Some(other) => {
-            whole(format!("its steps are a list, not {}", kind_of(&other)));
+            whole(format!(
+                "`steps` is {}: expected a list",
+                unfit::shown(&other.to_string())
+            ));
             Vec::new()
         }
         None => Vec::new(),
     };
     for field in fields.keys() {
         whole(format!(
-            "unknown field `{field}`, expected `name` or `steps`"
+            "unknown field `{field}`: expected `name` or `steps`"
         ));
     }
     let steps = steps.into_iter().enumerate();
@@ -91,7 +102,10 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
     let (mut fields, mut wrong) = match value {
         Value::Object(fields) => (fields, Vec::new()),
         other => {
-            let wrong = format!("a step is an object, not {}", kind_of(&other));
+            let wrong = format!(
+                "it is {}: expected an object",
+                unfit::shown(&other.to_string())
+            );
             (Map::new(), vec![wrong])
         }
     };
@@ -99,7 +113,10 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
     let named = match fields.get("name") {
         Some(Value::String(name)) => Some(name.clone()),
         Some(other) => {
-            wrong.push(format!("name: a text is expected, not {}", kind_of(other)));
+            wrong.push(format!(
+                "`name` is {}: expected a string",
+                unfit::shown(&other.to_string())
+            ));
             None
         }
         None if is_object => {
@@ -121,21 +138,12 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
     let mut step = loop {
         // A field that cannot be read is told of and left out, until the others can be.
         let written = Value::Object(fields.clone());
-        let error = match serde_path_to_error::deserialize::<_, StepSpec>(&written) {
+        match unfit::fit::<StepSpec>(&written.to_string()) {
             Ok(step) => break Some(step),
-            Err(error) => error,
-        };
-        let path = error.path().to_string();
-        let field = path.split(['.', '[']).next().unwrap_or_default().to_owned();
-        let message = error.into_inner().to_string();
-        // The name of an unknown field is said by the message.
-        wrong.push(
-            match message.starts_with("unknown field") && path == field {
-                true => message,
-                false => format!("{path}: {message}"),
-            },
-        );
-        if field == "name" || fields.remove(&field).is_none() {
+            Err(problem) => wrong.push(problem),
+        }
+        let field = unfit::field::<StepSpec>(&written).filter(|field| field != "name");
+        if field.and_then(|field| fields.remove(&field)).is_none() {
             break None;
         }
     }
@@ -179,16 +187,5 @@ fn unread(name: String) -> StepSpec {
         wait_for_signal: None,
         sleep: None,
         graph: None,
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

@@ -32,6 +32,12 @@ pub enum OperationError {
         /// Why.
         problem: String,
     },
+    /// There is no room for a wait for an event: too many wait for its type.
+    #[error("the wait cannot be: {problem}")]
+    Wait {
+        /// Why.
+        problem: String,
+    },
     /// The workflow is cancelled: clean up, and return. Operations that are begun from now on run as always.
     #[error("the workflow is cancelled: {reason}")]
     Cancelled {

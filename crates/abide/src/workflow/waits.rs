@@ -177,8 +177,10 @@ impl<T: DeserializeOwned> Reads for EventAwaited<T> {
     }
 
     fn read(&mut self, came: Came) -> Poll<Result<T, OperationError>> {
-        let Came::Value(arguments) = came else {
-            return Poll::Pending;
+        let arguments = match came {
+            Came::Value(arguments) => arguments,
+            Came::Error(problem) => return Poll::Ready(Err(OperationError::Wait { problem })),
+            _ => return Poll::Pending,
         };
         match yields(&arguments).to() {
             Ok(value) => Poll::Ready(Ok(value)),

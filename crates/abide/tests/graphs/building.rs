@@ -157,21 +157,24 @@ fn what_cannot_be_read_hides_nothing_else_that_is_wrong() {
         );
     };
     told(None, "unknown field `colour`");
-    told(Some("a"), "task: invalid type: integer `7`");
-    told(Some("a"), "timeout_ms: invalid type: string");
+    told(Some("a"), "`task` is 7: expected a string");
+    told(
+        Some("a"),
+        "`timeout_ms` is \"soon\": expected a whole number",
+    );
     told(Some("a"), "retry.max_attempts counts the first attempt");
     told(Some("a"), "after \"gone\"");
     told(Some("b"), "unknown field `tsak`");
     told(Some("b"), "it is empty");
-    told(Some("c"), "wait_for_event.match");
-    told(Some("c"), "skip_if: missing field");
-    told(Some("d"), "after: invalid type");
+    told(Some("c"), "`wait_for_event.match.op` is \"like\"");
+    told(Some("c"), "`skip_if.field` is missing");
+    told(Some("d"), "`after` is \"c\": expected a list");
     told(Some("d"), "sleep.duration_ms must be positive");
     told(None, "step 5: it has no name");
     told(Some("e"), "its graph: step \"f\": unknown field `tsak`");
     told(Some("e"), "its graph: step \"f\": it is nothing");
     told(Some("e"), "its graph: step \"g\": its task has no name");
-    told(None, "step 7: a step is an object, not a number");
+    told(None, "step 7: it is 17: expected an object");
     let of = |step: &str| {
         bad.problems
             .iter()

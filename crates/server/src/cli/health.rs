@@ -17,8 +17,6 @@ pub struct Around {
     pub workers: Vec<Worker>,
     /// Who stands for its waits for events.
     pub waiters: Vec<Waiter>,
-    /// Whether its machine declares none of the signals that it waits for, so that all of them are refused.
-    pub unsendable: bool,
     /// Its children, when it waits for them.
     pub children: Vec<Look>,
     /// The run that its chain goes on with.
@@ -245,35 +243,9 @@ fn waits(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
     let since = since(wait.and_then(|wait| wait.since), now);
     let (tone, judged) = late(deadline, around, now)
         .map(|late| (Tone::Bad, late))
-        .or_else(|| refused(one, around, deadline))
         .or_else(|| stranded(one, around))
         .unwrap_or_else(|| (Tone::Good, format!("healthy: {wakes}")));
     (tone, format!("waits for {what}{since}{until}; {judged}"))
-}
-
-/// That nobody can send what it waits for, when that is so.
-fn refused(one: &Instance, around: &Around, deadline: Option<Timestamp>) -> Option<(Tone, String)> {
-    if !around.unsendable || !around.waiters.is_empty() {
-        return None;
-    }
-    let why = format!(
-        "{} version {} declares no such signal, so that whoever sends it is refused",
-        clean(one.machine.as_str()),
-        one.version
-    );
-    Some(match deadline {
-        Some(_) => (
-            Tone::Careful,
-            format!("{why}: only the deadline wakes it. What is declared: abide machines"),
-        ),
-        None => (
-            Tone::Bad,
-            format!(
-                "{why}: no signal wakes it. Mend the step, and: abide cancel {}",
-                name_of(one)
-            ),
-        ),
-    })
 }
 
 /// That children which it waits for cannot go on by themselves, when that is so.

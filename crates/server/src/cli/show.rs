@@ -1,8 +1,8 @@
 //! `abide show`: what an instance waits for and whether that is healthy, then all that is known of it.
 
 use abide::{
-    Abide, CommandFilter, CommandKind, CommandPage, Contract, Entry, Filter, Liveness, Look, Page,
-    Status, Waiter, WaiterFilter, Worker,
+    Abide, CommandFilter, CommandKind, CommandPage, Entry, Filter, Liveness, Look, Page, Status,
+    Waiter, WaiterFilter, Worker,
 };
 
 use super::context::{Context, looked_at, now};
@@ -105,23 +105,9 @@ pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
     Ok(Around {
         workers,
         waiters: waiters(abide, look).await?,
-        unsendable: unsendable(abide, look).await?,
         children,
         newer,
     })
-}
-
-/// Whether the machine declares signals, and none of those that an instance waits for.
-async fn unsendable(abide: &Abide, look: &Look) -> Result<bool> {
-    let (Liveness::WaitingForSignal, Some(wait), Some(id)) =
-        (&look.liveness, &look.wait, look.instance.contract)
-    else {
-        return Ok(false);
-    };
-    let stored = abide.store().contract(id).await?.unwrap_or_default();
-    let declared = stored.to::<Contract>().unwrap_or_default().signals;
-    let mut signals = wait.names.iter().filter(|name| name.event_type().is_none());
-    Ok(!declared.is_empty() && signals.all(|name| declared.iter().all(|one| one.name != *name)))
 }
 
 /// Who stands for an instance's waits for events.

@@ -25,11 +25,11 @@ pub(crate) mod signals;
 pub(crate) mod starts;
 pub(crate) mod stats;
 mod stream;
-pub(crate) mod unfit;
 mod updates;
 pub(crate) mod waits;
 mod workers;
 
+pub(crate) use abide::unfit;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use utoipa_axum::router::OpenApiRouter;

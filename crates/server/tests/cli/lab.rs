@@ -267,9 +267,6 @@ impl Machine for Checkout {
             At::Start if ctx.state().get("quick").is_some() => done(ctx.state().clone()),
             // A signal that it does not declare: a slip of the pen.
             At::Start if ctx.state().get("slip").is_some() => ctx.wait_for(GO).then(At::Ship),
-            At::Start if ctx.state().get("late slip").is_some() => {
-                ctx.wait_for(GO).timeout(hours(1)).then(At::Ship)
-            }
             At::Start => ctx.wait_for(PAID).timeout(hours(1)).then(At::Ship),
             At::Ship => {
                 let paid = ctx.awaited(PAID)?.amount;

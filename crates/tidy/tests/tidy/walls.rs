@@ -99,7 +99,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "abide-server",
-        uses: &["abide", "abide-core", "abide-kernel"],
+        uses: &["abide", "abide-core", "abide-kernel", "abide-nats"],
         tests_use: &["abide-pgtest"],
         avoids: SQL,
     },

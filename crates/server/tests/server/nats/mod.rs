@@ -2,7 +2,11 @@
 
 mod logins;
 #[path = "../../../../nats/tests/source/server.rs"]
-#[allow(dead_code, reason = "a part of it is for the tests of the crate")]
+#[allow(
+    dead_code,
+    clippy::expect_used,
+    reason = "tests, a part of which is for the crate alone"
+)]
 mod server;
 
 use std::time::Instant;

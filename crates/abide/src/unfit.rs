@@ -11,6 +11,14 @@ pub fn fit<T: DeserializeOwned>(json: &str) -> Result<T, String> {
     serde_json::from_str(json).map_err(|error| why::<T>(json.as_bytes(), &error))
 }
 
+/// The field of an object that keeps it from being read.
+pub fn field<T: DeserializeOwned>(value: &Value) -> Option<String> {
+    match refused::<T>(value)?.0.into_iter().next()? {
+        Leg::Field(name) => Some(name),
+        Leg::Place(_) => None,
+    }
+}
+
 /// The most JSON that is looked at a second time: as values it takes many times the room.
 const LOOKED_AT: usize = 1 << 20;
 
