@@ -238,9 +238,7 @@ def _fields(body: Mapping[str, Any]) -> str:
     """What is wrong field by field, for the text of an error, unless it is there already."""
     wrong = body.get("validation_errors")
     if isinstance(wrong, dict) and wrong:
-        said = "; ".join(
-            f"{field} {each.message}" for field, problems in by_field(body).items() for each in problems
-        )
+        said = "; ".join(f"{field} {each.message}" for field, problems in by_field(body).items() for each in problems)
         return f" ({said})" if said not in str(body.get("detail")) else ""
     problems = body.get("problems")
     if isinstance(problems, list) and problems:
