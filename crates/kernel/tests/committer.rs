@@ -226,7 +226,7 @@ async fn an_entry_that_has_failed_alone_goes_alone_until_it_is_committed() {
     assert_eq!(third, ON);
     // Asked again by its epoch.
     let (again, other, shared) = both(goes_on(&claims[0]), ends(&claims[3])).await;
-    assert_eq!(again, ON);
+    assert_eq!(again, Committed::Repeated(Status::Runnable), "rule 1.7");
     assert_eq!((other, shared), (DONE, true), "it is suspected no more");
 }
 
@@ -253,7 +253,8 @@ async fn what_may_have_been_committed_is_asked_for_again_only_when_that_is_safe(
     let twice = |_: &[InstanceId], before| (before < 2).then_some(Trouble::AnswerLost);
     let claim = lab.held(1).await.remove(0);
     let commits = Submit::<Commits>::begin(&lab.troubled(twice), SECOND);
-    assert_eq!(commits.ask_one(ends(&claim)).await.unwrap(), DONE);
+    let answer = commits.ask_one(ends(&claim)).await.unwrap();
+    assert_eq!(answer, Committed::Repeated(Status::Done), "rule 1.7");
     assert_eq!(lab.transactions().len(), 3);
     lab.log.lock().unwrap().clear();
     let starts = Submit::<Starts>::begin(&lab.troubled(twice), SECOND);
