@@ -62,17 +62,26 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
             "retention" => "3",
             "log_format" => "json",
             "log_level" => "debug",
+            name if name.starts_with("nats.") => "word",
             _ => "2000000",
         };
-        // What must not be below another is raised with it.
-        let settings = load(
-            &[("body_bytes", "90000000")],
-            &[(&key.variable(), value)],
-            None,
-        );
+        // What must not be below another is raised with it, and what belongs together is given together.
+        let mut beside = vec![("body_bytes", "90000000")];
+        let together = [("nats.user", "nats.password"), ("nats.cert", "nats.key")];
+        for (one, other) in together {
+            beside.extend((key.name == one).then_some((other, "x")));
+            beside.extend((key.name == other).then_some((one, "x")));
+        }
+        let needs_url = key.name.starts_with("nats.") && key.name != "nats.url";
+        beside.extend(needs_url.then_some(("nats.url", "nats://x")));
+        let settings = load(&beside, &[(&key.variable(), value)], None);
         let shown = (key.show)(&settings.unwrap_or_else(|error| panic!("{}: {error}", key.name)));
+        let expected = match key.name {
+            "nats.password" | "nats.token" => "…",
+            _ => value,
+        };
         assert!(
-            key.name == "body_bytes" || shown == value,
+            key.name == "body_bytes" || shown == expected,
             "{}: {shown}",
             key.name
         );
@@ -82,12 +91,7 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
         } else {
             format!("{value:?}")
         };
-        load(
-            &[("body_bytes", "90000000")],
-            &[],
-            Some(&format!("{} = {written}", key.name)),
-        )
-        .unwrap();
+        load(&beside, &[], Some(&format!("{} = {written}", key.name))).unwrap();
     }
 }
 
