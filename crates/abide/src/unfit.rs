@@ -135,6 +135,12 @@ fn short(value: &Value) -> String {
     }
 }
 
+/// The beginning of a text.
+pub fn cut(text: &str) -> &str {
+    let end = text.char_indices().nth(SHOWN);
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
 /// A text, shortly.
 pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {

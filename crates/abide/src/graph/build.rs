@@ -53,16 +53,7 @@ impl GraphBuilder {
     fn step(mut self, name: impl Into<String>, set: impl FnOnce(&mut StepSpec)) -> Self {
         let mut step = StepSpec {
             name: name.into(),
-            after: Vec::new(),
-            skip_if: None,
-            task: None,
-            timeout_ms: None,
-            retry: None,
-            queue: None,
-            wait_for_event: None,
-            wait_for_signal: None,
-            sleep: None,
-            graph: None,
+            ..StepSpec::default()
         };
         set(&mut step);
         self.spec.steps.push(step);

@@ -84,8 +84,8 @@ impl Graph {
         }
     }
 
-    /// Reads a graph from JSON. All that is wrong is told at once: what cannot be read, a field that it does not know among
-    /// it, and what the rest would be refused for.
+    /// Reads a graph from JSON. The error lists every problem: fields that cannot be read, unknown fields, and what
+    /// [`new`](Self::new) refuses.
     ///
     /// ```
     /// use abide::Graph;
@@ -117,6 +117,8 @@ impl Graph {
     ) -> Result<Self, BadGraph> {
         match Self::new(spec, known) {
             Ok(graph) if unread.is_empty() => Ok(graph),
+            // What was not read to its end cannot be judged.
+            _ if unread.len() > read::TOLD => Err(BadGraph { problems: unread }),
             built => {
                 unread.extend(built.err().into_iter().flat_map(|bad| bad.problems));
                 Err(BadGraph { problems: unread })

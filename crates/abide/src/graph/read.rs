@@ -5,9 +5,27 @@ use serde_json::{Map, Value};
 
 use crate::unfit;
 
+/// How many problems are told of: the rest of a graph with more is not read.
+pub(super) const TOLD: usize = 100;
+
 /// What a step can be.
 const KINDS: [&str; 5] = [
     "task",
+    "wait_for_event",
+    "wait_for_signal",
+    "sleep",
+    "graph",
+];
+
+/// What a step can have.
+const FIELDS: [&str; 11] = [
+    "name",
+    "after",
+    "skip_if",
+    "task",
+    "timeout_ms",
+    "retry",
+    "queue",
     "wait_for_event",
     "wait_for_signal",
     "sleep",
@@ -33,7 +51,13 @@ pub(super) fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
             steps: Vec::new(),
         },
     };
-    if problems.is_empty() {
+    if problems.len() >= TOLD {
+        problems.truncate(TOLD);
+        problems.push(GraphProblem {
+            step: None,
+            message: format!("there may be more: the first {TOLD} problems are told"),
+        });
+    } else if problems.is_empty() {
         // It is no JSON, or a field is there twice.
         problems.push(GraphProblem {
             step: None,
@@ -85,17 +109,20 @@ fn read_graph(value: Value, problems: &mut Vec<GraphProblem>) -> GraphSpec {
         }
         None => Vec::new(),
     };
-    for field in fields.keys() {
+    for field in fields.keys().take(TOLD) {
         whole(format!(
-            "unknown field `{field}`: expected `name` or `steps`"
+            "unknown field `{}`: expected `name` or `steps`",
+            unfit::cut(field)
         ));
     }
-    let steps = steps.into_iter().enumerate();
-    let steps = steps.map(|(at, step)| read_step(at + 1, step, problems));
-    GraphSpec {
-        name,
-        steps: steps.collect(),
+    let mut read = Vec::new();
+    for (at, step) in steps.into_iter().enumerate() {
+        if problems.len() >= TOLD {
+            break;
+        }
+        read.push(read_step(at + 1, step, problems));
     }
+    GraphSpec { name, steps: read }
 }
 
 fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> StepSpec {
@@ -134,9 +161,26 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
             .map(|graph| read_graph(graph, &mut inner_problems)),
         _ => None,
     };
+    // At once: to leave them out one by one would take as long as the square of their number.
+    let unknown: Vec<String> = {
+        let fields = fields
+            .keys()
+            .filter(|field| !FIELDS.contains(&field.as_str()));
+        fields.cloned().collect()
+    };
+    for (at, field) in unknown.iter().enumerate() {
+        fields.remove(field);
+        if at < TOLD {
+            wrong.push(format!(
+                "unknown field `{}`: expected one of {}",
+                unfit::cut(field),
+                FIELDS.map(|field| format!("`{field}`")).join(", ")
+            ));
+        }
+    }
     let is_some_kind = KINDS.iter().any(|kind| fields.contains_key(*kind));
     let mut step = loop {
-        // A field that cannot be read is told of and left out, until the others can be.
+        // A field that cannot be read becomes a problem and is left out, until the rest can be read.
         let written = Value::Object(fields.clone());
         match unfit::fit::<StepSpec>(&written.to_string()) {
             Ok(step) => break Some(step),
@@ -147,7 +191,11 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
             break None;
         }
     }
-    .unwrap_or_else(|| unread(name));
+    .unwrap_or_else(|| StepSpec {
+        name,
+        task: Some(UNREAD.into()),
+        ..StepSpec::default()
+    });
     if let Some(inner) = inner {
         step.graph = Some(SubGraph::Whole(Box::new(inner)));
     }
@@ -171,21 +219,4 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
     let inner = inner_problems.into_iter();
     problems.extend(inner.map(|inner| of(format!("its graph: {inner}"))));
     step
-}
-
-/// What stands in the place of a step of which it cannot be read what it is.
-fn unread(name: String) -> StepSpec {
-    StepSpec {
-        name,
-        after: Vec::new(),
-        skip_if: None,
-        task: Some(UNREAD.into()),
-        timeout_ms: None,
-        retry: None,
-        queue: None,
-        wait_for_event: None,
-        wait_for_signal: None,
-        sleep: None,
-        graph: None,
-    }
 }

@@ -32,8 +32,8 @@ pub enum OperationError {
         /// Why.
         problem: String,
     },
-    /// There is no room for a wait for an event: too many wait for its type.
-    #[error("the wait cannot be: {problem}")]
+    /// The wait for an event was refused: there are too many waits for its type.
+    #[error("the wait was refused: {problem}")]
     Wait {
         /// Why.
         problem: String,

@@ -266,7 +266,7 @@ impl Runner for WorkflowRunner {
         let reason = format!("what the workflow came to cannot be stored: {refusal}");
         Box::pin(async move {
             let outcome = match refusal {
-                // rule 14.7: the code is told at the wait that there is no room for.
+                // rule 14.7: that wait of the code fails.
                 Refusal::TooManyWaiters { .. } => self.turn(&task, Some(&refusal)).await,
                 _ => {
                     let reason = reason.clone();

@@ -203,6 +203,26 @@ fn what_cannot_be_read_hides_nothing_else_that_is_wrong() {
 }
 
 #[test]
+fn a_graph_with_very_much_wrong_is_refused_soon() {
+    // rule 15.2: its time does not grow with the square of what is wrong, and its answer has a limit.
+    let fields: Vec<String> = (0..100_000).map(|n| format!("\"f{n}\": 1")).collect();
+    let many_fields = format!("{{\"name\": \"g\", \"steps\": [{{{}}}]}}", fields.join(","));
+    let many_steps = format!(
+        "{{\"name\": \"g\", \"steps\": [{}]}}",
+        vec!["7"; 1_000_000].join(",")
+    );
+    for huge in [many_fields, many_steps] {
+        let problems = Graph::from_json(&huge, &[]).unwrap_err().problems;
+        assert_eq!(problems.len(), 101);
+        assert!(
+            problems[100].message.contains("there may be more"),
+            "{}",
+            problems[100]
+        );
+    }
+}
+
+#[test]
 fn a_reference_where_none_can_be_is_refused() {
     // rule 15.2
     let of = |test| {

@@ -19,7 +19,7 @@ pub struct GraphSpec {
 }
 
 /// A step of a graph.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepSpec {
     /// Its name, which no other step has.

@@ -90,7 +90,7 @@ struct Held {
     cancelled: CancellationToken,
     /// Told when a message comes to it.
     mail: Arc<Notify>,
-    /// A later claim of it may have been lost, which cannot be told from this one while this one lasts.
+    /// The answer to a later claim of it may have been lost. It is looked for when this claim is over.
     doubted: bool,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Dispatcher {
     claims_apart: bool,
     /// Claims may have been made that are not in `held`.
     unsure: bool,
-    /// That was so: the transaction that made them may be longer under way than its answer, so that it is looked once more.
+    /// The search is to run once more with the next poll: a lost transaction may be committed after the first search.
     was_unsure: bool,
     /// They are being looked for; nothing is claimed meanwhile.
     searching: bool,
