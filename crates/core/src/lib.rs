@@ -1,8 +1,9 @@
-//! The nouns and the rules of abide: plain data in [`model`], pure functions over it in [`rules`].
+//! The data types and the rules of abide: plain data in [`model`], pure functions over it in [`rules`].
 //!
-//! Nothing here does I/O, waits, reads a clock or rolls dice: what varies is an argument. Every other crate of abide
-//! stands on this one, and none of the engine's semantics is decided anywhere else than here and in the kernel that
-//! obeys it.
+//! This crate does no I/O, does not wait, and reads neither a clock nor random numbers: everything that varies is an
+//! argument. Every other crate of abide depends on it. The engine's semantics are decided only here and in the kernel,
+//! which applies the rules.
 
+mod debug;
 pub mod model;
 pub mod rules;

@@ -1,18 +1,18 @@
-//! A worker's hold on an instance, and all that it needs to run the step.
+//! A worker's claim on an instance, and everything that the worker needs to run the step.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Child, Command, Epoch, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
-    Timestamp, WorkerId,
+    BarrierNumber, Child, Command, Epoch, Inbox, InstanceId, Json, Key, Kind, Name, Policy,
+    Priority, Timestamp, WorkerId,
 };
 
-/// A worker's hold on an instance, fenced by its epoch.
+/// A worker's claim on an instance, fenced by its epoch.
 ///
-/// Only claiming grants one, and committing takes it by value, so that one hold cannot be committed twice. It is a
-/// proof, not a lock: the database decides at the commit whether it still stands.
+/// Only claiming grants a claim, and committing takes it by value, so a claim cannot be committed twice. It is a proof,
+/// not a lock: the database decides at the commit whether it is still valid.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     id: InstanceId,
@@ -22,7 +22,7 @@ pub struct Claim {
     parent: Option<ParentRef>,
 }
 
-/// What a child knows of its parent, so that both can be locked together.
+/// The parent's id and partition, stored in a child's claim so that both rows can be locked together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParentRef {
     /// The parent.
@@ -32,7 +32,7 @@ pub struct ParentRef {
 }
 
 impl Claim {
-    /// What a store grants when it has marked the row; nobody else has a reason to call this.
+    /// Creates the claim that a store grants after it has marked the row. Only stores need this.
     pub const fn granted(
         id: InstanceId,
         epoch: Epoch,
@@ -49,17 +49,17 @@ impl Claim {
         }
     }
 
-    /// The instance held.
+    /// The instance that is held.
     pub const fn id(&self) -> InstanceId {
         self.id
     }
 
-    /// The epoch it is held under.
+    /// The epoch of the claim.
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Who holds it.
+    /// The worker that holds the instance.
     pub const fn worker(&self) -> WorkerId {
         self.worker
     }
@@ -74,13 +74,13 @@ impl Claim {
         self.parent.as_ref()
     }
 
-    /// The same hold once more, for a transaction that is tried again.
+    /// Returns a copy, for a transaction that is retried.
     #[must_use]
     pub fn again(&self) -> Self {
         self.renewed(self.epoch)
     }
 
-    /// The hold that follows a commit which kept it; only the kernel has a reason to call this.
+    /// Returns the claim that follows a commit which kept it. Only the kernel needs this.
     #[must_use]
     pub fn renewed(&self, epoch: Epoch) -> Self {
         Self {
@@ -93,18 +93,18 @@ impl Claim {
     }
 }
 
-/// How long a hold is believed in that has a lease of its own: that of a worker which names what it holds (rule 6.4).
-/// Other holds are believed in as long as their worker is.
+/// The lease of a claim that has its own: that of a worker which names what it holds (rule 6.4). Other claims are valid
+/// as long as the lease of their worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// When it runs out; never after the limit.
+    /// When it expires; never after the limit.
     pub until: Timestamp,
-    /// When the step has passed its time limit, if it has one (rule 5.4).
+    /// When the step exceeds its time limit, if it has one (rule 5.4).
     pub limit: Option<Timestamp>,
 }
 
 impl Lease {
-    /// A lease from now on, of a step that may take so long.
+    /// Creates a lease that begins now. `limit` is the time limit of the step.
     pub fn new(now: Timestamp, lease: Duration, limit: Option<Duration>) -> Self {
         let limit = limit.map(|limit| now + limit);
         Self {
@@ -113,18 +113,18 @@ impl Lease {
         }
     }
 
-    /// Whether it has run out.
+    /// `true` if it has expired.
     pub fn is_over(self, now: Timestamp) -> bool {
         self.until <= now
     }
 
-    /// Whether it has run out because the step took too long: it was believed in up to its limit. One that ran out before
-    /// that is of a worker that died, however late that is noticed.
+    /// `true` if it expired because the step took too long: the lease was renewed up to its limit. If it expired before
+    /// the limit, the worker died, however late that is noticed.
     pub fn is_past_limit(self, now: Timestamp) -> bool {
         self.is_over(now) && self.limit.is_some_and(|limit| limit <= self.until)
     }
 
-    /// The lease that a heartbeat makes of it: longer, never shorter, and never past the limit.
+    /// Returns the lease after a heartbeat: longer, never shorter, and never past the limit.
     #[must_use]
     pub fn extended(self, now: Timestamp, lease: Duration) -> Self {
         let until = self.until.max(now + lease);
@@ -135,14 +135,14 @@ impl Lease {
     }
 }
 
-/// A claimed instance: the hold, and what its step runs on.
+/// A claimed instance: the claim, and the data that its step runs on.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimed {
-    /// The hold.
+    /// The claim.
     pub claim: Claim,
     /// The instance's key.
     pub key: Option<Key>,
-    /// Which front runs it.
+    /// Its kind: machine or workflow.
     pub kind: Kind,
     /// The machine.
     pub machine: Name,
@@ -150,27 +150,30 @@ pub struct Claimed {
     pub version: u32,
     /// The step to run.
     pub step: Name,
-    /// The number of this step in the run: the same when it is run again.
+    /// The number of this step in the run; the same when the step runs again.
     pub step_seq: u32,
-    /// How often this step was begun before.
+    /// Number of times that this step was begun before.
     pub attempt: u32,
+    /// Number of these attempts in which its worker died (rule 5.5).
+    #[serde(default)]
+    pub deaths: u32,
     /// The state.
     pub state: Json,
-    /// The queue it came from.
+    /// The queue that it was claimed from.
     pub queue: Name,
-    /// How urgent it is.
+    /// Its priority.
     pub priority: Priority,
     /// When it was due.
     pub due_at: Timestamp,
-    /// What woke it.
+    /// The reason why it runs.
     pub cause: Cause,
-    /// Whether its wait ran into its deadline.
+    /// `true` if its wait timed out.
     pub timed_out: bool,
-    /// The barrier that it joins, when it does.
+    /// The barrier that it joins, if any.
     pub joins: Option<BarrierNumber>,
-    /// How many of its children have not ended: of the last barrier, or, of a workflow, of all.
+    /// Number of its children that have not ended: those of the last barrier or, for a workflow, of all barriers.
     pub children_pending: u32,
-    /// How many ends of children it had been told of when it was claimed.
+    /// Number of ends of children that it had been notified of when it was claimed.
     pub children_ended: u64,
     /// The children of that barrier.
     pub children: Vec<Child>,
@@ -178,15 +181,18 @@ pub struct Claimed {
     pub awaited: Vec<Command>,
     /// The updates to answer first, in order.
     pub updates: Vec<Command>,
-    /// Whether there is nothing to run but the updates.
+    /// `true` if there is nothing to run but the updates.
     pub aside: bool,
-    /// What to load of its inbox.
+    /// The counters of its inbox, which say what to load.
     pub inbox: Inbox,
     /// The signals that it waited for.
     pub awaits: Vec<Name>,
+    /// Its own failure policy, where that differs from what its machine declares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
 }
 
-/// What made an instance run.
+/// The reason why an instance runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -194,23 +200,23 @@ pub enum Cause {
     /// It was started.
     #[default]
     Start = 0,
-    /// The step before it went on to this one.
+    /// The previous step continued with this one.
     Next = 1,
-    /// The step asked to be run again.
+    /// The step asked to run again.
     Retry = 2,
-    /// A signal came.
+    /// A signal arrived.
     Signal = 3,
     /// An event matched.
     Event = 4,
-    /// The time was up.
+    /// Its deadline passed, or its time came.
     Timeout = 5,
     /// Its children have ended.
     Children = 6,
-    /// An update came.
+    /// An update arrived.
     Update = 7,
     /// The worker that held it died, or gave it back.
     Reclaim = 8,
-    /// Its code did not fit its history, and is tried again.
+    /// Its code did not match its history, and is tried again.
     Replay = 9,
 }
 
@@ -228,7 +234,7 @@ impl Cause {
         Self::Replay,
     ];
 
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
@@ -249,7 +255,7 @@ impl Cause {
         }
     }
 
-    /// Reads the number back; what a newer release wrote reads as `start`.
+    /// Converts the stored number back; an unknown number, written by a newer release, becomes `start`.
     pub fn from_code(code: i16) -> Self {
         usize::try_from(code)
             .ok()
@@ -258,7 +264,7 @@ impl Cause {
     }
 }
 
-/// The instances that a worker has code for: one machine in one version.
+/// A machine and a version that a worker has code for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lane {
     /// The machine.

@@ -1,4 +1,4 @@
-//! Signals and updates: what is sent, what the sender is told, and the record that remains of it.
+//! Signals, updates and cancellations: the request to deliver one, the answer to its sender, and the stored record.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     WaitId,
 };
 
-/// Which instance is meant: by its id, or by its key, which stands for the newest run that has it.
+/// The instance that a request addresses: by id, or by key, which refers to the newest run that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -41,26 +41,26 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// What kind of message it is.
+/// The kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum CommandKind {
-    /// A signal: it is handed to a step that waits for it.
+    /// A signal: handed to a step that waits for it.
     Signal = 0,
-    /// An update: it is handled, and answered.
+    /// An update: handled and answered.
     Update = 1,
-    /// A cancellation: it reaches the code of a workflow, which may clean up.
+    /// A cancellation: reaches the code of a workflow, which may clean up.
     Cancel = 2,
 }
 
 impl CommandKind {
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 
-    /// Reads the number back; what a newer release wrote reads as a signal.
+    /// Converts the stored number back; an unknown number, written by a newer release, becomes a signal.
     pub const fn from_code(code: i16) -> Self {
         match code {
             1 => Self::Update,
@@ -70,12 +70,12 @@ impl CommandKind {
     }
 }
 
-/// The life of a record (rules 7.6 and 9.2).
+/// The status of a command's record (rules 7.6 and 9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum CommandStatus {
-    /// A signal that is kept for a key which nobody holds yet.
+    /// A signal that is kept for a key that no instance holds yet.
     Held = 0,
     /// A signal in an inbox.
     Received = 1,
@@ -83,13 +83,13 @@ pub enum CommandStatus {
     Accepted = 2,
     /// A signal that a step has consumed.
     Applied = 3,
-    /// A signal whose instance ended first.
+    /// A signal that was still pending when its instance ended.
     Discarded = 4,
     /// A signal that was held too long.
     Expired = 5,
     /// An update that was handled.
     Completed = 6,
-    /// An update whose handler failed, or whose instance ended first.
+    /// An update whose handler failed, or that was not answered when its instance ended.
     Failed = 7,
     /// It was refused.
     Rejected = 8,
@@ -109,24 +109,24 @@ impl CommandStatus {
         Self::Rejected,
     ];
 
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 
-    /// Reads the number back.
+    /// Converts the stored number back. Returns `None` if it is unknown.
     pub fn from_code(code: i16) -> Option<Self> {
         usize::try_from(code)
             .ok()
             .and_then(|at| Self::ALL.get(at).copied())
     }
 
-    /// Whether it is in an inbox and waits to be taken.
+    /// `true` if it is in an inbox and not consumed yet.
     pub const fn is_pending(self) -> bool {
         matches!(self, Self::Received | Self::Accepted)
     }
 
-    /// Its name, as everybody writes it.
+    /// Its name, the same in every interface.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -148,7 +148,7 @@ impl std::fmt::Display for CommandStatus {
     }
 }
 
-/// Why a command was refused, though its target is there: the lines of the decision table (rule 7.3).
+/// The reason why a command was refused although its target exists: the lines of the decision table (rule 7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Rejection {
@@ -160,15 +160,15 @@ pub enum Rejection {
     NotCurrent = 3,
     /// The instance has ended.
     NotActive = 4,
-    /// The machine declares signals, and this is none of them.
+    /// The machine declares signals, but not this one.
     UnknownSignal = 5,
     /// The machine declares no such update.
     UnknownUpdate = 6,
     /// The arguments of a signal break its contract.
     InvalidSignal = 7,
-    /// The arguments of an update do.
+    /// The arguments of an update break its contract.
     InvalidUpdate = 8,
-    /// Too many messages are pending.
+    /// Too many commands are pending.
     InboxFull = 9,
     /// The arguments are too large.
     PayloadTooLarge = 10,
@@ -189,19 +189,19 @@ impl Rejection {
         Self::PayloadTooLarge,
     ];
 
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 
-    /// Reads the number back.
+    /// Converts the stored number back. Returns `None` if it is unknown.
     pub fn from_code(code: i16) -> Option<Self> {
         usize::try_from(code)
             .ok()
             .and_then(|at| Self::ALL.get(at.checked_sub(1)?).copied())
     }
 
-    /// What the sender is told.
+    /// The outcome that the sender gets.
     pub const fn outcome(self) -> &'static str {
         match self {
             Self::ConflictingDuplicate => "rejected_conflicting_duplicate",
@@ -215,7 +215,7 @@ impl Rejection {
         }
     }
 
-    /// A stable word for programs.
+    /// A stable reason code for programs.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::ConflictingDuplicate => "dedup_conflict",
@@ -270,24 +270,24 @@ impl std::fmt::Display for Rejection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delivery {
-    /// Whom it is for. With a start, its key.
+    /// The instance to deliver it to. With a start, the key of that start.
     pub target: Target,
-    /// What it is.
+    /// Its kind.
     pub kind: CommandKind,
     /// Its name.
     pub name: Name,
-    /// Its arguments, as the sender gives them.
+    /// Its arguments, as the sender gave them.
     pub arguments: Arguments,
-    /// Sent again with the same, it is the same message (rule 7.3).
+    /// Dedup key: a command that is sent again with the same key is the same command (rule 7.3).
     pub dedup_key: Option<Name>,
-    /// Who sends it, as the program or the server that opened the store knows.
+    /// The sender, as known to the program or the server that opened the store.
     pub source: Option<String>,
-    /// Who sends it, as the caller of a server says (rule 7.3): at most 255 bytes without control characters.
+    /// The sender, as claimed by the caller of a server (rule 7.3): at most 255 bytes without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_source: Option<String>,
-    /// How long to keep it for a key that nobody holds (rule 7.8).
+    /// Time to keep it for a key that no instance holds (rule 7.8).
     pub hold_for: Option<Duration>,
-    /// Start this when nobody is live under its key (rule 7.9).
+    /// The start to make if no live instance holds the key (rule 7.9).
     pub start: Option<Box<Start>>,
 }
 
@@ -316,35 +316,38 @@ impl Delivery {
     }
 }
 
-/// What became of a delivery.
+/// The answer to a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
     /// The decision.
     pub verdict: Verdict,
-    /// The record; there is none when there is no target.
+    /// The record. `None` if there is no target.
     pub record: Option<Command>,
-    /// Whether this very message had been accepted before, and the record is of then.
+    /// `true` if the same command was accepted before; `record` is then the earlier one.
     pub duplicate: bool,
-    /// Whether an instance was started for it.
+    /// `true` if an instance was started for it.
     pub started: bool,
-    /// The newest run of the chain, when another was addressed.
+    /// The newest run of the chain, if another run was addressed.
     pub current: Option<InstanceId>,
-    /// The names that are declared, when this is none of them.
+    /// The declared names, if this name is not declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Offer>,
-    /// The limit that it would have exceeded, when there is no room for it.
+    /// The limit that it would exceed, if it does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Exceeded>,
+    /// The signal that the target waits for, if this one was accepted under a similar name and wakes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similar: Option<Name>,
 }
 
-/// A limit, and what would have exceeded it.
+/// A limit, and the value that would exceed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exceeded {
     /// The limit's name in the configuration.
     pub limit: std::borrow::Cow<'static, str>,
-    /// What it allows.
+    /// The largest value that it allows.
     pub most: usize,
-    /// What was met.
+    /// The size or number that was found.
     pub met: usize,
 }
 
@@ -365,24 +368,24 @@ impl std::fmt::Display for Exceeded {
     }
 }
 
-/// The decision over a delivery.
+/// The decision about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// There is nothing at that id or key.
+    /// No instance has that id or key.
     NoTarget,
-    /// It is kept for whoever starts under the key.
+    /// It is kept for the next instance that starts with the key.
     Held,
     /// It is in the inbox.
     Received,
-    /// The update will be handled, or was.
+    /// The update will be handled, or was already.
     Accepted,
     /// It was refused.
     Rejected(Rejection),
 }
 
 impl Verdict {
-    /// What the sender is told.
+    /// The outcome that the sender gets.
     pub const fn outcome(self) -> &'static str {
         match self {
             Self::NoTarget => "no_target",
@@ -393,7 +396,7 @@ impl Verdict {
         }
     }
 
-    /// Why it was refused, if it was.
+    /// Returns the reason if it was refused.
     pub const fn rejection(self) -> Option<Rejection> {
         match self {
             Self::Rejected(rejection) => Some(rejection),
@@ -402,61 +405,72 @@ impl Verdict {
     }
 }
 
-/// The record of a signal or an update: inbox, command and life in one.
+/// The record of a command: its place in the inbox, its arguments and its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Command {
     /// Its id.
     pub id: CommandId,
-    /// What it is.
+    /// Its kind.
     pub kind: CommandKind,
     /// Its name.
     pub name: Name,
-    /// Where it stands.
+    /// Its status.
     pub status: CommandStatus,
-    /// Why it was refused.
+    /// The reason why it was refused.
     #[serde(rename = "reason")]
     pub rejection: Option<Rejection>,
-    /// The run that has it.
+    /// The run that it belongs to.
     pub instance: Option<InstanceId>,
     /// That run's chain.
     pub chain: Option<InstanceId>,
-    /// The key that it was sent to, or that its instance has.
+    /// The key that it was sent to, or the key of its instance.
     pub key: Option<Key>,
-    /// Its place in the chain; a refused one has none.
+    /// Its position in the chain. `None` if it was refused.
     #[serde(rename = "message_sequence")]
     pub sequence: Option<Sequence>,
-    /// The arguments, normalised: an object by parameter under a contract, else a list. Null when they were too large.
+    /// Its position among all commands that were recorded for the run, including refused ones. `None` if it belongs to
+    /// no run, and in records of earlier releases.
+    #[serde(default)]
+    pub command_sequence: Option<Sequence>,
+    /// The normalised arguments: an object by parameter if there is a contract, otherwise a list. The arguments of a
+    /// refused command are as they were given, and null if they were too large.
     pub arguments: Json,
-    /// What was wrong with them.
+    /// The problems of the arguments.
     pub validation_errors: Option<Json>,
-    /// What it was deduplicated by.
+    /// Its dedup key.
     pub dedup_key: Option<Name>,
-    /// Who sent it: over HTTP what the server knows of the caller; of a matched event the event's id.
+    /// The sender: over HTTP, the caller as known to the server; for a matched event, the event's id.
     pub source: Option<String>,
-    /// Who sent it, as the caller of a server said (rule 7.3).
+    /// The sender, as the caller of a server claimed it (rule 7.3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_source: Option<String>,
-    /// The wait that takes or took it; a buffered one has its own until then.
+    /// The wait that takes or took it; a buffered signal has an id of its own until then.
     pub wait_id: Option<WaitId>,
     /// The step that consumed it.
     pub step_sequence: Option<u32>,
-    /// When it came.
+    /// The operation of the workflow's code that took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u32>,
+    /// The graph step that the operation belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_step: Option<Name>,
+    /// When it arrived.
     pub received_at: Timestamp,
-    /// How long it is held.
+    /// When it stops being held.
     pub hold_until: Option<Timestamp>,
     /// When it was applied, discarded, answered, or expired.
     pub closed_at: Option<Timestamp>,
-    /// What an update was answered with.
+    /// The result of an update.
     pub result: Option<Json>,
-    /// What an update failed of.
+    /// The error of an update.
     pub error: Option<String>,
 }
 
 null_is_a_result!(Command, |one| one.status == CommandStatus::Completed);
 
 impl Command {
-    /// What it is to those outside, and under which name: a matched event is a signal of a reserved name.
+    /// Returns the kind and the name that readers see: a matched event is stored as a signal with a reserved name.
     pub fn kind_and_name(&self) -> (&'static str, Name) {
         match (self.kind, self.name.event_type()) {
             (CommandKind::Signal, Some(event_type)) => ("event", Name::stored(event_type)),
@@ -466,7 +480,7 @@ impl Command {
         }
     }
 
-    /// What its sender was told.
+    /// The outcome that its sender got.
     pub fn outcome(&self) -> &'static str {
         match (self.rejection, self.kind, self.status) {
             (Some(rejection), _, _) => rejection.outcome(),
@@ -480,33 +494,41 @@ impl Command {
     }
 }
 
-/// A message that waits in an inbox, as rules look at it.
+/// A command that is pending in an inbox, in the form that rules use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Its record.
     pub id: CommandId,
-    /// What it is.
+    /// Its kind.
     pub kind: CommandKind,
     /// Its name.
     pub name: Name,
-    /// Its place.
+    /// Its position.
     pub sequence: Sequence,
+    /// Its position among the commands of the run. `None` in records of earlier releases.
+    pub command_sequence: Option<Sequence>,
+    /// The wait that it was received under.
+    pub wait_id: Option<WaitId>,
 }
 
-/// The end of a message's life: what is written to its record.
+/// The end of a command's life: the changes to write to its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closing {
     /// The record.
     pub id: CommandId,
-    /// Where it stands now.
+    /// Its new status.
     pub status: CommandStatus,
-    /// The wait that took it; the record's own stays when there is none.
+    /// The wait that took it. If `None`, the record's own wait id stays.
     pub wait_id: Option<WaitId>,
     /// The step that consumed it.
     pub step_sequence: Option<u32>,
-    /// What an update was answered with.
+    /// The operation of a workflow that took it.
+    pub operation: Option<u32>,
+    /// The graph step that the operation belongs to.
+    pub graph_step: Option<Name>,
+    /// The result of an update.
     pub result: Option<Json>,
-    /// What it failed of.
+    /// Its error.
     pub error: Option<String>,
 }
 
@@ -516,10 +538,10 @@ pub struct Closing {
 pub struct Answered {
     /// The update.
     pub update_id: CommandId,
-    /// What it came to; null when left out.
+    /// Its result; null if omitted.
     #[serde(default)]
     pub result: Json,
-    /// What it failed of; then nothing was changed.
+    /// Its error; an update that failed changed nothing.
     #[serde(default)]
     pub error: Option<String>,
 }
@@ -528,50 +550,50 @@ pub struct Answered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
-    /// Which.
+    /// The instance.
     pub target: Target,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether its children are cancelled too.
+    /// The effect on its children.
     pub children: Children,
-    /// Whether a workflow is ended at once, without asking its code.
+    /// `true` if a workflow is ended at once, without running its code.
     pub force: bool,
-    /// Who cancels it, as the program or the server that opened the store knows.
+    /// The caller, as known to the program or the server that opened the store.
     pub source: Option<String>,
-    /// Who cancels it, as the caller of a server says (rule 7.3): at most 255 bytes without control characters.
+    /// The caller, as the caller of a server claimed it (rule 7.3): at most 255 bytes without control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_source: Option<String>,
 }
 
-/// What becomes of the children of an instance that is cancelled.
+/// The effect of a cancellation on the children of the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Children {
-    /// They are cancelled too, and theirs.
+    /// They are cancelled too, and so are their children.
     #[default]
     Cascade,
-    /// They go on.
+    /// They continue.
     Leave,
 }
 
-/// What became of a request to cancel, restart or repair.
+/// The answer to a request to cancel, restart or repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operated {
-    /// There is nothing at that id or key.
+    /// No instance has that id or key.
     NoTarget,
-    /// It was cancelled, and so many of its children with it.
+    /// It was cancelled, together with this number of its children.
     Cancelled {
         /// The instance.
         id: InstanceId,
-        /// How many children.
+        /// Number of children.
         children: usize,
     },
-    /// A workflow will be cancelled when its code has cleaned up, and so many of its children with it.
+    /// A workflow will be cancelled when its code has cleaned up. This number of its children is cancelled too.
     Cancelling {
         /// The instance.
         id: InstanceId,
-        /// How many children.
+        /// Number of children.
         children: usize,
     },
     /// A new run was opened.
@@ -583,7 +605,7 @@ pub enum Operated {
     },
     /// Nothing was wrong with it.
     RepairNotNeeded,
-    /// Something was put right.
+    /// A problem was repaired.
     RepairDispatched,
     /// It has ended (rules 11.2 and 11.3).
     NotActive(Status),
@@ -593,12 +615,12 @@ pub enum Operated {
     NotStarted,
     /// The run is not the newest of its chain.
     NotCurrent(InstanceId),
-    /// Its key was taken by that one meanwhile.
+    /// Another instance has taken its key meanwhile.
     KeyTaken(InstanceId),
 }
 
 impl Operated {
-    /// What the caller is told.
+    /// The outcome that the caller gets.
     pub const fn outcome(&self) -> &'static str {
         match self {
             Self::NoTarget => "no_target",

@@ -1,39 +1,39 @@
-//! Small documents that a server keeps beside the instances: graphs that were put there, and tokens.
+//! Small documents that a server stores beside the instances: graphs, tokens and keys.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Json, Name, Timestamp};
 
-/// What a document is.
+/// The kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum DocumentKind {
-    /// A graph, as it was put there.
+    /// A stored graph.
     Graph = 0,
-    /// What is known of a token: its hash and its role.
+    /// A token: its hash and its role.
     Token = 1,
-    /// A key that the servers of a database share and nobody else is told.
+    /// A secret key that only the servers of a database share.
     Secret = 2,
-    /// What a server writes to see whether it can.
+    /// A document that a server writes to check that it can write.
     Probe = 3,
 }
 
 impl DocumentKind {
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 }
 
-/// A small document, found by what it is and by its name.
+/// A small document, found by its kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// What it is.
+    /// Its kind.
     pub kind: DocumentKind,
-    /// Its name, which no other of its kind has.
+    /// Its name, unique within its kind.
     pub name: Name,
-    /// What it says.
+    /// Its content.
     pub body: Json,
     /// When it was last written.
     pub updated_at: Timestamp,

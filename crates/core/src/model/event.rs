@@ -1,4 +1,4 @@
-//! Events: what is published, what an instance waits for, and the waiter that stands for it.
+//! Events: publishing them, and the conditions and waiters of instances that wait for them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{InstanceId, Json, Key, Name, Refusal, Timestamp, WaitId};
 
-/// An event's place among all that were published.
+/// An event's position among all published events.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -26,65 +26,68 @@ pub struct Publish {
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: Name,
-    /// What it says: any JSON.
+    /// Its content: any JSON.
     #[serde(default)]
     pub payload: Json,
-    /// Published again with the same, it is the same event (rule 14.1).
+    /// Its id: an event that is published again with the same id is the same event (rule 14.1).
     #[serde(default)]
     pub event_id: Option<Name>,
 }
 
-/// What became of an event.
+/// The answer to publishing an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Its place.
+    /// Its position.
     pub sequence: EventSequence,
-    /// What it is known by.
+    /// Its id.
     pub event_id: Name,
-    /// How many waiters stood there that it matched. A workflow that is awake just then, and waits on, takes it when it
-    /// parks again, and is not counted.
+    /// Number of open waiters that it matched. A workflow that is awake at that moment, and continues to wait, takes
+    /// the event when it parks again, and is not counted.
     pub matched: u32,
-    /// Whether it had been published before, and nothing came of it now.
+    /// `true` if it was published before, and nothing changed now.
     pub duplicate: bool,
+    /// `true` if waiters for events of its type were open, and it matched none of them.
+    #[serde(default)]
+    pub unmatched: bool,
 }
 
-/// An event, as it is kept.
+/// A stored event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place.
+    /// Its position.
     pub sequence: EventSequence,
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: Name,
-    /// What it is known by.
+    /// Its id.
     pub event_id: Name,
-    /// What it says.
+    /// Its content.
     pub payload: Json,
     /// When it was published.
     pub published_at: Timestamp,
 }
 
-/// How the two sides of a condition are compared.
+/// The operator that compares the two sides of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operator {
-    /// The same, numbers and texts alike.
+    /// Equal; numbers and texts are compared alike.
     Eq,
-    /// The same, and of the same kind.
+    /// Equal, and of the same type.
     EqTyped,
-    /// Not the same.
+    /// Not equal.
     Ne,
     /// Greater.
     Gt,
-    /// Greater or the same.
+    /// Greater or equal.
     Gte,
     /// Less.
     Lt,
-    /// Less or the same.
+    /// Less or equal.
     Lte,
-    /// The same as one of a list.
+    /// Equal to one item of a list.
     In,
-    /// There, or not.
+    /// Present, or absent.
     Exists,
 }
 
@@ -124,7 +127,7 @@ impl fmt::Display for Operator {
     }
 }
 
-/// A place in an event's payload: names of fields, or places in a list, with dots between them.
+/// A path into an event's payload: names of fields, or positions in a list, separated by dots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Path(String);
@@ -133,7 +136,7 @@ impl Path {
     /// The longest path, in bytes.
     pub const MOST: usize = 255;
 
-    /// Takes a path that has no empty part and is not too long.
+    /// Checks a path: it has no empty part and is not too long.
     pub fn new(path: impl Into<String>) -> Result<Self, Refusal> {
         let path = path.into();
         let problem = if path.is_empty() {
@@ -179,15 +182,15 @@ impl From<Path> for String {
     }
 }
 
-/// What an event must say to match.
+/// A condition that an event must satisfy to match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Where to look in its payload.
+    /// A path into the payload.
     pub left: Path,
-    /// How to compare.
+    /// The operator.
     pub op: Operator,
-    /// What with.
+    /// The value to compare with.
     pub right: Json,
 }
 
@@ -198,48 +201,49 @@ pub struct EventWait {
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: Name,
-    /// What it must say, all of it.
+    /// The conditions, all of which must hold.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// How far back to look for one that was published already.
+    /// Look back: also match an event that was published within this time before.
     #[serde(default)]
     pub lookback_ms: Option<u64>,
 }
 
-/// What stands for one wait for an event: found by its type, and by what one of its conditions compares with.
+/// The index entry of one wait for an event, found by the event's type and by the value that one of its conditions
+/// compares with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// Who waits.
+    /// The instance that waits.
     pub instance: InstanceId,
     /// That instance's partition.
     pub partition: Option<Key>,
-    /// Which of the instance's waits.
+    /// The instance's wait that it belongs to.
     pub wait_id: WaitId,
-    /// Which of the events that this waits for.
+    /// Its position among the events of that wait.
     pub place: u32,
     /// Its type.
     pub event_type: Name,
-    /// Where its index condition looks; empty when it has none.
+    /// The path of its indexed condition; empty if it has none.
     pub path: String,
-    /// What that compares with, as the index has it.
+    /// The value of that condition, in the form that the index uses.
     pub value: String,
     /// All its conditions.
     pub conditions: Vec<Condition>,
-    /// Since when it waits.
+    /// When the wait began.
     pub since: Timestamp,
-    /// Until when.
+    /// The deadline.
     pub deadline: Option<Timestamp>,
 }
 
 impl Name {
     const EVENT: &'static str = "event:";
 
-    /// The name under which events of a type come into an inbox.
+    /// Returns the reserved name under which events of a type are put into an inbox.
     pub fn of_event(event_type: &Self) -> Self {
         Self::stored(format!("{}{event_type}", Self::EVENT))
     }
 
-    /// The type of the event that comes under this name; none when it is a signal's.
+    /// Returns the event type if this is the reserved name of an event, and `None` if it is the name of a signal.
     pub fn event_type(&self) -> Option<&str> {
         self.as_str().strip_prefix(Self::EVENT)
     }

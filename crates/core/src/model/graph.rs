@@ -1,5 +1,6 @@
 //! Graphs of tasks, as data.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -22,21 +23,26 @@ pub struct GraphSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepSpec {
-    /// Its name, which no other step has.
+    /// Its name, unique in the graph.
     pub name: String,
-    /// The steps that it comes after.
+    /// The steps that must be over before it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// When it is left out.
+    /// The condition under which it is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_if: Option<SkipIf>,
     /// A task, by the name under which its code is registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// How long one attempt at the task may take, from its start to its end.
+    /// Time limit of one attempt at the task, from its claim by a worker to its end. The time in the queue does not
+    /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// When the task is tried again.
+    /// Time limit of the whole task, from the start of the step to its end: its waits in the queue, all attempts and
+    /// the delays between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_timeout_ms: Option<u64>,
+    /// The retry policy of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySpec>,
     /// The queue in which the task waits.
@@ -48,52 +54,62 @@ pub struct StepSpec {
     /// A signal to wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_for_signal: Option<SignalSpec>,
-    /// Time to wait for.
+    /// A duration to sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep: Option<SleepSpec>,
-    /// Another graph: by its name, or as it is.
+    /// Another graph, by its name or inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<SubGraph>,
 }
 
-/// What makes a step be left out: what a step before it came to.
+/// The condition under which a step is skipped: on the output of a step before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkipIf {
     /// The step.
     pub step: String,
-    /// Where to look in its output.
+    /// A path into its output.
     pub field: String,
-    /// How to compare.
+    /// The operator.
     pub op: Operator,
-    /// What with.
+    /// The value to compare with.
     pub value: Json,
 }
 
-/// When a task is tried again.
+/// A retry policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySpec {
-    /// How often it is tried, the first time counted.
+    /// Maximum number of attempts, including the first.
     pub max_attempts: u32,
-    /// How long to wait before the second attempt.
+    /// Delay before the second attempt.
     pub delay_ms: u64,
-    /// By how much that grows each time, in hundredths; 100 when left out.
+    /// Factor by which the delay grows each time, in hundredths; 100 if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "factor")]
     pub factor: Option<u32>,
-    /// The longest it grows to.
+    /// The longest delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
 }
 
 impl RetrySpec {
-    /// Whether its delays grow, and not beyond all measure: by 1 to 1000.
+    /// Creates a policy with this maximum number of attempts, including the first, and a delay that doubles each time.
+    pub const fn doubling(max_attempts: u32, delay_ms: u64) -> Self {
+        Self {
+            max_attempts,
+            delay_ms,
+            factor: Some(200),
+            max_delay_ms: None,
+        }
+    }
+
+    /// `true` if its factor is allowed: from 1 to 1000.
     pub fn has_fit_factor(&self) -> bool {
         self.factor
             .is_none_or(|factor| (100..=100_000).contains(&factor))
     }
 
-    /// How long to wait after that many attempts; none when they are spent.
+    /// Returns the delay after that many attempts, or `None` if none is left.
     pub fn delay_ms(&self, attempts: u32) -> Option<u64> {
         if attempts >= self.max_attempts {
             return None;
@@ -109,7 +125,7 @@ impl RetrySpec {
     }
 }
 
-/// A factor is written as a number, and kept in hundredths.
+/// The factor is written as a number, and stored in hundredths.
 mod factor {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -125,7 +141,7 @@ mod factor {
         let Some(factor) = Option::<f64>::deserialize(from)? else {
             return Ok(None);
         };
-        // Rules say which are taken; here, what can be kept.
+        // The rules decide which factors are allowed; here the value only has to be representable.
         if !(0.0..=f64::from(u32::MAX) / 100.0).contains(&factor) {
             return Err(serde::de::Error::custom(format!(
                 "{factor} is no factor: give a number from 1 to 1000"
@@ -146,12 +162,12 @@ mod factor {
 pub struct EventSpec {
     /// Its type.
     pub event: String,
-    /// What it must say: one condition, or a list of them.
+    /// The conditions: one, or a list of them.
     #[serde(rename = "match", default)]
     pub conditions: Matches,
-    /// How long to wait.
+    /// Timeout of the wait.
     pub timeout_ms: u64,
-    /// How far back to look for one that was published already.
+    /// Look back: also match an event that was published within this time before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookback_ms: Option<u64>,
 }
@@ -168,7 +184,7 @@ impl Serialize for Matches {
 
 impl<'de> Deserialize<'de> for Matches {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        // By hand: what is tried in turn forgets which field was wrong.
+        // Written by hand: an untagged enum tries the variants in turn, and loses which field was invalid.
         struct OneOrMany;
         impl<'de> Visitor<'de> for OneOrMany {
             type Value = Matches;
@@ -190,19 +206,19 @@ impl<'de> Deserialize<'de> for Matches {
     }
 }
 
-/// A condition on an event, before what it compares with is known.
+/// A condition on an event, before the value that it compares with is resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatchSpec {
-    /// Where to look in the event's payload.
+    /// A path into the event's payload.
     pub left: String,
-    /// How to compare.
+    /// The operator.
     pub op: Operator,
-    /// What with.
+    /// The value to compare with.
     pub right: Right,
 }
 
-/// What a condition compares with: a value, or a reference to the run's input or to what a step came to.
+/// The right side of a condition: a value, or a reference to the run's input or to the output of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
     /// A value.
@@ -219,7 +235,7 @@ impl Serialize for Right {
         }
         match self {
             Self::Reference(reference) => to.serialize_str(reference),
-            // A text, which would be read as a reference, and an object, which might.
+            // A string would be read back as a reference, and an object might be.
             Self::Const(value) if value.as_str().starts_with(['"', '{']) => {
                 Const { r#const: value }.serialize(to)
             }
@@ -257,25 +273,25 @@ impl<'de> Deserialize<'de> for Right {
 pub struct SignalSpec {
     /// Its name.
     pub signal: String,
-    /// How long to wait; for ever when left out.
+    /// Timeout of the wait; none if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// Time that a step waits for.
+/// The duration that a step sleeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SleepSpec {
-    /// How long.
+    /// The duration.
     pub duration_ms: u64,
 }
 
 /// A graph as a step of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubGraph {
-    /// By its name: it is looked up when the graph around it is built.
+    /// By its name: it is looked up when the outer graph is built.
     Named(String),
-    /// As it is.
+    /// Inline.
     Whole(Box<GraphSpec>),
 }
 
@@ -321,13 +337,13 @@ impl<'de> Deserialize<'de> for SubGraph {
     }
 }
 
-/// Something that is wrong with a graph.
+/// A problem of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GraphProblem {
-    /// The step, when it is one's.
+    /// The step, if the problem belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What it is, and what would be right.
+    /// The problem, and what is expected instead.
     pub message: String,
 }
 
@@ -340,20 +356,65 @@ impl fmt::Display for GraphProblem {
     }
 }
 
-/// Where a step of a run stands.
+/// The status of a step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepStatus {
     /// It has not begun.
     Pending,
-    /// It runs, or waits.
+    /// It is running or waiting.
     Running,
-    /// It has come to something.
+    /// It ended with an output.
     Done,
-    /// It was left out.
+    /// It was skipped.
     Skipped,
     /// It failed for good.
     Failed,
-    /// It was not over when the run ended: it was never begun, or was told to end.
+    /// It was not over when the run ended: it was never begun, or was cancelled.
     Cancelled,
+}
+
+/// The state of a graph's run: its input, its graph, and the status of each step (rule 15.4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphState {
+    /// The input of the run.
+    pub input: Json,
+    /// The graph that the run is pinned to.
+    pub graph: GraphSpec,
+    /// Its steps, by name.
+    #[serde(default)]
+    pub steps: BTreeMap<String, StepState>,
+}
+
+/// The state of one step of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepState {
+    /// Its status.
+    pub status: StepStatus,
+    /// Its output, if it is done; may be null.
+    #[serde(
+        default,
+        deserialize_with = "null_too",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub output: Option<Json>,
+    /// Its error, if it has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Deserializes an output that is present, including null.
+fn null_too<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+impl StepState {
+    /// Creates the state of a step with that status, without output or error.
+    pub const fn of(status: StepStatus) -> Self {
+        Self {
+            status,
+            output: None,
+            error: None,
+        }
+    }
 }

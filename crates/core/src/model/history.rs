@@ -1,27 +1,27 @@
-//! What is remembered of an instance: events in order, a row for each commit.
+//! The history of an instance: history events in order, one row for each commit.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Accepts, AnyKey, BarrierNumber, Blocked, CommandId, Completed, InstanceId, Json, Key, Name,
-    NotJson, Opened, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
+    NotJson, Opened, OperationWait, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
 };
 
-/// One event of an instance's history, as readers see it.
+/// One history event of an instance, with its number and time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Its place: 1, 2, 3 …
+    /// Its number: 1, 2, 3 …
     pub seq: u32,
     /// When it was committed.
     pub at: Timestamp,
-    /// What happened.
+    /// The event itself.
     #[serde(flatten)]
     pub what: Happening,
 }
 
 impl<'de> Deserialize<'de> for Entry {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        /// An entry as it is written; a flattened one could not hold JSON as text.
+        /// The serialized form of an entry, written out because a flattened one cannot hold JSON as raw text.
         #[derive(Deserialize)]
         struct Written {
             seq: u32,
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Entry {
     }
 }
 
-/// What happened to an instance.
+/// A history event: something that happened to an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -66,41 +66,41 @@ pub enum Happening {
         /// Its key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<Key>,
-        /// Whose child it is.
+        /// Its parent, if it is a child.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<InstanceId>,
-        /// Which run of its chain it is.
+        /// Its run number in the chain.
         run_number: u32,
-        /// The signals it takes, when its machine declares any.
+        /// The signals that it accepts, if its machine declares any.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         declared_signals: Vec<Name>,
-        /// What they must look like.
+        /// Their contracts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         declared_signal_contracts: Vec<Accepts>,
-        /// The updates it takes.
+        /// The updates that it accepts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         declared_updates: Vec<Name>,
-        /// What they must look like.
+        /// Their contracts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         declared_update_contracts: Vec<Accepts>,
     },
-    /// A step answered, and its outcome was committed.
+    /// A step ended, and its outcome was committed.
     StepCompleted {
         /// The step.
         step: Name,
         /// Its number in the run.
         step_sequence: u32,
-        /// What it answered.
+        /// The name of its outcome.
         outcome: String,
-        /// Where to, when it went on.
+        /// The next step, if it continued with one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<Name>,
-        /// How often it was begun before.
+        /// Number of times that it was begun before.
         attempt: u32,
-        /// How long it ran.
+        /// Duration of the step.
         duration_us: u64,
     },
-    /// A step failed or panicked, and what its error handler answered was committed.
+    /// A step returned an error or panicked, and the outcome of its error handler was committed.
     StepFailed {
         /// The step.
         step: Name,
@@ -108,66 +108,78 @@ pub enum Happening {
         step_sequence: u32,
         /// The error.
         error: String,
-        /// What its error handler answered.
+        /// The name of its error handler's outcome.
         outcome: String,
-        /// Where to, when that went on.
+        /// The next step, if the outcome continued with one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<Name>,
-        /// How often it was begun before.
+        /// Number of times that it was begun before.
         attempt: u32,
-        /// How long it ran.
+        /// Duration of the step.
         duration_us: u64,
     },
-    /// The step runs again.
+    /// The step will run again.
     Retried {
         /// The step.
         step: Name,
-        /// The attempt that is next.
+        /// The number of the next attempt.
         attempt: u32,
         /// When it is due.
         due_at: Timestamp,
+        /// The attempts that this history event combines, if there are several (rule 16.1).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folded: Option<Folded>,
     },
-    /// It began to wait.
+    /// It parked.
     WaitOpened {
-        /// For what kind of thing.
+        /// The kind of the wait.
         wait_kind: WaitKind,
         /// The signals that would wake it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         names: Vec<Name>,
-        /// Until when.
+        /// The deadline.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
-        /// The wait's id.
+        /// The wait's id; if a workflow has several waits, that of the first.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait_id: Option<WaitId>,
+        /// The waits of a workflow's operations for signals, events and conditions, each with its id.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        waits: Vec<OperationWait>,
     },
-    /// A signal came into its inbox.
+    /// A signal was put into its inbox.
     SignalReceived {
         /// Its record.
         command_id: CommandId,
         /// Its name.
         name: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
-        /// The wait that it ended, or its own id when nobody waited for it.
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
+        /// The wait that it ended, or its own id if no wait was open for it.
         wait_id: WaitId,
-        /// Who sent it.
+        /// The sender.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
-        /// Who sent it, as the caller of a server said.
+        /// The sender, as the caller of a server claimed it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claimed_source: Option<String>,
     },
-    /// An event came into its inbox that it waited for.
+    /// An event that it waited for was put into its inbox.
     EventMatched {
         /// Its record in the inbox.
         command_id: CommandId,
         /// Its type.
         event_type: Name,
-        /// What it is known by.
+        /// Its id.
         event_id: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
         /// The wait that it ended.
         wait_id: WaitId,
     },
@@ -177,45 +189,60 @@ pub enum Happening {
         command_id: CommandId,
         /// Its name.
         name: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
         /// The wait that took it.
         wait_id: WaitId,
         /// The step that consumed it.
         step: Name,
         /// That step's number.
         step_sequence: u32,
+        /// The operation of a workflow that took it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        operation: Option<u32>,
+        /// The graph step that the operation belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        graph_step: Option<Name>,
     },
-    /// It ended, and nobody will take this signal any more.
+    /// The instance ended, and this signal was left over.
     SignalDiscarded {
         /// Its record.
         command_id: CommandId,
         /// Its name.
         name: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
     },
-    /// It has consumed its messages up to a later place.
+    /// It has consumed its messages up to a later position.
     MessageCursorAdvanced {
-        /// Which messages: `inbox`.
+        /// The stream of messages: `inbox`.
         stream: String,
-        /// From where.
+        /// The old position.
         from: Sequence,
-        /// To where.
+        /// The new position.
         to: Sequence,
     },
-    /// An update is to be handled.
+    /// An update was accepted and will be handled.
     UpdateAccepted {
         /// Its record.
         update_id: CommandId,
         /// Its name.
         name: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
-        /// Who sent it.
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
+        /// The sender.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
-        /// Who sent it, as the caller of a server said.
+        /// The sender, as the caller of a server claimed it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claimed_source: Option<String>,
     },
@@ -225,25 +252,31 @@ pub enum Happening {
         update_id: CommandId,
         /// Its name.
         name: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
     },
-    /// An update's handler failed, or the instance ended first.
+    /// An update's handler failed, or it was not answered when the instance ended.
     UpdateFailed {
         /// Its record.
         update_id: CommandId,
         /// Its name.
         name: Name,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
-        /// Why.
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
+        /// The reason.
         error: String,
     },
-    /// Its wait's time was up.
+    /// Its wait timed out.
     TimedOut {
-        /// What it had waited for.
+        /// The kind of the wait.
         wait_kind: WaitKind,
-        /// Until when it was to wait.
+        /// The deadline of the wait.
         deadline: Timestamp,
         /// The wait's id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,9 +286,9 @@ pub enum Happening {
     ChildrenSpawned {
         /// The barrier's number.
         barrier: BarrierNumber,
-        /// How many were really started.
+        /// Number of children that were started.
         count: u32,
-        /// How many were not, their key being taken.
+        /// Number of children that were not started because their key was taken.
         #[serde(default, skip_serializing_if = "is_zero")]
         duplicates: u32,
     },
@@ -265,26 +298,35 @@ pub enum Happening {
         child: InstanceId,
         /// The barrier it belongs to.
         barrier: BarrierNumber,
-        /// How it ended.
+        /// The status that it ended with.
         status: Status,
     },
     /// Enough of its children have ended.
     ChildrenJoined {
         /// The barrier's number.
         barrier: BarrierNumber,
-        /// How many children have not ended.
+        /// Number of children that have not ended.
         missing: u32,
     },
-    /// Its worker died, or was started again, and the step runs once more.
+    /// Its worker died, or was restarted, and the step runs again.
     Reclaimed {
         /// The step.
         step: Name,
-        /// The attempt that is next.
+        /// The number of the next attempt.
         attempt: u32,
-        /// The worker that had it.
+        /// The worker that held it.
         worker: Name,
+        /// Number of times that a worker died in this step.
+        #[serde(default)]
+        deaths: u32,
+        /// When it is due, if that is later.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        due_at: Option<Timestamp>,
+        /// The attempts that this history event combines, if there are several (rule 16.1).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folded: Option<Folded>,
     },
-    /// A key that it would have taken was taken by another, and it goes on, or ends, without it.
+    /// Another instance holds a key that it would have taken, and it continues, or ends, without the key.
     KeyGivenUp {
         /// The key.
         #[serde(flatten)]
@@ -292,53 +334,109 @@ pub enum Happening {
         /// The instance that holds it.
         holder: InstanceId,
     },
-    /// Something was wrong with it and was put right.
+    /// A problem was repaired.
     Repaired {
-        /// What it was.
+        /// The problem.
         problem: String,
     },
-    /// An operation of its code was begun.
+    /// An operation of its code began.
     OperationOpened(Opened),
-    /// An operation of its code has come to its end.
+    /// An operation of its code ended.
     OperationCompleted(Completed),
-    /// A step of its code failed and is tried again.
+    /// A step of its code failed and will be retried.
     OperationRetried(TriedAgain),
-    /// Its code does not fit its history.
+    /// Its code does not match its history.
     ReplayBlocked(Blocked),
-    /// Its code is to clean up and end.
+    /// A build could not run its step, and it waits for another build.
+    Blocked {
+        /// The step.
+        step: Name,
+        /// The number of that step in the run.
+        step_sequence: u32,
+        /// Number of times that it was begun before; a block does not count as an attempt.
+        attempt: u32,
+        /// The reason.
+        reason: String,
+        /// The build that could not run it. `None` if its worker is no longer known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        build: Option<Name>,
+    },
+    /// A restarted run begins with the signals that the last step of the previous run was handed (rule 11.2).
+    HandedAgain {
+        /// The previous run.
+        run_id: InstanceId,
+        /// The signals, in the order of their sequence.
+        signals: Vec<HandedSignal>,
+    },
+    /// Its code was asked to clean up and end.
     CancelRequested {
         /// The record.
         command_id: CommandId,
-        /// Its place in the chain.
+        /// Its position in the chain.
         message_sequence: Sequence,
-        /// Why.
+        /// Its position among the commands of the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_sequence: Option<Sequence>,
+        /// The reason.
         reason: String,
-        /// Who asked for it.
+        /// The caller that asked for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<String>,
-        /// Who asked for it, as the caller of a server said.
+        /// The caller that asked for it, as the caller of a server claimed it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claimed_source: Option<String>,
     },
     /// It was cancelled.
     Cancelled {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Its chain goes on in a newer run.
+    /// Its chain continues in a newer run.
     Continued {
-        /// That run.
+        /// The newer run.
         run_id: InstanceId,
         /// Its number.
         run_number: u32,
     },
-    /// It ended well.
+    /// It ended with a result.
     Done,
-    /// It ended badly.
+    /// It ended with an error.
     Failed {
-        /// Why.
+        /// The reason.
         error: String,
     },
+}
+
+/// A signal that a restarted run was handed again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedSignal {
+    /// Its record in this run.
+    pub command_id: CommandId,
+    /// The record that it was copied from, which stays with the previous run.
+    pub copy_of: CommandId,
+    /// Its name, or the type of the event.
+    pub name: Name,
+    /// Its position in the chain.
+    pub message_sequence: Sequence,
+}
+
+/// The attempts at one step that one history event combines (rule 16.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Folded {
+    /// The first attempt, numbered as `attempt` is.
+    pub first: u32,
+    /// The last attempt.
+    pub last: u32,
+    /// Number of attempts.
+    pub count: u32,
+    /// Number of attempts that ended with the death of a worker.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deaths: u32,
+    /// When the first of them was recorded.
+    pub since: Timestamp,
+    /// The error of the last attempt, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -347,7 +445,7 @@ fn is_zero(count: &u32) -> bool {
 
 impl Happening {
     /// The names of all kinds.
-    pub const KINDS: [&'static str; 29] = [
+    pub const KINDS: [&'static str; 31] = [
         "started",
         "step_completed",
         "step_failed",
@@ -372,6 +470,8 @@ impl Happening {
         "operation_completed",
         "operation_retried",
         "replay_blocked",
+        "blocked",
+        "handed_again",
         "cancel_requested",
         "cancelled",
         "continued",
@@ -379,7 +479,22 @@ impl Happening {
         "failed",
     ];
 
-    /// Its name, as readers see it.
+    /// Returns the attempts that it combines, if there are several.
+    pub const fn folded(&self) -> Option<&Folded> {
+        match self {
+            Self::Retried { folded, .. } | Self::Reclaimed { folded, .. } => folded.as_ref(),
+            Self::OperationRetried(again) => again.folded.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns how many history numbers it has used: one for each attempt that it combines. Its own number is the last
+    /// of them.
+    pub fn numbers(&self) -> u32 {
+        self.folded().map_or(1, |folded| folded.count.max(1))
+    }
+
+    /// Its name, as shown to readers.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Started { .. } => "started",
@@ -406,6 +521,8 @@ impl Happening {
             Self::OperationCompleted(_) => "operation_completed",
             Self::OperationRetried(_) => "operation_retried",
             Self::ReplayBlocked(_) => "replay_blocked",
+            Self::Blocked { .. } => "blocked",
+            Self::HandedAgain { .. } => "handed_again",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Cancelled { .. } => "cancelled",
             Self::Continued { .. } => "continued",
@@ -415,16 +532,16 @@ impl Happening {
     }
 }
 
-/// What one commit adds to one instance's history: a row that holds its events in order.
+/// The history events that one commit adds to one instance, in order, stored as one row.
 ///
-/// A commit tells of two events as a rule (`step_completed`, then what followed), and one row for both costs the
-/// databases half of two rows. `started` is not among them: it is told by the instance's own row, which is written in
-/// the same commit as what it tells of, and is always event 1.
+/// A commit usually records two events (`step_completed`, then the effect), and one row for both costs the databases
+/// half as much as two rows. `started` is not stored here: it is derived from the instance's own row, which is written
+/// in the same commit, and is always event 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRow {
     /// The instance.
     pub instance: InstanceId,
-    /// The first event's number.
+    /// The number of the first event.
     pub seq: u32,
     /// When it was committed.
     pub at: Timestamp,
@@ -448,17 +565,21 @@ impl HistoryRow {
         })
     }
 
-    /// The events, one by one.
+    /// Returns the events, one by one.
     pub fn unpack(&self) -> Result<Vec<Entry>, NotJson> {
         let events: Vec<Happening> = serde_json::from_str(&self.events)?;
-        Ok((self.seq..)
-            .zip(events)
-            .map(|(seq, what)| Entry {
-                seq,
-                at: self.at,
-                what,
-            })
-            .collect())
+        let at = self.at;
+        let entries = (self.seq..).zip(events);
+        Ok(entries.map(|(seq, what)| Entry { seq, at, what }).collect())
+    }
+
+    /// Returns the number of the last event.
+    pub fn last(&self) -> Result<u32, NotJson> {
+        let events: Vec<serde::de::IgnoredAny> = serde_json::from_str(&self.events)?;
+        let after = events.len().saturating_sub(1);
+        Ok(self
+            .seq
+            .saturating_add(u32::try_from(after).unwrap_or(u32::MAX)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names, keys and numbers that tell one thing from another, each checked when it is made.
+//! Names, keys and numeric ids, each checked when it is created.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,47 +26,52 @@ macro_rules! number {
 }
 
 number! {
-    /// One run of an instance: its row.
+    /// The id of one run of an instance, which is one row.
     InstanceId(i64)
 }
 number! {
-    /// One worker process, as the database knows it.
+    /// The id of one worker process in the database.
     WorkerId(i64)
 }
 number! {
-    /// Counts whatever ended somebody's hold on an instance: claims, commits, reclaims. Who holds an older one is stale.
+    /// The epoch of an instance: a counter that grows whenever a claim is granted or ends (claims, commits, reclaims).
+    /// A claim with an older epoch is stale.
     Epoch(i64)
 }
 impl Epoch {
-    /// How many epochs of one instance a generation of the database has room for, as a power of two.
+    /// Number of epochs of one instance in each generation of the database, as a power of two.
     const GENERATION_BITS: u32 = 32;
 
-    /// The last epoch before those of a generation. A database that takes the place of another, and may lack what that
-    /// one has acknowledged, grants claims of a new generation, so that none is ever granted twice (rule 1.6).
+    /// Returns the last epoch before those of a generation. A database that replaces another, and may lack commits that
+    /// the other had acknowledged, grants claims of a new generation, so no epoch is ever granted twice (rule 1.6).
     pub const fn before(generation: i64) -> Self {
         Self(generation << Self::GENERATION_BITS)
     }
 
-    /// The generation of the database in which it was granted.
+    /// The generation of the database in which the epoch was granted.
     pub const fn generation(self) -> i64 {
         self.0 >> Self::GENERATION_BITS
     }
 }
 
 number! {
-    /// The how-manieth `spawn` of its parent a child belongs to.
+    /// The number of the parent's `spawn` that a child belongs to.
     BarrierNumber(i32)
 }
 number! {
-    /// One signal or update that was sent, accepted or not: its record.
+    /// The id of a command's record, accepted or not.
     CommandId(i64)
 }
 number! {
-    /// The place of a message in its chain: 1, 2, 3 … across the runs.
+    /// The position of a message in its chain: 1, 2, 3 … across the runs.
     Sequence(i64)
 }
 number! {
-    /// How urgent: lower goes first.
+    /// The id of a row of the outbox, or of a refused request.
+    OutboxId(i64)
+}
+number! {
+    /// Priority: lower runs first.
     Priority(i16)
 }
 
@@ -78,14 +83,14 @@ macro_rules! text {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes a text that must be fit to be one.
+            /// Checks a text and wraps it.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Refusal> {
                 let text = text.as_ref();
                 $check(text)?;
                 Ok(Self(text.into()))
             }
 
-            /// Takes a text that was checked when it was stored.
+            /// Wraps a text that was checked when it was stored.
             pub fn stored(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -135,8 +140,8 @@ text! {
     Name, check_name
 }
 text! {
-    /// The business identity of an instance, or the key of a partition: like a name, and not digits only, so that it
-    /// can never be taken for an id.
+    /// The business name of an instance, or the key of a partition. It follows the rules for names, and must not
+    /// consist of digits alone, so that it is never taken for an id.
     ///
     /// ```
     /// use abide_core::model::Key;
@@ -148,7 +153,8 @@ text! {
 }
 
 text! {
-    /// One wait of an instance: what was received, opened and applied under it shows this id.
+    /// The id of one wait of an instance. The history events of signals that were received and applied under a wait,
+    /// and of its opening, show this id.
     WaitId, check_name
 }
 
@@ -162,7 +168,8 @@ fn check_name(text: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Checks the source that a caller claims, if any: it is kept and shown, so it is as short and clean as a name (rule 7.3).
+/// Checks the source that a caller claims, if any. It is stored and shown, so it follows the rules for names
+/// (rule 7.3).
 pub fn check_claimed_source(claimed: Option<&str>) -> Result<(), Refusal> {
     match claimed.and_then(|text| Some((text, flaw(text)?))) {
         None => Ok(()),
@@ -173,7 +180,7 @@ pub fn check_claimed_source(claimed: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// The reason why a text is not fit to be a name.
+/// Returns the reason why a text is not a valid name, or `None` if it is valid.
 fn flaw(text: &str) -> Option<&'static str> {
     if text.is_empty() {
         Some("it is empty")
@@ -199,7 +206,7 @@ fn check_key(text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// As much of a refused text as an error message should carry.
+/// Shortens a refused text for an error message.
 fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {
@@ -208,7 +215,7 @@ fn shown(text: &str) -> String {
     short
 }
 
-/// A second business identity that addresses nothing: any bytes, 1 to 255 of them.
+/// A second identity, which cannot be used as an address: 1 to 255 bytes of any value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct UniqueKey(Vec<u8>);
@@ -247,7 +254,7 @@ impl From<UniqueKey> for Vec<u8> {
 }
 
 impl UniqueKey {
-    /// Takes bytes that must be 1 to 255 in number.
+    /// Checks that there are 1 to 255 bytes and wraps them.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, Refusal> {
         let bytes = bytes.into();
         let problem = match bytes.len() {
@@ -261,7 +268,7 @@ impl UniqueKey {
         })
     }
 
-    /// Takes bytes that were checked when they were stored.
+    /// Wraps bytes that were checked when they were stored.
     pub fn stored(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }

@@ -1,28 +1,29 @@
-//! An instance as readers see it.
+//! The complete row of an instance, as readers see it.
 
 use serde::{Deserialize, Serialize};
 
 use super::json::null_is_a_result;
 use super::{
-    Aside, BarrierNumber, Cause, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
-    Run, Scope, Status, Timestamp, UniqueKey, WaitId, WorkerId,
+    Aside, BarrierNumber, Cause, CommandId, CommandKind, ContractId, Inbox, InstanceId, Json, Key,
+    Kind, Name, OperationWait, Policy, Priority, Run, Scope, Status, Timestamp, UniqueKey, WaitId,
+    WorkerId,
 };
 
-/// An instance as readers see it: the whole row.
+/// The complete row of an instance, as readers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Instance {
     /// Its id.
     pub id: InstanceId,
-    /// Its business identity.
+    /// The name that the business knows it by.
     pub key: Option<Key>,
-    /// In which statuses the key is taken.
+    /// The statuses in which it holds the key.
     pub scope: Scope,
-    /// A second identity that addresses nothing.
+    /// A second identity, which cannot be used as an address.
     pub unique_key: Option<UniqueKey>,
-    /// In which statuses that one is taken.
+    /// The statuses in which it holds the unique key.
     pub unique_scope: Scope,
-    /// Which front runs it.
+    /// Its kind: machine or workflow.
     pub kind: Kind,
     /// The machine.
     pub machine: Name,
@@ -34,62 +35,77 @@ pub struct Instance {
     pub step: Name,
     /// The number of that step in the run.
     pub step_seq: u32,
-    /// How often that step was begun before.
+    /// Number of times that the step was begun before.
     pub attempt: u32,
-    /// Where it stands.
+    /// Number of these attempts in which its worker died (rule 5.5).
+    #[serde(default)]
+    pub deaths: u32,
+    /// Its status.
     pub status: Status,
     /// Its state.
     pub state: Json,
-    /// What it came to, when it is done.
+    /// Its result, if it is done.
     pub result: Option<Json>,
-    /// What it failed of, when it has.
+    /// Its error, if it has failed.
     pub last_error: Option<String>,
+    /// The builds that could not run its step, the last one at the end (rule 12.4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfit: Vec<Name>,
     /// Its queue.
     pub queue: Name,
-    /// How urgent.
+    /// Its priority.
     pub priority: Priority,
-    /// When it is due, its wait's deadline, or since when it is runnable.
+    /// When it is due, the deadline of its wait, or since when it has been runnable.
     pub due_at: Option<Timestamp>,
     /// Its partition.
     pub partition_key: Option<Key>,
-    /// Whether another of its partition goes first.
+    /// `true` if another instance of its partition runs first.
     pub behind: bool,
-    /// Who holds it.
+    /// The worker that holds it.
     pub worker: Option<WorkerId>,
-    /// What woke it last.
+    /// The reason why it last ran.
     pub cause: Cause,
-    /// Whether its wait ran into its deadline.
+    /// `true` if its wait timed out.
     pub timed_out: bool,
-    /// What kind of thing it waits for.
+    /// The kind of its wait.
     pub wait_kind: Option<WaitKind>,
     /// The signals that would wake it.
     pub awaits: Vec<Name>,
-    /// Since when it waits.
+    /// When the wait began.
     pub wait_since: Option<Timestamp>,
     /// The wait's id.
     pub wait_id: Option<WaitId>,
-    /// Where it goes back to when it runs for nothing but updates.
+    /// The waits of a workflow's operations for signals, events and conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<OperationWait>,
+    /// The source that ended its wait, until that is applied (rule 13.1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_source: Option<ResumeSource>,
+    /// The status it returns to after it has run only for updates.
     pub aside: Option<Aside>,
-    /// Its messages, counted.
+    /// The counters of its inbox.
     pub inbox: Inbox,
-    /// What its signals and updates must look like.
+    /// The contract of its signals and updates.
     pub contract: Option<ContractId>,
-    /// Which run of its chain it is.
+    /// Its own failure policy, where that differs from what its machine declares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// Its run number and chain.
     #[serde(flatten)]
     pub run: Run,
-    /// How many more of its children must end.
+    /// Number of its children that must still end.
     pub children_needed: u32,
-    /// Whose child it is.
+    /// Its parent, if it is a child.
     pub parent: Option<InstanceId>,
-    /// Of which of the parent's barriers.
+    /// The parent's barrier that it belongs to.
     pub parent_barrier: BarrierNumber,
-    /// How many barriers it has had itself.
+    /// The number of its last barrier.
     pub barrier: BarrierNumber,
-    /// How many children of the last one have not ended.
+    /// Number of children of the last barrier that have not ended.
     pub children_pending: u32,
-    /// Whether it keeps a history.
+    /// `true` if it keeps a history.
     pub history: bool,
-    /// How many events that has.
+    /// The number of its last history event.
     pub history_events: u32,
     /// When it was started.
     pub created_at: Timestamp,
@@ -103,41 +119,46 @@ null_is_a_result!(Instance, |one| one.status == Status::Done);
 null_is_a_result!(Child, |one| one.status == Status::Done);
 
 impl Instance {
-    /// Whether its code did not fit its history, and nothing runs it before somebody says so (rule 12.4).
+    /// `true` if every build that claimed it could not run it, and it waits for another build or a repair (rule 12.4).
     pub fn is_blocked(&self) -> bool {
         self.status == Status::Scheduled && self.cause == Cause::Replay && self.due_at.is_none()
     }
 
-    /// The chain that it belongs to, named by its first run.
+    /// `true` if it waits to run again because its workers died in its step (rule 5.6).
+    pub fn is_recovering(&self) -> bool {
+        self.status == Status::Scheduled && self.cause == Cause::Reclaim && self.due_at.is_some()
+    }
+
+    /// Returns its chain, named by the id of the first run.
     pub fn chain(&self) -> InstanceId {
         self.run.first.unwrap_or(self.id)
     }
 }
 
-/// What kind of thing an instance waits for.
+/// The kind of an instance's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum WaitKind {
-    /// A signal, also together with events.
+    /// A signal, possibly together with events.
     Signal = 1,
     /// An event.
     Event = 2,
     /// A condition.
     Condition = 3,
-    /// Nothing but time.
+    /// Only time.
     Timer = 4,
     /// Its children.
     Children = 5,
 }
 
 impl WaitKind {
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 
-    /// Reads the number back.
+    /// Converts the stored number back. Returns `None` if it is unknown.
     pub const fn from_code(code: i16) -> Option<Self> {
         match code {
             1 => Some(Self::Signal),
@@ -149,7 +170,7 @@ impl WaitKind {
         }
     }
 
-    /// The kind of that name.
+    /// Returns the kind with that name.
     pub fn named(name: &str) -> Option<Self> {
         (1..=5)
             .filter_map(Self::from_code)
@@ -168,6 +189,92 @@ impl WaitKind {
     }
 }
 
+/// The source that ended a wait, kept until the outcome of the step that it woke is committed (rule 13.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ResumeSource {
+    /// The command; the first one if several arrived. `None` for a deadline and for the end of children.
+    pub command_id: Option<CommandId>,
+    /// Its kind.
+    pub kind: ResumeKind,
+}
+
+impl ResumeSource {
+    /// Creates the source for a command, which is an event if it has the reserved name of one.
+    pub fn command(id: CommandId, kind: CommandKind, name: &Name) -> Self {
+        let kind = match (kind, name.event_type()) {
+            (CommandKind::Signal, None) => ResumeKind::Signal,
+            (CommandKind::Signal, Some(_)) => ResumeKind::Event,
+            (CommandKind::Update, _) => ResumeKind::Update,
+            (CommandKind::Cancel, _) => ResumeKind::Cancel,
+        };
+        Self {
+            command_id: Some(id),
+            kind,
+        }
+    }
+
+    /// Creates the source for a deadline or for the end of children.
+    pub const fn of(kind: ResumeKind) -> Self {
+        Self {
+            command_id: None,
+            kind,
+        }
+    }
+}
+
+/// The kind of the source that ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum ResumeKind {
+    /// A signal.
+    Signal = 1,
+    /// An event.
+    Event = 2,
+    /// An update, which is handled during the wait; the wait stays open.
+    Update = 3,
+    /// A cancellation, which reaches a workflow's code.
+    Cancel = 4,
+    /// Its deadline.
+    Timeout = 5,
+    /// The end of its children.
+    Children = 6,
+}
+
+impl ResumeKind {
+    /// All of them, in the order of their codes, which begin at 1.
+    pub const ALL: [Self; 6] = [
+        Self::Signal,
+        Self::Event,
+        Self::Update,
+        Self::Cancel,
+        Self::Timeout,
+        Self::Children,
+    ];
+
+    /// The number that the databases store for it.
+    pub const fn code(self) -> i16 {
+        self as i16
+    }
+
+    /// Converts the stored number back. Returns `None` if it is unknown.
+    pub fn from_code(code: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::Event => "event",
+            Self::Update => "update",
+            Self::Cancel => "cancel",
+            Self::Timeout => "timeout",
+            Self::Children => "children",
+        }
+    }
+}
+
 /// A child as its parent sees it when it joins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
@@ -178,12 +285,12 @@ pub struct Child {
     pub key: Option<Key>,
     /// Its machine.
     pub machine: Name,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// Its state.
     pub state: Json,
-    /// What it came to, when it is done.
+    /// Its result, if it is done.
     pub result: Option<Json>,
-    /// What it failed of, when it has.
+    /// Its error, if it has failed.
     pub last_error: Option<String>,
 }

@@ -1,23 +1,42 @@
-//! JSON as text: checked once when it comes in, then carried and stored as it is.
+//! JSON as text: checked once on input, then passed on and stored unchanged.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-/// A JSON document, kept as the text it was written as.
+/// A JSON document, kept as the text in which it was written.
 ///
-/// States and results pass through the engine unread, so nothing here is parsed before somebody asks for it, and a copy
-/// costs nothing.
+/// States and results pass through the engine without being parsed, so nothing is parsed before it is needed, and a
+/// clone is cheap.
 #[derive(Clone)]
 pub struct Json(Arc<RawValue>);
 
-/// A text or a value that is not JSON, and why.
-#[derive(Debug, thiserror::Error)]
-#[error("not JSON: {0}")]
-pub struct NotJson(#[from] serde_json::Error);
+/// An error: a text that is not JSON, a value that cannot be written as JSON, or JSON that is not of the requested
+/// type; with the cause.
+#[derive(thiserror::Error)]
+#[error("{problem}{error}")]
+pub struct NotJson {
+    problem: &'static str,
+    #[source]
+    error: serde_json::Error,
+}
+
+crate::debug_is_display!(NotJson);
+
+/// An error while reading: a value of the wrong type is still JSON.
+impl From<serde_json::Error> for NotJson {
+    fn from(error: serde_json::Error) -> Self {
+        let problem = match error.classify() {
+            Category::Data => "",
+            Category::Io | Category::Syntax | Category::Eof => "not JSON: ",
+        };
+        Self { problem, error }
+    }
+}
 
 impl Json {
     /// The JSON `null`.
@@ -27,20 +46,25 @@ impl Json {
 
     /// Writes a value as JSON.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, NotJson> {
-        Ok(Self(serde_json::value::to_raw_value(value)?.into()))
+        let unwritten = |error| NotJson {
+            problem: "cannot be written as JSON: ",
+            error,
+        };
+        let written = serde_json::value::to_raw_value(value).map_err(unwritten)?;
+        Ok(Self(written.into()))
     }
 
-    /// Takes a text that must be JSON.
+    /// Checks that a text is JSON and wraps it.
     pub fn parse(text: String) -> Result<Self, NotJson> {
         Ok(Self(RawValue::from_string(text)?.into()))
     }
 
-    /// Reads it as a value of the type asked for.
+    /// Deserializes it as the requested type.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T, NotJson> {
         Ok(serde_json::from_str(self.0.get())?)
     }
 
-    /// The one text of what it says, however it was written: sorted keys, nothing between the tokens.
+    /// Returns its canonical text, the same however it was written: sorted keys, no whitespace between the tokens.
     pub fn canonical(&self) -> String {
         super::contract::canonical(self)
     }
@@ -50,8 +74,8 @@ impl Json {
         self.0.get()
     }
 
-    /// How many levels of arrays and objects it has, what is in the innermost counted as one: `1` has one level, `[1]`
-    /// has two.
+    /// Returns the number of levels of arrays and objects; the content of the innermost counts as one: `1` has one
+    /// level, `[1]` has two.
     pub fn depth(&self) -> usize {
         let (mut deepest, mut depth) = (1, 1);
         let mut bytes = self.0.get().bytes();
@@ -63,7 +87,7 @@ impl Json {
                 }
                 b']' | b'}' => depth -= 1,
                 b'"' => {
-                    // To the end of the text; the character after a backslash never ends it.
+                    // To the end of the string; the character after a backslash never ends it.
                     while let Some(byte) = bytes.next() {
                         match byte {
                             b'\\' => drop(bytes.next()),
@@ -96,14 +120,14 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// Reads what may be left out and may be `null`, which are two things: `null` is a value.
+/// Deserializes a field that may be omitted or `null`; these differ, because `null` is a value.
 pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(from).map(Some)
 }
 
 impl From<serde_json::Value> for Json {
     fn from(value: serde_json::Value) -> Self {
-        // A value that was read as JSON can be written as JSON.
+        // A value that was parsed from JSON can be written as JSON.
         Self::of(&value).unwrap_or_default()
     }
 }
@@ -134,8 +158,8 @@ impl fmt::Display for Json {
     }
 }
 
-/// Reads and writes a type whose `result` is `null` both when there is none and when that is what it came to; which of
-/// the two is told by the condition given.
+/// Implements serde for a type whose `result` is `null` both if there is none and if the result itself is null. The
+/// given condition says which of the two it is.
 macro_rules! null_is_a_result {
     ($type:ident, |$one:ident| $has_one:expr) => {
         impl serde::Serialize for $type {

@@ -1,10 +1,10 @@
-//! How large things may get.
+//! Limits on sizes and numbers.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Arguments, Condition, EventWait, Json, Name, Refusal};
 
-/// How large things may get; every limit has a default and an error that names it.
+/// Limits on sizes and numbers. Each limit has a default and an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -12,41 +12,41 @@ pub struct Limits {
     pub state_bytes: usize,
     /// The largest result, in bytes of JSON.
     pub result_bytes: usize,
-    /// The longest error text that is kept, in bytes; a longer one is cut.
+    /// The longest error text that is stored, in bytes; a longer one is truncated.
     pub error_bytes: usize,
-    /// The most children of one `spawn`.
+    /// Maximum number of children of one `spawn`.
     pub children_per_barrier: usize,
-    /// The most signals that one `wait` names.
+    /// Maximum number of signals that one `wait` names.
     pub names_per_wait: usize,
-    /// The largest conditions of one wait for events, all together, in bytes.
+    /// Maximum total size of the conditions of one wait for events, in bytes.
     pub conditions_bytes: usize,
-    /// How many levels of arrays and objects a document may have, what is in the innermost counted as one.
+    /// Maximum number of levels of arrays and objects in a document; the content of the innermost counts as one.
     pub json_depth: usize,
-    /// The most entries of one batch.
+    /// Maximum number of entries of one batch.
     pub batch_entries: usize,
-    /// The most messages that are pending in one inbox.
+    /// Maximum number of messages that are pending in one inbox.
     pub inbox_pending: usize,
-    /// The largest messages that are pending in one inbox, all together, in bytes of JSON.
+    /// Maximum total size of the messages that are pending in one inbox, in bytes of JSON.
     pub inbox_bytes: usize,
-    /// The most signals that are held for one key.
+    /// Maximum number of signals that are held for one key.
     pub held_per_key: usize,
-    /// The largest signals that are held for one key, all together, in bytes of JSON.
+    /// Maximum total size of the signals that are held for one key, in bytes of JSON.
     pub held_bytes: usize,
-    /// The largest page of a list, in bytes of what it lists: one that would be larger ends before, but has one entry
-    /// at least.
+    /// Maximum size of a page of a list, in bytes of its entries. A larger page ends earlier, but has at least one
+    /// entry.
     pub page_bytes: usize,
-    /// The largest answer to a claim, in bytes of states and messages: one that would be larger has fewer instances, but
-    /// one at least.
+    /// Maximum size of the answer to a claim, in bytes of states, messages and children. A larger answer has fewer
+    /// instances, but at least one.
     pub claim_bytes: usize,
-    /// The largest arguments of a signal or an update, and the largest answer to one, in bytes of JSON.
+    /// Maximum size of the arguments of a signal or an update, and of the answer to one, in bytes of JSON.
     pub payload_bytes: usize,
-    /// The most waits for events of one type.
+    /// Maximum number of waiters for events of one type.
     pub waiters_per_type: usize,
-    /// The most events that one wait looks back at; what is older than these is not found.
+    /// Maximum number of events that one wait looks back at; older ones are not found.
     pub lookback_events: usize,
-    /// The largest payloads that one wait looks back at, all together, in bytes of JSON.
+    /// Maximum total size of the payloads that one wait looks back at, in bytes of JSON.
     pub lookback_bytes: usize,
-    /// The events of a workflow's history from which on it is told to continue as new.
+    /// Number of history events from which on a workflow is advised to continue as new.
     pub history_events: usize,
 }
 
@@ -89,23 +89,23 @@ impl Limits {
         self.check_depth(result)
     }
 
-    /// Refuses arguments, or an answer, that are too large.
+    /// Refuses arguments, or a result of an update, that are too large.
     pub fn check_payload(&self, payload: &Json) -> Result<(), Refusal> {
         at_most("payload_bytes", self.payload_bytes, payload.size())?;
         self.check_depth(payload)
     }
 
-    /// Refuses a document that is nested too deeply for those who read it: many languages read no more than a hundred
-    /// levels or so, and one that a worker cannot read would stop it.
+    /// Refuses a document that is nested too deeply for its readers: many languages read only about a hundred levels,
+    /// and a document that a worker cannot read would stop the worker.
     pub fn check_depth(&self, document: &Json) -> Result<(), Refusal> {
-        // Each level takes two bytes at least.
+        // Each level takes at least two bytes.
         if document.size() / 2 < self.json_depth {
             return Ok(());
         }
         at_most("json_depth", self.json_depth, document.depth())
     }
 
-    /// Refuses arguments that are nested too deeply. They are stored in a list or an object.
+    /// Refuses arguments that are nested too deeply. They are stored in a list or an object, which is one more level.
     pub fn check_arguments_depth(&self, arguments: &Arguments) -> Result<(), Refusal> {
         let inner = Self {
             json_depth: self.json_depth.saturating_sub(1),
@@ -127,18 +127,22 @@ impl Limits {
         }
     }
 
-    /// Refuses a wait whose conditions are too large: every event of the type is checked against them.
+    /// Refuses a wait whose conditions are too large, because every event of the type is checked against them, or too
+    /// deeply nested.
     pub fn check_conditions<'w>(
         &self,
-        waits: impl Iterator<Item = &'w EventWait>,
+        waits: impl Iterator<Item = &'w EventWait> + Clone,
     ) -> Result<(), Refusal> {
         let conditions = waits.flat_map(|wait| &wait.conditions);
+        conditions
+            .clone()
+            .try_for_each(|one| self.check_depth(&one.right))?;
         let size = |one: &Condition| one.left.as_str().len() + one.right.size();
         let met = conditions.map(size).sum();
         at_most("conditions_bytes", self.conditions_bytes, met)
     }
 
-    /// Refuses too many children at once.
+    /// Refuses too many children in one spawn.
     pub fn check_children(&self, count: usize) -> Result<(), Refusal> {
         at_most("children_per_barrier", self.children_per_barrier, count)
     }
@@ -148,7 +152,7 @@ impl Limits {
         at_most("names_per_wait", self.names_per_wait, count)
     }
 
-    /// Refuses so many waits for events of one type.
+    /// Refuses too many waiters for events of one type.
     pub fn check_waiters(&self, event_type: &Name, count: usize) -> Result<(), Refusal> {
         at_most("waiters_per_type", self.waiters_per_type, count).map_err(|_| {
             Refusal::TooManyWaiters {
@@ -159,13 +163,13 @@ impl Limits {
         })
     }
 
-    /// Refuses a batch that is too long.
+    /// Refuses a batch that has too many entries.
     pub fn check_batch(&self, count: usize) -> Result<(), Refusal> {
         at_most("batch_entries", self.batch_entries, count)
     }
 
-    /// An error text as it can be stored: cut at a character's edge when it is too long, and without NUL characters,
-    /// which PostgreSQL takes in no text.
+    /// Makes an error text storable: truncates it at a character boundary if it is too long, and replaces NUL
+    /// characters, which PostgreSQL does not accept in a text, by U+FFFD.
     pub fn cut_error(&self, text: &str) -> String {
         let text = &text.replace('\0', "\u{fffd}");
         let mut end = self.error_bytes.min(text.len());

@@ -1,28 +1,28 @@
-//! What is known of a machine to those who have no code for it.
+//! The declaration of a machine, for processes that do not have its code.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ContractId, Name, RetrySpec};
 
-/// Which of the fronts runs an instance.
+/// The programming model of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Kind {
-    /// Steps that answer with an outcome.
+    /// A machine: steps that return an outcome.
     #[default]
     Machine = 0,
-    /// Straight-line code, replayed from its history.
+    /// A workflow: straight-line code, replayed from its history.
     Workflow = 1,
 }
 
 impl Kind {
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 
-    /// Reads the number back; what a newer release wrote reads as a machine.
+    /// Converts the stored number back; an unknown number, written by a newer release, becomes a machine.
     pub const fn from_code(code: i16) -> Self {
         match code {
             1 => Self::Workflow,
@@ -31,65 +31,123 @@ impl Kind {
     }
 }
 
-/// A machine as its workers declare it: what a start by its name alone needs to know.
+/// A machine as its workers declare it: the values that a start by name alone needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
-    /// Which front runs it.
+    /// Its kind: machine or workflow.
     #[serde(default)]
     pub kind: Kind,
     /// Its name.
     pub machine: Name,
     /// Its version.
     pub version: u32,
-    /// The step an instance begins at.
+    /// The step that an instance begins at.
     pub first_step: Name,
-    /// The queue an instance waits in unless the start says otherwise.
+    /// The queue of an instance, unless the start names another.
     pub queue: Name,
-    /// Whether its instances keep a history.
+    /// `true` if its instances keep a history.
     pub history: bool,
-    /// What signals and updates it takes; any signal, and no update, when there is none.
+    /// The contract of its signals and updates. Without one it accepts any signal and no update.
     #[serde(default)]
     pub contract: Option<ContractId>,
-    /// When a step that failed runs again; never when there is none.
+    /// Retry policy for failed steps; without one, a failed step does not run again.
     #[serde(default)]
     pub retry: Option<RetrySpec>,
-    /// How long a step may take that runs under a lease of its own.
+    /// Time limit of a step that runs under a lease of its own.
     #[serde(default)]
     pub step_timeout_ms: Option<u64>,
+    /// Number of deaths of its worker in one step after which an instance fails;
+    /// [`MAX_DEATHS`](crate::rules::deaths::MAX_DEATHS) if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_deaths: Option<u32>,
 }
 
 impl Declared {
-    /// What is declared of how its steps fail; `None` when nothing is.
+    /// Returns the declared failure policy. `None` if nothing is declared.
     pub fn policy(&self) -> Option<Policy> {
         let policy = Policy {
             retry: self.retry.clone(),
             step_timeout_ms: self.step_timeout_ms,
+            max_deaths: self.max_deaths,
         };
-        (policy != Policy::default()).then_some(policy)
+        (!policy.is_empty()).then_some(policy)
     }
 
-    /// The same, with that policy.
+    /// Returns the declaration with that policy.
     #[must_use]
     pub fn with_policy(self, policy: Option<Policy>) -> Self {
         let Policy {
             retry,
             step_timeout_ms,
+            max_deaths,
         } = policy.unwrap_or_default();
         Self {
             retry,
             step_timeout_ms,
+            max_deaths,
             ..self
         }
     }
 }
 
-/// What a machine has declared of how its steps fail.
+/// A failure policy: how the steps of all instances of a machine fail, or those of the one instance that was started
+/// with it.
+///
+/// ```
+/// use abide_core::model::{Policy, RetrySpec};
+///
+/// let retry = |max_attempts| RetrySpec { max_attempts, delay_ms: 100, factor: None, max_delay_ms: None };
+/// let declared = Policy { retry: Some(retry(3)), step_timeout_ms: Some(5000), max_deaths: None };
+/// let own = Policy { retry: Some(retry(9)), step_timeout_ms: None, max_deaths: Some(2) };
+/// let in_force = own.or(&declared);                   // each part by itself
+/// assert_eq!(in_force, Policy { retry: Some(retry(9)), step_timeout_ms: Some(5000), max_deaths: Some(2) });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Policy {
-    /// When a step that failed runs again; never when there is none.
+    /// Retry policy for failed steps; without one, a failed step does not run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySpec>,
-    /// How long a step may take that runs under a lease of its own.
+    /// Time limit of one attempt at a step, from its claim on; without it there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_timeout_ms: Option<u64>,
+    /// Number of deaths of its worker in one step after which the instance fails (rule 5.7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_deaths: Option<u32>,
+}
+
+impl Policy {
+    /// Returns this policy, with the values of `other` where this one sets nothing.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        Self {
+            retry: self.retry.as_ref().or(other.retry.as_ref()).cloned(),
+            step_timeout_ms: self.step_timeout_ms.or(other.step_timeout_ms),
+            max_deaths: self.max_deaths.or(other.max_deaths),
+        }
+    }
+
+    /// `true` if it sets nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The policies that apply to one instance.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Policies {
+    /// The policy that the instance was started with.
+    pub own: Option<Policy>,
+    /// The policy that its machine declares.
+    pub declared: Option<Policy>,
+}
+
+impl Policies {
+    /// Returns the effective policy: each part of the instance's own policy replaces the declared one.
+    pub fn in_force(&self) -> Policy {
+        let declared = self.declared.clone().unwrap_or_default();
+        match &self.own {
+            Some(own) => own.or(&declared),
+            None => declared,
+        }
+    }
 }

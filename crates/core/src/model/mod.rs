@@ -1,4 +1,4 @@
-//! The nouns: what an instance is, what a step may answer, what is remembered of it.
+//! The data types: instances, the outcomes of steps, claims, commands, events, history.
 
 mod claim;
 mod command;
@@ -14,6 +14,7 @@ mod limits;
 mod machine;
 mod offer;
 mod operation;
+mod outbox;
 mod outcome;
 mod refusal;
 mod request;
@@ -35,27 +36,33 @@ pub use event::{
     Condition, Event, EventSequence, EventWait, Operator, Path, Publish, Published, Waiter,
 };
 pub use graph::{
-    EventSpec, GraphProblem, GraphSpec, MatchSpec, Matches, RetrySpec, Right, SignalSpec, SkipIf,
-    SleepSpec, StepSpec, StepStatus, SubGraph,
+    EventSpec, GraphProblem, GraphSpec, GraphState, MatchSpec, Matches, RetrySpec, Right,
+    SignalSpec, SkipIf, SleepSpec, StepSpec, StepState, StepStatus, SubGraph,
 };
-pub use history::{Entry, Happening, HistoryRow};
+pub use history::{Entry, Folded, HandedSignal, Happening, HistoryRow};
 pub use ids::{
-    AnyKey, BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, Priority, Sequence, UniqueKey,
-    WaitId, WorkerId, check_claimed_source,
+    AnyKey, BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, OutboxId, Priority, Sequence,
+    UniqueKey, WaitId, WorkerId, check_claimed_source,
 };
-pub use instance::{Child, Instance, WaitKind};
+pub use instance::{Child, Instance, ResumeKind, ResumeSource, WaitKind};
 pub use json::{Json, NotJson};
 pub use limits::Limits;
-pub use machine::{Declared, Kind, Policy};
+pub use machine::{Declared, Kind, Policies, Policy};
 pub use offer::Offer;
 pub use operation::{
-    Blocked, Brood, Completed, Ending, Opened, Operation, OperationKind, Park, Signature, Taken,
-    Then, TriedAgain, Unended, WorkflowTurn,
+    Blocked, Brood, Completed, ConditionWait, Ending, Opened, Operation, OperationKind, Park,
+    SignalWait, Signature, Taken, Then, TriedAgain, Unended, WorkflowTurn,
+};
+pub use outbox::{
+    CancelRequest, OUTBOX_REQUEST_BYTES_MAX, OutboxRequest, SignalRequest, SignalWithStartRequest,
+    StartRequest, Wanted,
 };
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
 pub use request::{Fingerprint, RequestId};
-pub use row::{Aside, Attended, Awaits, Family, Inbox, Row, Run, Scopes};
+pub use row::{
+    Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run, Scopes, Settled,
+};
 pub use start::{Contracted, NewRow, Start, Started, When};
 pub use status::{Scope, Status, UnknownStatus};
 pub use time::Timestamp;

@@ -1,4 +1,4 @@
-//! Names that could have been meant.
+//! The names that a sender could have used instead.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Name;
 
-/// The names that a machine declares, or the first of them: for who has sent another.
+/// The names that a machine declares, or the first of them, for a sender that used an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Offer {
-    /// Some of them, in their order.
+    /// The first names, in their order.
     pub names: Vec<Name>,
-    /// How many there are beside these.
+    /// Number of further names.
     pub more: usize,
 }
 
 impl Offer {
-    /// How many names are shown.
+    /// Maximum number of names that are shown.
     const SHOWN: usize = 10;
 
-    /// Of those names.
+    /// Creates an offer of these names.
     pub fn of<'n>(names: impl IntoIterator<Item = &'n Name>) -> Self {
         let mut names = names.into_iter();
         Self {

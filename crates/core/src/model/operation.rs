@@ -1,27 +1,27 @@
-//! What a workflow's code asks for, what becomes of it, and what one turn of the code comes to.
+//! Durable operations of a workflow's code, their results, and the outcome of one turn of the code.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answered, BarrierNumber, CommandId, EventWait, Json, Name, Start, Timestamp};
+use super::{Answered, BarrierNumber, CommandId, EventWait, Folded, Json, Name, Start, Timestamp};
 
-/// What kind of thing a workflow's code asks for.
+/// The kind of a durable operation of a workflow's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationKind {
     /// A side effect.
     Step,
-    /// The next signal of a name.
+    /// A wait for the next signal of a name.
     Signal,
-    /// The next event that matches.
+    /// A wait for the next event that matches.
     Event,
-    /// That something has become true.
+    /// A wait until a condition is true.
     Condition,
-    /// Time to pass.
+    /// A wait for time to pass.
     Sleep,
-    /// A child's end.
+    /// A wait for a child's end.
     Child,
-    /// The ends of several children.
+    /// A wait for the ends of several children.
     Children,
     /// Several operations at once.
     All,
@@ -33,20 +33,20 @@ pub enum OperationKind {
     Random,
     /// A new unique id.
     Uuid,
-    /// A value that the code comes by in a way that is not the same twice.
+    /// A value that the code computes in a way that is not deterministic.
     SideEffect,
-    /// Which of several ways the code goes.
+    /// The choice between versions of the code.
     Version,
-    /// Whether the history has grown long.
+    /// The check whether the history has grown long.
     LongHistory,
-    /// An update that came from outside.
+    /// An update that was sent to the workflow.
     Update,
-    /// A cancellation that came from outside.
+    /// A cancellation that was sent to the workflow.
     Cancel,
 }
 
 impl OperationKind {
-    /// Its name, as readers see it.
+    /// Its name, as shown to readers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Step => "step",
@@ -76,24 +76,24 @@ impl std::fmt::Display for OperationKind {
     }
 }
 
-/// What an operation is told apart by: replay checks all of it (rule 12.4).
+/// The identity of an operation: replay checks all of it (rule 12.4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
-    /// What kind of thing it asks for.
+    /// Its kind.
     pub operation_kind: OperationKind,
-    /// Of which name.
+    /// Its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
     /// The key that the author gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Name>,
-    /// The version that the author gave what it waits for.
+    /// The version that the author gave to the thing that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 }
 
 impl Signature {
-    /// That kind, and nothing else.
+    /// Creates a signature of that kind, and nothing else.
     pub const fn of(operation_kind: OperationKind) -> Self {
         Self {
             operation_kind,
@@ -103,7 +103,7 @@ impl Signature {
         }
     }
 
-    /// That kind, of that name.
+    /// Creates a signature of that kind and name.
     pub const fn named(operation_kind: OperationKind, name: Name) -> Self {
         Self {
             operation_kind,
@@ -138,51 +138,67 @@ impl std::fmt::Display for Signature {
     }
 }
 
-/// An operation that was begun.
+/// An operation that began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// Its number in the run: 1, 2, 3 …
     pub operation: u32,
-    /// What it is.
+    /// Its identity.
     #[serde(flatten)]
     pub signature: Signature,
-    /// Until when it waits.
+    /// The deadline of the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-}
-
-/// An operation that has come to its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Completed {
-    /// Its number in the run; none for what came from outside, and for a version, which takes no number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operation: Option<u32>,
-    /// What kind of thing it was.
-    pub operation_kind: OperationKind,
-    /// Of which name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<Name>,
-    /// The signal or the update.
+    /// The update that `async` code began to handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<CommandId>,
-    /// What an update was sent with.
+    /// The arguments of that update.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "super::json::given"
     )]
     pub arguments: Option<Json>,
-    /// How often a step was begun.
+    /// The graph step that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_step: Option<Name>,
+}
+
+/// An operation that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completed {
+    /// Its number in the run. `None` for updates and cancellations, and for a version, which takes no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u32>,
+    /// Its kind.
+    pub operation_kind: OperationKind,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// The signal or the update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<CommandId>,
+    /// The arguments of an update.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::json::given"
+    )]
+    pub arguments: Option<Json>,
+    /// Number of times that a step was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// How long a step ran, the last time.
+    /// Duration of the last attempt at a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// What it came to.
+    /// The graph step that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_step: Option<Name>,
+    /// Its result.
     pub outcome: Ending,
 }
 
-/// What an operation came to.
+/// The end of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
@@ -190,37 +206,43 @@ pub enum Ending {
     Value(Json),
     /// An error.
     Error(String),
-    /// Its time was up.
+    /// Its deadline passed.
     TimedOut,
-    /// The code does not wait for it any more.
+    /// The code no longer waits for it.
     Abandoned,
 }
 
-/// A step that failed and is tried again.
+/// A step that failed and will be retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriedAgain {
     /// The step's number in the run.
     pub operation: u32,
     /// Its name.
     pub name: Name,
-    /// How often it was begun.
+    /// Number of times that it was begun.
     pub attempts: u32,
-    /// What it failed of.
+    /// Its error.
     pub error: String,
-    /// When it is begun again.
+    /// When the next attempt is due.
     pub due_at: Timestamp,
+    /// The graph step that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_step: Option<Name>,
+    /// The attempts that this history event combines, if there are several (rule 16.1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folded: Option<Folded>,
 }
 
-/// What a workflow's code cannot go on from (rule 12.4).
+/// A mismatch between a workflow's code and its history (rule 12.4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// The operation at which it was seen.
+    /// The operation at which it was detected.
     pub operation: u32,
-    /// What was recorded there.
+    /// The recorded operation.
     pub recorded: String,
-    /// What the code asks for now.
+    /// The operation that the code asks for now.
     pub asked: String,
-    /// What to do about it.
+    /// The action that resolves it.
     pub cure: String,
 }
 
@@ -239,43 +261,55 @@ impl std::fmt::Display for Blocked {
     }
 }
 
-/// Something that happened to an operation in a turn.
+/// A change of an operation in a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// It was begun.
+    /// It began.
     Opened(Opened),
-    /// It has come to its end.
+    /// It ended.
     Completed(Completed),
-    /// It failed and is tried again.
+    /// It failed and will be retried.
     TriedAgain(TriedAgain),
 }
 
-/// What one turn of a workflow's code came to: all of it is committed at once (rule 12.3).
+/// The outcome of one turn of a workflow's code: all of it is committed at once (rule 12.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowTurn {
-    /// What happened to its operations, in order.
+    /// The changes of its operations, in order.
     #[serde(default)]
     pub operations: Vec<Operation>,
-    /// The signals that they took.
+    /// The signals that the operations took.
     #[serde(default)]
     pub takes: Vec<Taken>,
-    /// The updates, and the cancellations, that were handled.
+    /// The updates and cancellations that were handled.
     #[serde(default)]
     pub updates: Vec<Answered>,
-    /// The children that they start.
+    /// Number of updates that the code knows of and has not answered: their handlers are running, or do not exist yet.
+    /// They stay pending and wake nothing (rule 9.1).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held: u32,
+    /// The children that the operations start.
     #[serde(default)]
     pub children: Vec<Brood>,
-    /// What readers are shown of it; as it was when left out.
+    /// The state that readers see; unchanged if omitted.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "super::json::given"
     )]
     pub state: Option<Json>,
-    /// What then.
+    /// The next thing that happens to the workflow.
     pub then: Then,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A signal that a workflow took.
@@ -285,82 +319,88 @@ pub struct Taken {
     pub id: CommandId,
     /// Its name.
     pub name: Name,
+    /// The operation that took it. `None` if it is an event that no operation waits for any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u32>,
+    /// The graph step that the operation belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_step: Option<Name>,
 }
 
 /// The children that one operation starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Brood {
-    /// The operation, whose number is the number of their barrier.
+    /// The operation; its number is the number of the children's barrier.
     pub operation: u32,
     /// The children.
     pub starts: Vec<Start>,
-    /// How many of their ends are waited for; none when nobody waits any more.
+    /// Number of ends that are waited for; 0 if nothing waits for them any more.
     #[serde(default)]
     pub needed: u32,
 }
 
 impl Brood {
-    /// The barrier of the children that an operation starts.
+    /// Returns the barrier of the children that an operation starts.
     pub fn barrier(operation: u32) -> BarrierNumber {
         BarrierNumber(i32::try_from(operation).unwrap_or(i32::MAX))
     }
 }
 
-/// What follows a workflow's turn.
+/// The continuation of a workflow after a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
-    /// The code goes on.
+    /// The code continues.
     GoOn {
-        /// Whether steps are under way, so that the worker is not asked to do something else first.
+        /// `true` if steps are running, so that the worker is not given other work first.
         running: bool,
     },
-    /// It waits.
+    /// It parks.
     Park(Park),
-    /// It ended well.
+    /// It ended with a result.
     Done {
-        /// What it came to.
+        /// Its result.
         result: Json,
     },
-    /// It ended badly.
+    /// It ended with an error.
     Stop {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It was cancelled, and has cleaned up.
     Cancelled {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It goes on in a new run.
+    /// It continues in a new run.
     ContinueAsNew {
-        /// What that begins with.
+        /// The state that the new run begins with.
         state: Json,
-        /// The version to go on with; the same when left out.
+        /// The version of the new run; unchanged if omitted.
         #[serde(default)]
         version: Option<u32>,
     },
-    /// The code does not fit the history.
+    /// The code does not match the history.
     Block(Blocked),
 }
 
-/// What a workflow waits for.
+/// The waits of a workflow that parks.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Park {
-    /// The newest operation that waits: the wait is named by it.
+    /// The newest operation that waits; the wait is named after it.
     pub operation: u32,
-    /// The signals, any of which wakes it.
+    /// The signals, each of which wakes it, with the operation that waits for it.
     #[serde(default)]
-    pub signals: Vec<Name>,
-    /// The events, any of which wakes it, each with the operation that waits for it.
+    pub signals: Vec<SignalWait>,
+    /// The events, each of which wakes it, with the operation that waits for it.
     #[serde(default)]
     pub events: Vec<(u32, EventWait)>,
-    /// The keys of the conditions that updates may make true, and whether there is one at all.
+    /// The conditions that updates and signals may make true, each with the operation that waits for it.
     #[serde(default)]
-    pub conditions: Option<Vec<Name>>,
-    /// When it runs at the latest.
+    pub conditions: Vec<ConditionWait>,
+    /// The latest time at which it runs.
     #[serde(default)]
     pub until: Option<Timestamp>,
     /// The children of earlier turns that it waits for.
@@ -369,10 +409,10 @@ pub struct Park {
 }
 
 impl Park {
-    /// All names that it waits for: those of signals, and those under which events come.
+    /// Returns all names that it waits for: those of signals, and the reserved names of events.
     pub fn names(&self) -> Vec<Name> {
-        let events = self.events.iter();
-        let mut names = self.signals.clone();
+        let (signals, events) = (self.signals.iter(), self.events.iter());
+        let mut names: Vec<Name> = signals.map(|signal| signal.name.clone()).collect();
         names.extend(events.map(|(_, event)| Name::of_event(&event.event_type)));
         names.sort_unstable();
         names.dedup();
@@ -380,11 +420,39 @@ impl Park {
     }
 }
 
+/// A signal that an operation waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignalWait {
+    /// The operation.
+    pub operation: u32,
+    /// The signal.
+    pub name: Name,
+    /// The deadline of the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
+/// A condition that an operation waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConditionWait {
+    /// The operation.
+    pub operation: u32,
+    /// Its key, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Name>,
+    /// The deadline of the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
 /// Children that a workflow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unended {
-    /// How many ends of its children had been counted when it looked last ([`Family::ended`](super::Family)).
+    /// Number of ends of its children that had been counted when its code last read them
+    /// ([`Family::ended`](super::Family)).
     pub seen: u64,
-    /// How many more must end, from there on, before there is anything to do.
+    /// Number of further ends, from there on, before there is anything to do.
     pub needed: u32,
 }

@@ -1,4 +1,4 @@
-//! What a step answers, and what becomes of the answer.
+//! The outcome of a step, and the result of committing it.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use super::{
     Answered, Claim, EventWait, Inbox, Json, Name, Refusal, Start, Status, Then, WorkflowTurn,
 };
 
-/// What a step answers. Committing it is what moves an instance.
+/// The outcome of a step. An instance moves when its outcome is committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Outcome {
-    /// Go to another step, now or after a delay.
+    /// Continues with another step, at once or after a delay.
     Next {
         /// The step to run.
         step: Name,
         /// The state to run it with.
         state: Json,
-        /// How long to wait first.
+        /// Delay before it runs.
         #[serde(default)]
         delay_ms: u64,
     },
-    /// The same step again after a delay, one attempt on.
+    /// Runs the same step again after a delay, with `attempt` raised by 1.
     Retry {
         /// The state to run it with.
         state: Json,
-        /// How long to wait first.
+        /// Delay before it runs.
         delay_ms: u64,
     },
-    /// Park until a signal comes or the time is up.
+    /// Parks until a signal or an event arrives, or the deadline passes.
     Wait(Wait),
-    /// Start children and park until they have ended.
+    /// Starts children and parks until they have ended.
     Spawn {
         /// The children.
         children: Vec<Start>,
@@ -39,79 +39,86 @@ pub enum Outcome {
         next: Name,
         /// The state to run it with.
         state: Json,
-        /// How many ends to wait for; all of them when left out.
+        /// Number of ends to wait for; all of them if omitted.
         #[serde(default)]
         join: Join,
-        /// How long to wait for them at most.
+        /// Timeout of the wait for them.
         #[serde(default)]
         timeout_ms: Option<u64>,
     },
-    /// End well.
+    /// Ends the instance as `done`.
     Done {
-        /// What it came to.
+        /// Its result.
         result: Json,
     },
-    /// End badly.
+    /// Ends the instance as `failed`.
     Stop {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The step failed: the retry policy that its machine has declared decides whether it runs again, in the state that
-    /// it had, or the instance ends badly. Without a policy it ends.
+    /// The step failed. The retry policy that its instance was started with, or else the one that its machine declares,
+    /// decides whether the step runs again, with the state that it had, or the instance ends as `failed`. Without a
+    /// policy it ends.
     Fail {
-        /// What went wrong.
+        /// The error.
         error: String,
     },
-    /// Close this run and open the next of its chain, with all messages that are pending.
+    /// Closes this run and opens the next one of its chain, with all pending messages.
     ContinueAsNew {
         /// The step to begin at.
         step: Name,
         /// The state to begin with.
         state: Json,
-        /// The version to go on with; the same when left out.
+        /// The version of the new run; unchanged if omitted.
         #[serde(default)]
         version: Option<u32>,
     },
-    /// Answer updates that the claim came with; then go back to where the instance stood, or do what is said.
+    /// Answers updates that came with the claim. Then the instance returns to where it was, or `then` is applied.
     Answer {
         /// The answers.
         updates: Vec<Answered>,
-        /// The new state; the old one stays when left out.
+        /// The new state; unchanged if omitted.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
             deserialize_with = "super::json::given"
         )]
         state: Option<Json>,
-        /// What to do then.
+        /// The outcome to apply afterwards.
         #[serde(default)]
         then: Option<Box<Outcome>>,
     },
-    /// What one turn of a workflow's code came to.
+    /// The outcome of one turn of a workflow's code.
     Workflow(Box<WorkflowTurn>),
+    /// This build cannot run the step: it does not know the step, or cannot read the state or what the step was handed.
+    /// The instance stays as it is until another build claims it (rule 12.4).
+    Block {
+        /// The reason.
+        reason: String,
+    },
 }
 
-/// What a parked instance waits for.
+/// The signals, events and time that an instance parks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
-    /// The signals, any of which wakes it. None: it waits for nothing but time.
+    /// The signals, each of which wakes it. Without signals and events it waits only for time.
     #[serde(default)]
     pub signals: Vec<Name>,
-    /// The events, any of which wakes it.
+    /// The events, each of which wakes it.
     #[serde(default)]
     pub events: Vec<EventWait>,
-    /// How long to wait at most.
+    /// Timeout of the wait.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// The step to run then.
+    /// The step to run afterwards.
     pub next: Name,
     /// The state to run it with.
     pub state: Json,
 }
 
 impl Wait {
-    /// All names that it waits for: those of signals, and those under which events come.
+    /// Returns all names that it waits for: those of signals, and the reserved names of events.
     pub fn names(&self) -> Vec<Name> {
         let events = self.events.iter();
         let events = events.map(|event| Name::of_event(&event.event_type));
@@ -125,11 +132,11 @@ impl Wait {
     }
 }
 
-/// How many of a barrier's children must have ended.
+/// Number of a barrier's children that must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Join {
-    /// That many, or as many as there are; all of them when left out.
+    /// This number, or all children if there are fewer; all of them if omitted.
     #[serde(default)]
     pub at_least: Option<u32>,
 }
@@ -148,10 +155,11 @@ impl Outcome {
             Self::ContinueAsNew { .. } => "continue_as_new",
             Self::Answer { .. } => "answer",
             Self::Workflow(_) => "workflow",
+            Self::Block { .. } => "block",
         }
     }
 
-    /// What is done in the end: what follows the answers to updates, if anything does.
+    /// Returns the outcome that is applied in the end: the one after the answers to updates, if there is one.
     pub fn last(&self) -> &Self {
         match self {
             Self::Answer {
@@ -161,7 +169,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it ends the instance, or may: of a failure a policy decides.
+    /// `true` if it ends the instance, or may end it: a policy decides about a failure.
     pub fn may_end(&self) -> bool {
         match self {
             Self::Done { .. } | Self::Stop { .. } | Self::Fail { .. } => true,
@@ -176,7 +184,7 @@ impl Outcome {
         }
     }
 
-    /// The state it leaves the run with, which terminal ones do not.
+    /// Returns the state that it leaves the run with. `None` for terminal outcomes.
     pub fn state(&self) -> Option<&Json> {
         match self {
             Self::Next { state, .. } | Self::Retry { state, .. } | Self::Spawn { state, .. } => {
@@ -190,32 +198,32 @@ impl Outcome {
                 },
                 None => state.as_ref(),
             },
-            // Of the new run.
+            // The state belongs to the new run.
             Self::ContinueAsNew { .. } => None,
-            Self::Done { .. } | Self::Stop { .. } | Self::Fail { .. } => None,
+            Self::Done { .. } | Self::Stop { .. } | Self::Fail { .. } | Self::Block { .. } => None,
             Self::Workflow(turn) => turn.state.as_ref(),
         }
     }
 }
 
-/// A request to commit what a step answered.
+/// A request to commit the outcome of a step.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Commit {
-    /// The hold on the instance, given up by this commit unless it is kept.
+    /// The claim, which ends with this commit unless it is kept.
     pub claim: Claim,
-    /// The answer.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Go on holding the instance when the answer is a `next` that is due at once.
+    /// `true` to keep the claim if the outcome is a `next` that is due at once.
     pub keep: bool,
-    /// How long the step ran.
+    /// Duration of the step.
     pub took: Duration,
-    /// The error that the error handler answered for, if it was one.
+    /// The error that the error handler was called for, if the outcome is the handler's.
     pub error: Option<String>,
 }
 
 impl Commit {
-    /// The same once more, for a transaction that is tried again.
+    /// Returns a copy, for a transaction that is retried.
     #[must_use]
     pub fn again(&self) -> Self {
         Self {
@@ -228,18 +236,19 @@ impl Commit {
     }
 }
 
-/// What became of a commit.
+/// The answer to a commit.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Committed {
-    /// It is durable, and the instance now stands there.
+    /// It is durable, and the instance now has this status.
     Moved(Status),
-    /// An outcome was committed under this claim before, and nothing is changed now: its answer may have got lost.
+    /// An outcome was already committed under this claim, and nothing changed now: the first answer may have been lost.
     Repeated(Status),
-    /// It is durable, and the hold goes on under this new claim: run the next step. With what is in the inbox now.
+    /// It is durable, and the worker keeps the instance under this new claim: run the next step. With the counters of
+    /// the inbox now.
     Kept(Claim, Inbox),
-    /// The claim was lost before: nothing of the outcome was committed.
+    /// The claim was lost before: no part of the outcome was committed.
     Stale,
-    /// The outcome broke a rule: nothing was committed and the claim is as it was.
+    /// The outcome broke a rule: nothing was committed, and the claim is unchanged.
     Refused(Refusal),
 }

@@ -1,32 +1,32 @@
-//! Why a request was refused: the caller's mistake, named, with what to do about it.
+//! Reasons for refusing a request: the caller's mistake, and what to do about it.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::Name;
+use super::{Exceeded, Name};
 
-/// Why a request was refused. Nothing of it was written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+/// The reason why a request was refused. No part of it was written.
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A text is not fit to be a name or a key.
+    /// A text is not a valid name or key.
     #[error("{text:?} cannot be a name or a key: {problem}")]
     BadName {
         /// The text, or its beginning.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: Cow<'static, str>,
     },
-    /// A text that a caller of a server claims to be its source, and that is not kept (rule 7.3).
+    /// A text that a caller of a server claims as its source is invalid, and is not stored (rule 7.3).
     #[error(
         "invalid source {text:?}: {problem}; send 1 to 255 bytes without control characters, or none"
     )]
     BadSource {
         /// The text, or its beginning.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: Cow<'static, str>,
     },
     /// Something is larger than its limit.
@@ -34,12 +34,12 @@ pub enum Refusal {
     LimitExceeded {
         /// The limit's name in the configuration.
         limit: Cow<'static, str>,
-        /// What it allows.
+        /// The largest value that it allows.
         most: usize,
-        /// What was met.
+        /// The size or number that was found.
         met: usize,
     },
-    /// More waits for events of one type than may be.
+    /// There are too many waits for events of one type.
     #[error(
         "{met} waits for events of type {:?} are over the limit waiters_per_type of {most}: wait for fewer at once or raise that limit",
         event_type.as_str()
@@ -47,18 +47,30 @@ pub enum Refusal {
     TooManyWaiters {
         /// The type.
         event_type: Name,
-        /// How many may be.
+        /// The limit.
         most: usize,
-        /// How many there would be.
+        /// The number that there would be.
         met: usize,
     },
-    /// An outcome contradicts itself.
+    /// An outcome is not consistent.
     #[error("the outcome cannot be taken: {problem}")]
     BadOutcome {
-        /// What is wrong with it, and what would be right.
+        /// The problem, and what is expected instead.
         problem: String,
     },
-    /// A version that no machine can have.
+    /// The outcome waits for a signal that the contract of the run does not declare (rule 8.6).
+    #[error(
+        "the outcome cannot be taken: it waits for the signal {:?}, which the contract of this run does not declare, so that it \
+         cannot be sent: declare it, and start or continue a run",
+        signal.as_str()
+    )]
+    UndeclaredSignal {
+        /// The signal.
+        signal: Name,
+        /// The operation of a workflow that waits for it.
+        operation: Option<u32>,
+    },
+    /// The version is not a valid version of a machine.
     #[error(
         "{version} is no version of a machine: versions are whole numbers from 1 to 2147483647"
     )]
@@ -66,51 +78,66 @@ pub enum Refusal {
         /// The number.
         version: u32,
     },
-    /// A transaction of a store that is no database.
-    #[error(
-        "this store is no database that a step could write its own rows in, and neither is a server: open SQLite or PostgreSQL \
-         itself"
-    )]
+    /// A transaction was requested of a store that is not a database.
+    #[error("this store does not support step transactions; open SQLite or PostgreSQL directly")]
     NoDatabase,
-    /// A start that cannot be made so.
+    /// A start is invalid.
     #[error("nothing can be started so: {problem}")]
     BadStart {
-        /// What is wrong with it, and what would be right.
+        /// The problem, and what is expected instead.
         problem: String,
     },
-    /// A key that is taken, where only a new instance would do.
+    /// A request cannot be read, or is not consistent.
+    #[error("invalid request: {problem}")]
+    BadRequest {
+        /// The problem, and what is expected instead.
+        problem: String,
+    },
+    /// A key is taken, and the request needs a new instance.
     #[error("{} is taken by instance {holder}", named(key.as_ref()))]
     KeyTaken {
-        /// Who has it.
+        /// The instance that holds it.
         holder: super::InstanceId,
-        /// Which key it is, where that is known.
+        /// The key, if it is known.
         #[serde(default, flatten)]
         key: Option<super::AnyKey>,
     },
-    /// An event, or a wait for one, that cannot be.
+    /// An event, or a wait for one, is invalid.
     #[error("{problem}")]
     BadEvent {
-        /// All that is wrong with it, and what would be right.
+        /// All problems, and what is expected instead.
         problem: String,
     },
-    /// A contract that contradicts itself or cannot be read.
+    /// A contract is not consistent or cannot be read.
     #[error("the contract cannot be taken: {}", problems.join("; "))]
     BadContract {
-        /// All that is wrong with it.
+        /// All problems.
         problems: Vec<String>,
     },
-    /// A machine whose declaration cannot be.
+    /// The declaration of a machine is invalid.
     #[error("{machine} cannot be declared so: {}", problems.join("; "))]
     BadDeclaration {
         /// The machine.
         machine: super::Name,
-        /// All that is wrong with it, and what would be right.
+        /// All problems, and what is expected instead.
         problems: Vec<String>,
     },
-    /// Something that a server does not let this caller do, or does not take.
+    /// An engine has nothing to run, or cannot do what it is asked for.
+    #[error("invalid engine: {problem}")]
+    BadEngine {
+        /// The problem, and what is expected instead.
+        problem: String,
+    },
+    /// The policy of an instance is invalid.
+    #[error("invalid policy: {}", problems.join("; "))]
+    BadPolicy {
+        /// All problems, and what is expected instead.
+        problems: Vec<String>,
+    },
+    /// The server does not allow this caller to do this, or does not accept it.
     #[error("the server refuses: {problem}")]
     Denied {
-        /// Why, and what to do about it.
+        /// The reason, and what to do about it.
         problem: String,
     },
     /// The key of a request was used for another one (rule 1.5).
@@ -121,7 +148,7 @@ pub enum Refusal {
         /// The key.
         key: super::Name,
     },
-    /// A request under the same key is being carried out at this moment (rule 1.5).
+    /// A request with the same key is being carried out at this moment (rule 1.5).
     #[error(
         "a request with the idempotency key {key:?} is being carried out; send this one again to get its answer"
     )]
@@ -129,7 +156,7 @@ pub enum Refusal {
         /// The key.
         key: super::Name,
     },
-    /// A request was carried out before, and its answer was too large to be remembered (rule 1.5).
+    /// A request was carried out before, and its answer was too large to be stored (rule 1.5).
     #[error(
         "the request with the idempotency key {key:?} was carried out before, and its answer was too large to be kept; look \
          at what it did instead of sending it again"
@@ -138,16 +165,16 @@ pub enum Refusal {
         /// The key.
         key: super::Name,
     },
-    /// A message whose validation takes longer than a transaction may wait for, and that is not validated yet. The
-    /// kernel validates it outside and sends it again; who is answered this found all who validate busy.
+    /// Validating a command takes longer than a transaction may wait, and it is not validated yet. The kernel validates
+    /// it outside the transaction and sends it again. A caller gets this answer if all validators were busy.
     #[error(
         "validation took too long: the checks against contract {contract} are busy with other messages; try again later"
     )]
     Unjudged {
-        /// The contract that it is to be validated against.
+        /// The contract to validate it against.
         contract: super::ContractId,
     },
-    /// A scope under which claiming could meet a key that is taken.
+    /// A scope under which a claim could take a key that another instance holds.
     #[error(
         "a scope with executing in it needs runnable too: an instance that waits for a worker could otherwise lose its \
          key to another before it runs; to let one run at a time, use a partition"
@@ -155,21 +182,36 @@ pub enum Refusal {
     BadScope,
 }
 
+crate::debug_is_display!(Refusal);
+
 impl Refusal {
-    /// A stable word for programs.
+    /// Returns the limit that was exceeded, if that is the reason.
+    pub fn exceeded(&self) -> Option<Exceeded> {
+        let (limit, most, met) = match self {
+            Self::LimitExceeded { limit, most, met } => (limit.clone(), *most, *met),
+            Self::TooManyWaiters { most, met, .. } => ("waiters_per_type".into(), *most, *met),
+            _ => return None,
+        };
+        Some(Exceeded { limit, most, met })
+    }
+
+    /// A stable reason code for programs.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::BadName { .. } => "bad_name",
             Self::BadSource { .. } => "bad_source",
             Self::LimitExceeded { .. } | Self::TooManyWaiters { .. } => "limit_exceeded",
-            Self::BadOutcome { .. } => "bad_outcome",
+            Self::BadOutcome { .. } | Self::UndeclaredSignal { .. } => "bad_outcome",
             Self::BadVersion { .. } => "bad_version",
             Self::NoDatabase => "no_database",
             Self::BadStart { .. } => "bad_start",
+            Self::BadRequest { .. } => "bad_request",
             Self::KeyTaken { .. } => "key_taken",
             Self::BadEvent { .. } => "bad_event",
             Self::BadContract { .. } => "bad_contract",
             Self::BadDeclaration { .. } => "bad_declaration",
+            Self::BadEngine { .. } => "bad_engine",
+            Self::BadPolicy { .. } => "bad_policy",
             Self::Denied { .. } => "denied",
             Self::RequestReused { .. } => "idempotency_key_reused",
             Self::RequestRunning { .. } => "request_in_progress",
@@ -180,7 +222,7 @@ impl Refusal {
     }
 }
 
-/// A key that is taken, as a message names it.
+/// Returns a taken key in the form that messages use.
 fn named(key: Option<&super::AnyKey>) -> String {
     key.map_or_else(
         || "the key, or the unique key,".to_owned(),

@@ -1,4 +1,4 @@
-//! A request that may arrive more than once: what tells it from others.
+//! The identity of a request that may arrive more than once.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -17,19 +17,19 @@ use super::{Name, Refusal};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestId {
-    /// Who sends it. The keys of two callers never meet.
+    /// The caller. The keys of different callers are separate.
     pub caller: String,
     /// The key that the caller chose.
     pub key: Name,
-    /// Which transaction of the request it is; a request that takes several counts them from 0.
+    /// The number of this transaction of the request; a request that takes several counts them from 0.
     #[serde(default)]
     pub part: u32,
-    /// A hash of all that is asked for: another request under the same key is refused.
+    /// A hash of the whole request: a different request with the same key is refused.
     pub fingerprint: Fingerprint,
 }
 
 impl RequestId {
-    /// The first transaction of a request.
+    /// Creates the identity of the first transaction of a request.
     pub fn new(caller: impl Into<String>, key: Name, fingerprint: Fingerprint) -> Self {
         Self {
             caller: caller.into(),
@@ -40,13 +40,13 @@ impl RequestId {
     }
 }
 
-/// A hash of all that a request asks for: SHA-256, in hexadecimal.
+/// A hash of the whole request: SHA-256, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// Hashes the parts of a request; where one part ends and the next begins counts too.
+    /// Hashes the parts of a request; the boundaries between the parts count too.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -58,7 +58,7 @@ impl Fingerprint {
         Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Takes a text that was checked when it was stored.
+    /// Wraps a text that was checked when it was stored.
     pub fn stored(text: impl Into<String>) -> Self {
         Self(text.into())
     }

@@ -1,94 +1,116 @@
-//! The part of an instance that rules decide over: loaded under lock, changed, written back.
+//! The part of an instance that rules use: loaded under lock, changed, written back.
 
 use super::{
-    BarrierNumber, Cause, ContractId, Epoch, EventSequence, InstanceId, Key, Kind, Lease, Name,
-    Priority, Scope, Sequence, Status, Timestamp, WaitId, WaitKind, WorkerId,
+    BarrierNumber, Cause, CommandId, ContractId, Epoch, EventSequence, InstanceId, Key, Kind,
+    Lease, Name, Priority, ResumeSource, Scope, Sequence, Status, Timestamp, WaitId, WaitKind,
+    WorkerId,
 };
 
-/// The part of an instance that rules decide over. States and results are not in it: no rule reads them.
+/// The part of an instance that rules use. It does not contain the state and the result: no rule reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The instance.
     pub id: InstanceId,
-    /// Which front runs it.
+    /// Its kind: machine or workflow.
     pub kind: Kind,
-    /// Where it stands.
+    /// Its machine.
+    pub machine: Name,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// Its status.
     pub status: Status,
-    /// In which statuses it holds its keys.
+    /// The statuses in which it holds its keys.
     pub scopes: Scopes,
     /// The step that runs, or runs next.
     pub step: Name,
     /// The number of that step in the run.
     pub step_seq: u32,
-    /// How often that step was begun before.
+    /// Number of times that the step was begun before.
     pub attempt: u32,
+    /// Number of these attempts in which its worker died (rule 5.5).
+    pub deaths: u32,
     /// Its queue.
     pub queue: Name,
-    /// How urgent.
+    /// Its priority.
     pub priority: Priority,
-    /// When the engine must next look at it: when it is due, its wait's deadline, or since when it is runnable.
+    /// The next time at which the engine must handle it: when it is due, the deadline of its wait, or since when it has
+    /// been runnable.
     pub due_at: Option<Timestamp>,
     /// Its partition.
     pub partition_key: Option<Key>,
-    /// Whether another of its partition goes first.
+    /// `true` if another instance of its partition runs first.
     pub behind: bool,
-    /// Who holds it.
+    /// The worker that holds it.
     pub worker: Option<WorkerId>,
-    /// How long that hold is believed in, when it has a lease of its own.
+    /// The lease of that claim, if it has one of its own.
     pub lease: Option<Lease>,
-    /// Counts whatever ended a hold on it.
+    /// The epoch, which grows whenever a claim is granted or ends.
     pub epoch: Epoch,
-    /// The last epoch under which an outcome was committed: tells a commit that is sent again from a stale one.
-    pub settled: Epoch,
-    /// What woke it, or will have.
+    /// The epochs under which outcomes were committed: they distinguish a repeated commit from a stale one.
+    pub settled: Settled,
+    /// The reason why it runs, or will run.
     pub cause: Cause,
-    /// Whether its wait ran into its deadline.
+    /// `true` if its wait timed out.
     pub timed_out: bool,
-    /// What it waits for, or has been woken from and not yet moved on.
+    /// Its wait: the open one, or the one that it was woken from until its next outcome is committed.
     pub awaits: Option<Awaits>,
-    /// The events that a workflow's operations wait for, and up to which of them nothing was missed.
+    /// For each operation of a workflow that waits for events, the event up to which it has missed none.
     pub attended: Vec<Attended>,
-    /// Where it goes back to when it runs for nothing but updates.
+    /// The status it returns to after it has run only for updates.
     pub aside: Option<Aside>,
-    /// Its messages, as far as rules count them.
+    /// The counters of its inbox.
     pub inbox: Inbox,
-    /// What its signals and updates must look like.
+    /// The contract of its signals and updates.
     pub contract: Option<ContractId>,
-    /// Which run of its chain it is.
+    /// Its run number and chain.
     pub run: Run,
-    /// Whose child it is.
+    /// Its parent, if it is a child.
     pub parent: Option<InstanceId>,
-    /// Of which of the parent's barriers.
+    /// The parent's barrier that it belongs to.
     pub parent_barrier: BarrierNumber,
-    /// Its own children.
+    /// The counters of its children.
     pub family: Family,
-    /// Whether it keeps a history.
+    /// `true` if it keeps a history.
     pub history: bool,
     /// The number of the last event in its history.
     pub history_seq: u32,
-    /// What it failed of.
+    /// The history events that combine several attempts and may grow, in the order of their numbers.
+    pub folding: Vec<Folding>,
+    /// Its error.
     pub last_error: Option<String>,
+    /// The builds that could not run its step, the last one at the end: none of them claims it (rule 12.4).
+    pub unfit: Vec<Name>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
 }
 
-/// In which statuses an instance holds its key, and in which its unique key: in none where it does not have one.
+/// The epochs of a run under which outcomes were committed, as far back as the row stores them (rule 1.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// The last of them; 0, which no claim has, if there is none.
+    pub last: Epoch,
+    /// A bit for each of the 64 epochs before that, set if an outcome was committed under it: bit 0 for the one just
+    /// before it.
+    pub before: u64,
+}
+
+/// The statuses in which an instance holds its key and its unique key; none if it does not have that key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scopes {
-    /// Of the key.
+    /// The scope of the key.
     pub key: Scope,
-    /// Of the unique key.
+    /// The scope of the unique key.
     pub unique_key: Scope,
 }
 
 impl Scopes {
-    /// Of an instance that never holds a key.
+    /// The scopes of an instance that never holds a key.
     pub const NONE: Self = Self {
         key: Scope::NEVER,
         unique_key: Scope::NEVER,
     };
 
-    /// These scopes without the statuses of others.
+    /// Returns these scopes without the statuses of others.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {
@@ -98,61 +120,138 @@ impl Scopes {
     }
 }
 
-/// What an instance waits for.
+/// The wait of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Awaits {
-    /// Of which kind the wait is.
+    /// The kind of the wait.
     pub kind: WaitKind,
     /// The signals that would wake it.
     pub names: Vec<Name>,
-    /// Since when it waits.
+    /// When the wait began.
     pub since: Timestamp,
-    /// The wait's own id; none when it waits for children.
+    /// The wait's own id. `None` if it waits for children.
     pub id: Option<WaitId>,
+    /// The waits of a workflow's operations for signals, events and conditions, by operation; empty for a machine.
+    pub waits: Vec<OperationWait>,
+    /// The source that ended the wait, until the outcome of the step that it woke is committed (rule 13.1).
+    pub resumed: Option<ResumeSource>,
 }
 
-/// Up to which event an operation that waits for events has missed none. Waiters stand for a workflow only while it is
-/// parked: what was published after this, and matches, either ended the operation or is found when it parks again.
+impl Awaits {
+    /// Creates an open wait without waits of operations.
+    pub const fn new(
+        kind: WaitKind,
+        names: Vec<Name>,
+        since: Timestamp,
+        id: Option<WaitId>,
+    ) -> Self {
+        Self {
+            kind,
+            names,
+            since,
+            id,
+            waits: Vec::new(),
+            resumed: None,
+        }
+    }
+}
+
+/// A signal, an event or a condition that one operation of a workflow waits for (rules 7.6 and 13.1).
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OperationWait {
+    /// The operation.
+    pub operation: u32,
+    /// A signal, an event, or a condition. No command is assigned to a condition: the code evaluates it.
+    pub kind: WaitKind,
+    /// The signal, the type of the event, or the key of the condition. `None` for a condition without a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// The wait's id: its own, or that of the buffered signal that it takes.
+    pub id: WaitId,
+    /// The deadline of the operation's wait for a signal or a condition; the deadline for an event is that of the whole
+    /// wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// The signal or event that it takes, once that has arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+}
+
+/// The event up to which an operation that waits for events has missed none. A workflow has waiters only while it is
+/// parked: a matching event that is published later either ended the operation or is found when the workflow parks
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Attended {
-    /// The operation; 0 for those of a run that was parked before this was noted, of all of its operations.
+    /// The operation. 0 for a run that was parked by a release that did not record this; it then applies to all
+    /// operations of the run.
     pub operation: u32,
-    /// The last event of the type that was published before the operation was begun, or before it last parked.
+    /// The last event of the type that was published before the operation began, or before it last parked.
     pub sequence: EventSequence,
 }
 
-/// Where an instance that runs for nothing but updates goes back to.
+/// A history event that combines several attempts at one step: the part of it that recording the next attempt needs
+/// (rule 16.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Folding {
+    /// Its number, and that of the row that contains it: the number of the last attempt.
+    pub seq: u32,
+    /// The step of a workflow that was retried. `None` for a machine's step, and for a workflow's turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u32>,
+    /// The first attempt that it combines.
+    pub first: u32,
+    /// Number of attempts that it combines.
+    pub count: u32,
+    /// Number of attempts that ended with the death of a worker.
+    #[serde(default)]
+    pub deaths: u32,
+    /// When the first of them was recorded.
+    pub since: Timestamp,
+}
+
+/// The position that an instance returns to after it has run only for updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Aside {
-    /// Where it stood.
+    /// Its status before.
     pub status: Status,
-    /// When it was due.
+    /// Its due time before.
     pub due_at: Option<Timestamp>,
-    /// What would have woken it.
+    /// Its cause before.
     pub cause: Cause,
 }
 
-/// An instance's messages, as far as rules count them.
+/// The counters of an instance's inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Inbox {
-    /// The last sequence given out in its chain.
+    /// The last sequence that was issued in its chain.
     pub sequence: Sequence,
     /// The highest sequence that it has consumed.
     pub cursor: Sequence,
-    /// How many signals are pending.
+    /// Number of pending signals.
     pub signals: u32,
-    /// How many updates are.
+    /// Number of pending updates.
     pub updates: u32,
-    /// Up to which sequence the step that was woken is handed what it waited for.
+    /// The sequence up to which the step that was woken is handed the signals that it waited for.
     pub handed: Sequence,
-    /// How many bytes of arguments are pending, or more: what has come since the inbox was empty, or was counted.
+    /// Upper bound of the bytes of pending arguments: all that arrived since the inbox was last empty, or was last
+    /// counted.
     #[serde(default)]
     pub bytes: u64,
+    /// Number of commands that were recorded for the run, including refused ones: the number of the last one
+    /// (rule 7.1).
+    #[serde(default)]
+    pub commands: Sequence,
 }
 
 impl Inbox {
-    /// Forgets the bytes of what was consumed, when that was all. Else they are kept: it costs less to count what is left
-    /// when that matters.
+    /// Returns the number of the next command that is recorded for the run (rule 7.1).
+    pub fn number_command(&mut self) -> Sequence {
+        self.commands = Sequence(self.commands.0.saturating_add(1));
+        self.commands
+    }
+
+    /// Resets the byte count if everything was consumed. Otherwise it is kept: counting what is left, when it matters,
+    /// costs less.
     pub fn settle_bytes(&mut self) {
         if self.signals == 0 && self.updates == 0 {
             self.bytes = 0;
@@ -160,13 +259,13 @@ impl Inbox {
     }
 }
 
-/// Which run of its chain an instance is.
+/// The position of a run in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Run {
-    /// 1, 2, 3 …
+    /// The run number: 1, 2, 3 …
     #[serde(rename = "run_number")]
     pub number: u32,
-    /// The chain's first run, when this is not it.
+    /// The chain's first run, if this is a later one.
     #[serde(rename = "first_id")]
     pub first: Option<InstanceId>,
 }
@@ -181,17 +280,23 @@ impl Default for Run {
 }
 
 impl Row {
-    /// The chain that it belongs to, named by its first run.
+    /// Returns its chain, named by the id of the first run.
     pub fn chain(&self) -> InstanceId {
         self.run.first.unwrap_or(self.id)
     }
 
-    /// Whether its code did not fit its history, and nothing runs it before somebody says so (rule 12.4).
+    /// `true` if every build that claimed it could not run it, and it waits for another build or a repair (rule 12.4).
     pub fn is_blocked(&self) -> bool {
         self.status == Status::Scheduled && self.cause == Cause::Replay && self.due_at.is_none()
     }
 
-    /// Whether waiters for events stand for it.
+    /// `true` if it waits to run again because its workers died in its step (rule 5.6). Commands that arrive meanwhile
+    /// wait with it, as they do for a runnable row.
+    pub fn is_recovering(&self) -> bool {
+        self.status == Status::Scheduled && self.cause == Cause::Reclaim && self.due_at.is_some()
+    }
+
+    /// `true` if waiters for events exist for it.
     pub fn has_waiters(&self) -> bool {
         self.stands() == Status::AwaitingSignal
             && self
@@ -200,22 +305,22 @@ impl Row {
                 .is_some_and(|awaits| awaits.names.iter().any(|name| name.event_type().is_some()))
     }
 
-    /// Where it stands when updates are not looked at.
+    /// Returns its status without regard to updates: if it runs only for updates, the status that it returns to.
     pub fn stands(&self) -> Status {
         self.aside.map_or(self.status, |aside| aside.status)
     }
 }
 
-/// An instance's children, as its barrier counts them.
+/// The counters of an instance's children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Family {
-    /// How many barriers it has had; the last one's number.
+    /// Number of barriers that it has had, which is the number of the last one.
     pub barrier: BarrierNumber,
-    /// How many children of the last one have not ended; of a workflow, how many of all.
+    /// Number of children of the last barrier that have not ended; for a workflow, of all children.
     pub pending: u32,
-    /// How many more of them must end before the barrier opens.
+    /// Number of children that must still end before the barrier opens.
     pub needed: u32,
-    /// How many ends of children it has been told of. It only grows: a child that is started again and ends again counts
-    /// twice, so that no end is hidden behind a restart.
+    /// Number of ends of children that it has been notified of. It only grows: a child that is restarted and ends again
+    /// counts twice, so no end is hidden by a restart.
     pub ended: u64,
 }

@@ -1,15 +1,15 @@
-//! A request to start an instance, and the row that comes of it.
+//! A request to start an instance, and the row that it becomes.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Cause, Contract, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Priority,
-    Run, Scope, Scopes, Status, Timestamp, UniqueKey,
+    BarrierNumber, Cause, Contract, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Policy,
+    Priority, Run, Scope, Scopes, Status, Timestamp, UniqueKey,
 };
 
-/// A request to start one instance. What is left out takes the machine's declared value, else a plain default.
+/// A request to start one instance. Omitted fields take the value that the machine declares, or else a default.
 ///
 /// ```
 /// use abide_core::model::{Json, Key, Name, Start};
@@ -23,34 +23,34 @@ use super::{
 pub struct Start {
     /// The machine to run.
     pub machine: Name,
-    /// Which front runs it; as the machine declares when left out, else a machine.
+    /// Its kind; if omitted, as the machine declares, or else a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Its version; the newest known when left out, else 1.
+    /// Its version; if omitted, the newest known, or 1 if none is known.
     #[serde(default)]
     pub version: Option<u32>,
-    /// The step to begin at; the machine's first when left out, else `start`.
+    /// The step to begin at; if omitted, the machine's first step, or `start` if that is not known.
     #[serde(default)]
     pub step: Option<Name>,
     /// The state to begin with.
     #[serde(default)]
     pub state: Json,
-    /// The business identity.
+    /// The name that the business knows it by.
     #[serde(default)]
     pub key: Option<Key>,
-    /// In which statuses the key is taken.
+    /// The statuses in which it holds the key.
     #[serde(default)]
     pub scope: Scope,
-    /// A second identity that addresses nothing.
+    /// A second identity, which cannot be used as an address.
     #[serde(default)]
     pub unique_key: Option<UniqueKey>,
-    /// In which statuses that one is taken.
+    /// The statuses in which it holds the unique key.
     #[serde(default)]
     pub unique_scope: Scope,
-    /// The queue; the machine's when left out, else `default`.
+    /// The queue; if omitted, the machine's queue, or else `default`.
     #[serde(default)]
     pub queue: Option<Name>,
-    /// How urgent; lower goes first.
+    /// Priority; lower runs first.
     #[serde(default)]
     pub priority: Priority,
     /// At most one instance of each partition executes at a time.
@@ -59,26 +59,29 @@ pub struct Start {
     /// When it is due.
     #[serde(default)]
     pub when: When,
-    /// Whether it keeps a history; as the machine declares when left out, else yes.
+    /// `true` if it keeps a history; if omitted, as the machine declares, or else `true`.
     #[serde(default)]
     pub history: Option<bool>,
-    /// What its signals and updates must look like.
+    /// The contract of its signals and updates.
     #[serde(default, skip_serializing_if = "Contracted::is_declared")]
     pub contract: Contracted,
+    /// Its own failure policy, where that differs from what its machine declares; for machines, not for workflows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
 }
 
-/// Which contract a start is under.
+/// The contract of a start.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contracted {
     /// The one that the machine declares.
     #[default]
     Declared,
-    /// None: any signal is taken, and no update.
+    /// None: it accepts any signal and no update.
     Free,
-    /// That one, which is stored already.
+    /// This one, which is already stored.
     Of(ContractId),
-    /// That one, which is stored with the start.
+    /// This one, which is stored with the start.
     Given(Box<Contract>),
 }
 
@@ -89,7 +92,7 @@ impl Contracted {
 }
 
 impl Start {
-    /// A start of that machine with that state and all else left out.
+    /// Creates a start of that machine with that state; everything else is omitted.
     pub fn of(machine: Name, state: Json) -> Self {
         Self {
             machine,
@@ -107,10 +110,11 @@ impl Start {
             when: When::Now,
             history: None,
             contract: Contracted::Declared,
+            policy: None,
         }
     }
 
-    /// Whether nothing is left to the machine's declaration.
+    /// `true` if nothing depends on the machine's declaration.
     pub fn is_complete(&self) -> bool {
         self.kind.is_some()
             && self.version.is_some()
@@ -121,21 +125,21 @@ impl Start {
     }
 }
 
-/// When an instance is due.
+/// The due time of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     /// At once.
     #[default]
     Now,
-    /// At that moment, or at once when it has passed.
+    /// At that time, or at once if it has passed.
     At(Timestamp),
-    /// That long after the start is committed.
+    /// This long after the start is committed.
     After(Duration),
 }
 
 impl When {
-    /// The moment that is meant, seen from `now`.
+    /// Returns the due time, relative to `now`.
     pub fn due(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Now => now,
@@ -145,10 +149,10 @@ impl When {
     }
 }
 
-/// The row that a start becomes: nothing left open.
+/// The complete row that a start becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRow {
-    /// Which front runs it.
+    /// Its kind: machine or workflow.
     pub kind: Kind,
     /// The machine.
     pub machine: Name,
@@ -160,44 +164,46 @@ pub struct NewRow {
     pub state: Json,
     /// `scheduled` or `runnable`.
     pub status: Status,
-    /// Why it runs when it first does.
+    /// The reason why it first runs.
     pub cause: Cause,
-    /// The business identity.
+    /// The name that the business knows it by.
     pub key: Option<Key>,
-    /// In which statuses the key is taken.
+    /// The statuses in which it holds the key.
     pub scope: Scope,
     /// A second identity.
     pub unique_key: Option<UniqueKey>,
-    /// In which statuses that one is taken.
+    /// The statuses in which it holds the unique key.
     pub unique_scope: Scope,
     /// The queue.
     pub queue: Name,
-    /// How urgent.
+    /// Its priority.
     pub priority: Priority,
-    /// When it is due, or became so.
+    /// When it is due, or became due.
     pub due_at: Timestamp,
     /// Its partition.
     pub partition_key: Option<Key>,
-    /// Whether it stands behind another of its partition.
+    /// `true` if it is behind another instance of its partition.
     pub behind: bool,
-    /// Whose child it is.
+    /// Its parent, if it is a child.
     pub parent: Option<InstanceId>,
-    /// Of which of the parent's barriers.
+    /// The parent's barrier that it belongs to.
     pub parent_barrier: BarrierNumber,
-    /// Whether it keeps a history.
+    /// `true` if it keeps a history.
     pub history: bool,
-    /// What its signals and updates must look like.
+    /// The contract of its signals and updates.
     pub contract: Option<ContractId>,
-    /// Which run of its chain it is.
+    /// Its own failure policy, where that differs from what its machine declares.
+    pub policy: Option<Policy>,
+    /// Its run number and chain.
     pub run: Run,
-    /// The messages it begins with.
+    /// The counters of the inbox that it begins with.
     pub inbox: Inbox,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
 impl NewRow {
-    /// In which statuses it will hold its keys.
+    /// Returns the statuses in which it will hold its keys.
     pub fn scopes(&self) -> Scopes {
         let of = |has: bool, scope| if has { scope } else { Scope::NEVER };
         Scopes {
@@ -207,18 +213,18 @@ impl NewRow {
     }
 }
 
-/// What became of a start.
+/// The answer to a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Started {
     /// A new instance.
     New(InstanceId),
-    /// Its key, or its unique key, is taken by that one; nothing was started.
+    /// Another instance holds its key or its unique key; nothing was started.
     Duplicate(InstanceId),
 }
 
 impl Started {
-    /// The instance that now holds the key: the new one or the one that was there.
+    /// Returns the instance that now holds the key: the new one or the existing one.
     pub const fn id(self) -> InstanceId {
         match self {
             Self::New(id) | Self::Duplicate(id) => id,

@@ -1,10 +1,10 @@
-//! Where an instance stands, and in which of these places its key is taken.
+//! The status of an instance, and the scope: the statuses in which it holds its key.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where an instance stands. There is nothing else.
+/// The status of an instance. There are no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -27,16 +27,18 @@ pub enum Status {
     Failed = 7,
     /// It was cancelled.
     Cancelled = 8,
-    /// Its chain goes on in a newer run.
+    /// Its chain continues in a newer run.
     Continued = 9,
 }
 
-/// A number or a word that names no status.
-#[derive(Debug, thiserror::Error)]
+/// A number or a name that is not a status.
+#[derive(thiserror::Error)]
 #[error(
     "{0} is no status; they are reserved, scheduled, runnable, executing, awaiting_signal, awaiting_children, done, failed, cancelled and continued"
 )]
 pub struct UnknownStatus(String);
+
+crate::debug_is_display!(UnknownStatus);
 
 impl Status {
     /// All of them, in the order of their codes.
@@ -53,12 +55,12 @@ impl Status {
         Self::Continued,
     ];
 
-    /// The number that stands for it in the databases.
+    /// The number that the databases store for it.
     pub const fn code(self) -> i16 {
         self as i16
     }
 
-    /// Reads the number back.
+    /// Converts the stored number back. Returns an error if it is unknown.
     pub fn from_code(code: i16) -> Result<Self, UnknownStatus> {
         let found = usize::try_from(code)
             .ok()
@@ -66,7 +68,7 @@ impl Status {
         found.ok_or_else(|| UnknownStatus(code.to_string()))
     }
 
-    /// Whether nothing can happen to it any more.
+    /// `true` if the instance has ended.
     pub const fn is_terminal(self) -> bool {
         matches!(
             self,
@@ -74,7 +76,7 @@ impl Status {
         )
     }
 
-    /// Its name, as everybody writes it.
+    /// Its name, the same in every interface.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reserved => "reserved",
@@ -124,32 +126,32 @@ impl Scope {
     pub const LIVE: Self = Self(0b00_0011_1111);
     /// As long as the row exists.
     pub const ALWAYS: Self = Self(0b11_1111_1111);
-    /// In no status: the key is an address and nothing more.
+    /// In no status: the key is only an address.
     pub const NEVER: Self = Self(0);
 
-    /// This scope and one more status.
+    /// Returns this scope with one more status.
     #[must_use]
     pub const fn and(self, status: Status) -> Self {
         Self(self.0 | 1 << status as u8)
     }
 
-    /// This scope without the statuses of another.
+    /// Returns this scope without the statuses of another.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether an instance with that status holds its key.
+    /// `true` if an instance with that status holds its key.
     pub const fn holds(self, status: Status) -> bool {
         self.0 >> (status as u8) & 1 == 1
     }
 
-    /// The bits, one for each status code, as the databases keep them.
+    /// The bits, one for each status code, in the form that the databases store.
     pub const fn bits(self) -> i32 {
         self.0 as i32
     }
 
-    /// Reads the bits back; what stands for no status is dropped.
+    /// Converts stored bits back; bits that belong to no status are ignored.
     pub const fn from_bits(bits: i32) -> Self {
         Self((bits & Self::ALWAYS.0 as i32) as u16)
     }

@@ -1,4 +1,4 @@
-//! A moment, to the microsecond, as both databases can keep it.
+//! Timestamps in UTC with microseconds, which both databases can store.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment in UTC, to the microsecond.
+/// A timestamp in UTC, in microseconds.
 ///
-/// Written as RFC 3339. Arithmetic saturates at the ends of what can be represented, so that no input can make it
-/// wrap round.
+/// Written as RFC 3339. Arithmetic saturates at the ends of the range, so no input can make it wrap around.
 ///
 /// ```
 /// use abide_core::model::Timestamp;
@@ -22,12 +21,12 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The latest moment that can be written as RFC 3339 and kept by both databases (the year 9999).
+    /// The latest timestamp that can be written as RFC 3339 and stored by both databases (the year 9999).
     pub const MAX: Self = Self(253_402_207_200_000_000);
-    /// The earliest one that we speak of.
+    /// The earliest timestamp that is used.
     pub const MIN: Self = Self(-Self::MAX.0);
 
-    /// The moment that many microseconds after 1970-01-01T00:00:00Z.
+    /// Creates the timestamp that many microseconds after 1970-01-01T00:00:00Z.
     pub const fn from_micros(micros: i64) -> Self {
         if micros > Self::MAX.0 {
             Self::MAX
@@ -43,7 +42,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time since `earlier`; zero if `earlier` is not before this.
     pub fn since(self, earlier: Self) -> Duration {
         u64::try_from(self.0.saturating_sub(earlier.0))
             .map_or(Duration::ZERO, Duration::from_micros)

@@ -1,32 +1,42 @@
-//! A worker process: who runs steps, what it has code for, and until when it is believed to live.
+//! Worker processes: the lanes that they have code for, and their leases.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Lane, Name, Timestamp, WorkerId};
 
-/// A worker process as the database knows it.
+/// A worker process, as stored in the database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
-    /// Its number: a new one each time it registers, so that what an older process held is never taken for its own.
+    /// Its number: a new one each time it registers, so that a claim of an older process is never taken for its own.
     pub id: WorkerId,
-    /// Its name, unique among the living.
+    /// Its name, unique among live workers.
     pub name: Name,
-    /// Until when it is believed to live.
+    /// When its lease expires.
     pub lease_until: Timestamp,
     /// When it was registered.
     pub started_at: Timestamp,
     /// The queues it serves.
     pub queues: Vec<Name>,
-    /// What it has code for.
+    /// The lanes that it has code for.
     pub lanes: Vec<Lane>,
+    /// The build of that code, as the worker reports it; see [`build`](Self::build).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Name>,
 }
 
-/// What a worker learns when it says that it lives.
+impl Worker {
+    /// Returns its build. A worker that reports none is a build of its own.
+    pub fn build(&self) -> &Name {
+        self.build.as_ref().unwrap_or(&self.name)
+    }
+}
+
+/// The answer to a worker's heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Heartbeat {
     /// Its lease is renewed.
     Renewed,
-    /// Its lease had run out and its claims were given away, or another process has taken its name.
+    /// Its lease had expired and its claims were given away, or another process has taken its name.
     Lost,
 }

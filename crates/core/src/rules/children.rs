@@ -1,25 +1,37 @@
-//! The join barrier: a parent parks when it spawns, and goes on when enough of its children have ended.
+//! The join barrier: a parent parks when it spawns, and continues when enough of its children have ended.
 
 use super::claims::come_back;
 use super::inbox::step_aside;
 use crate::model::{
-    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Kind, Row, Status,
-    Timestamp, WaitKind,
+    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Kind, Pending, Refusal,
+    ResumeKind, ResumeSource, Row, Status, Timestamp, WaitKind,
 };
 
-/// The number that the next barrier of a parent will have.
+/// Returns the number of the parent's next barrier.
 pub fn next_barrier(parent: &Row) -> BarrierNumber {
     BarrierNumber(parent.family.barrier.0 + 1)
 }
 
-/// Parks a parent on its new barrier, counting the children that were really inserted; with none to wait for it goes
-/// straight on (rule 10.1).
+/// Refuses a barrier that needs more children than are spawned: it could never open (rule 10.3).
+pub fn check_join(join: Join, spawned: usize) -> Result<(), Refusal> {
+    match join.at_least {
+        Some(wanted) if wanted as usize > spawned => Err(Refusal::BadOutcome {
+            problem: format!(
+                "it waits for at least {wanted} of {spawned} children, which can never be; wait for {spawned} at most"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Parks a parent at its new barrier and counts the children that were really inserted. If there is none to wait for,
+/// it continues at once (rule 10.1). Pending updates are handled at once.
 pub fn park(
     parent: &mut Row,
-    inserted: u32,
-    duplicates: u32,
+    (inserted, duplicates): (u32, u32),
     join: Join,
     deadline: Option<Timestamp>,
+    pending: &[Pending],
     now: Timestamp,
 ) -> Vec<Happening> {
     let barrier = next_barrier(parent);
@@ -30,12 +42,7 @@ pub fn park(
         needed,
         ended: parent.family.ended,
     };
-    parent.awaits = Some(Awaits {
-        kind: WaitKind::Children,
-        names: Vec::new(),
-        since: now,
-        id: None,
-    });
+    parent.awaits = Some(Awaits::new(WaitKind::Children, Vec::new(), now, None));
     let mut told = vec![Happening::ChildrenSpawned {
         barrier,
         count: inserted,
@@ -48,7 +55,7 @@ pub fn park(
         parent.due_at = deadline;
     }
     if parent.inbox.updates > 0 {
-        step_aside(parent, now);
+        step_aside(parent, pending, now);
     }
     told
 }
@@ -60,12 +67,12 @@ pub struct Ended {
     pub child: InstanceId,
     /// The barrier it belongs to.
     pub barrier: BarrierNumber,
-    /// How it ended.
+    /// The status that it ended with.
     pub status: Status,
 }
 
 /// Counts children that have ended, all of one commit at once, and opens the barrier when enough have (rules 10.2,
-/// 10.3). Children of an earlier barrier are told of and count for nothing.
+/// 10.3). Children of an earlier barrier are recorded in the history, but do not count.
 pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening> {
     if parent.status.is_terminal() {
         return Vec::new();
@@ -92,9 +99,9 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
     }
     let enough = parent.family.needed == 0;
     match parent.stands() {
-        // The operations of a workflow's code tell which of its children have been joined.
+        // For a workflow, the operations of its code record which children were joined.
         Status::AwaitingSignal | Status::AwaitingChildren if workflow && waited && enough => {
-            come_back(parent, now, Cause::Children);
+            come_back(parent, now, Cause::Children, source());
         }
         Status::AwaitingChildren if !workflow && enough => told.push(open(parent, now)),
         _ => {}
@@ -102,8 +109,8 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
     told
 }
 
-/// Counts a child that has ended and is started again: while its barrier is the last one, its end is waited for once
-/// more (rule 11.2).
+/// Counts a child that had ended and is restarted: while its barrier is the last one, its end is waited for again
+/// (rule 11.2).
 pub fn reopened(parent: &mut Row, barrier: BarrierNumber) {
     let workflow = parent.kind == Kind::Workflow;
     if !parent.status.is_terminal() && (workflow || barrier == parent.family.barrier) {
@@ -115,9 +122,13 @@ pub fn reopened(parent: &mut Row, barrier: BarrierNumber) {
 }
 
 fn open(parent: &mut Row, now: Timestamp) -> Happening {
-    come_back(parent, now, Cause::Children);
+    come_back(parent, now, Cause::Children, source());
     Happening::ChildrenJoined {
         barrier: parent.family.barrier,
         missing: parent.family.pending,
     }
+}
+
+fn source() -> ResumeSource {
+    ResumeSource::of(ResumeKind::Children)
 }

@@ -1,29 +1,35 @@
-//! Who holds an instance: the fence at the commit, and what happens when a hold ends without one.
+//! Claims: the fence at the commit, and what happens if a claim ends without a commit.
 
 use std::time::Duration;
 
-use crate::model::{Cause, Claim, Epoch, Happening, Heartbeat, Name, Row, Status, Timestamp};
+use super::deaths::{self, Case};
+use crate::model::{
+    Cause, Claim, Epoch, Happening, Heartbeat, Name, ResumeSource, Row, Settled, Status, Timestamp,
+};
 
-/// What a claim is worth when its outcome arrives.
+#[cfg(test)]
+mod tests;
+
+/// The validity of a claim when its outcome arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The claim holds.
+    /// The claim is valid.
     Holds,
-    /// This very outcome was committed already: the answer got lost and it was sent again.
+    /// An outcome was already committed under this claim: its answer was lost and it was sent again.
     Repeated,
     /// The claim was lost.
     Lost,
 }
 
-/// What a claim is worth now (rule 1.3). A commit whose answer got lost is settled here: the epoch it was made under is
-/// in the row.
+/// Returns the validity of a claim (rule 1.3). This also recognises a commit whose answer was lost: the row stores the
+/// epoch under which it was made, even if others were made since (rule 1.7).
 ///
-/// The epoch decides, and not the time: when a lease, of the claim or of its worker, has run out and nobody has taken the
-/// claim back yet, the step has not begun anywhere else, and its outcome is as good as ever.
+/// The epoch decides, not the time: if a lease, of the claim or of its worker, has expired and the claim was not taken
+/// back yet, the step has not begun anywhere else, and its outcome is still valid.
 pub fn standing(row: &Row, claim: &Claim) -> Standing {
     let parent = claim.parent().map(|parent| parent.id);
     if claim.partition() != row.partition_key.as_ref() || parent != row.parent {
-        // Nobody was granted that. What was locked for its sake is not what would have to be.
+        // No such claim was granted. The rows that were locked for it are not the right ones.
         return Standing::Lost;
     }
     if row.status == Status::Executing
@@ -31,15 +37,39 @@ pub fn standing(row: &Row, claim: &Claim) -> Standing {
         && row.worker == Some(claim.worker())
     {
         Standing::Holds
-    } else if row.settled == claim.epoch() {
+    } else if is_settled(row.settled, claim.epoch()) {
         Standing::Repeated
     } else {
         Standing::Lost
     }
 }
 
-/// Renews the lease of a hold (rule 6.4). It is lost when it does not stand, and when its lease has run out, taken back
-/// or not: a lease that has run out is not believed in again. One without a lease of its own is as good as its worker.
+/// `true` if an outcome was committed under that epoch. `false` if the epoch is too old to be stored.
+fn is_settled(settled: Settled, epoch: Epoch) -> bool {
+    settled.last == epoch
+        || distance(epoch, settled.last)
+            .and_then(|distance| settled.before.checked_shr(distance - 1))
+            .is_some_and(|bits| bits & 1 == 1)
+}
+
+/// Records that an outcome is committed under that epoch, which is later than all earlier ones (rule 1.7). An epoch of
+/// another generation of the database is so far ahead that all earlier ones are forgotten (rule 1.6).
+pub(super) fn settle(settled: &mut Settled, epoch: Epoch) {
+    let all = settled.before << 1 | u64::from(settled.last > Epoch::default());
+    let distance = distance(settled.last, epoch);
+    settled.before = distance.map_or(0, |by| all.checked_shl(by - 1).unwrap_or(0));
+    settled.last = epoch;
+}
+
+/// Returns the number of epochs from `one` to `other`. `None` if `one` is not before `other`, or too far before it.
+fn distance(one: Epoch, other: Epoch) -> Option<u32> {
+    let distance = u32::try_from(other.0.checked_sub(one.0)?).ok()?;
+    (distance > 0).then_some(distance)
+}
+
+/// Renews the lease of a claim (rule 6.4). The answer is `Lost` if the claim is not valid, and also if its lease has
+/// expired, taken back or not: an expired lease is never renewed. A claim without a lease of its own is valid as long
+/// as its worker.
 pub fn extend(row: &mut Row, claim: &Claim, lease: Duration, now: Timestamp) -> Heartbeat {
     if standing(row, claim) != Standing::Holds || row.lease.is_some_and(|held| held.is_over(now)) {
         return Heartbeat::Lost;
@@ -48,48 +78,97 @@ pub fn extend(row: &mut Row, claim: &Claim, lease: Duration, now: Timestamp) -> 
     Heartbeat::Renewed
 }
 
-/// Ends the hold on a row, whoever has it: its holder is stale from now on.
+/// Ends the claim on a row, whichever worker holds it: from now on that claim is stale.
 pub(super) fn end_hold(row: &mut Row) {
     row.epoch = Epoch(row.epoch.0 + 1);
     row.worker = None;
     row.lease = None;
 }
 
-/// Puts a row in its queue.
+/// Puts a row into its queue.
 pub(super) fn queue_up(row: &mut Row, due_at: Timestamp, cause: Cause) {
     row.status = Status::Runnable;
     row.due_at = Some(due_at);
     row.cause = cause;
-    // rule 6.3: it stands behind until its partition is settled, in the same commit.
+    // rule 6.3: it is behind until its partition is settled, in the same commit.
     row.behind = row.partition_key.is_some();
 }
 
-/// Wakes a row that waits: into its queue, or, when it runs for nothing but updates, so that it runs on after them.
-pub(super) fn come_back(row: &mut Row, now: Timestamp, cause: Cause) {
+/// Wakes a row that waits: it goes into its queue or, if it runs only for updates, continues after them. A blocked row
+/// stays blocked.
+pub(super) fn come_back(row: &mut Row, now: Timestamp, cause: Cause, source: ResumeSource) {
+    let blocked = row.is_blocked();
     match row.aside.take() {
+        _ if blocked => {}
         None => queue_up(row, now, cause),
+        // rule 5.6: its workers may have died because of its updates, so it stays where it waits.
+        Some(_) if row.is_recovering() => {}
         Some(_) => row.cause = cause,
+    }
+    resume(row, source);
+}
+
+/// Records the source that ended the wait of a row, until the resulting outcome is committed (rule 13.1).
+pub(super) fn resume(row: &mut Row, source: ResumeSource) {
+    if let Some(awaits) = &mut row.awaits {
+        awaits.resumed = Some(source);
     }
 }
 
-/// Takes a row from a worker that died: the step runs again, one attempt on, and no error handler is asked (rule 5.3).
-/// `None` when that worker does not hold it any more.
-pub fn reclaim(row: &mut Row, worker: &Name, now: Timestamp) -> Option<Happening> {
-    // A step that was not begun, because updates go first, was not tried either.
+/// A row that was taken back from a worker that died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The event to write into its history.
+    pub told: Happening,
+    /// The error, if its workers have died in this step as often as allowed: the row must then be
+    /// [failed](super::deaths::fail).
+    pub fails: Option<String>,
+}
+
+/// Takes a row back from a worker that died (rules 5.3, 5.5 to 5.7). The step runs again, with `attempt` and `deaths`
+/// raised by 1, and no error handler is called. When the limit on deaths is reached, it does not run again. Returns
+/// `None` if the row is not executing any more.
+pub fn reclaim(row: &mut Row, worker: &Name, case: Case, now: Timestamp) -> Option<TakenBack> {
+    // If updates came first, the step was not begun, so it is not an attempt.
     let attempt = row.attempt.saturating_add(u32::from(row.aside.is_none()));
-    give_back(row, now)?;
+    put_back(row, now)?;
     row.attempt = attempt;
+    row.deaths = row.deaths.saturating_add(1);
     row.cause = Cause::Reclaim;
-    Some(Happening::Reclaimed {
+    let fails = deaths::spent(row, case.most);
+    let due_at = match fails {
+        Some(_) => None,
+        None => set_apart(row, case, now),
+    };
+    let told = Happening::Reclaimed {
         step: row.step.clone(),
         attempt,
         worker: worker.clone(),
-    })
+        deaths: row.deaths,
+        due_at,
+        folded: None,
+    };
+    Some(TakenBack { told, fails })
 }
 
-/// Puts a row that a worker gives back into its queue, at its old place; `attempt` stays (rule 5.4). `None` when it is
-/// not executing.
-pub fn give_back(row: &mut Row, now: Timestamp) -> Option<()> {
+/// Puts a row that a worker gives back into its queue, at its old position; `attempt` does not change (rule 5.4). A
+/// step that is suspected of killing its workers waits again (rule 5.6). Returns `None` if the row is not executing.
+pub fn give_back(row: &mut Row, case: Case, now: Timestamp) -> Option<()> {
+    put_back(row, now)?;
+    set_apart(row, case, now);
+    Some(())
+}
+
+/// Makes a step wait if it is suspected of killing its workers. Returns when it is due.
+fn set_apart(row: &mut Row, case: Case, now: Timestamp) -> Option<Timestamp> {
+    let due_at = deaths::delay(row.deaths, case, now).map(|delay| now + delay);
+    if due_at.is_some() {
+        (row.status, row.due_at, row.behind) = (Status::Scheduled, due_at, false);
+    }
+    due_at
+}
+
+fn put_back(row: &mut Row, now: Timestamp) -> Option<()> {
     if row.status != Status::Executing {
         return None;
     }

@@ -1,38 +1,40 @@
-//! What a step's outcome does to its instance.
+//! Applying the outcome of a step to its instance.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::claims::{end_hold, queue_up};
+use super::claims::{end_hold, queue_up, resume, settle};
 use super::contract::Terms;
-use super::{children, event, inbox, retry, workflow};
+use super::{block, children, event, inbox, retry, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Commit, Epoch,
-    Happening, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, RetrySpec, Row,
-    Sequence, Status, Then, Timestamp, Wait, WaitKind,
+    Happening, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, ResumeSource,
+    RetrySpec, Row, Sequence, Status, Then, Timestamp, Wait, WaitKind,
 };
 
-/// What the world looks like when an outcome is committed.
+/// The facts outside of the row that applying an outcome depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The time.
     pub now: Timestamp,
-    /// The limits in force.
+    /// The limits that apply.
     pub limits: &'a Limits,
-    /// How urgent the most urgent work is that waits for this worker.
+    /// The priority of the most urgent work that waits for this worker.
     pub waiting: Option<Priority>,
-    /// What is pending in the inbox, by sequence: as far as [`look`] asks for it.
+    /// The pending commands of the inbox, by sequence; at least those that [`look`] asks for.
     pub pending: &'a [Pending],
-    /// When a step that failed runs again, as its machine has declared.
+    /// The retry policy that the instance was started with, or that its machine declares.
     pub retry: Option<&'a RetrySpec>,
-    /// The key that running again would take from another, which keeps it from that (rule 2.8).
+    /// The key that another instance holds and that running again would take; it prevents the retry (rule 2.8).
     pub taken: Option<&'a Refusal>,
+    /// The build of the worker that commits; given if the outcome says that it cannot run the step.
+    pub build: Option<&'a Name>,
 }
 
-/// What of an inbox must be known.
+/// The part of an inbox that must be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Look {
-    /// The signals of these names.
+    /// The signals with these names.
     pub names: Vec<Name>,
     /// The updates.
     pub updates: bool,
@@ -41,7 +43,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// At everything.
+    /// Selects everything.
     pub fn at_all() -> Self {
         Self {
             all: true,
@@ -49,7 +51,7 @@ impl Look {
         }
     }
 
-    /// At what another asks for as well.
+    /// Adds the selection of another.
     pub fn join(&mut self, other: Self) {
         self.updates |= other.updates;
         self.all |= other.all;
@@ -61,7 +63,8 @@ impl Look {
     }
 }
 
-/// What of its inbox must be known before an outcome is applied to a row; most have nothing pending.
+/// Returns the part of its inbox that must be loaded before an outcome is applied to a row. Most rows have nothing
+/// pending.
 pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
     let Inbox {
         signals, updates, ..
@@ -70,7 +73,11 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
         updates: updates > 0
             && match outcome {
                 Outcome::Answer { .. } => true,
-                Outcome::Workflow(turn) => !turn.updates.is_empty(),
+                Outcome::Workflow(turn) => {
+                    !turn.updates.is_empty() || matches!(turn.then, Then::Park(_))
+                }
+                // It continues to wait, and must record which update it runs for.
+                Outcome::Wait(_) | Outcome::Spawn { .. } => true,
                 _ => false,
             },
         ..Look::default()
@@ -94,18 +101,18 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
     (look != Look::default()).then_some(look)
 }
 
-/// What an outcome comes to, beside the row that it changed.
+/// The effects of an outcome, apart from the changes of the row.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Moved<'a> {
     /// The state to write.
     pub state: Option<&'a Json>,
     /// The result to write.
     pub result: Option<&'a Json>,
-    /// What to write into the history.
+    /// The events to write into the history.
     pub told: Vec<Happening>,
-    /// Whether the worker goes on holding the instance.
+    /// `true` if the worker keeps its claim on the instance.
     pub kept: bool,
-    /// What to write to the records of messages.
+    /// The changes to write to the records of commands.
     pub closings: Vec<Closing>,
 }
 
@@ -114,9 +121,15 @@ impl Moved<'_> {
         self.closings.extend(closed.closings);
         self.told.extend(closed.told);
     }
+
+    /// Returns those of `pending` that stay pending.
+    pub fn left(&self, pending: &[Pending]) -> Vec<Pending> {
+        let stays = |one: &&Pending| self.closings.iter().all(|closed| closed.id != one.id);
+        pending.iter().filter(stays).cloned().collect()
+    }
 }
 
-/// Refuses an outcome that breaks a limit or contradicts itself; nothing has been touched then (rule 4.2).
+/// Refuses an outcome that breaks a limit or is not consistent; nothing has been changed then (rule 4.2).
 pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
     if let Some(state) = outcome.state() {
         limits.check_state(state)?;
@@ -124,7 +137,7 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
     match outcome {
         Outcome::Done { result } => limits.check_result(result),
         Outcome::Wait(wait) if !wait.events.is_empty() => {
-            check_signals(&wait.signals)?;
+            check_signals(wait.signals.iter())?;
             limits.check_names(wait.signals.len() + wait.events.len())?;
             check_deadline(wait.timeout_ms)?;
             limits.check_conditions(wait.events.iter())?;
@@ -136,11 +149,12 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
             })
         }
         Outcome::Wait(wait) => {
-            check_signals(&wait.signals)?;
+            check_signals(wait.signals.iter())?;
             limits.check_names(wait.signals.len())
         }
-        Outcome::Spawn { children, .. } => {
+        Outcome::Spawn { children, join, .. } => {
             limits.check_children(children.len())?;
+            children::check_join(*join, children.len())?;
             children
                 .iter()
                 .try_for_each(|child| limits.check_state(&child.state))
@@ -162,6 +176,10 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
                 Some(Outcome::Answer { .. } | Outcome::Workflow(_)) => Err(Refusal::BadOutcome {
                     problem: "an answer cannot follow an answer: put the updates in one".into(),
                 }),
+                Some(Outcome::Block { .. }) => Err(Refusal::BadOutcome {
+                    problem: "a block cannot follow an answer: a build that cannot run the instance answers no updates"
+                        .into(),
+                }),
                 Some(then) => check(then, limits),
                 None => Ok(()),
             }
@@ -170,38 +188,43 @@ pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
         Outcome::Next { .. }
         | Outcome::Retry { .. }
         | Outcome::Stop { .. }
-        | Outcome::Fail { .. } => Ok(()),
+        | Outcome::Fail { .. }
+        | Outcome::Block { .. } => Ok(()),
     }
 }
 
-/// The signals that an outcome waits for.
-pub fn awaited_signals(outcome: &Outcome) -> &[Name] {
+/// Returns the signals that an outcome waits for, each with the operation of a workflow that waits for it.
+pub fn awaited_signals(outcome: &Outcome) -> Vec<(&Name, Option<u32>)> {
     match outcome.last() {
-        Outcome::Wait(wait) => &wait.signals,
+        Outcome::Wait(wait) => wait.signals.iter().map(|name| (name, None)).collect(),
         Outcome::Workflow(turn) => match &turn.then {
-            Then::Park(park) => &park.signals,
-            _ => &[],
+            Then::Park(park) => {
+                let signals = park.signals.iter();
+                signals
+                    .map(|wait| (&wait.name, Some(wait.operation)))
+                    .collect()
+            }
+            _ => Vec::new(),
         },
-        _ => &[],
+        _ => Vec::new(),
     }
 }
 
-/// Refuses a wait for a signal that the instance's contract does not declare: nobody could send it (rule 8.6).
+/// Refuses a wait for a signal that the instance's contract does not declare: it could not be sent (rule 8.6).
 pub fn check_declared(outcome: &Outcome, terms: &Terms) -> Result<(), Refusal> {
-    let mut awaited = awaited_signals(outcome).iter();
-    match awaited.find(|name| !terms.takes(name)) {
+    let mut awaited = awaited_signals(outcome).into_iter();
+    match awaited.find(|(name, _)| !terms.takes(name)) {
         None => Ok(()),
-        Some(name) => Err(Refusal::BadOutcome {
-            problem: format!(
-                "it waits for the signal {:?}, which the contract of this run does not declare, so that nobody can send it: declare it, and start or continue a run",
-                name.as_str()
-            ),
+        Some((name, operation)) => Err(Refusal::UndeclaredSignal {
+            signal: name.clone(),
+            operation,
         }),
     }
 }
 
-/// Refuses answers to what is no update that is pending here, under the claim that holds the row: what it came with stays
-/// pending as long as it is held, so such an answer is for another instance, or was given before (rule 9.2).
+/// Refuses an answer to anything but an update that is pending here, under the valid claim of the row. The updates that
+/// came with a claim stay pending as long as the claim is held, so such an answer is meant for another instance, or was
+/// given before (rule 9.2).
 pub fn check_answers(outcome: &Outcome, pending: &[Pending]) -> Result<(), Refusal> {
     let Outcome::Answer { updates, .. } = outcome else {
         return Ok(());
@@ -227,9 +250,11 @@ pub fn check_answers(outcome: &Outcome, pending: &[Pending]) -> Result<(), Refus
     })
 }
 
-/// Refuses a wait for a signal that nobody can send.
-pub(super) fn check_signals(signals: &[Name]) -> Result<(), Refusal> {
-    match signals.iter().find(|name| name.event_type().is_some()) {
+/// Refuses a wait for a signal whose name cannot be sent.
+pub(super) fn check_signals<'n>(
+    mut signals: impl Iterator<Item = &'n Name>,
+) -> Result<(), Refusal> {
+    match signals.find(|name| name.event_type().is_some()) {
         None => Ok(()),
         Some(name) => Err(Refusal::BadOutcome {
             problem: format!("{name} is no signal: wait for the event"),
@@ -237,7 +262,7 @@ pub(super) fn check_signals(signals: &[Name]) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a wait for an event that has no end (rule 14.5).
+/// Refuses a wait for an event without a deadline (rule 14.5).
 pub(super) fn check_deadline(timeout_ms: Option<u64>) -> Result<(), Refusal> {
     match timeout_ms {
         Some(1..) => Ok(()),
@@ -247,26 +272,26 @@ pub(super) fn check_deadline(timeout_ms: Option<u64>) -> Result<(), Refusal> {
     }
 }
 
-/// Applies a checked outcome to the row of the claim that holds it (the table of section 4). A spawn leaves the parking
-/// to [`children::park`], when it is known how many children there really are, and a
-/// continuation the event that tells of it to the kernel, when it is known which run follows.
+/// Applies a checked outcome to the row, whose claim is valid (the table of section 4). After a spawn,
+/// [`children::park`] parks the row, when the real number of children is known. After a `continue_as_new`, the kernel
+/// records the history event, when the next run is known.
 pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'a> {
     let mut moved = Moved {
         state: commit.outcome.state(),
         ..Moved::default()
     };
-    row.settled = row.epoch;
+    settle(&mut row.settled, row.epoch);
     let outcome = match &commit.outcome {
         Outcome::Answer { updates, then, .. } => {
             moved.close(answer(row, updates, facts));
             match then {
                 Some(then) => {
-                    // The step did not run, so what it was to be handed stays for whoever waits for it next.
+                    // The step did not run, so the signals that it would have been handed stay for the next wait.
                     row.inbox.handed = Sequence::default();
                     then.as_ref()
                 }
                 None => {
-                    moved.kept = resume(row, commit.keep, facts.now);
+                    moved.kept = go_on(row, commit.keep, &moved.left(facts.pending), facts.now);
                     return moved;
                 }
             }
@@ -275,13 +300,17 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
             workflow::apply(row, commit, turn, facts, &mut moved);
             return moved;
         }
+        Outcome::Block { reason } => {
+            block::block(row, reason, facts, &mut moved);
+            return moved;
+        }
         Outcome::Fail { error } if row.aside.is_some() => {
             fail_update(row, error, facts, &mut moved);
             return moved;
         }
         outcome => {
             if row.aside.is_some() {
-                // It was claimed for its updates, and handed no signal.
+                // It was claimed for its updates, and was handed no signal.
                 row.inbox.handed = Sequence::default();
             }
             outcome
@@ -297,8 +326,8 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
     moved
 }
 
-/// The row as a checked outcome would leave it if all children that it starts are new: what there is to know before it
-/// is applied. Of one that continues as new, the run that follows.
+/// Returns the row as a checked outcome would leave it if all children that it starts are new, for decisions before the
+/// outcome is applied. For an outcome that continues as new, the row has the status of the new run.
 pub fn ahead(row: &Row, commit: &Commit, facts: Facts<'_>) -> Row {
     let mut row = row.clone();
     apply(&mut row, commit, facts);
@@ -306,7 +335,7 @@ pub fn ahead(row: &Row, commit: &Commit, facts: Facts<'_>) -> Row {
     match commit.outcome.last() {
         Outcome::Spawn { children, join, .. } => {
             let count = count_of(children.len());
-            children::park(&mut row, count, 0, *join, None, facts.now);
+            children::park(&mut row, (count, 0), *join, None, &[], facts.now);
         }
         Outcome::Workflow(turn) => {
             let counts = turn.children.iter().map(|brood| brood.starts.len());
@@ -321,11 +350,11 @@ pub fn ahead(row: &Row, commit: &Commit, facts: Facts<'_>) -> Row {
     row
 }
 
-/// What a step failed of, and what comes of that.
+/// The error of a step, and the decision whether it is retried.
 struct Verdict<'c> {
-    /// The error that its error handler answered for, or that it was said to have failed of.
+    /// The error that its error handler was called for, or that its outcome reports.
     error: Option<Cow<'c, str>>,
-    /// After what delay it runs again, when the policy of its machine says so.
+    /// The delay before the retry, if the policy of its instance or of its machine allows one.
     retry: Option<u64>,
 }
 
@@ -350,8 +379,8 @@ impl<'c> Verdict<'c> {
     }
 }
 
-/// What a failure comes to when nothing was run but updates: the first of them has failed, which changes nothing else (rule
-/// 9.2). Which of the others had come when it was claimed is not known; they are handed out again.
+/// Handles a failure of an instance that ran only for updates: the first update has failed, which changes nothing else
+/// (rule 9.2). It is not known which of the other updates were there when it was claimed; they are handed out again.
 fn fail_update(row: &mut Row, error: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
     let first = facts
         .pending
@@ -366,10 +395,10 @@ fn fail_update(row: &mut Row, error: &str, facts: Facts<'_>, moved: &mut Moved<'
         .into_iter()
         .collect();
     moved.close(answer(row, &failed, facts));
-    moved.kept = resume(row, false, facts.now);
+    moved.kept = go_on(row, false, &moved.left(facts.pending), facts.now);
 }
 
-/// Does what an outcome says.
+/// Performs the outcome on the row.
 fn perform<'a>(
     row: &mut Row,
     commit: &Commit,
@@ -388,11 +417,11 @@ fn perform<'a>(
         Outcome::Next { step, delay_ms, .. } => {
             moved.close(inbox::consume(row, pending));
             begin(row, step);
-            // rule 4.3: a chain of steps stays with its worker, unless more urgent work waits for it, or an update.
+            // rule 4.3: a chain of steps stays with its worker, unless more urgent work or an update waits.
             moved.kept = commit.keep
                 && *delay_ms == 0
                 && row.inbox.updates == 0
-                // rule 5.4: a time limit is that of one step.
+                // rule 5.4: a time limit belongs to one step.
                 && row.lease.is_none_or(|lease| lease.limit.is_none())
                 && waiting.is_none_or(|waiting| waiting >= row.priority);
             if moved.kept {
@@ -413,7 +442,7 @@ fn perform<'a>(
         },
         Outcome::Wait(wait) => {
             let names = wait.names();
-            // rule 7.4: only what the parking step was not handed wakes it.
+            // rule 7.4: only a signal that the parking step was not handed wakes it.
             let buffered = pending.iter().find(|one| {
                 one.kind == CommandKind::Signal
                     && names.contains(&one.name)
@@ -422,10 +451,14 @@ fn perform<'a>(
             begin(row, &wait.next);
             end_hold(row);
             moved.told.push(park(row, wait, names, buffered, now));
-            if buffered.is_some() {
+            if let Some(first) = buffered {
                 queue_up(row, now, Cause::Signal);
+                resume(
+                    row,
+                    ResumeSource::command(first.id, first.kind, &first.name),
+                );
             }
-            // Woken, it is handed all that is there; parked, it has seen all that it waits for.
+            // If woken, it is handed everything that is there; if parked, it has seen everything that it waits for.
             row.inbox.handed = row.inbox.sequence;
         }
         Outcome::Spawn { next, .. } => {
@@ -444,16 +477,17 @@ fn perform<'a>(
             moved.close(inbox::consume(row, pending));
             end(row, Status::Continued, now);
         }
-        // Nothing follows an answer but what was taken out of it, and a workflow's turn is applied as a whole.
-        Outcome::Answer { .. } | Outcome::Workflow(_) => {}
+        // `Answer` was unwrapped above; a workflow's turn and a block are applied as a whole.
+        Outcome::Answer { .. } | Outcome::Workflow(_) | Outcome::Block { .. } => {}
     }
-    // rule 9.1: what parks with updates to be handled is taken aside for them at once.
+    // rule 9.1: an instance that parks with pending updates is taken aside for them at once.
     if row.inbox.updates > 0 {
-        inbox::step_aside(row, now);
+        inbox::step_aside(row, &moved.left(pending), now);
     }
 }
 
-/// The same step after a delay, one attempt on; what it was handed stays for it (rule 4.1).
+/// Runs the same step again after a delay, with `attempt` raised by 1; the signals that it was handed stay for it
+/// (rule 4.1).
 fn again(row: &mut Row, delay_ms: u64, now: Timestamp, moved: &mut Moved<'_>) {
     row.attempt = row.attempt.saturating_add(1);
     row.aside = None;
@@ -464,12 +498,13 @@ fn again(row: &mut Row, delay_ms: u64, now: Timestamp, moved: &mut Moved<'_>) {
             step: row.step.clone(),
             attempt: row.attempt,
             due_at,
+            folded: None,
         });
     }
 }
 
-/// Ends badly.
-fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
+/// Ends the instance as `failed`.
+pub(super) fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
     let error = facts.limits.cut_error(reason);
     close(row, facts.pending, Status::Failed, moved);
     end(row, Status::Failed, facts.now);
@@ -477,7 +512,7 @@ fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
     moved.told.push(Happening::Failed { error });
 }
 
-/// Consumes what the step was handed, and closes the rest of the inbox.
+/// Consumes the signals that the step was handed, and closes the rest of the inbox.
 fn close(row: &mut Row, pending: &[Pending], status: Status, moved: &mut Moved<'_>) {
     let left: Vec<Pending> = pending
         .iter()
@@ -489,12 +524,13 @@ fn close(row: &mut Row, pending: &[Pending], status: Status, moved: &mut Moved<'
     close_rest(row, &left, status, moved);
 }
 
-/// Closes what is left of the inbox of an instance that ends.
+/// Closes the remaining inbox of an instance that ends.
 pub(super) fn close_rest(row: &mut Row, left: &[Pending], status: Status, moved: &mut Moved<'_>) {
     moved.close(inbox::discard(row, left, status));
 }
 
-/// Writes the answers to the updates that are still to be answered; what is answered twice, or not pending, is passed over.
+/// Writes the answers to pending updates. A second answer to the same update, and an answer to one that is not pending,
+/// are ignored.
 pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Closed {
     let mut closed = inbox::Closed::default();
     let mut highest = row.inbox.cursor;
@@ -511,6 +547,7 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
             continue;
         };
         let (update_id, name, message_sequence) = (update.id, update.name.clone(), update.sequence);
+        let command_sequence = update.command_sequence;
         let error = answered
             .error
             .as_deref()
@@ -523,22 +560,26 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
             },
             wait_id: None,
             step_sequence: Some(row.step_seq),
+            operation: None,
+            graph_step: None,
             result: error.is_none().then(|| answered.result.clone()),
             error: error.clone(),
         });
         closed.told.extend(match error {
-            // What became of a cancellation is told by the operations that it reached.
+            // The operations that a cancellation reached record its effect.
             _ if update.kind == CommandKind::Cancel => None,
             Some(error) => Some(Happening::UpdateFailed {
                 update_id,
                 name,
                 message_sequence,
+                command_sequence,
                 error,
             }),
             None => Some(Happening::UpdateCompleted {
                 update_id,
                 name,
                 message_sequence,
+                command_sequence,
             }),
         });
         highest = highest.max(message_sequence);
@@ -550,9 +591,9 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
     closed
 }
 
-/// Goes on when updates have been answered: with those that came meanwhile, with the step, or back to where it stood.
-/// Whether the worker goes on holding it, to run the step.
-fn resume(row: &mut Row, keep: bool, now: Timestamp) -> bool {
+/// Continues after updates have been answered: with those that arrived meanwhile, with the step, or back where the
+/// instance was. Returns `true` if the worker keeps its claim, to run the step.
+fn go_on(row: &mut Row, keep: bool, left: &[Pending], now: Timestamp) -> bool {
     match row.aside {
         None if keep && row.inbox.updates == 0 => {
             row.epoch = Epoch(row.epoch.0 + 1);
@@ -565,12 +606,13 @@ fn resume(row: &mut Row, keep: bool, now: Timestamp) -> bool {
         _ => {
             end_hold(row);
             queue_up(row, now, row.cause);
+            inbox::turn_to_next_update(row, left);
         }
     }
     false
 }
 
-/// The event that tells how the step itself went.
+/// Returns the history event that describes the step itself.
 fn ran(
     row: &Row,
     commit: &Commit,
@@ -590,9 +632,10 @@ fn ran(
         | Outcome::Stop { .. }
         | Outcome::Fail { .. }
         | Outcome::Answer { .. }
-        | Outcome::Workflow(_) => None,
+        | Outcome::Workflow(_)
+        | Outcome::Block { .. } => None,
     };
-    // A failure is told as an error handler's answer would be.
+    // A failure is recorded like the outcome of an error handler.
     let outcome = match (outcome, verdict.retry) {
         (Outcome::Fail { .. }, Some(_)) => "retry".to_owned(),
         (Outcome::Fail { .. }, None) => "stop".to_owned(),
@@ -622,20 +665,25 @@ fn ran(
     }
 }
 
-/// A new step begins: its attempts are counted anew, and what woke the last one is over.
+/// Begins a new step: its attempts are counted from 0, and the cause of the last wake is cleared.
 pub(super) fn begin(row: &mut Row, step: &Name) {
     row.step = step.clone();
     step_on(row);
 }
 
-/// The step after this one begins, whatever its name.
+/// Begins the next step, whatever its name.
 pub(super) fn step_on(row: &mut Row) {
     row.step_seq = row.step_seq.saturating_add(1);
     row.attempt = 0;
+    row.deaths = 0;
+    // The history event that combines the attempts at a step of a workflow's code stays open until that step ends.
+    row.folding.retain(|folding| folding.operation.is_some());
     row.awaits = None;
     row.aside = None;
     row.inbox.handed = Sequence::default();
     row.timed_out = false;
+    // A build that could not run the last step may run this one.
+    row.unfit.clear();
 }
 
 fn due_after(row: &mut Row, delay_ms: u64, cause: Cause, now: Timestamp) {
@@ -665,21 +713,17 @@ fn park(
     row.due_at = deadline;
     row.cause = Cause::Timeout;
     let wait_id = inbox::wait_of(row, &names, buffered);
-    row.awaits = Some(Awaits {
-        kind,
-        names: names.clone(),
-        since: now,
-        id: Some(wait_id.clone()),
-    });
+    row.awaits = Some(Awaits::new(kind, names.clone(), now, Some(wait_id.clone())));
     Happening::WaitOpened {
         wait_kind: kind,
         names,
         deadline,
         wait_id: Some(wait_id),
+        waits: Vec::new(),
     }
 }
 
-/// Ends a row, whoever holds it.
+/// Ends a row, whichever worker holds it.
 pub(super) fn end(row: &mut Row, status: Status, now: Timestamp) {
     end_hold(row);
     row.aside = None;
@@ -687,5 +731,6 @@ pub(super) fn end(row: &mut Row, status: Status, now: Timestamp) {
     row.due_at = None;
     row.awaits = None;
     row.behind = false;
+    row.unfit.clear();
     row.finished_at = Some(now);
 }

@@ -1,4 +1,4 @@
-//! Which events match what an instance waits for.
+//! Matching events with the conditions of waiters.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,12 +12,12 @@ use crate::model::{
     Then,
 };
 
-/// The most conditions of one wait, and the most values of one list.
+/// Maximum number of conditions of one wait, and of values of one list.
 const MOST: usize = 100;
-/// The longest value that stands in the index as it is.
+/// Maximum length of a value that is stored in the index as it is.
 const LONG: usize = 120;
 
-/// Refuses a wait that no event could ever be checked against, with all that is wrong with it (rule 14.2).
+/// Refuses a wait that no event could ever be checked against, with all problems (rule 14.2).
 pub fn check(waits: &[EventWait]) -> Result<(), Refusal> {
     let mut problems = Vec::new();
     for wait in waits {
@@ -44,7 +44,7 @@ pub fn check(waits: &[EventWait]) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a type whose events could not come into an inbox under their name.
+/// Refuses a type for which the reserved name of its events would not be a valid name.
 pub fn check_type(event_type: &Name) -> Result<(), Refusal> {
     match Name::new(Name::of_event(event_type).as_str()) {
         Ok(_) => Ok(()),
@@ -72,16 +72,17 @@ fn problem(condition: &Condition) -> Option<String> {
     }
 }
 
-/// A payload, taken apart once for all that wait.
+/// A payload, parsed once for all waiters.
 pub struct Payload<'a>(Parsed<'a>);
 
 impl<'a> Payload<'a> {
-    /// Takes it apart.
+    /// Parses a payload.
     pub fn of(payload: &'a Json) -> Self {
         Self(Parsed::of(payload))
     }
 
-    /// How what stands at a path is written in the index of waiters; none when nothing does.
+    /// Returns the value at a path, in the form that the index of waiters uses. `None` if there is no value at the
+    /// path.
     pub fn index_value(&self, path: &str) -> Option<String> {
         let at = path
             .split('.')
@@ -89,7 +90,7 @@ impl<'a> Payload<'a> {
         Some(index_value(&self.0, at))
     }
 
-    /// Whether it says what all of these ask for (rules 14.2 and 14.3).
+    /// `true` if it satisfies all of these conditions (rules 14.2 and 14.3).
     pub fn satisfies(&self, conditions: &[Condition]) -> bool {
         conditions.iter().all(|condition| self.meets(condition))
     }
@@ -102,7 +103,7 @@ impl<'a> Payload<'a> {
         let right = Parsed::of(&condition.right);
         let wanted = right.shape(Parsed::WHOLE);
         let Some(at) = found else {
-            // rule 14.3: a missing field satisfies nothing else.
+            // rule 14.3: a missing field satisfies no other condition.
             return condition.op == Operator::Exists && wanted == Shape::Scalar("false");
         };
         let same = |other: usize| equal(&self.0, at, &right, other);
@@ -119,7 +120,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Numbers with numbers, texts with texts by their bytes, and nothing else.
+    /// Compares numbers with numbers, texts with texts by their bytes, and nothing else.
     fn compare(&self, at: usize, wanted: Shape<'_>) -> Option<Ordering> {
         match (Value::of(self.0.shape(at)), Value::of(wanted)) {
             (Value::Number(left), Value::Number(right)) => {
@@ -131,13 +132,13 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// A value, as comparisons look at it.
+/// A value in the form that is compared.
 enum Value<'a> {
     Null,
     Bool(&'a str),
     Number(&'a str),
     Text(Cow<'a, str>),
-    /// A string with half a surrogate pair in it, which is no text: as it is written.
+    /// A string with half of a surrogate pair, which is not valid text: kept as it is written.
     Torn(&'a str),
     Other,
 }
@@ -161,13 +162,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text by which scalars are the same (rule 14.3); null has none. A string that is a number as people write it
-    /// has that number's, whatever its size.
+    /// Returns the text by which scalars are compared for equality (rule 14.3); null has none. A string that is a
+    /// plainly written number has the text of that number, whatever its size.
     fn text(&self) -> Option<String> {
         match self {
             Self::Null | Self::Other => None,
             Self::Bool(text) => Some(format!("s{text}")),
-            // A number stands here in its one spelling already.
+            // A number is already in canonical spelling here.
             Self::Number(number) => Some(format!("d{number}")),
             Self::Text(text) => Some(match plain_number(text) {
                 Some(decimal) => format!("d{}", decimal.spelled()),
@@ -178,7 +179,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A number that is written without an exponent and without a zero too many.
+/// Parses a number that is written without an exponent and without superfluous zeros.
 fn plain_number(text: &str) -> Option<Decimal> {
     let positive = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = match positive.split_once('.') {
@@ -213,8 +214,8 @@ fn equal(left: &Parsed<'_>, at: usize, right: &Parsed<'_>, other: usize) -> bool
     }
 }
 
-/// What is the same by `eq` has the same value in the index. What is long stands there by its hash, so that two may
-/// meet there that are not the same: the conditions are checked all the same.
+/// Returns the index value: values that are equal by `eq` have the same one. A long value is stored by its hash, so two
+/// different values may have the same index value; the conditions are checked in any case.
 fn index_value(parsed: &Parsed<'_>, at: usize) -> String {
     let value = Value::of(parsed.shape(at));
     let text = match (&value, value.text()) {
@@ -222,7 +223,7 @@ fn index_value(parsed: &Parsed<'_>, at: usize) -> String {
         (Value::Null, _) => "n".to_owned(),
         _ => format!("j{}", parsed.canonical(at)),
     };
-    // PostgreSQL takes no NUL in a text.
+    // PostgreSQL does not accept NUL in a text.
     if text.len() <= LONG && !text.contains('\0') {
         return text;
     }
@@ -232,8 +233,8 @@ fn index_value(parsed: &Parsed<'_>, at: usize) -> String {
         .fold("#".to_owned(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-/// Under which path and values the waiters of a wait stand in the index: those of its first condition that asks for the
-/// same, else under none (rule 14.4).
+/// Returns the path and the values under which the waiters of a wait are indexed: those of its first condition that
+/// asks for equality, or none (rule 14.4).
 pub fn index_of(wait: &EventWait) -> (String, Vec<String>) {
     let indexed = wait.conditions.iter().find_map(|condition| {
         let right = Parsed::of(&condition.right);
@@ -252,8 +253,8 @@ pub fn index_of(wait: &EventWait) -> (String, Vec<String>) {
     indexed.unwrap_or_else(|| (String::new(), vec![String::new()]))
 }
 
-/// The types of events that an outcome begins to wait for, or waits for on: who commits it holds them alone, so that
-/// nothing of them is published meanwhile (rule 14.6).
+/// Returns the types of events that an outcome begins or continues to wait for. The transaction that commits it locks
+/// them exclusively, so that no such event is published meanwhile (rule 14.6).
 pub fn awaited_types(outcome: &Outcome) -> BTreeSet<&Name> {
     match outcome.last() {
         Outcome::Wait(wait) => wait.events.iter().map(|event| &event.event_type).collect(),
@@ -271,7 +272,7 @@ pub fn awaited_types(outcome: &Outcome) -> BTreeSet<&Name> {
     }
 }
 
-/// A condition's parts, when they are fit to be one.
+/// Creates a condition from its parts, if they are valid.
 pub fn condition(left: &str, op: Operator, right: Json) -> Result<Condition, Refusal> {
     Ok(Condition {
         left: Path::new(left)?,

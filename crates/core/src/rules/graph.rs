@@ -1,20 +1,25 @@
-//! Graphs: what is wrong with one, what a step is given, and which steps come next.
+//! Graphs: checking a definition, the input of a step, and the order of the steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::model::{
     Condition, EventSpec, EventWait, GraphProblem, GraphSpec, Json, MatchSpec, Name, Parsed, Path,
-    Refusal, Right, StepSpec, StepStatus, SubGraph,
+    Policy, Refusal, Right, StepSpec, StepStatus, SubGraph,
 };
 
 use super::event::{self, Payload};
+use super::retry;
 
-/// The most steps of a graph.
+mod state;
+
+pub use state::{begin, cancel_rest, ended, restarted};
+
+/// Maximum number of steps of a graph.
 const MOST: usize = 1_000;
-/// How deep graphs may stand in each other.
+/// Maximum nesting of graphs.
 const DEPTH: usize = 8;
 
-/// All that is wrong with a graph (rule 15.2).
+/// Returns all problems of a graph (rule 15.2).
 pub fn check(graph: &GraphSpec) -> Vec<GraphProblem> {
     check_at(graph, 0)
 }
@@ -111,7 +116,7 @@ fn problem(step: &str, message: String) -> GraphProblem {
     }
 }
 
-/// What is wrong with what a step is.
+/// Returns the problems of a step's kind and its fields.
 fn kinds(step: &StepSpec) -> Vec<String> {
     let mut problems = Vec::new();
     let kinds = [
@@ -136,6 +141,7 @@ fn kinds(step: &StepSpec) -> Vec<String> {
     }
     let for_tasks = [
         ("timeout_ms", step.timeout_ms.is_some()),
+        ("schedule_timeout_ms", step.schedule_timeout_ms.is_some()),
         ("retry", step.retry.is_some()),
         ("queue", step.queue.is_some()),
     ];
@@ -146,6 +152,7 @@ fn kinds(step: &StepSpec) -> Vec<String> {
     }
     let times = [
         ("timeout_ms", step.timeout_ms),
+        ("schedule_timeout_ms", step.schedule_timeout_ms),
         (
             "wait_for_event.timeout_ms",
             step.wait_for_event.as_ref().map(|event| event.timeout_ms),
@@ -284,7 +291,7 @@ fn wait_of(event_type: &str, conditions: Vec<Condition>) -> EventWait {
     }
 }
 
-/// What a reference points at, and the path from there.
+/// The target of a reference, and the path from there.
 enum Reference<'r> {
     Input(&'r str),
     Output(&'r str, &'r str),
@@ -319,7 +326,7 @@ impl<'r> Reference<'r> {
     }
 }
 
-/// The steps that come before each step, directly or not. A step in a circle comes before itself.
+/// Returns the steps that come before each step, directly or indirectly. A step in a cycle comes before itself.
 fn ancestors(graph: &GraphSpec) -> HashMap<&str, BTreeSet<&str>> {
     let after: HashMap<&str, &[String]> = graph
         .steps
@@ -341,22 +348,34 @@ fn ancestors(graph: &GraphSpec) -> HashMap<&str, BTreeSet<&str>> {
     all
 }
 
-/// The machine that a run of a graph is.
+/// Returns the machine name of a graph's runs.
 pub fn machine_of(graph: &str) -> String {
     format!("graph/{graph}")
 }
 
-/// The graph whose runs that machine is; none when it is no graph's.
+/// Returns the graph whose runs have that machine name. `None` if it is not the machine of a graph.
 pub fn graph_of(machine: &str) -> Option<&str> {
     machine.strip_prefix("graph/")
 }
 
-/// The machine that a task is.
+/// Returns the machine name of a task.
 pub fn task_machine(task: &str) -> String {
     format!("task/{task}")
 }
 
-/// The first step that has not begun and whose turn it is: all that it comes after are done or skipped (rule 15.3).
+/// Returns the policy of the child that runs a task: the attempts and time limits of its step. `None` if the step sets
+/// none, and the machine's declaration applies.
+pub fn policy_of(step: &StepSpec) -> Option<Policy> {
+    let policy = Policy {
+        retry: step.retry.clone(),
+        step_timeout_ms: step.timeout_ms,
+        max_deaths: None,
+    };
+    (!policy.is_empty()).then(|| retry::bounded(policy))
+}
+
+/// Returns the first step that has not begun and can run: all steps that it comes after are done or skipped
+/// (rule 15.3).
 pub fn next_step(
     graph: &GraphSpec,
     status: impl Fn(&str) -> Option<StepStatus>,
@@ -368,10 +387,11 @@ pub fn next_step(
     })
 }
 
-/// What steps have come to, by name; a skipped one has null.
+/// The outputs of steps, by name; null for a skipped step.
 pub type Outputs = BTreeMap<String, Json>;
 
-/// What a step is given (rule 15.3): the run's input, what the one step before it came to, or what each of several did.
+/// Returns the input of a step (rule 15.3): the run's input, the output of the one step before it, or the outputs of
+/// several.
 pub fn input_of(step: &StepSpec, input: &Json, outputs: &Outputs) -> Json {
     let of = |name: &String| outputs.get(name).cloned().unwrap_or_default();
     match step.after.as_slice() {
@@ -390,7 +410,7 @@ fn skip_condition(step: &StepSpec) -> Option<Result<Condition, Refusal>> {
     Some(event::condition(&skip.field, skip.op, skip.value.clone()))
 }
 
-/// Whether a step is left out, by what the steps before it came to.
+/// `true` if a step is skipped, according to the outputs of the steps before it.
 pub fn is_skipped(step: &StepSpec, outputs: &Outputs) -> bool {
     let (Some(skip), Some(Ok(condition))) = (&step.skip_if, skip_condition(step)) else {
         return false;
@@ -399,7 +419,8 @@ pub fn is_skipped(step: &StepSpec, outputs: &Outputs) -> bool {
     Payload::of(&output).satisfies(&[condition])
 }
 
-/// What a step waits for, with all references resolved, once (rule 14.2); or which cannot be.
+/// Returns the event wait of a step, with all references resolved, once (rule 14.2), or the reference that cannot be
+/// resolved.
 pub fn resolve(event: &EventSpec, input: &Json, outputs: &Outputs) -> Result<EventWait, String> {
     let mut conditions = Vec::with_capacity(event.conditions.0.len());
     for MatchSpec { left, op, right } in &event.conditions.0 {
@@ -437,7 +458,7 @@ fn at(json: &Json, path: &str) -> Option<Json> {
     Json::parse(parsed.canonical(found)).ok()
 }
 
-/// The steps that nothing comes after: what they came to is what the run comes to (rule 15.4).
+/// Returns the steps that nothing comes after: their outputs are the result of the run (rule 15.4).
 pub fn last_steps(graph: &GraphSpec) -> Vec<&str> {
     let before: BTreeSet<&str> = graph
         .steps
@@ -449,10 +470,10 @@ pub fn last_steps(graph: &GraphSpec) -> Vec<&str> {
     names.filter(|name| !before.contains(name)).collect()
 }
 
-/// How far from the beginning each step stands: one more than the farthest of those before it.
+/// Returns the level of each step: one more than the highest level of the steps before it.
 pub fn levels(graph: &GraphSpec) -> Vec<usize> {
     let mut levels: HashMap<&str, usize> = HashMap::new();
-    // A graph that was checked has no circle, so that every pass settles at least one more step.
+    // A checked graph has no cycle, so every pass settles at least one more step.
     for _ in 0..graph.steps.len() {
         for step in &graph.steps {
             let before = step

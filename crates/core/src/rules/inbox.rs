@@ -1,24 +1,24 @@
-//! The inbox: what a message does when it comes, who is handed it, and who consumes it.
+//! The inbox: accepting commands, handing them to steps, and consuming them.
 
 use super::claims::{come_back, queue_up};
 use super::contract::{self, Steps, Terms, Unfit, ValidationErrors};
 use crate::model::{
     Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Exceeded,
-    Happening, Json, Limits, Name, Offer, Pending, Rejection, Row, Sequence, Status, Taken,
-    Timestamp, WaitId, WaitKind,
+    Happening, Json, Limits, Name, Offer, OperationWait, Pending, Rejection, ResumeKind,
+    ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId, WaitKind,
 };
 
-/// The one stream of messages that an instance has.
+/// The only stream of messages of an instance.
 const STREAM: &str = "inbox";
 
-/// Why a message is refused, with all that is wrong with its arguments.
+/// The reason why a command is refused, with all problems of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwanted {
     /// The line of the decision table.
     pub rejection: Rejection,
-    /// What is wrong with the arguments.
+    /// The problems of the arguments.
     pub errors: Option<ValidationErrors>,
-    /// The names that are declared, when the message's is none of them.
+    /// The declared names, if the command's name is not declared.
     pub offer: Option<Offer>,
     /// The limit that it would exceed.
     pub limit: Option<Exceeded>,
@@ -35,12 +35,12 @@ impl From<Rejection> for Unwanted {
     }
 }
 
-/// What the contract says of a message's arguments, in no more than these steps (rule 8.5): the arguments as they are
-/// stored, or why they are not taken. It follows from the contract and the message alone.
+/// Checks a command's arguments against the contract, in at most these steps (rule 8.5). Returns the arguments in
+/// stored form, or the reason why they are not accepted. The result depends only on the contract and the command.
 pub fn judge(delivery: &Delivery, terms: Option<&Terms>, steps: &mut Steps) -> Result<Json, Unfit> {
     let (name, arguments) = (&delivery.name, &delivery.arguments);
     match (terms, delivery.kind) {
-        // Events come by themselves.
+        // Events cannot be sent as signals.
         _ if name.event_type().is_some() => Err(Unfit::Unknown),
         (_, CommandKind::Cancel) | (None, CommandKind::Signal) => Ok(contract::free(arguments)),
         (None, CommandKind::Update) => Err(Unfit::Unknown),
@@ -49,8 +49,8 @@ pub fn judge(delivery: &Delivery, terms: Option<&Terms>, steps: &mut Steps) -> R
     }
 }
 
-/// The arguments as they are stored, when they keep the contract, as it was [judged](judge), and the limit (lines 7, 8
-/// and 9 of rule 7.3).
+/// Returns the arguments in stored form, if they match the contract, as [judged](judge) before, and the limit (lines 7,
+/// 8 and 9 of rule 7.3).
 pub fn fit(
     delivery: &Delivery,
     judged: Result<Json, Unfit>,
@@ -86,7 +86,7 @@ pub fn fit(
     })
 }
 
-/// What could have been sent.
+/// Returns the names that could have been sent.
 fn offer(kind: CommandKind, terms: Option<&Terms>) -> Offer {
     match (terms, kind) {
         (Some(terms), CommandKind::Signal) => Offer::of(terms.signals()),
@@ -95,7 +95,7 @@ fn offer(kind: CommandKind, terms: Option<&Terms>) -> Offer {
     }
 }
 
-/// Whether a message may come in at all: lines 4, 6 and the first half of 9 of rule 7.3.
+/// Refuses a command to an instance that was not started, or has ended: lines 4 and 6 of rule 7.3.
 pub fn is_open(row: &Row) -> Result<(), Rejection> {
     match row.status {
         Status::Reserved => Err(Rejection::NotStarted),
@@ -104,7 +104,7 @@ pub fn is_open(row: &Row) -> Result<(), Rejection> {
     }
 }
 
-/// Refuses a message of that size that finds the inbox full (rule 16.4).
+/// Refuses a command of that size if the inbox is full (rule 16.4).
 pub fn has_room(row: &Row, bytes: usize, limits: &Limits) -> Result<(), Unwanted> {
     let pending = row.inbox.signals as usize + row.inbox.updates as usize;
     has_room_for(
@@ -130,7 +130,7 @@ pub fn check_size(arguments: &Json, limits: &Limits) -> Result<(), Unwanted> {
     })
 }
 
-/// Refuses a signal of that size that finds too much held for its key already (rule 16.4).
+/// Refuses a signal of that size if too much is already held for its key (rule 16.4).
 pub fn may_be_held(count: usize, held: u64, bytes: usize, limits: &Limits) -> Result<(), Unwanted> {
     has_room_for(
         count,
@@ -165,59 +165,85 @@ fn has_room_for(
     })
 }
 
-/// A message that has come in.
+/// A command that was accepted into the inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its place in the chain.
+    /// Its position in the chain.
     pub sequence: Sequence,
-    /// Where its record stands.
+    /// Its position among the commands of the run.
+    pub command_sequence: Sequence,
+    /// The status of its record.
     pub status: CommandStatus,
-    /// The wait that takes it; a buffered one has its own id.
+    /// The wait that takes it; a buffered signal has an id of its own.
     pub wait_id: Option<WaitId>,
-    /// What to write into the history.
+    /// The event to write into the history.
     pub told: Happening,
 }
 
-/// The sender of a message (rule 7.3).
+/// The sender of a command (rule 7.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sender<'a> {
-    /// Who it is, as the program or the server that opened the store knows.
+    /// The sender, as known to the program or the server that opened the store.
     pub source: Option<&'a str>,
-    /// Who it says that it is.
+    /// The sender, as it claims to be.
     pub claimed_source: Option<&'a str>,
 }
 
-/// Takes a message into the inbox and wakes whoever waits for it (rules 7.1 and 7.2).
-pub fn receive(
-    row: &mut Row,
-    id: CommandId,
-    kind: CommandKind,
-    name: &Name,
-    arguments: &Json,
-    sender: Sender<'_>,
-    now: Timestamp,
-) -> Received {
+/// A command that arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its record.
+    pub id: CommandId,
+    /// Its kind.
+    pub kind: CommandKind,
+    /// Its name.
+    pub name: &'a Name,
+    /// Its arguments, in stored form.
+    pub arguments: &'a Json,
+    /// The sender.
+    pub sender: Sender<'a>,
+    /// The wait that an event has matched.
+    pub matched: Option<&'a WaitId>,
+}
+
+/// Puts a command into the inbox and wakes the instance if it waits for it (rules 7.1 and 7.2). The wait that it
+/// belongs to is decided here, once (rule 7.6).
+pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received {
+    let Message {
+        id,
+        kind,
+        name,
+        arguments,
+        sender,
+        matched,
+    } = message;
     row.inbox.sequence = Sequence(row.inbox.sequence.0 + 1);
     row.inbox.bytes = row.inbox.bytes.saturating_add(arguments.size() as u64);
     let sequence = row.inbox.sequence;
+    let number = row.inbox.number_command();
+    let command_sequence = Some(number);
     let source = sender.source.map(str::to_owned);
     let claimed_source = sender.claimed_source.map(str::to_owned);
     match kind {
         CommandKind::Signal => {
             row.inbox.signals += 1;
-            let wait_id = match_wait(row, name, now).unwrap_or_else(|| own_wait(id));
+            let taken_by = match_wait(row, id, name, matched, now);
+            let wait_id = matched.cloned().or(taken_by);
+            let wait_id = wait_id.unwrap_or_else(|| own_wait(id));
             let told = match name.event_type() {
                 Some(event_type) => Happening::EventMatched {
                     command_id: id,
                     event_type: Name::stored(event_type),
                     event_id: Name::stored(source.unwrap_or_default()),
                     message_sequence: sequence,
+                    command_sequence,
                     wait_id: wait_id.clone(),
                 },
                 None => Happening::SignalReceived {
                     command_id: id,
                     name: name.clone(),
                     message_sequence: sequence,
+                    command_sequence,
                     wait_id: wait_id.clone(),
                     source,
                     claimed_source,
@@ -225,6 +251,7 @@ pub fn receive(
             };
             Received {
                 sequence,
+                command_sequence: number,
                 status: CommandStatus::Received,
                 wait_id: Some(wait_id),
                 told,
@@ -232,11 +259,13 @@ pub fn receive(
         }
         CommandKind::Update | CommandKind::Cancel => {
             row.inbox.updates += 1;
-            step_aside(row, now);
+            let source_of_wake = ResumeSource::command(id, kind, name);
+            set_aside(row, Some(source_of_wake), now);
             let told = match kind {
                 CommandKind::Cancel => Happening::CancelRequested {
                     command_id: id,
                     message_sequence: sequence,
+                    command_sequence,
                     reason: reason_of(arguments),
                     source,
                     claimed_source,
@@ -245,12 +274,14 @@ pub fn receive(
                     update_id: id,
                     name: name.clone(),
                     message_sequence: sequence,
+                    command_sequence,
                     source,
                     claimed_source,
                 },
             };
             Received {
                 sequence,
+                command_sequence: number,
                 status: CommandStatus::Accepted,
                 wait_id: None,
                 told,
@@ -259,76 +290,178 @@ pub fn receive(
     }
 }
 
-/// Why a cancellation was asked for.
+/// Returns the reason of a cancellation.
 pub fn reason_of(arguments: &Json) -> String {
     contract::yields(arguments).to().unwrap_or_default()
 }
 
-/// The id of the wait that takes a signal of that name, woken by it or about to run.
-fn match_wait(row: &mut Row, name: &Name, now: Timestamp) -> Option<WaitId> {
-    let awaits = row.awaits.as_ref().filter(|awaits| awaits.takes(name))?;
-    let wait_id = awaits.id.clone();
+/// Returns the id of the wait that takes a signal or an event of that name, in a row that it wakes or that is about to
+/// run.
+fn match_wait(
+    row: &mut Row,
+    id: CommandId,
+    name: &Name,
+    matched: Option<&WaitId>,
+    now: Timestamp,
+) -> Option<WaitId> {
+    row.awaits.as_ref().filter(|awaits| awaits.takes(name))?;
     match row.stands() {
-        Status::AwaitingSignal if name.event_type().is_some() => {
-            come_back(row, now, Cause::Event);
+        // rule 5.6: it is treated like a row that was woken and has not begun.
+        Status::Scheduled if row.is_recovering() && !row.timed_out => {}
+        Status::Scheduled if row.is_recovering() => return match_open(row, id, name),
+        Status::AwaitingSignal => {
+            let cause = match name.event_type() {
+                Some(_) => Cause::Event,
+                None => Cause::Signal,
+            };
+            let source = ResumeSource::command(id, CommandKind::Signal, name);
+            come_back(row, now, cause, source);
         }
-        Status::AwaitingSignal => come_back(row, now, Cause::Signal),
-        // Woken and not begun: it is handed this one too. What has timed out is not (rule 7.5).
+        // Woken and not begun: it is handed this one too, unless it has timed out (rule 7.5).
         Status::Runnable if !row.timed_out => {}
+        Status::Runnable | Status::Executing => return match_open(row, id, name),
+        Status::Scheduled if row.is_blocked() => return match_open(row, id, name),
         _ => return None,
     }
     row.inbox.handed = row.inbox.sequence;
-    wait_id
+    row.awaits.as_mut()?.assign(id, name, matched, None)
 }
 
-/// Takes an instance that waits aside, so that its updates are handled now.
-pub(super) fn step_aside(row: &mut Row, now: Timestamp) {
+/// Returns the id of the wait of a workflow's operation that takes a signal while the code runs, or is about to run.
+/// Whatever the code runs for, its other waits are open until a turn that ends them is committed.
+fn match_open(row: &mut Row, id: CommandId, name: &Name) -> Option<WaitId> {
+    let awaits = row.awaits.as_mut()?;
+    let passed = row.due_at.filter(|_| row.timed_out);
+    match awaits.waits.is_empty() {
+        true => None,
+        false => awaits.assign(id, name, None, passed),
+    }
+}
+
+/// Takes a waiting instance aside, so that its updates are handled now; it runs for the first pending one.
+pub(super) fn step_aside(row: &mut Row, pending: &[Pending], now: Timestamp) {
+    set_aside(row, first_update(pending), now);
+}
+
+fn first_update(pending: &[Pending]) -> Option<ResumeSource> {
+    let first = pending.iter().find(|one| one.kind != CommandKind::Signal)?;
+    Some(ResumeSource::command(first.id, first.kind, &first.name))
+}
+
+/// Records the update that an instance taken aside runs for next, after those before it have been answered.
+pub(super) fn turn_to_next_update(row: &mut Row, pending: &[Pending]) {
+    if let Some(awaits) = &mut row.awaits
+        && awaits.resumed.is_some_and(is_update)
+    {
+        awaits.resumed = first_update(pending);
+    }
+}
+
+/// `true` if the wait stays open although this has arrived.
+const fn is_update(source: ResumeSource) -> bool {
+    matches!(source.kind, ResumeKind::Update | ResumeKind::Cancel)
+}
+
+fn set_aside(row: &mut Row, source: Option<ResumeSource>, now: Timestamp) {
     let waits = matches!(
         row.status,
         Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
     );
-    // One whose code does not fit its history could not handle them.
-    if waits && !row.is_blocked() {
+    // A row whose code does not match its history could not handle them. A row whose workers died handles them when it
+    // runs again: its workers may have died because of an update (rule 5.6).
+    if waits && !row.is_blocked() && !row.is_recovering() {
         row.aside = Some(Aside {
             status: row.status,
             due_at: row.due_at,
             cause: row.cause,
         });
         queue_up(row, now, Cause::Update);
+        if let Some(awaits) = &mut row.awaits {
+            // A step that is retried later was woken by something else.
+            awaits.resumed = awaits.resumed.or(source);
+        }
     }
 }
 
-/// Puts an instance back to where it stood before its updates.
+/// Returns an instance to where it was before its updates.
 pub(super) fn step_back(row: &mut Row, aside: Aside) {
     row.aside = None;
     row.status = aside.status;
     row.due_at = aside.due_at;
     row.cause = aside.cause;
     row.behind = false;
+    if row.attempt == 0 {
+        // Its step was never begun, so workers that died did so in updates, and those are answered now (rule 5.5).
+        row.deaths = 0;
+    }
+    if let Some(awaits) = &mut row.awaits {
+        awaits.resumed = awaits.resumed.filter(|source| !is_update(*source));
+    }
 }
 
-/// The id of a wait that is opened at this step.
+/// Returns the id of a wait that is opened at this step.
 pub(super) fn wait_of(row: &Row, names: &[Name], buffered: Option<&Pending>) -> WaitId {
     match buffered {
-        // rule 7.6: a wait for one name adopts the id of the signal that was there before it.
-        Some(first) if names.len() == 1 => own_wait(first.id),
+        // rule 7.6: a wait for one name adopts the id of the signal that arrived before it.
+        Some(first) if names.len() == 1 => first.received_under(),
         _ => WaitId::stored(format!("wait:{}:{}", row.id, row.step_seq)),
     }
 }
 
-/// The id of the wait that a buffered signal carries.
+/// Returns the wait id of a buffered signal.
 pub(super) fn own_wait(id: CommandId) -> WaitId {
     WaitId::stored(format!("signal:{id}"))
 }
 
-impl Awaits {
-    /// Whether a signal of that name is waited for.
-    pub fn takes(&self, name: &Name) -> bool {
-        matches!(self.kind, WaitKind::Signal | WaitKind::Event) && self.names.contains(name)
+impl Pending {
+    /// Returns the id of the wait that it was received under, which never changes (rule 7.6).
+    pub(super) fn received_under(&self) -> WaitId {
+        self.wait_id.clone().unwrap_or_else(|| own_wait(self.id))
     }
 }
 
-/// Whether the step that runs, or ran, was handed that message (rule 7.4).
+impl Awaits {
+    /// `true` if it waits for a signal of that name.
+    pub fn takes(&self, name: &Name) -> bool {
+        matches!(self.kind, WaitKind::Signal | WaitKind::Event) && self.names.contains(name)
+    }
+
+    /// Returns the id of the wait that takes a signal or an event. If a workflow has several waits for a signal, that
+    /// is the first one that has no signal yet and whose deadline has not passed.
+    fn assign(
+        &mut self,
+        id: CommandId,
+        name: &Name,
+        matched: Option<&WaitId>,
+        passed: Option<Timestamp>,
+    ) -> Option<WaitId> {
+        if self.waits.is_empty() {
+            return self.id.clone();
+        }
+        let is_over = |wait: &OperationWait| {
+            let deadline = wait.deadline.zip(passed);
+            deadline.is_some_and(|(deadline, passed)| deadline <= passed)
+        };
+        let is_it = |wait: &&mut OperationWait| match matched {
+            Some(matched) => wait.id == *matched,
+            None => wait.wants(name) && !is_over(wait),
+        };
+        let wait = self.waits.iter_mut().find(is_it)?;
+        wait.command_id.get_or_insert(id);
+        Some(wait.id.clone())
+    }
+}
+
+impl OperationWait {
+    /// `true` if it waits for a signal of that name, and none has arrived.
+    pub(super) fn wants(&self, name: &Name) -> bool {
+        self.kind == WaitKind::Signal
+            && self.name.as_ref() == Some(name)
+            && self.command_id.is_none()
+    }
+}
+
+/// `true` if the step that runs, or ran, was handed that command (rule 7.4).
 pub fn was_handed(row: &Row, pending: &Pending) -> bool {
     pending.kind == CommandKind::Signal
         && pending.sequence <= row.inbox.handed
@@ -338,19 +471,41 @@ pub fn was_handed(row: &Row, pending: &Pending) -> bool {
             .is_some_and(|awaits| awaits.takes(&pending.name))
 }
 
-/// What the end of a step does to messages.
+/// Returns the first signal that a parked row waits for and that did not wake it.
+pub(super) fn first_missed(row: &Row, pending: &[Pending]) -> Option<ResumeSource> {
+    let awaits = row.awaits.as_ref()?;
+    let missed = pending.iter().find(|one| {
+        one.kind == CommandKind::Signal
+            && one.sequence > row.inbox.handed
+            && awaits.takes(&one.name)
+    })?;
+    let (id, kind) = (missed.id, missed.kind);
+    Some(ResumeSource::command(id, kind, &missed.name))
+}
+
+/// The effect of the end of a step on commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
-    /// What to write to their records.
+    /// The changes to write to their records.
     pub closings: Vec<Closing>,
-    /// What to write into the history.
+    /// The events to write into the history.
     pub told: Vec<Happening>,
 }
 
-/// Consumes exactly what the step was handed (rule 4.1), and moves the cursor (rule 7.7).
+/// Consumes exactly the signals that the step was handed (rule 4.1), and moves the cursor (rule 7.7).
 pub fn consume(row: &mut Row, pending: &[Pending]) -> Closed {
-    let handed: Vec<&Pending> = pending.iter().filter(|one| was_handed(row, one)).collect();
-    apply(row, &handed)
+    // rule 7.6: a wait for several names keeps its own id, and the signals that it takes are recorded under that.
+    let of_set = row.awaits.as_ref().filter(|awaits| awaits.names.len() > 1);
+    let of_set = of_set.and_then(|awaits| awaits.id.clone());
+    let handed = pending.iter().filter(|one| was_handed(row, one));
+    let handed: Vec<Consumed<'_>> = handed
+        .map(|signal| Consumed {
+            signal,
+            wait_id: of_set.clone().unwrap_or_else(|| signal.received_under()),
+            by: None,
+        })
+        .collect();
+    apply(row, handed)
 }
 
 /// Consumes exactly the signals that a workflow took (rule 12.2), and moves the cursor.
@@ -359,39 +514,55 @@ pub fn take(row: &mut Row, taken: &[Taken], pending: &[Pending]) -> Closed {
         let is_it = |one: &&Pending| one.kind == CommandKind::Signal && one.id == taken.id;
         pending.iter().find(is_it)
     };
-    let mut found: Vec<&Pending> = Vec::with_capacity(taken.len());
-    for one in taken.iter().filter_map(find) {
-        // What is named twice is taken once.
-        if found.iter().all(|other| other.id != one.id) {
-            found.push(one);
+    let mut found: Vec<Consumed<'_>> = Vec::with_capacity(taken.len());
+    for by in taken {
+        let Some(signal) = find(by) else { continue };
+        // A signal that is named twice is taken once.
+        if found.iter().all(|other| other.signal.id != signal.id) {
+            found.push(Consumed {
+                signal,
+                wait_id: signal.received_under(),
+                by: Some(by),
+            });
         }
     }
-    apply(row, &found)
+    apply(row, found)
 }
 
-fn apply(row: &mut Row, signals: &[&Pending]) -> Closed {
+/// A signal that is consumed.
+struct Consumed<'a> {
+    signal: &'a Pending,
+    /// The wait id to write to its record.
+    wait_id: WaitId,
+    /// The operation of a workflow's code that took it.
+    by: Option<&'a Taken>,
+}
+
+fn apply(row: &mut Row, signals: Vec<Consumed<'_>>) -> Closed {
     let mut closed = Closed::default();
     let mut highest = row.inbox.cursor;
-    for one in signals.iter().copied() {
-        let wait_id = row
-            .awaits
-            .as_ref()
-            .filter(|_| was_handed(row, one))
-            .and_then(|awaits| awaits.id.clone())
-            .unwrap_or_else(|| own_wait(one.id));
+    for consumed in signals {
+        let (one, wait_id) = (consumed.signal, consumed.wait_id);
+        let operation = consumed.by.and_then(|taken| taken.operation);
+        let graph_step = consumed.by.and_then(|taken| taken.graph_step.clone());
         closed.told.push(Happening::SignalApplied {
             command_id: one.id,
             name: one.name.clone(),
             message_sequence: one.sequence,
+            command_sequence: one.command_sequence,
             wait_id: wait_id.clone(),
             step: row.step.clone(),
             step_sequence: row.step_seq,
+            operation,
+            graph_step: graph_step.clone(),
         });
         closed.closings.push(Closing {
             id: one.id,
             status: CommandStatus::Applied,
             wait_id: Some(wait_id),
             step_sequence: Some(row.step_seq),
+            operation,
+            graph_step,
             result: None,
             error: None,
         });
@@ -404,7 +575,7 @@ fn apply(row: &mut Row, signals: &[&Pending]) -> Closed {
     closed
 }
 
-/// Moves the cursor forward, and tells of it when it moved (rule 7.7).
+/// Moves the cursor forward. Returns a history event if it moved (rule 7.7).
 pub(super) fn advance(row: &mut Row, to: Sequence) -> Option<Happening> {
     let from = row.inbox.cursor;
     (to > from).then(|| {
@@ -417,11 +588,12 @@ pub(super) fn advance(row: &mut Row, to: Sequence) -> Option<Happening> {
     })
 }
 
-/// Closes the whole inbox of an instance that ends: nobody will take what is left (rules 4.1 and 9.2).
+/// Closes the whole inbox of an instance that ends: what is left will not be consumed (rules 4.1 and 9.2).
 pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
     let mut closed = Closed::default();
     for one in left {
         let (id, name, message_sequence) = (one.id, one.name.clone(), one.sequence);
+        let command_sequence = one.command_sequence;
         let unhandled = || format!("the instance ended as {ended_as} before it was handled");
         let (status, error, told) = match one.kind {
             CommandKind::Signal => (
@@ -431,6 +603,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
                     command_id: id,
                     name,
                     message_sequence,
+                    command_sequence,
                 }),
             ),
             CommandKind::Update => (
@@ -440,6 +613,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
                     update_id: id,
                     name,
                     message_sequence,
+                    command_sequence,
                     error: unhandled(),
                 }),
             ),
@@ -451,6 +625,8 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
             status,
             wait_id: None,
             step_sequence: None,
+            operation: None,
+            graph_step: None,
             result: None,
             error,
         });
@@ -460,8 +636,8 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
     closed
 }
 
-/// Which updates go before the step: those that came before the signal that woke it (rule 9.4). All of them when it was
-/// not a signal.
+/// `true` if an update is handled before the step: if it arrived before the signal that woke the step, or if no signal
+/// woke it (rule 9.4).
 pub fn go_first(woken_by: Option<Sequence>, update: Sequence) -> bool {
     woken_by.is_none_or(|signal| update < signal)
 }

@@ -1,4 +1,4 @@
-//! Which changes of status take a key, and what becomes of an instance that finds it taken (rule 2.8).
+//! Changes of status that take a key, and the handling of an instance whose key is taken (rule 2.8).
 
 use super::commit::end;
 use super::inbox::{self, Closed};
@@ -7,7 +7,7 @@ use crate::model::{
     Scope, Scopes, Status, Then, Timestamp,
 };
 
-/// Which keys a change of status is about.
+/// The keys that a change of status concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concerns {
     /// The key.
@@ -17,12 +17,12 @@ pub struct Concerns {
 }
 
 impl Concerns {
-    /// Whether it is about any.
+    /// `true` if it concerns any key.
     pub const fn any(self) -> bool {
         self.key || self.unique_key
     }
 
-    /// Whether it is about that one.
+    /// `true` if it concerns that key.
     pub const fn has(self, key: &AnyKey) -> bool {
         match key {
             AnyKey::Key(_) => self.key,
@@ -31,7 +31,7 @@ impl Concerns {
     }
 }
 
-/// The keys that a row holds.
+/// Returns the keys that a row holds.
 pub const fn held(row: &Row) -> Concerns {
     Concerns {
         key: row.scopes.key.holds(row.status),
@@ -39,8 +39,8 @@ pub const fn held(row: &Row) -> Concerns {
     }
 }
 
-/// The keys that are held on behalf of a row once its change is written: of a run that another follows, by the first row of
-/// that one, which is runnable.
+/// Returns the keys that are held for a row after its change is written. If another run follows, the first row of that
+/// run, which is runnable, holds them.
 pub const fn held_on(row: &Row) -> Concerns {
     let status = match row.status {
         Status::Continued => Status::Runnable,
@@ -52,7 +52,7 @@ pub const fn held_on(row: &Row) -> Concerns {
     }
 }
 
-/// The keys that a row holds and did not hold before.
+/// Returns the keys that a row holds and did not hold before.
 pub const fn taking(was: &Row, row: &Row) -> Concerns {
     let (before, after) = (held(was), held(row));
     Concerns {
@@ -61,44 +61,51 @@ pub const fn taking(was: &Row, row: &Row) -> Concerns {
     }
 }
 
-/// What becomes of an instance that would take a key which another holds.
+/// The consequence for an instance that would take a key that another instance holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It gives the key up, and all else is as it would have been.
+    /// It gives the key up; nothing else changes.
     GivesUp,
-    /// It ends as failed.
+    /// It ends as `failed`.
     Fails,
 }
 
-/// What becomes of a row whose change would take a key that another holds.
+/// Decides the consequence for a row whose change would take a key that another instance holds.
 ///
-/// What ends anyway ends as it would have. What only goes back into its queue, because its claim was returned or because
-/// its next step is due, goes on: whether the engine let it keep its claim must not decide whether it fails.
+/// A row that ends anyway ends as it would have. A row that only goes back into its queue, because its claim was
+/// returned or because its next step is due, continues: it must not depend on whether the engine let it keep its claim.
 pub fn fate(was: &Row, row: &Row) -> Fate {
-    let queued = was.status == Status::Executing && row.status == Status::Runnable;
+    // rule 5.6: a row may pause on its way back to the queue.
+    let queued = match was.status {
+        Status::Executing => row.status == Status::Runnable || row.is_recovering(),
+        _ => was.is_recovering() && row.status == Status::Runnable,
+    };
     let same_step = row.step_seq == was.step_seq && row.cause != Cause::Retry;
     match row.status {
         Status::Failed | Status::Cancelled => Fate::GivesUp,
         _ if queued && (row.cause == Cause::Next || same_step) => Fate::GivesUp,
+        // A build that cannot run it must not end it (rule 12.4).
+        _ if was.status == Status::Executing && row.is_blocked() => Fate::GivesUp,
         _ => Fate::Fails,
     }
 }
 
-/// What becomes of an outcome that would take a key which another holds.
+/// The consequence for an outcome that would take a key that another instance holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// It is refused, and its error handler is asked for another (rule 4.2).
+    /// It is refused, and its error handler is called (rule 4.2).
     Refused,
-    /// It failed, and is not tried again.
+    /// It failed, and is not retried.
     Stopped,
-    /// It is committed: what its [`fate`] is, is seen when the row is written.
+    /// It is committed: its [`fate`] is decided when the row is written.
     Committed,
 }
 
-/// What becomes of an outcome that would take a key which another holds, and leave its row so.
+/// Decides the consequence for an outcome that would take a key that another instance holds. `ahead` is the row as the
+/// outcome would leave it.
 pub fn judge(outcome: &Outcome, was: &Row, ahead: &Row) -> Judged {
     match outcome {
-        // The step did not run: it only goes back to where it stood.
+        // The step did not run: the row only returns to where it was.
         Outcome::Answer { then: None, .. } => return Judged::Committed,
         Outcome::Fail { .. } if was.aside.is_some() => return Judged::Committed,
         _ => {}
@@ -110,7 +117,7 @@ pub fn judge(outcome: &Outcome, was: &Row, ahead: &Row) -> Judged {
     }
 }
 
-/// Whether an outcome is followed by a new run, which takes its keys as it starts.
+/// `true` if a new run follows the outcome; the new run takes its keys when it starts.
 pub fn continues(outcome: &Outcome) -> bool {
     match outcome.last() {
         Outcome::ContinueAsNew { .. } => true,
@@ -119,8 +126,8 @@ pub fn continues(outcome: &Outcome) -> bool {
     }
 }
 
-/// Gives up a key that another holds. One that has ended does not hold it in that status, and one that has not does not
-/// in any before its end: how it ends is another matter, and looked at then.
+/// Gives up a key that another instance holds. A row that has ended does not hold it in that status; a row that has not
+/// ended does not hold it in any status before its end. The end itself is decided later.
 pub fn give_up(row: &mut Row, key: AnyKey, holder: InstanceId) -> Happening {
     let given_up = match row.status.is_terminal() {
         true => Scope::NEVER.and(row.status),
@@ -139,8 +146,8 @@ pub fn give_up(row: &mut Row, key: AnyKey, holder: InstanceId) -> Happening {
     Happening::KeyGivenUp { key, holder }
 }
 
-/// Ends a row as failed whose change would have taken a key that another holds; as cancelled, if its code was to be told
-/// of that. Nobody will take what is pending.
+/// Ends a row as `failed` because its change would have taken a key that another instance holds; as `cancelled` if a
+/// cancellation is pending. Pending commands will not be consumed.
 pub fn fail(
     row: &mut Row,
     taken: &Refusal,
@@ -174,12 +181,14 @@ pub fn fail(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BarrierNumber, Epoch, Family, Inbox, Kind, Name, Priority, Run};
+    use crate::model::{BarrierNumber, Epoch, Family, Inbox, Kind, Name, Priority, Run, Settled};
 
     fn row(status: Status, scope: &[Status]) -> Row {
         Row {
             id: InstanceId(1),
             kind: Kind::Machine,
+            machine: Name::stored("m"),
+            created_at: Timestamp::MIN,
             status,
             scopes: Scopes {
                 key: scope.iter().copied().collect(),
@@ -188,6 +197,7 @@ mod tests {
             step: Name::stored("start"),
             step_seq: 1,
             attempt: 0,
+            deaths: 0,
             queue: Name::stored("default"),
             priority: Priority::default(),
             due_at: None,
@@ -196,7 +206,7 @@ mod tests {
             worker: None,
             lease: None,
             epoch: Epoch(1),
-            settled: Epoch(0),
+            settled: Settled::default(),
             cause: Cause::Start,
             timed_out: false,
             awaits: None,
@@ -210,7 +220,9 @@ mod tests {
             family: Family::default(),
             history: true,
             history_seq: 1,
+            folding: Vec::new(),
             last_error: None,
+            unfit: Vec::new(),
             finished_at: None,
         }
     }

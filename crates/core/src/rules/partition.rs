@@ -1,21 +1,21 @@
-//! Who goes first in a partition.
+//! The order of instances within a partition.
 //!
-//! Of the instances of one partition that are runnable or executing, exactly one is at the front, and the others stand
-//! behind it, out of the claim's sight, however many they are. So claiming never has to step over them (rule 6.2), and
-//! a unique index over the front enforces that at most one executes (rule 6.3).
+//! Of the instances of one partition that are runnable or executing, exactly one is at the front. The others, however
+//! many there are, are behind it, and a claim does not see them. So claiming never has to step over them (rule 6.2),
+//! and a unique index over the front enforces that at most one executes (rule 6.3).
 
 use crate::model::{InstanceId, Priority, Status, Timestamp};
 
-/// An instance that is at a partition's front, or could be.
+/// An instance that is at the front of a partition, or could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// The instance.
     pub id: InstanceId,
     /// `runnable` or `executing`.
     pub status: Status,
-    /// How urgent.
+    /// Its priority.
     pub priority: Priority,
-    /// Since when it is due.
+    /// Since when it has been due.
     pub due_at: Timestamp,
 }
 
@@ -26,16 +26,16 @@ impl Contender {
     }
 }
 
-/// What has to change so that the right instance is at the front.
+/// The changes that put the right instance at the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Change {
-    /// This one steps behind.
+    /// This one moves behind.
     pub back: Option<InstanceId>,
-    /// Then this one comes to the front.
+    /// Then this one moves to the front.
     pub front: Option<InstanceId>,
 }
 
-/// Settles who is at the front, given who is there and the first in order of those that are runnable.
+/// Decides which instance is at the front, given the current one and the first runnable one in order.
 pub fn settle(front: Option<Contender>, first: Option<Contender>) -> Change {
     match (front, first) {
         (None, first) => Change {

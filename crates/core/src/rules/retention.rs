@@ -1,34 +1,36 @@
-//! Which finished instances may be deleted.
+//! Retention: which ended instances may be deleted, and how long other records are kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{InstanceId, Status};
 
-/// How long the answer to a request is remembered (rule 1.5).
+/// Time for which the answer to a request is kept (rule 1.5).
 pub const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a contract is kept that no instance and no machine names (rule 16.2).
+/// Time for which a contract is kept that no instance and no machine names (rule 16.2).
 pub const CONTRACTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// How often it is noted that a contract is in use. A process that has sent one sends it again after that time.
+/// Interval at which the use of a contract is recorded. A process that has sent a contract sends it again after that
+/// time.
 pub const CONTRACTS_NOTED: Duration = Duration::from_secs(3600);
 
-/// An instance as one of a family: how it stands, and whose child it is.
+/// An instance within its family: its status and its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kin {
     /// Its status.
     pub status: Status,
-    /// The parent at one of whose barriers it has its place. A run that another follows has given its place to that.
+    /// The parent at one of whose barriers it has its place. A run that was followed by another has given its place to
+    /// that run.
     pub parent: Option<InstanceId>,
 }
 
-/// Whether a finished instance with that parent must stay: somebody above it has not ended, and each on the way there
-/// has its place at the barrier of the next (rule 16.2). `family` holds the parents, as far up as [`next_up`] asks for
-/// them; one that is not there has been deleted.
+/// `true` if an ended instance with that parent must be kept: an ancestor has not ended, and each instance on the way
+/// to it has its place at the barrier of the next (rule 16.2). `family` contains the parents, as far up as [`next_up`]
+/// asks for them; a parent that is missing was deleted.
 pub fn is_spared(parent: Option<InstanceId>, family: &BTreeMap<InstanceId, Kin>) -> bool {
     let mut above = parent;
-    // Nobody descends from itself; rows that say so must not be followed for ever.
+    // No instance is its own ancestor; but corrupt rows must not cause an endless loop.
     for _ in 0..=family.len() {
         match above.and_then(|id| family.get(&id)) {
             Some(kin) if !kin.status.is_terminal() => return true,
@@ -39,7 +41,7 @@ pub fn is_spared(parent: Option<InstanceId>, family: &BTreeMap<InstanceId, Kin>)
     false
 }
 
-/// The parent that has to be looked at next, after one that was found to stand like that.
+/// Returns the parent that must be loaded next, after this one.
 pub fn next_up(kin: &Kin) -> Option<InstanceId> {
     kin.parent.filter(|_| kin.status.is_terminal())
 }

@@ -1,27 +1,71 @@
-//! Ready policies for running a failed step again.
+//! Retry policies: checks, and ready-made ones for machines.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Declared, Refusal, RetrySpec};
+use super::deaths::{MAX_DEATHS, MOST_DEATHS};
+use crate::model::{Declared, Kind, Policy, Refusal, RetrySpec};
 
-/// The longest delay, and the longest time limit, that a machine may declare: ten years.
+/// Maximum delay, and maximum time limit, that a machine may declare: ten years.
 pub const LONGEST_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
 
-/// After how many milliseconds a step runs again that has failed and was begun `attempt` times before; `None` when its
-/// machine has declared no policy, or the attempts are spent.
+/// Returns the delay in milliseconds before a failed step that was begun `attempt` times before runs again. `None` if
+/// neither its instance nor its machine has a policy, or if no attempts are left.
 pub fn next(policy: Option<&RetrySpec>, attempt: u32) -> Option<u64> {
     let delay_ms = policy?.delay_ms(attempt.saturating_add(1))?;
     Some(delay_ms.min(LONGEST_MS))
 }
 
-/// Refuses a machine whose policy could never be followed; all that is wrong with it at once.
+/// Refuses a declaration with an invalid version or policy; reports all problems of the policy at once.
 pub fn check(declared: &Declared) -> Result<(), Refusal> {
     let version = declared.version;
     if version == 0 || i32::try_from(version).is_err() {
         return Err(Refusal::BadVersion { version });
     }
+    let problems = problems(&declared.policy().unwrap_or_default());
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::BadDeclaration {
+            machine: declared.machine.clone(),
+            problems,
+        })
+    }
+}
+
+/// Refuses a policy that is invalid for an instance of that kind; reports all problems at once.
+pub fn check_own(policy: &Policy, kind: Kind) -> Result<(), Refusal> {
+    let mut problems = problems(policy);
+    let fails = policy.retry.is_some() || policy.step_timeout_ms.is_some();
+    if kind == Kind::Workflow && fails {
+        problems.push(
+            "a workflow has no policy but max_deaths: give its steps and its children policies of their own"
+                .to_owned(),
+        );
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::BadPolicy { problems })
+    }
+}
+
+/// Returns the policy with its times limited to the maximum.
+pub fn bounded(policy: Policy) -> Policy {
+    Policy {
+        retry: policy.retry.map(|retry| RetrySpec {
+            delay_ms: retry.delay_ms.min(LONGEST_MS),
+            max_delay_ms: retry.max_delay_ms.map(|ms| ms.min(LONGEST_MS)),
+            ..retry
+        }),
+        step_timeout_ms: policy.step_timeout_ms.map(|ms| ms.min(LONGEST_MS)),
+        max_deaths: policy.max_deaths.map(|deaths| deaths.min(MOST_DEATHS)),
+    }
+}
+
+/// Returns all problems of a policy.
+fn problems(policy: &Policy) -> Vec<String> {
     let mut problems = Vec::new();
     let mut most = |name: &str, ms: Option<u64>| {
         if ms.is_some_and(|ms| ms > LONGEST_MS) {
@@ -30,8 +74,8 @@ pub fn check(declared: &Declared) -> Result<(), Refusal> {
             ));
         }
     };
-    most("step_timeout_ms", declared.step_timeout_ms);
-    if let Some(retry) = &declared.retry {
+    most("step_timeout_ms", policy.step_timeout_ms);
+    if let Some(retry) = &policy.retry {
         most("retry.delay_ms", Some(retry.delay_ms));
         most("retry.max_delay_ms", retry.max_delay_ms);
         if retry.max_attempts == 0 {
@@ -43,23 +87,21 @@ pub fn check(declared: &Declared) -> Result<(), Refusal> {
             problems.push("retry.factor is 1 to 1000: delays do not shrink".to_owned());
         }
     }
-    if declared.step_timeout_ms == Some(0) {
+    if policy.step_timeout_ms == Some(0) {
         problems.push("step_timeout_ms is 1 at least; leave it out for no limit".to_owned());
     }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(Refusal::BadDeclaration {
-            machine: declared.machine.clone(),
-            problems,
-        })
+    if policy.max_deaths.is_some_and(|deaths| deaths > MOST_DEATHS) {
+        problems.push(format!(
+            "max_deaths is {MOST_DEATHS} at most; leave it out for {MAX_DEATHS}, give 0 for no limit"
+        ));
     }
+    problems
 }
 
-/// When a failed step runs again: delays that grow up to a cap, and an end to the attempts.
+/// A retry policy: delays that grow up to a cap, and a limit on the attempts.
 ///
-/// The engine itself sets no cap and computes no delay (rule 5.1); a machine that names a policy has its errors handled
-/// by it.
+/// The engine itself sets no cap and computes no delay (rule 5.1). If a machine names a policy, the policy handles its
+/// errors.
 ///
 /// ```
 /// use abide_core::rules::retry::Retry;
@@ -80,10 +122,11 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// The longest delay unless a policy says otherwise.
+    /// The default cap of the delays.
     const CAP: Duration = Duration::from_secs(3600);
 
-    /// Delays that double from `first` on, spread by jitter, capped at an hour, with no end to the attempts.
+    /// Creates a policy whose delays double from `first` on, spread by jitter, capped at an hour, without a limit on
+    /// the attempts.
     pub const fn exponential(first: Duration) -> Self {
         Self {
             first,
@@ -94,7 +137,7 @@ impl Retry {
         }
     }
 
-    /// The same delay each time, without jitter and without an end to the attempts.
+    /// Creates a policy with the same delay each time, without jitter and without a limit on the attempts.
     pub const fn every(delay: Duration) -> Self {
         Self {
             first: delay,
@@ -105,7 +148,7 @@ impl Retry {
         }
     }
 
-    /// No second attempt.
+    /// Creates a policy without retries.
     pub const fn never() -> Self {
         Self {
             attempts: Some(1),
@@ -113,7 +156,7 @@ impl Retry {
         }
     }
 
-    /// How many attempts there are in all; the first counts.
+    /// Sets the number of attempts in total, including the first.
     #[must_use]
     pub const fn attempts(self, attempts: u32) -> Self {
         Self {
@@ -122,19 +165,19 @@ impl Retry {
         }
     }
 
-    /// The longest delay.
+    /// Sets the longest delay.
     #[must_use]
     pub const fn cap(self, cap: Duration) -> Self {
         Self { cap, ..self }
     }
 
-    /// By how much each delay is longer than the one before.
+    /// Sets the factor by which each delay is longer than the one before.
     #[must_use]
     pub const fn factor(self, factor: f64) -> Self {
         Self { factor, ..self }
     }
 
-    /// No jitter: each delay exactly as computed.
+    /// Switches jitter off: each delay is exactly as computed.
     #[must_use]
     pub const fn steady(self) -> Self {
         Self {
@@ -143,8 +186,8 @@ impl Retry {
         }
     }
 
-    /// How long to wait after an attempt failed that was begun `attempt` times before; `None` when the attempts are
-    /// spent. `dice` is from 0 to 1 and spreads the delay over its upper half.
+    /// Returns the delay after the failure of an attempt that was preceded by `attempt` others. `None` if no attempts
+    /// are left. `dice` is from 0 to 1 and spreads the delay over its upper half.
     pub fn delay(&self, attempt: u32, dice: f64) -> Option<Duration> {
         if self
             .attempts

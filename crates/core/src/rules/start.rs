@@ -1,17 +1,20 @@
-//! What row a start becomes.
+//! Converting a start to a row.
 
+use super::retry;
 use crate::model::{
-    BarrierNumber, Cause, Contracted, Declared, Inbox, InstanceId, Json, Key, Kind, Limits, Name,
-    NewRow, Priority, Refusal, Row, Run, Scope, Sequence, Start, Status, Timestamp,
+    Awaits, BarrierNumber, Cause, Command, CommandId, CommandStatus, Contracted, Declared,
+    HandedSignal, Happening, Inbox, InstanceId, Json, Key, Kind, Limits, Name, NewRow, Priority,
+    Refusal, ResumeSource, Row, Run, Scope, Sequence, Start, Status, Timestamp, WaitKind,
 };
 
-/// The step an instance begins at when neither the start nor a declaration says.
+/// The step that an instance begins at if neither the start nor a declaration names one.
 const FIRST_STEP: &str = "start";
-/// The queue it waits in then.
+/// The queue of an instance if neither names one.
 const QUEUE: &str = "default";
 
-/// The row that a start becomes. What it leaves out is taken from the newest declaration of the machine that fits, else
-/// version 1, step `start`, queue `default`, history on (rule 2.6: a machine that nobody has declared may be started).
+/// Converts a start to a row. Omitted fields are taken from the newest declaration of the machine that matches, or else
+/// version 1, step `start`, queue `default`, history on (rule 2.6: a machine that no worker has declared may be
+/// started).
 pub fn row(
     start: &Start,
     declared: &[Declared],
@@ -21,7 +24,7 @@ pub fn row(
 ) -> Result<NewRow, Refusal> {
     limits.check_state(&start.state)?;
     for scope in [start.scope, start.unique_scope] {
-        // Claiming moves many rows at once from runnable to executing; none of them may meet a key that is taken.
+        // Claiming moves many rows at once from runnable to executing; none of them may need a key that is taken.
         if scope.holds(Status::Executing) && !scope.holds(Status::Runnable) {
             return Err(Refusal::BadScope);
         }
@@ -39,6 +42,9 @@ pub fn row(
         .kind
         .or(declared.map(|found| found.kind))
         .unwrap_or_default();
+    if let Some(policy) = &start.policy {
+        retry::check_own(policy, kind)?;
+    }
     Ok(NewRow {
         kind,
         machine: start.machine.clone(),
@@ -63,11 +69,11 @@ pub fn row(
         priority: start.priority,
         due_at,
         partition_key: start.partition_key.clone(),
-        // rule 6.3: it stands behind until the partition is settled, in the same commit.
+        // rule 6.3: it is behind until the partition is settled, in the same commit.
         behind: start.partition_key.is_some(),
         parent: parent.map(|(id, _)| id),
         parent_barrier: parent.map(|(_, barrier)| barrier).unwrap_or_default(),
-        // rule 16.1: a workflow is its history.
+        // rule 16.1: a workflow always has a history.
         history: kind == Kind::Workflow
             || start
                 .history
@@ -79,13 +85,15 @@ pub fn row(
             Contracted::Free => None,
             Contracted::Declared => declared.and_then(|found| found.contract),
         },
+        policy: start.policy.clone().filter(|policy| !policy.is_empty()),
         run: Run::default(),
         inbox: Inbox::default(),
         created_at: now,
     })
 }
 
-/// The row of an instance that has a key and no run yet (rule 2.7). What a run needs is told when it starts.
+/// Returns the row of an instance that has a key and no run yet (rule 2.7). The values that a run needs are set when it
+/// starts.
 pub fn reservation(machine: &Name, key: &Key, now: Timestamp) -> NewRow {
     NewRow {
         kind: Kind::Machine,
@@ -108,14 +116,15 @@ pub fn reservation(machine: &Name, key: &Key, now: Timestamp) -> NewRow {
         parent_barrier: BarrierNumber::default(),
         history: true,
         contract: None,
+        policy: None,
         run: Run::default(),
         inbox: Inbox::default(),
         created_at: now,
     }
 }
 
-/// The row of the run that follows another in its chain (rules 2.4 and 11.2): what it was, begun anew at that step with
-/// what is pending in its inbox.
+/// Returns the row of the run that follows another in its chain (rules 2.4 and 11.2): the same values, but begun at
+/// that step, with the pending commands of its inbox.
 pub fn successor(last: &NewRow, of: &Row, step: &Name, state: Json, now: Timestamp) -> NewRow {
     NewRow {
         step: step.clone(),
@@ -130,6 +139,8 @@ pub fn successor(last: &NewRow, of: &Row, step: &Name, state: Json, now: Timesta
         },
         inbox: Inbox {
             handed: Sequence::default(),
+            // rule 7.1: commands that move on get new numbers, before all that arrive later.
+            commands: Sequence(i64::from(of.inbox.signals) + i64::from(of.inbox.updates)),
             ..of.inbox
         },
         created_at: now,
@@ -137,7 +148,73 @@ pub fn successor(last: &NewRow, of: &Row, step: &Name, state: Json, now: Timesta
     }
 }
 
-/// The declaration that speaks for a start: of its version when it names one, else the newest.
+/// The signals that a restarted run is handed again.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HandedAgain {
+    /// The copied records, which belong to the new run.
+    pub copies: Vec<Command>,
+    /// The event to write into its history.
+    pub told: Option<Happening>,
+}
+
+/// Hands a new run the signals that the last step of the failed one was handed, each as a new record with its own id
+/// (rule 11.2). They take the next positions in the chain, so they come before all that is sent later.
+pub fn hand_again(
+    row: &mut Row,
+    failed: &Row,
+    signals: Vec<(Command, CommandId)>,
+    now: Timestamp,
+) -> HandedAgain {
+    let mut copies = Vec::with_capacity(signals.len());
+    let mut handed = Vec::with_capacity(signals.len());
+    for (signal, id) in signals {
+        row.inbox.sequence = Sequence(row.inbox.sequence.0.saturating_add(1));
+        row.inbox.signals = row.inbox.signals.saturating_add(1);
+        let bytes = signal.arguments.size() as u64;
+        row.inbox.bytes = row.inbox.bytes.saturating_add(bytes);
+        handed.push(HandedSignal {
+            command_id: id,
+            copy_of: signal.id,
+            name: signal.name.clone(),
+            message_sequence: row.inbox.sequence,
+        });
+        copies.push(Command {
+            id,
+            status: CommandStatus::Received,
+            instance: Some(row.id),
+            sequence: Some(row.inbox.sequence),
+            command_sequence: Some(row.inbox.number_command()),
+            // The first record has the dedup key, and counts for the whole chain.
+            dedup_key: None,
+            step_sequence: None,
+            closed_at: None,
+            ..signal
+        });
+    }
+    row.timed_out = failed.timed_out;
+    if let Some(first) = copies.first() {
+        let mut names: Vec<Name> = copies.iter().map(|one| one.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let kind = match names.iter().all(|name| name.event_type().is_some()) {
+            true => WaitKind::Event,
+            false => WaitKind::Signal,
+        };
+        let source = ResumeSource::command(first.id, first.kind, &first.name);
+        row.awaits = Some(Awaits {
+            resumed: Some(source),
+            ..Awaits::new(kind, names, now, first.wait_id.clone())
+        });
+        row.inbox.handed = row.inbox.sequence;
+    }
+    let told = (!handed.is_empty()).then(|| Happening::HandedAgain {
+        run_id: failed.id,
+        signals: handed,
+    });
+    HandedAgain { copies, told }
+}
+
+/// Returns the declaration that applies to a start: that of its version if it names one, otherwise the newest.
 fn newest<'a>(start: &Start, declared: &'a [Declared]) -> Option<&'a Declared> {
     let of_machine = declared
         .iter()
@@ -172,6 +249,7 @@ mod tests {
             contract: None,
             retry: None,
             step_timeout_ms: None,
+            max_deaths: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a signal or an update is sent with, as its sender gives it.
+//! The arguments of a signal or an update, as its sender gives them.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::{Json, NotJson};
 
-/// What a signal or an update is sent with. As JSON it is `{"payload": …}` or `{"arguments": […] or {…}}`.
+/// The arguments of a signal or an update. As JSON: `{"payload": …}` or `{"arguments": […] or {…}}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arguments {
-    /// One value. An object counts as arguments by name where there are parameters.
+    /// One value. If there are parameters, an object counts as named arguments.
     Payload(Json),
-    /// By their places.
+    /// Positional arguments.
     Positional(Vec<Json>),
-    /// By their names.
+    /// Named arguments.
     Named(Vec<(String, Json)>),
 }
 
 impl Arguments {
-    /// A JSON list as arguments by their places, an object as arguments by their names; anything else is an error.
+    /// Converts a JSON list to positional arguments and an object to named arguments; anything else is an error.
     pub fn from_json(json: &Json) -> Result<Self, NotJson> {
         Ok(json.to::<Given>()?.0)
     }
 
-    /// How many bytes of JSON they are, as limits count them.
+    /// Their size in bytes of JSON, as limits count it.
     pub fn size(&self) -> usize {
         match self {
             Self::Payload(value) => value.size(),
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Arguments {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Wire {
-            // A payload that is null is a payload.
+            // A payload of null is a payload.
             #[serde(default, deserialize_with = "given")]
             payload: Option<Json>,
             arguments: Option<Given>,
@@ -102,7 +102,7 @@ fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(from).map(Some)
 }
 
-/// A list or an object, taken apart one level deep, in order.
+/// A list or an object, parsed one level deep, in order.
 struct Given(Arguments);
 
 impl<'de> Deserialize<'de> for Given {

@@ -1,27 +1,28 @@
-//! One text for each JSON value, however it was written: by it values are compared and contracts are numbered.
+//! Canonical JSON: one text for each value, however it was written. Used to compare values and to number contracts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::model::Json;
 
-/// The text of a value with sorted keys, with numbers and strings spelled in one way, and with nothing between the
-/// tokens. Of a key that comes twice the last counts. Numbers are compared by their digits, so large ones stay apart.
+/// Returns the canonical text of a value: keys are sorted, numbers and strings have one spelling, and there is no
+/// whitespace between the tokens. If a key occurs twice, the last one counts. Numbers are compared by their digits, so
+/// large ones stay distinct.
 ///
-/// It uses no recursion: a value may be nested as deeply as its size allows.
+/// It uses no recursion, so a value may be nested as deeply as its size allows.
 pub(crate) fn canonical(json: &Json) -> String {
     Parsed::of(json).canonical(Parsed::WHOLE)
 }
 
-/// A JSON text taken apart, to look into it at several places.
+/// A parsed JSON text, for looking up several positions in it.
 pub(crate) struct Parsed<'a> {
     nodes: Vec<Node<'a>>,
 }
 
-/// What stands at a place of a JSON text.
+/// The value at a position of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape<'a> {
-    /// A string, a number, a boolean or null, in its one spelling.
+    /// A string, a number, a boolean or null, in canonical spelling.
     Scalar(&'a str),
     /// A list.
     List,
@@ -30,7 +31,7 @@ pub(crate) enum Shape<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// The whole text.
+    /// The position of the whole text.
     pub const WHOLE: usize = 0;
 
     pub fn of(json: &'a Json) -> Self {
@@ -39,7 +40,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// What stands at a place.
+    /// Returns the value at a position.
     pub fn shape(&self, at: usize) -> Shape<'_> {
         match self.nodes.get(at) {
             Some(Node::Scalar(scalar)) => Shape::Scalar(scalar),
@@ -49,7 +50,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// The places of a list's items; none when it is no list.
+    /// Returns the positions of a list's items; empty if it is not a list.
     pub fn items(&self, at: usize) -> &[usize] {
         match self.nodes.get(at) {
             Some(Node::List(items)) => items,
@@ -57,21 +58,21 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// The place that a part of a path leads to: a field by its name, or an item of a list by its number.
+    /// Returns the position that a part of a path leads to: a field by its name, or an item of a list by its number.
     pub fn inside(&self, at: usize, part: &str) -> Option<usize> {
         match self.nodes.get(at)? {
             Node::Scalar(_) => None,
             Node::List(items) => items.get(part.parse::<usize>().ok()?).copied(),
             Node::Object(members) => {
                 let key = serde_json::to_string(part).ok()?;
-                // Of a key that comes twice the last counts.
+                // If a key occurs twice, the last one counts.
                 let mut members = members.iter().rev();
                 members.find(|(name, _)| *name == key).map(|(_, at)| *at)
             }
         }
     }
 
-    /// The one text of what stands at a place.
+    /// Returns the canonical text of the value at a position.
     pub fn canonical(&self, at: usize) -> String {
         let mut text = String::new();
         let mut left = vec![Piece::Node(at)];
@@ -83,7 +84,7 @@ impl<'a> Parsed<'a> {
                 }
                 Piece::Node(at) => self.nodes.get(at),
             };
-            // What is pushed last is written first.
+            // The entry that is pushed last is written first.
             match node {
                 None => {}
                 Some(Node::Scalar(scalar)) => text.push_str(scalar),
@@ -115,11 +116,11 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Whether a JSON number is a whole one, however it is written.
+/// `true` if a JSON number is a whole number, however it is written.
 pub(crate) fn is_whole(number: &str) -> bool {
     match Decimal::of(number) {
         Some(decimal) => decimal.exponent >= 0,
-        // An exponent of more than eighteen digits: nothing but its sign matters.
+        // An exponent of more than eighteen digits: only its sign matters.
         None => !number.contains("e-") && !number.contains("E-"),
     }
 }
@@ -129,17 +130,17 @@ enum Piece<'a> {
     Node(usize),
 }
 
-/// A value; those inside it are known by their places among all the nodes.
+/// A value. Nested values are given by their positions in the list of all nodes.
 enum Node<'a> {
     Scalar(Cow<'a, str>),
     List(Vec<usize>),
     Object(Vec<(Cow<'a, str>, usize)>),
 }
 
-/// The nodes of a text that is known to be JSON; the first is the whole.
+/// Returns the nodes of a text that is known to be JSON; the first node is the whole.
 fn parse(text: &str) -> Vec<Node<'_>> {
     let mut nodes: Vec<Node<'_>> = Vec::new();
-    // The lists and objects that are open, each with the key whose value comes next.
+    // The open lists and objects, each with the key whose value comes next.
     let mut open: Vec<(usize, Option<Cow<'_, str>>)> = Vec::new();
     for token in (Tokens { rest: text }) {
         let node = match token {
@@ -171,7 +172,7 @@ fn parse(text: &str) -> Vec<Node<'_>> {
     nodes
 }
 
-/// The tokens of a JSON text, without commas and colons: their places follow from the others.
+/// The tokens of a JSON text, without commas and colons: their positions follow from the others.
 struct Tokens<'a> {
     rest: &'a str,
 }
@@ -196,7 +197,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// How long the string is that a text begins with, its quotes counted.
+/// Returns the length of the string that a text begins with, including its quotes.
 fn string_length(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -210,10 +211,10 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// The one spelling of a string, a number or a word.
+/// Returns the canonical spelling of a string, a number or a literal.
 fn spelled(scalar: &str) -> Cow<'_, str> {
     match scalar.as_bytes().first() {
-        // Half a surrogate pair is no text and stays as it is.
+        // Half of a surrogate pair is not valid text, and stays as it is.
         Some(b'"') if scalar.contains('\\') => serde_json::from_str::<String>(scalar)
             .and_then(|text| serde_json::to_string(&text))
             .map_or(scalar.into(), Cow::Owned),
@@ -225,7 +226,7 @@ fn spelled(scalar: &str) -> Cow<'_, str> {
     }
 }
 
-/// A number as its digits, with no zeros around them, and a power of ten. Zero has no digits.
+/// A number as its digits, without leading or trailing zeros, and a power of ten. Zero has no digits.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
     is_negative: bool,
@@ -234,7 +235,7 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// `None` when the exponent is beyond counting.
+    /// Parses a JSON number. Returns `None` if its exponent is too large to count.
     pub fn of(number: &str) -> Option<Self> {
         let (is_negative, number) = match number.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -262,7 +263,7 @@ impl Decimal {
         })
     }
 
-    /// Which is the greater.
+    /// Compares two numbers.
     pub fn compare(&self, other: &Self) -> std::cmp::Ordering {
         use std::cmp::Ordering;
         let sign = |one: &Self| match (one.digits.is_empty(), one.is_negative) {
@@ -274,7 +275,7 @@ impl Decimal {
         if left != right || left == 0 {
             return left.cmp(&right);
         }
-        // How many digits stand before the point, then the digits.
+        // Compare the number of digits before the point first, then the digits.
         let size = |one: &Self| {
             let digits = i128::try_from(one.digits.len()).unwrap_or(i128::MAX);
             digits + i128::from(one.exponent)
@@ -287,7 +288,7 @@ impl Decimal {
         }
     }
 
-    /// Its one spelling.
+    /// Returns the canonical spelling.
     pub fn spelled(&self) -> String {
         let Self {
             digits, exponent, ..

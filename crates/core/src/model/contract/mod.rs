@@ -1,4 +1,4 @@
-//! What a machine takes from others: its signals and updates, each with the parameters it is sent with.
+//! Contracts: the signals and updates that a machine accepts, each with its parameters.
 
 mod arguments;
 mod canonical;
@@ -13,8 +13,8 @@ use super::{Json, Name};
 pub use arguments::Arguments;
 pub(crate) use canonical::{Decimal, Parsed, Shape, canonical, is_whole};
 
-/// A contract as the database knows it: a positive number made from what it says, so that equal contracts are stored
-/// once and none is ever changed.
+/// The id of a contract in the database: a positive number that is derived from its content. So equal contracts are
+/// stored once, and none is ever changed.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -29,7 +29,7 @@ impl fmt::Display for ContractId {
 
 /// The signals and updates that a machine declares.
 ///
-/// A machine that declares no signals takes any; of updates it takes only those that it declares.
+/// A machine that declares no signals accepts any signal. It accepts only the updates that it declares.
 ///
 /// ```
 /// use abide_core::model::{Accepts, Contract, Name, Parameter};
@@ -48,17 +48,17 @@ impl fmt::Display for ContractId {
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contract {
-    /// The signals it takes; none: any.
+    /// The signals that it accepts; if empty, any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<Accepts>,
-    /// The updates it takes.
+    /// The updates that it accepts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub updates: Vec<Accepts>,
 }
 
 impl Contract {
-    /// Its id: the first 63 bits of the SHA-256 of its canonical JSON, in which the keys of objects are sorted and
-    /// nothing stands between the tokens.
+    /// Computes its id: the first 63 bits of the SHA-256 of its canonical JSON, in which the keys of objects are sorted
+    /// and there is no whitespace between the tokens.
     pub fn id(&self) -> ContractId {
         let digest = Sha256::digest(canonical(&self.to_json()));
         let bits = digest
@@ -69,25 +69,25 @@ impl Contract {
         ContractId(i64::try_from(bits >> 1).unwrap_or_default().max(1))
     }
 
-    /// Whether it declares nothing at all.
+    /// `true` if it declares nothing.
     pub fn is_empty(&self) -> bool {
         self.signals.is_empty() && self.updates.is_empty()
     }
 
-    /// It as JSON, as it is stored and shown.
+    /// Returns it as JSON, the form in which it is stored and shown.
     pub fn to_json(&self) -> Json {
-        // Names, texts and JSON values: there is nothing in it that could not be written.
+        // It consists of names, texts and JSON values, so writing it cannot fail.
         Json::of(self).unwrap_or_default()
     }
 }
 
-/// One signal or update that a machine takes.
+/// One signal or update that a machine accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accepts {
     /// Its name.
     pub name: Name,
-    /// What it is sent with, in order; `None`: anything.
+    /// Its parameters, in order. `None`: any arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Vec<Parameter>>,
 }
@@ -98,26 +98,26 @@ pub struct Accepts {
 pub struct Parameter {
     /// Its name.
     pub name: String,
-    /// What values it takes; left out, any.
+    /// The type of its values; if omitted, any value.
     #[serde(rename = "type", default)]
     pub type_: TypeSpec,
-    /// Whether it also takes `null`, and may then be left out.
+    /// `true` if it also accepts `null`, and may then be omitted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub nullable: bool,
-    /// What it is when it is left out.
+    /// The value that it has if it is omitted.
     #[serde(
         default,
         deserialize_with = "given",
         skip_serializing_if = "Option::is_none"
     )]
     pub default: Option<Json>,
-    /// Whether it takes all the arguments that are left, as a list.
+    /// `true` if it takes all remaining arguments, as a list.
     #[serde(default, skip_serializing_if = "is_false")]
     pub variadic: bool,
 }
 
 impl Parameter {
-    /// One that must be given.
+    /// Creates a required parameter.
     pub fn new(name: impl Into<String>, type_: impl Into<TypeSpec>) -> Self {
         Self {
             name: name.into(),
@@ -128,7 +128,7 @@ impl Parameter {
         }
     }
 
-    /// The same, which also takes `null` and may be left out.
+    /// Returns the parameter, which now also accepts `null` and may be omitted.
     pub fn nullable(self) -> Self {
         Self {
             nullable: true,
@@ -136,7 +136,7 @@ impl Parameter {
         }
     }
 
-    /// The same, with what it is when it is left out.
+    /// Returns the parameter with a default value.
     pub fn default_to(self, default: impl Into<Json>) -> Self {
         Self {
             default: Some(default.into()),
@@ -144,7 +144,7 @@ impl Parameter {
         }
     }
 
-    /// The same, which takes all the arguments that are left.
+    /// Returns the parameter, which now takes all remaining arguments.
     pub fn variadic(self) -> Self {
         Self {
             variadic: true,
@@ -153,13 +153,13 @@ impl Parameter {
     }
 }
 
-/// What values a parameter takes.
+/// The type of a parameter's values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TypeSpec {
     /// A short form: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, or a union of them, like `int|string`.
     Short(String),
-    /// A fragment of JSON Schema: an object or a truth value.
+    /// A fragment of JSON Schema: an object or a boolean.
     Schema(Value),
 }
 
@@ -188,8 +188,8 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Reads a value that is there, `null` too. It is read as a value, not as a text: a contract is also read from inside
-/// a history's entry, where there is no text any more.
+/// Deserializes a value that is present, including `null`. It is read as a value, not as raw text, because a contract
+/// is also read from inside a history event, where the raw text is not available.
 fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
     let value = Value::deserialize(from)?;
     Json::of(&value).map(Some).map_err(serde::de::Error::custom)

@@ -1,4 +1,4 @@
-//! Which argument belongs to which parameter.
+//! Binding arguments to parameters.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,34 @@ use super::unfit::{ARGUMENTS, Problem, Problems, Unfit};
 use super::{list, object, same};
 use crate::model::{Arguments, Json, Name, Parameter};
 
-/// The parameters of one signal or update, made ready.
+/// The compiled parameters of one signal or update.
 pub(super) struct Signature {
     slots: Vec<Slot>,
-    /// The places of the parameters, by name.
+    /// The positions of the parameters, by name.
     places: BTreeMap<String, usize>,
 }
 
 /// One parameter.
 struct Slot {
     name: String,
-    /// Why not, when it could not be made ready; then the contract is refused, or was taken by an earlier release.
+    /// The compiled type, or the reason why it could not be compiled. In that case the contract is refused, or an
+    /// earlier release had accepted it.
     type_: Result<Type, String>,
     is_nullable: bool,
     is_variadic: bool,
     default: Option<Json>,
 }
 
-/// What was given for a parameter.
+/// The arguments that were given for a parameter.
 enum Given<'a> {
     Nothing,
     One(&'a Json),
-    /// For a variadic one.
+    /// For a variadic parameter.
     Rest(Vec<&'a Json>),
 }
 
 impl Signature {
-    /// Makes parameters ready, and tells what is wrong with them.
+    /// Compiles parameters, and reports their problems.
     pub(super) fn new(parameters: &[Parameter], problem: &mut dyn FnMut(String)) -> Self {
         let mut places = BTreeMap::new();
         let mut slots = Vec::new();
@@ -57,11 +58,11 @@ impl Signature {
         Self { slots, places }
     }
 
-    /// The values by parameter names in the contract's order, or all that is wrong with the arguments.
+    /// Returns the values by parameter name, in the contract's order, or all problems of the arguments.
     pub(super) fn bind(&self, arguments: &Arguments, steps: &mut Steps) -> Result<Json, Unfit> {
         let mut problems = Problems::new(steps);
         let values = match arguments {
-            // rule 8.3: a payload that is an object is arguments by name where there are parameters.
+            // rule 8.3: if there are parameters, a payload that is an object counts as named arguments.
             Arguments::Payload(payload) if self.is_by_name(payload) => {
                 match Arguments::from_json(payload) {
                     Ok(Arguments::Named(values)) => {
@@ -179,7 +180,7 @@ impl Slot {
         slot
     }
 
-    /// What the parameter is; `null` when something is wrong with it, which is told.
+    /// Returns the value of the parameter, or `null` if it has a problem, which is reported.
     fn value(&self, given: Given<'_>, problems: &mut Problems<'_>) -> Json {
         let taken;
         let rest: Vec<&Json> = match given {
@@ -198,7 +199,7 @@ impl Slot {
             }
             Given::Nothing => Vec::new(),
             Given::Rest(values) => values,
-            // rule 8.3: a variadic one given by name is a list.
+            // rule 8.3: a variadic parameter that is given by name is a list.
             Given::One(value) => match Arguments::from_json(value) {
                 Ok(Arguments::Positional(values)) => {
                     taken = values;

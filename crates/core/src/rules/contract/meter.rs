@@ -1,8 +1,8 @@
-//! Counts the work of one validation, and ends it when it was enough (rule 8.5).
+//! Counts the work of one validation, and ends it when the limit is reached (rule 8.5).
 //!
-//! The validator walks over a value through [`Metered`], a view that pays a step for each look at it. When the steps are
-//! spent every value looks like `null`, so the walk collapses; its verdict is then thrown away. A count of steps and not a
-//! time: the same value is refused everywhere and always, or never.
+//! The validator walks over a value through [`Metered`], a view that charges a step for each access. When the steps are
+//! used up, every value looks like `null`, so the walk ends quickly; its verdict is then discarded. The limit is a
+//! number of steps, not a time: a value is refused everywhere and always, or never.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,17 +11,17 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, cmp, unique};
 use serde_json::{Map, Number, Value};
 
-/// The most steps of one validation: below a second on one core, whatever is checked against whatever contract.
+/// Maximum number of steps of one validation: less than a second on one core, for any value and any contract.
 pub const VALIDATION_STEPS_MAX: u64 = 200_000_000;
 
-/// Up to how many items the validator compares each with each instead of hashing them.
+/// Number of items below which the validator compares each with each instead of hashing them.
 const COMPARED_PAIRWISE: usize = 16;
 
 static NULL: Value = Value::Null;
 
 thread_local! {
-    // A validation runs on one thread from its beginning to its end. The validator makes some nodes by itself (the names
-    // of properties) and hands them nothing along, so the account cannot be a part of them.
+    // A validation runs on one thread from beginning to end. The validator creates some nodes itself (the names of
+    // properties) and passes no context to them, so the account cannot be a part of the nodes.
     static ACCOUNT: Cell<Account> = const { Cell::new(Account { left: 0, rates: Rates::FREE }) };
 }
 
@@ -31,19 +31,19 @@ struct Account {
     rates: Rates,
 }
 
-/// What looking at values costs.
+/// The costs of accessing values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rates {
-    /// For each byte of a text, which may be matched with a pattern.
+    /// Steps for each byte of a text, which may be matched with a pattern.
     pub text_byte: u64,
-    /// For each byte of a property's name, which may be matched with several.
+    /// Steps for each byte of a property's name, which may be matched with several patterns.
     pub name_byte: u64,
-    /// For each item of an array and each member of an object.
+    /// Steps for each item of an array and each member of an object.
     pub item: u64,
 }
 
 impl Rates {
-    /// Without any pattern.
+    /// The rates without any pattern.
     pub const FREE: Self = Self {
         text_byte: 1,
         name_byte: 1,
@@ -51,7 +51,7 @@ impl Rates {
     };
 }
 
-/// The steps that validations may take, together.
+/// The steps that validations may use, in total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     most: u64,
@@ -65,33 +65,33 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// So many.
+    /// Creates a budget of that many steps.
     pub const fn new(most: u64) -> Self {
         Self { most, left: most }
     }
 
-    /// How many there were.
+    /// The initial number of steps.
     pub const fn most(&self) -> u64 {
         self.most
     }
 
-    /// How many are left.
+    /// The number of steps that are left.
     pub const fn left(&self) -> u64 {
         self.left
     }
 
-    /// Whether there were too few of them.
+    /// `true` if all steps were used up.
     pub const fn are_spent(&self) -> bool {
         self.left == 0
     }
 
-    /// Takes steps for work that is done elsewhere; whether there were enough.
+    /// Uses steps for work that is done elsewhere. Returns `true` if there were enough.
     pub(super) fn take(&mut self, count: u64) -> bool {
         self.left = self.left.saturating_sub(count);
         !self.are_spent()
     }
 
-    /// Lets a validator look at a value. What it says counts only if there are steps [left](Self::are_spent) then.
+    /// Runs a validator on a value. Its verdict counts only if there are steps [left](Self::are_spent) afterwards.
     pub(super) fn look<'v, T>(
         &mut self,
         rates: Rates,
@@ -106,7 +106,7 @@ impl Steps {
     }
 }
 
-/// Pays for a look; whether it can be paid.
+/// Charges for an access. Returns `true` if there are steps left.
 fn pay(cost: impl FnOnce(Rates) -> u64) -> bool {
     ACCOUNT.with(|cell| {
         let account = cell.get();
@@ -123,12 +123,12 @@ fn bytes(text: &str) -> u64 {
 /// The representation that the validator walks over.
 pub(super) struct MeteredJson;
 
-/// A value, seen by the validator.
+/// A value as the validator sees it.
 #[derive(Clone, Copy)]
 pub(super) struct Metered<'a>(&'a Value);
 
 impl<'a> Metered<'a> {
-    /// The value, or `null` when nothing more can be paid.
+    /// Returns the value, or `null` if the steps are used up.
     fn seen(self) -> &'a Value {
         if pay(|_| 1) { self.0 } else { &NULL }
     }
@@ -202,7 +202,7 @@ impl<'a> Node<'a, MeteredJson> for Metered<'a> {
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
-        // Comparing ends with the smaller of the two.
+        // A comparison ends with the smaller of the two.
         pay_for_all(expected) && cmp::equal(self.seen(), expected)
     }
 
@@ -217,7 +217,7 @@ impl<'a> Node<'a, MeteredJson> for Metered<'a> {
     }
 }
 
-/// Pays for a look at everything in a value.
+/// Charges for an access to everything in a value.
 fn pay_for_all(value: &Value) -> bool {
     let mut left = vec![value];
     while let Some(value) = left.pop() {
@@ -292,7 +292,7 @@ impl<'a> Array<'a, MeteredJson> for Items<'a> {
     }
 
     fn is_unique(&self) -> bool {
-        // Each is hashed, or, where there are few, compared with the others.
+        // Each item is hashed or, if there are few, compared with the others.
         let looks = match self.0.len() {
             few @ ..COMPARED_PAIRWISE => few,
             _ => 2,

@@ -1,4 +1,4 @@
-//! Whether what is sent keeps to what was declared, and what it then is.
+//! Checks arguments against contracts, and normalises them.
 
 mod bind;
 mod meter;
@@ -19,7 +19,7 @@ use bind::Signature;
 pub use meter::{Steps, VALIDATION_STEPS_MAX};
 pub use unfit::{Problem, Unfit, ValidationErrors};
 
-/// A contract made ready for use. Making one costs far more than using it: keep it.
+/// A compiled contract. Compiling costs far more than using it: keep it.
 pub struct Terms {
     contract: Contract,
     signals: BTreeMap<Name, Option<Signature>>,
@@ -27,9 +27,9 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Takes a contract that must make sense; the refusal tells all that is wrong with it.
+    /// Compiles a contract that must be valid; the refusal lists all problems.
     ///
-    /// Nothing is fetched: a schema that refers to anything outside itself is refused.
+    /// Nothing is fetched: a schema with a reference to anything outside itself is refused.
     pub fn new(contract: &Contract) -> Result<Self, Refusal> {
         let mut problems = Vec::new();
         let terms = Self::with(contract, &mut problems);
@@ -40,8 +40,8 @@ impl Terms {
         }
     }
 
-    /// Takes a contract that was taken before, perhaps by an earlier release which refused less: an argument whose type
-    /// would be refused now fits nothing, and the refusal tells why.
+    /// Compiles a contract that was accepted before, perhaps by an earlier release that refused less. If a parameter's
+    /// type would be refused now, no argument matches it, and the refusal says why.
     pub fn stored(contract: &Contract) -> Self {
         Self::with(contract, &mut Vec::new())
     }
@@ -54,7 +54,7 @@ impl Terms {
         }
     }
 
-    /// The contract it was made from.
+    /// The contract that it was compiled from.
     pub fn contract(&self) -> &Contract {
         &self.contract
     }
@@ -64,7 +64,7 @@ impl Terms {
         self.signals.keys()
     }
 
-    /// Whether a signal of that name can be sent (rule 7.3): a machine that declares no signals takes any.
+    /// `true` if a signal with that name can be sent (rule 7.3): a machine that declares no signals accepts any.
     pub fn takes(&self, signal: &Name) -> bool {
         self.signals.is_empty() || self.signals.contains_key(signal)
     }
@@ -74,8 +74,8 @@ impl Terms {
         self.updates.keys()
     }
 
-    /// The normalised arguments of a signal: an object by parameter names where there are parameters, else a list. Takes
-    /// no more than the steps that are left (rule 8.5).
+    /// Returns the normalised arguments of a signal: an object by parameter names if there are parameters, otherwise a
+    /// list. Uses at most the steps that are left (rule 8.5).
     pub fn signal(
         &self,
         name: &Name,
@@ -88,7 +88,7 @@ impl Terms {
         fit(&self.signals, name, arguments, steps)
     }
 
-    /// The normalised arguments of an update, likewise; only declared ones are taken.
+    /// Returns the normalised arguments of an update, in the same way; only declared updates are accepted.
     pub fn update(
         &self,
         name: &Name,
@@ -99,12 +99,12 @@ impl Terms {
     }
 }
 
-/// The normalised arguments where nothing was declared: a list. A payload is one value, and so are arguments by name.
+/// Returns the normalised arguments if nothing is declared: a list. A payload is one value, and so are named arguments.
 pub fn free(arguments: &Arguments) -> Json {
     match arguments {
         Arguments::Payload(value) => list(iter::once(value)),
         Arguments::Positional(values) => list(values.iter()),
-        // rule 8.4: an object is never guessed to be more than one value.
+        // rule 8.4: an object is never taken for more than one value.
         Arguments::Named(values) => list(iter::once(&object(
             values
                 .iter()
@@ -113,7 +113,26 @@ pub fn free(arguments: &Arguments) -> Json {
     }
 }
 
-/// What a wait yields for normalised arguments: for none `true`, for one its value, for several the list of them.
+/// Returns arguments as they were given, for the record of a refused command: by name if they were given by name,
+/// otherwise a list. If there is a contract, a payload that is an object counts as named arguments.
+pub fn given(arguments: &Arguments, is_declared: bool) -> Json {
+    match arguments {
+        Arguments::Named(values) => object(
+            values
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone())),
+        ),
+        Arguments::Payload(value)
+            if is_declared && value.as_str().trim_start().starts_with('{') =>
+        {
+            value.clone()
+        }
+        Arguments::Payload(_) | Arguments::Positional(_) => free(arguments),
+    }
+}
+
+/// Returns the value that a wait yields for normalised arguments: `true` for none, the value for one, the list of
+/// values for several.
 pub fn yields(normalised: &Json) -> Json {
     let values = match Arguments::from_json(normalised) {
         Ok(Arguments::Positional(values)) => values,
@@ -128,19 +147,19 @@ pub fn yields(normalised: &Json) -> Json {
 }
 
 impl Command {
-    /// What it was sent with, as a wait yields it: `true` for nothing, the value for one argument, their list for several.
+    /// Returns its arguments as a wait yields them: `true` for none, the value for one argument, the list for several.
     pub fn payload(&self) -> Json {
         yields(&self.arguments)
     }
 }
 
-/// Whether normalised arguments are equal as JSON values: neither the order of keys nor the spelling of numbers and
-/// strings matters.
+/// `true` if normalised arguments are equal as JSON values: the order of keys and the spelling of numbers and strings
+/// make no difference.
 pub fn same(a: &Json, b: &Json) -> bool {
     a == b || canonical(a) == canonical(b)
 }
 
-/// What a list of declarations becomes; what is wrong with them is added to the problems.
+/// Compiles a list of declarations; their problems are added to `problems`.
 fn signatures(
     what: &str,
     declared: &[Accepts],
@@ -175,12 +194,12 @@ fn fit(
     }
 }
 
-/// Values as a list, each with its text as it was given.
+/// Returns values as a list, each with its text as it was given.
 fn list<'a>(values: impl Iterator<Item = &'a Json>) -> Json {
     written(&values.collect::<Vec<_>>())
 }
 
-/// Values as an object in their order, each with its text as it was given.
+/// Returns values as an object in their order, each with its text as it was given.
 fn object<'a>(values: impl Iterator<Item = (&'a str, Json)>) -> Json {
     struct Object<'a>(Vec<(&'a str, Json)>);
     impl Serialize for Object<'_> {
@@ -191,7 +210,7 @@ fn object<'a>(values: impl Iterator<Item = (&'a str, Json)>) -> Json {
     written(&Object(values.collect()))
 }
 
-/// Lists and objects of what is JSON already: there is nothing in them that could not be written.
+/// Writes lists and objects whose parts are already JSON, so writing cannot fail.
 fn written<T: Serialize>(value: &T) -> Json {
     Json::of(value).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! A JSON Schema, made ready to check values in a bounded number of steps (rule 8.5).
+//! A compiled JSON Schema that checks values in a bounded number of steps (rule 8.5).
 //!
-//! What a value costs is counted as it is walked over ([`Steps`]). Two things are beyond that count and bounded here, when
-//! the schema is declared: how long one match of a pattern takes for each byte, and how many subschemas apply to one value
-//! at once.
+//! The cost of a value is counted while it is walked over ([`Steps`]). Two costs are outside of that count, and are
+//! bounded here when the schema is declared: the time that matching a pattern takes for each byte, and the number of
+//! subschemas that apply to one value at once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,34 +13,34 @@ use serde_json::{Map, Value, json};
 use super::meter::{MeteredJson, Rates, Steps};
 use super::unfit::Problem;
 
-/// How deeply a schema may be nested.
+/// Maximum nesting of a schema.
 const SCHEMA_DEPTH_MAX: usize = 100;
-/// How many subschemas may apply to one value, over all values of the schema.
+/// Maximum number of subschemas that apply to one value, in total over all values of the schema.
 const APPLIED_MAX: usize = 100_000;
-/// How many of them may be inside one another: with each level of a value that many calls are under way.
+/// Maximum nesting of such subschemas: for each level of a value, that many calls are on the stack.
 const APPLIED_DEPTH_MAX: usize = 20;
-/// The sizes in bytes that a compiled pattern is tried with. One that does not fit into the largest is refused.
+/// The sizes in bytes with which compiling a pattern is tried. A pattern that exceeds the largest is refused.
 const PATTERN_BYTES: [usize; 6] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
-/// The largest size of all compiled patterns together.
+/// Maximum total size of all compiled patterns.
 const PATTERNS_BYTES_MAX: usize = 4 << 20;
-/// The bytes of a compiled pattern that stand for one state: at worst each byte of a text visits all of them.
+/// Bytes of a compiled pattern for each state: in the worst case each byte of a text visits all states.
 const BYTES_PER_STATE: usize = 32;
-/// The most problems that are told of one value.
+/// Maximum number of problems that are reported for one value.
 const PROBLEMS_MAX: usize = 10;
-/// The steps for finding out what is wrong with a value, what an item costs then, because each may be a problem and is kept,
-/// and by how much less a text costs, which is not.
+/// The steps for finding the problems of a value; the cost of an item then, because each may be a problem and is
+/// stored; and the divisor for the cost of a text, which is not stored.
 const PROBLEMS_STEPS: u64 = 300_000;
 const PROBLEMS_ITEM: u64 = 10;
 const PROBLEMS_TEXT: u64 = 16;
 
-/// A schema, made ready to check values.
+/// A compiled schema.
 pub(super) struct Schema {
     validator: Validator<MeteredJson>,
     rates: Rates,
 }
 
 impl Schema {
-    /// Makes a schema ready, or tells what is wrong with it.
+    /// Compiles a schema, or returns its problem.
     pub(super) fn new(schema: &Value) -> Result<Self, String> {
         if is_deeper_than(schema, SCHEMA_DEPTH_MAX) {
             return Err(format!(
@@ -53,7 +53,7 @@ impl Schema {
                  inside one another; use fewer references inside allOf, anyOf, oneOf, not and if"
             ));
         }
-        // First, so that what is wrong with a schema is told before what is wrong with a pattern in it.
+        // Done first, so that a problem of the schema is reported before a problem of a pattern in it.
         jsonschema::options()
             .offline()
             .build(schema)
@@ -69,7 +69,7 @@ impl Schema {
         Ok(Self { validator, rates })
     }
 
-    /// What is wrong with a value. It is not known when the steps are [spent](Steps::are_spent).
+    /// Returns the problems of a value. They are not known if the steps are [spent](Steps::are_spent).
     pub(super) fn problems(&self, value: &Value, steps: &mut Steps) -> Vec<Problem> {
         let is_valid = |node| self.validator.is_valid(node);
         if steps.look(self.rates, value, is_valid) || steps.are_spent() {
@@ -88,7 +88,7 @@ impl Schema {
         if !few.are_spent() && !all.is_empty() {
             return all;
         }
-        // Too large to tell all that is wrong with it.
+        // The value is too large to report all problems.
         let mut few = Steps::new(PROBLEMS_STEPS);
         let first = few.look(rates, value, |node| {
             let validated = self.validator.validate(node);
@@ -101,7 +101,7 @@ impl Schema {
     }
 }
 
-/// An error of the validator in our words; the value itself, which may be large or secret, is not repeated.
+/// Converts an error of the validator. The value itself, which may be large or secret, is not repeated.
 fn told(error: &jsonschema::ValidationError<'_>) -> Problem {
     let place = error.instance_path().as_str();
     let is_type = matches!(error.kind(), ValidationErrorKind::Type { .. });
@@ -117,12 +117,12 @@ fn told(error: &jsonschema::ValidationError<'_>) -> Problem {
     Problem::new(code, message)
 }
 
-/// The engine whose time is linear in the text. It has neither look-around nor back-references.
+/// Selects the regex engine whose time is linear in the text. It has neither look-around nor back-references.
 fn patterns(bytes: usize) -> PatternOptions<jsonschema::Regex> {
     PatternOptions::regex().size_limit(bytes)
 }
 
-/// What matching costs with the patterns of a schema; or which of them cannot be matched in bounded time.
+/// Returns the costs of matching with the patterns of a schema, or the pattern that cannot be matched in bounded time.
 fn rates(schema: &Value) -> Result<Rates, String> {
     let mut sizes: HashMap<&str, usize> = HashMap::new();
     let mut text = 0;
@@ -133,7 +133,7 @@ fn rates(schema: &Value) -> Result<Rates, String> {
         }
         if let Some(Value::Object(properties)) = members.get("patternProperties") {
             for pattern in properties.keys() {
-                // Each name is matched with all of them, and with the same once more for what else is allowed.
+                // Each name is matched with all patterns, and again to find which other names are allowed.
                 names += 2 * size(pattern, &mut sizes)?;
             }
         }
@@ -153,7 +153,7 @@ fn rates(schema: &Value) -> Result<Rates, String> {
     })
 }
 
-/// The smallest of the sizes that a pattern fits into.
+/// Returns the smallest of the sizes that a pattern fits into.
 fn size<'s>(pattern: &'s str, sizes: &mut HashMap<&'s str, usize>) -> Result<usize, String> {
     if let Some(size) = sizes.get(pattern) {
         return Ok(*size);
@@ -172,7 +172,7 @@ fn size<'s>(pattern: &'s str, sizes: &mut HashMap<&'s str, usize>) -> Result<usi
     Ok(size)
 }
 
-/// Calls for each object in a value, however deep, that could be a subschema.
+/// Calls a function for each object in a value, at any depth, that could be a subschema.
 fn for_each_object<'v, E>(
     value: &'v Value,
     call: &mut impl FnMut(&'v Map<String, Value>) -> Result<(), E>,
@@ -191,9 +191,9 @@ fn for_each_object<'v, E>(
     Ok(())
 }
 
-/// Whether more subschemas than that apply to the values of a schema, each counted as often as it is asked: references
-/// inside one another double with each level. The value that they apply to does not get smaller on the way, so the
-/// steps of a walk could not end it.
+/// `true` if more than `most` subschemas apply to the values of a schema, each counted as often as it is evaluated:
+/// nested references double with each level. The value that they apply to does not get smaller on the way, so the step
+/// count could not end such a walk.
 fn applies_more_than(schema: &Value, most: usize) -> bool {
     let mut named: HashMap<&str, Vec<&Value>> = HashMap::new();
     let mut all = Vec::new();
@@ -222,17 +222,17 @@ fn applies_more_than(schema: &Value, most: usize) -> bool {
     all.into_iter().any(|value| applied.count(value).is_none())
 }
 
-/// A walk over what applies to one value.
+/// A walk over the subschemas that apply to one value.
 struct Applied<'v> {
     root: &'v Value,
     named: HashMap<&'v str, Vec<&'v Value>>,
-    /// What is being asked already is not asked again for the same value.
+    /// The subschemas that are being evaluated; they are not evaluated again for the same value.
     open: HashSet<*const Value>,
     left: usize,
 }
 
 impl<'v> Applied<'v> {
-    /// Counts a subschema and what it applies to the same value; `None` when there are too many.
+    /// Counts a subschema and those that it applies to the same value. Returns `None` if there are too many.
     fn count(&mut self, schema: &'v Value) -> Option<()> {
         let Value::Object(members) = schema else {
             return Some(());
@@ -265,7 +265,7 @@ impl<'v> Applied<'v> {
         Some(())
     }
 
-    /// What a reference may mean.
+    /// Returns the possible targets of a reference.
     fn targets(&self, to: &str) -> Vec<&'v Value> {
         let pointer = match to.split_once('#') {
             Some((_, pointer)) if pointer.is_empty() || pointer.starts_with('/') => pointer,
@@ -280,15 +280,15 @@ impl<'v> Applied<'v> {
     }
 }
 
-/// The last part of a name, by which it can be referred to.
+/// Returns the last part of a name, by which it can be referenced.
 fn anchor(name: &str) -> &str {
     name.rsplit(['/', '#'])
         .find(|part| !part.is_empty())
         .unwrap_or(name)
 }
 
-/// Whether a value is nested more deeply than allowed. Whoever made it in memory may have nested it at will, so this
-/// uses no recursion.
+/// `true` if a value is nested more deeply than allowed. A value that was built in memory may be nested at will, so
+/// this uses no recursion.
 fn is_deeper_than(value: &Value, most: usize) -> bool {
     let mut left = vec![(value, 0)];
     while let Some((value, depth)) = left.pop() {

@@ -1,4 +1,4 @@
-//! Whether a value is of a type. No value is ever changed to fit.
+//! Checks the types of values. No value is ever converted.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::schema::Schema;
 use super::unfit::Problem;
 use crate::model::{Json, TypeSpec, is_whole};
 
-/// A type, made ready to check values.
+/// A compiled type.
 pub(super) enum Type {
     Any,
     /// One of these.
@@ -15,7 +15,7 @@ pub(super) enum Type {
     Schema(Box<Schema>),
 }
 
-/// The short forms but `any`.
+/// The short forms, except `any`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Short {
     String,
@@ -27,7 +27,7 @@ pub(super) enum Short {
 }
 
 impl Type {
-    /// Makes a type ready, or tells what is wrong with it.
+    /// Compiles a type, or returns its problem.
     pub(super) fn new(spec: &TypeSpec) -> Result<Self, String> {
         match spec {
             TypeSpec::Short(text) => Self::short(text),
@@ -63,8 +63,8 @@ impl Type {
         })
     }
 
-    /// What is wrong with a value; nothing when it fits, or when that is not known because the steps are spent. Whether a
-    /// parameter is nullable is not known here: a type takes null when it says so itself.
+    /// Returns the problems of a value; none if it matches, or if the steps are spent and that is not known. Nullable
+    /// parameters are not handled here: a type accepts null only if it says so itself.
     pub(super) fn problems(&self, value: &Json, steps: &mut Steps) -> Vec<Problem> {
         let found = Found::in_text(value.as_str());
         match self {
@@ -76,7 +76,7 @@ impl Type {
                 let message = format!("must be {}, not {}", wanted.join(" or "), found.words());
                 vec![Problem::new("wrong_type", message)]
             }
-            // Reading it is work too.
+            // Parsing costs steps too.
             Self::Schema(_) if !steps.take(value.size() as u64) => Vec::new(),
             Self::Schema(schema) => match value.to::<Value>() {
                 Err(error) => vec![Problem::new(
@@ -112,7 +112,7 @@ impl Short {
     }
 }
 
-/// What a JSON text is, from its first character; of a number also whether it is whole.
+/// The type of a JSON text, from its first character; for a number also whether it is whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Null,
@@ -135,7 +135,7 @@ impl Found {
     }
 
     fn is(self, form: Short) -> bool {
-        // rule 8.1: a float takes an int.
+        // rule 8.1: a float accepts an int.
         self == Self::Is(form) || (form == Short::Float && self == Self::Is(Short::Int))
     }
 

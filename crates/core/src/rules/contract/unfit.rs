@@ -1,4 +1,4 @@
-//! What is said of arguments that do not fit.
+//! Errors for arguments that do not match a contract.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,33 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use super::meter::Steps;
 
-/// The most problems that are told of one command; what is sent can be wrong in more ways than anybody reads.
+/// Maximum number of problems that are reported for one command; arguments can have more problems than a person reads.
 const PROBLEMS_MAX: usize = 100;
-/// The longest name of a field and the longest message, in characters.
+/// Maximum length of a field name and of a message, in characters.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// Where problems are told that belong to no parameter.
+/// The field for problems that belong to no parameter.
 pub(super) const ARGUMENTS: &str = "arguments";
 
-/// Why a signal or an update is not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// The reason why a signal or an update is not accepted.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// The machine does not declare it.
     #[error("the machine declares others, and not this one")]
     Unknown,
-    /// It is not sent with what it is declared to be sent with.
+    /// Its arguments do not match the declaration.
     #[error("the arguments do not fit: {0}")]
     Invalid(#[from] ValidationErrors),
-    /// Whether it is sent with what it is declared to be sent with could not be found out in that many steps.
+    /// The arguments could not be validated in that many steps.
     #[error("validation took too long: more than {most} steps")]
     TooLong {
-        /// The steps that it may take.
+        /// Maximum number of steps.
         most: u64,
     },
 }
 
+crate::debug_is_display!(Unfit);
+
 impl Unfit {
-    /// A validation that took too long, as its sender is told of it (rule 8.5).
+    /// Returns the errors for a validation that took too long, as its sender gets them (rule 8.5).
     pub fn too_long(most: u64, bytes: usize) -> ValidationErrors {
         let message = format!(
             "validation took too long: more than {most} steps for {bytes} bytes; send less, or declare a simpler \
@@ -44,20 +46,22 @@ impl Unfit {
     }
 }
 
-/// All that is wrong with arguments, by the parameter it is wrong with.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// All problems of the arguments, by parameter.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ValidationErrors(BTreeMap<String, Vec<Problem>>);
 
-/// One thing that is wrong with an argument.
+crate::debug_is_display!(ValidationErrors);
+
+/// One problem of an argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// A stable word for programs: `missing`, `unknown`, `wrong_type`, `null_not_allowed`,
-    /// `too_many`, `given_twice`, `invalid_value` (the type is right, but the schema asks for more),
-    /// `unreadable` (nested too deeply, or a number or a text that is none), `validation_too_long` (it cannot be known in
-    /// bounded time) or `more` (there is more than is listed).
+    /// A stable code for programs: `missing`, `unknown`, `wrong_type`, `null_not_allowed`, `too_many`, `given_twice`,
+    /// `invalid_value` (the type is right, but the schema is not satisfied), `unreadable` (nested too deeply, or not a
+    /// valid number or text), `validation_too_long` (it cannot be checked in bounded time) or `more` (there are more
+    /// problems than are listed).
     pub code: Cow<'static, str>,
-    /// The same for people.
+    /// The message for people.
     pub message: String,
 }
 
@@ -87,7 +91,7 @@ impl ValidationErrors {
             .collect()
     }
 
-    /// Whether nothing is wrong.
+    /// `true` if there are no problems.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -109,7 +113,7 @@ impl std::fmt::Display for ValidationErrors {
     }
 }
 
-/// Collects problems, up to as many as are told, in as many steps as there are.
+/// Collects problems, up to the limit, in the given number of steps.
 pub(super) struct Problems<'s> {
     errors: ValidationErrors,
     count: usize,
@@ -129,7 +133,7 @@ impl<'s> Problems<'s> {
         self.steps
     }
 
-    /// Whether the steps are spent, so that it is not known what is wrong.
+    /// `true` if the steps are spent, so that the problems are not known.
     pub(super) fn are_unknown(&self) -> bool {
         self.steps.are_spent()
     }
@@ -142,7 +146,7 @@ impl<'s> Problems<'s> {
         }
     }
 
-    /// The errors, when there are any.
+    /// Returns the errors, if there are any.
     pub(super) fn finish(mut self) -> Result<(), Unfit> {
         if self.are_unknown() {
             let most = self.steps.most();
@@ -161,7 +165,7 @@ impl<'s> Problems<'s> {
     }
 }
 
-/// A text as a message can carry it.
+/// Shortens a text for a message.
 fn cut(text: String) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

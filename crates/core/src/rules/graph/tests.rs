@@ -70,6 +70,16 @@ fn each_problem_is_told_with_its_step() {
             "a",
             "timeout_ms must be positive",
         ),
+        (
+            json!([{"name": "a", "task": "t", "schedule_timeout_ms": 0}]),
+            "a",
+            "schedule_timeout_ms must be positive",
+        ),
+        (
+            json!([{"name": "a", "sleep": {"duration_ms": 1}, "schedule_timeout_ms": 1}]),
+            "a",
+            "schedule_timeout_ms is for tasks",
+        ),
         (json!([{"name": "a", "task": "t", "queue": ""}]), "a", ""),
         (
             json!([{"name": "a", "task": "t", "retry": {"max_attempts": 2, "delay_ms": 1, "factor": 0.5}}]),
@@ -478,4 +488,53 @@ fn the_last_steps_and_the_levels_of_a_graph() {
     );
     assert_eq!(last_steps(&graph), ["d", "e"]);
     assert_eq!(levels(&graph), [2, 1, 0, 0]);
+}
+
+#[test]
+fn the_policy_of_a_task_is_what_its_step_says() {
+    // rules 5.2 and 15.3
+    let of = |step: Value| policy_of(&serde_json::from_value(step).unwrap());
+    assert_eq!(of(json!({"name": "a", "task": "t"})), None);
+    let whole = json!({"name": "a", "task": "t", "schedule_timeout_ms": 5});
+    assert_eq!(of(whole), None, "that bounds the step, and not an attempt");
+    let both = json!({"name": "a", "task": "t", "timeout_ms": 7, "retry": {"max_attempts": 2, "delay_ms": 1}});
+    let policy = of(both).unwrap();
+    assert_eq!(policy.step_timeout_ms, Some(7));
+    assert_eq!(policy.retry.map(|retry| retry.max_attempts), Some(2));
+    let retry = json!({"max_attempts": 2, "delay_ms": u64::MAX, "max_delay_ms": u64::MAX});
+    let long = json!({"name": "a", "task": "t", "timeout_ms": u64::MAX, "retry": retry});
+    let policy = of(long).unwrap();
+    assert_eq!(policy.step_timeout_ms, Some(retry::LONGEST_MS));
+    assert_eq!(
+        retry::check_own(&policy, crate::model::Kind::Machine),
+        Ok(())
+    );
+}
+
+#[test]
+fn what_is_not_over_when_a_run_ends_is_cancelled() {
+    // rule 15.4
+    let graph = json!({"name": "g", "steps": [
+        {"name": "a", "task": "t"}, {"name": "b", "task": "t"}, {"name": "c", "task": "t"}, {"name": "d", "task": "t"},
+        {"name": "e", "task": "t"}]});
+    let state = |steps: Value| Json::of(&json!({"input": 1, "graph": graph, "steps": steps}));
+    let ran = json!({"a": {"status": "done", "output": null}, "b": {"status": "running"},
+        "c": {"status": "failed", "error": "no"}, "d": {"status": "skipped"}});
+    let shown = ended(&state(ran).unwrap()).unwrap();
+    let over = json!({"a": {"status": "done", "output": null}, "b": {"status": "cancelled"},
+        "c": {"status": "failed", "error": "no"}, "d": {"status": "skipped"}, "e": {"status": "cancelled"}});
+    assert_eq!(shown.to::<Value>().unwrap()["steps"], over);
+    assert_eq!(ended(&shown), None, "it is so already");
+    assert_eq!(ended(&Json::null()), None, "it is not a graph's");
+    let again = restarted(&shown).unwrap().to::<Value>().unwrap();
+    let pending = json!({"status": "pending"});
+    assert_eq!(
+        (&again["input"], &again["graph"]["name"]),
+        (&json!(1), &json!("g"))
+    );
+    assert_eq!(
+        again["steps"],
+        json!({"a": pending, "b": pending, "c": pending, "d": pending, "e": pending})
+    );
+    assert_eq!(restarted(&Json::null()), None);
 }

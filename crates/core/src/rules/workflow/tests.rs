@@ -3,12 +3,13 @@
 
 use super::*;
 use crate::model::{
-    Answered, BarrierNumber, Blocked, Claim, Closing, CommandId, Inbox, InstanceId, Json, Priority,
-    Run, Scopes, Start, Taken, WorkerId,
+    Answered, BarrierNumber, Blocked, Claim, Closing, CommandId, ConditionWait, Inbox, InstanceId,
+    Json, Priority, Run, Scopes, Settled, SignalWait, Start, Taken, WorkerId,
 };
+use crate::rules::block::{Release, unblock};
 use crate::rules::children::{Ended, ended, reopened};
-use crate::rules::inbox::{Sender, receive, take};
-use crate::rules::liveness::{Around, Problem, problem};
+use crate::rules::inbox::{Message, Sender, receive, take};
+use crate::rules::liveness::{Around, Problem, Siblings, World, problem};
 use crate::rules::operate::asks_code;
 use crate::rules::timers::fire;
 
@@ -24,11 +25,14 @@ fn running() -> Row {
     Row {
         id: InstanceId(7),
         kind: Kind::Workflow,
+        machine: name("m"),
+        created_at: NOW,
         status: Status::Executing,
         scopes: Scopes::NONE,
         step: name("start"),
         step_seq: 1,
         attempt: 0,
+        deaths: 0,
         queue: name("default"),
         priority: Priority(0),
         due_at: Some(NOW),
@@ -37,7 +41,10 @@ fn running() -> Row {
         worker: Some(WorkerId(3)),
         lease: None,
         epoch: Epoch(5),
-        settled: Epoch(4),
+        settled: Settled {
+            last: Epoch(4),
+            before: 0,
+        },
         cause: Cause::Start,
         timed_out: false,
         awaits: None,
@@ -51,7 +58,9 @@ fn running() -> Row {
         family: Family::default(),
         history: true,
         history_seq: 1,
+        folding: Vec::new(),
         last_error: None,
+        unfit: Vec::new(),
         finished_at: None,
     }
 }
@@ -61,6 +70,7 @@ fn turn(then: Then) -> WorkflowTurn {
         operations: Vec::new(),
         takes: Vec::new(),
         updates: Vec::new(),
+        held: 0,
         children: Vec::new(),
         state: None,
         then,
@@ -98,6 +108,7 @@ fn commit(
         pending,
         retry: None,
         taken: None,
+        build: None,
     };
     let mut moved = Moved::default();
     apply(row, &commit, turn, facts, &mut moved);
@@ -122,15 +133,37 @@ fn signal(id: i64, text: &str) -> Pending {
         kind: CommandKind::Signal,
         name: name(text),
         sequence: Sequence(id),
+        command_sequence: Some(Sequence(id)),
+        wait_id: None,
+    }
+}
+
+fn awaited(operation: u32, text: &str) -> SignalWait {
+    SignalWait {
+        operation,
+        name: name(text),
+        deadline: None,
     }
 }
 
 fn is_well(row: &Row, unended: u32) {
     let around = Around {
-        children_open: Some(unended),
+        signals: row.inbox.signals,
+        updates: row.inbox.updates,
+        has_holder: true,
+        children: vec![Siblings {
+            status: Status::Executing,
+            is_due: true,
+            runs_on: None,
+            count: unended,
+        }],
         ..Around::default()
     };
-    assert_eq!(problem(row, around), None, "{row:?}");
+    let world = World {
+        around: Some(&around),
+        ..World::default()
+    };
+    assert_eq!(problem(row, world), None, "{row:?}");
 }
 
 #[test]
@@ -191,7 +224,7 @@ fn a_brood_of_which_nobody_was_born_is_not_waited_for() {
     // rule 10.1
     let mut parks = turn(Then::Park(Park {
         operation: 2,
-        signals: vec![name("paid")],
+        signals: vec![awaited(2, "paid")],
         ..Park::default()
     }));
     parks.children = vec![brood(1, 2, 2), brood(2, 1, 1)];
@@ -225,9 +258,13 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
     // rules 3.1 and 13.1
     let full = Park {
         operation: 3,
-        signals: vec![name("paid")],
+        signals: vec![awaited(2, "paid")],
         events: Vec::new(),
-        conditions: Some(vec![name("stocked")]),
+        conditions: vec![ConditionWait {
+            operation: 3,
+            key: Some(name("stocked")),
+            deadline: None,
+        }],
         until: Some(LATER),
         children: Some(Unended { seen: 0, needed: 1 }),
     };
@@ -236,7 +273,7 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
         ..full.clone()
     };
     let no_condition = Park {
-        conditions: None,
+        conditions: Vec::new(),
         ..no_signal.clone()
     };
     let time_alone = Park {
@@ -267,7 +304,9 @@ fn where_a_workflow_stands_is_the_first_of_what_it_waits_for() {
         assert_eq!((row.status, awaits.kind), (status, kind));
         let named: Vec<&str> = awaits.names.iter().map(Name::as_str).collect();
         assert_eq!(named.join(" "), names);
-        assert_eq!(awaits.id.unwrap().as_str(), "wait:7:3");
+        // rule 7.6: a wait for a signal is named by its own operation.
+        let operation = if kind == WaitKind::Signal { 2 } else { 3 };
+        assert_eq!(awaits.id.unwrap().as_str(), format!("wait:7:{operation}"));
         is_well(&row, 2);
         // Each of them has its deadline, and not before: it may have been moved since the row was found to be due.
         let mut late = row.clone();
@@ -282,7 +321,7 @@ fn a_workflow_does_not_park_on_a_signal_that_is_there() {
     // rules 7.1 and 12.2
     let parks = turn(Then::Park(Park {
         operation: 1,
-        signals: vec![name("a"), name("b")],
+        signals: vec![awaited(1, "a"), awaited(2, "b")],
         ..Park::default()
     }));
     for (there, woken) in [("a", true), ("b", true), ("c", false)] {
@@ -307,6 +346,8 @@ fn what_is_taken_is_what_is_named_once() {
     let taken = |id: i64| Taken {
         id: CommandId(id),
         name: name("a"),
+        operation: Some(1),
+        graph_step: None,
     };
     let closed = take(
         &mut row,
@@ -341,15 +382,15 @@ fn a_blocked_workflow_is_left_alone_by_all_that_comes() {
         "{error}"
     );
     for kind in [CommandKind::Signal, CommandKind::Update] {
-        receive(
-            &mut row,
-            CommandId(1),
+        let message = Message {
+            id: CommandId(1),
             kind,
-            &name("x"),
-            &Json::null(),
-            Sender::default(),
-            NOW,
-        );
+            name: &name("x"),
+            arguments: &Json::null(),
+            sender: Sender::default(),
+            matched: None,
+        };
+        receive(&mut row, message, NOW);
         assert!(row.is_blocked() && row.aside.is_none());
     }
     child_ends(&mut row);
@@ -357,10 +398,13 @@ fn a_blocked_workflow_is_left_alone_by_all_that_comes() {
     assert!(fire(&mut row, Timestamp::from_micros(i64::MAX)).is_none());
     is_well(&row, 0);
     assert!(!asks_code(&row), "its code cannot clean up");
-    assert!(unblock(&mut row, LATER));
+    assert!(unblock(&mut row, Release::Repair, LATER));
     assert_eq!((row.status, row.due_at), (Status::Runnable, Some(LATER)));
     assert_eq!(row.last_error, None);
-    assert!(!unblock(&mut row, LATER), "it is not blocked any more");
+    assert!(
+        !unblock(&mut row, Release::Repair, LATER),
+        "it is not blocked any more"
+    );
 }
 
 #[test]
@@ -369,7 +413,7 @@ fn nothing_but_a_block_reads_as_blocked() {
     let mut row = running();
     (row.status, row.due_at) = (Status::Scheduled, None);
     assert!(!row.is_blocked());
-    assert_eq!(problem(&row, Around::default()), Some(Problem::NeverDue));
+    assert_eq!(problem(&row, World::default()), Some(Problem::NeverDue));
     row.cause = Cause::Replay;
     assert!(row.is_blocked());
     row.due_at = Some(LATER);
@@ -381,11 +425,11 @@ fn the_code_of_a_workflow_that_has_begun_is_asked() {
     // rule 11.1
     let mut row = running();
     assert!(asks_code(&row));
-    row.settled = Epoch::default();
+    row.settled = Settled::default();
     assert!(asks_code(&row), "it runs");
     row.status = Status::Runnable;
     assert!(!asks_code(&row), "it has not begun");
-    row.settled = Epoch(1);
+    row.settled.last = Epoch(1);
     assert!(asks_code(&row));
     row.kind = Kind::Machine;
     assert!(!asks_code(&row), "a machine has no code to ask");
@@ -416,6 +460,7 @@ fn steps_that_run_keep_the_claim_whatever_waits() {
             pending: &[],
             retry: None,
             taken: None,
+            build: None,
         };
         let mut moved = Moved::default();
         apply(&mut row, &commit, &turn, facts, &mut moved);
@@ -453,4 +498,60 @@ fn an_end_answers_what_was_answered_and_fails_the_rest() {
     assert_eq!(became, [(1, false), (2, true)]);
     assert_eq!((row.status, row.inbox.updates), (Status::Cancelled, 0));
     assert_eq!(row.last_error.as_deref(), Some("asked to"));
+}
+
+#[test]
+fn updates_that_the_code_holds_wake_nobody_and_are_not_missed() {
+    // rules 9.1 and 13.1
+    let parks = |held: u32, updates: u32| {
+        let mut row = running();
+        (row.inbox.updates, row.inbox.sequence) = (updates, Sequence(4));
+        let turn = WorkflowTurn {
+            held,
+            ..turn(Then::Park(Park {
+                operation: 1,
+                signals: vec![SignalWait {
+                    operation: 1,
+                    name: name("go"),
+                    deadline: None,
+                }],
+                ..Park::default()
+            }))
+        };
+        commit(&mut row, &turn, &[], &[]);
+        row
+    };
+    for (held, updates, status) in [
+        (0, 0, Status::AwaitingSignal),
+        (1, 1, Status::AwaitingSignal),
+        (3, 3, Status::AwaitingSignal),
+        (0, 1, Status::Runnable),
+        (2, 3, Status::Runnable),
+    ] {
+        let row = parks(held, updates);
+        assert_eq!(
+            (row.status, row.aside.is_some()),
+            (status, status == Status::Runnable)
+        );
+    }
+    let mut row = parks(1, 1);
+    let with = |row: &Row, newest: i64| {
+        let around = Around {
+            updates: 1,
+            newest_update: Some((CommandId(7), Sequence(newest))),
+            ..Around::default()
+        };
+        let world = World {
+            around: Some(&around),
+            ..World::default()
+        };
+        problem(row, world)
+    };
+    assert_eq!(problem(&row, World::default()), None);
+    assert_eq!(with(&row, 4), None);
+    let missed = |id: Option<i64>| Some(Problem::MissedUpdate(id.map(CommandId)));
+    assert_eq!(with(&row, 5), missed(Some(7)));
+    row.kind = Kind::Machine;
+    assert_eq!(with(&row, 4), missed(Some(7)));
+    assert_eq!(problem(&row, World::default()), missed(None));
 }

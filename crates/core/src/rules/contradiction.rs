@@ -1,0 +1,99 @@
+//! Contradicting outcomes: several for one claim in one request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{Commit, Epoch, InstanceId, Json, Outcome, Refusal, WorkerId};
+
+/// Returns the positions of the commits in a request whose claim occurs with different outcomes (rule 1.7). Outcomes
+/// are compared as values: the order of keys and whitespace make no difference.
+pub fn contradicted(commits: &[Commit]) -> BTreeSet<usize> {
+    let mut first: BTreeMap<(InstanceId, Epoch, WorkerId), &Outcome> = BTreeMap::new();
+    let mut claims = BTreeSet::new();
+    for commit in commits {
+        let before = *first.entry(named(commit)).or_insert(&commit.outcome);
+        if !is_same(before, &commit.outcome) {
+            claims.insert(named(commit));
+        }
+    }
+    if claims.is_empty() {
+        return BTreeSet::new();
+    }
+    let places = commits.iter().enumerate();
+    let places = places.filter(|(_, commit)| claims.contains(&named(commit)));
+    places.map(|(place, _)| place).collect()
+}
+
+/// Returns the reason why none of them is committed.
+pub fn refusal() -> Refusal {
+    Refusal::BadOutcome {
+        problem:
+            "this request has two different outcomes for this claim; send the one that is meant"
+                .to_owned(),
+    }
+}
+
+fn named(commit: &Commit) -> (InstanceId, Epoch, WorkerId) {
+    let claim = &commit.claim;
+    (claim.id(), claim.epoch(), claim.worker())
+}
+
+fn is_same(one: &Outcome, other: &Outcome) -> bool {
+    // Avoids serializing an outcome to compare it with itself.
+    std::ptr::eq(one, other) || one == other || value(one) == value(other)
+}
+
+/// Returns the canonical text of an outcome, the same however it was written.
+fn value(outcome: &Outcome) -> Option<String> {
+    Json::of(outcome).ok().map(|written| written.canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::Claim;
+
+    fn commit(id: i64, epoch: i64, worker: i64, result: &str) -> Commit {
+        let result = Json::parse(result.to_owned()).unwrap();
+        Commit {
+            claim: Claim::granted(InstanceId(id), Epoch(epoch), WorkerId(worker), None, None),
+            outcome: Outcome::Done { result },
+            keep: false,
+            took: Duration::ZERO,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn only_different_values_for_the_same_claim_contradict_each_other() {
+        // rule 1.7
+        let sent = |all: &[(i64, i64, i64, &str)]| {
+            let commits: Vec<_> = all
+                .iter()
+                .map(|one| commit(one.0, one.1, one.2, one.3))
+                .collect();
+            contradicted(&commits).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            sent(&[
+                (1, 1, 1, "1"),
+                (2, 1, 1, "2"),
+                (1, 1, 1, "2"),
+                (1, 1, 1, "1")
+            ]),
+            [0, 2, 3]
+        );
+        let same = [
+            (1, 1, 1, r#"{"a":1,"b":[2,3]}"#),
+            (1, 1, 1, r#"{ "b": [2, 3], "a": 1 }"#),
+        ];
+        assert_eq!(sent(&same), [] as [usize; 0]);
+        assert_eq!(sent(&[(1, 1, 1, "[1,2]"), (1, 1, 1, "[2,1]")]), [0, 1]);
+        // A claim of another epoch or worker is another claim.
+        assert_eq!(
+            sent(&[(1, 1, 1, "1"), (1, 2, 1, "2"), (1, 1, 2, "3")]),
+            [] as [usize; 0]
+        );
+    }
+}
