@@ -1,4 +1,4 @@
-//! Time, handed in.
+//! The trait `Clock`, and the clock of the system.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,47 +9,67 @@ use tokio::sync::watch;
 
 use crate::Result;
 
-/// Where the engine takes the time from.
+/// A source of time for the engine.
 pub trait Clock: Send + Sync + 'static {
-    /// The time.
+    /// Returns the time.
     fn now(&self) -> Timestamp;
 
-    /// Waits until that moment has come, or some time less: look at the clock again, and wait again.
+    /// Waits until that time, or shorter. Read the clock again afterwards, and wait again if necessary.
     fn sleep_until(&self, moment: Timestamp) -> BoxFuture<'static, ()>;
 }
 
-/// A clock that runs by the computer's steady clock, which nobody can set.
+/// A clock based on the computer's monotonic clock, which cannot be set.
 ///
-/// Where there is a database server, or another server, it [follows](Self::follow) that one's time: then what the wall clock
-/// of this computer is set to means nothing (rule 6.9). Where there is none, it begins with the wall clock and comes
-/// after it slowly when that is set, a twentieth of the time that passes: no timer is more than that early or late, and
-/// no lease runs out because a clock was set.
+/// If there is a database server or another server, it [follows](Self::follow) that server's time. Then the wall clock
+/// of this computer has no influence (rule 6.9). Otherwise it begins with the wall clock, or with [a given
+/// time](Self::beginning_with), and follows the wall clock slowly when that is set, by at most a twentieth of the
+/// elapsed time. So no timer is early or late by more than that, and no lease expires because a clock was set.
 #[derive(Debug)]
 pub struct SystemClock {
     reading: Mutex<Reading>,
-    /// Told when the time has jumped: who sleeps looks again.
+    /// Notified when the time has jumped, so that sleepers read the clock again.
     jumped: watch::Sender<()>,
 }
 
-/// What the clock showed at one moment of the steady clock.
+/// The time that the clock showed at one moment of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at: Instant,
     time: Timestamp,
-    /// Whether it follows another's.
+    /// `true` if it follows another clock.
     follows: bool,
-    /// When it was last looked whether the computer has slept, and how long it had run by then, sleep included.
+    /// When the clock last checked if the computer has slept, and the uptime at that moment, including sleep.
     looked: Instant,
     uptime: Option<Duration>,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
+        Self::beginning_with(Self::here())
+    }
+}
+
+impl SystemClock {
+    /// The maximum length of one sleep, because the clock may follow the wall clock meanwhile.
+    const STRETCH: Duration = Duration::from_secs(10);
+    /// The number of readings of another clock when it is followed for the first time.
+    const LOOKS: usize = 3;
+    /// A larger difference is a step, not an inaccuracy.
+    const STEP: Duration = Duration::from_secs(1);
+    /// The maximum age of the reading from which times are computed.
+    const KEPT: Duration = Duration::from_millis(100);
+    /// The clock runs slower or faster by at most one part in this many to follow the wall clock.
+    const STEERS: u32 = 20;
+    /// A larger correction from a followed clock wakes the sleepers.
+    const JUMP: Duration = Duration::from_millis(100);
+
+    /// Creates a clock that shows this time now, and follows the wall clock from there.
+    pub fn beginning_with(time: Timestamp) -> Self {
         let at = Instant::now();
         Self {
             reading: Mutex::new(Reading {
                 at,
-                time: Self::here(),
+                time,
                 follows: false,
                 looked: at,
                 uptime: uptime(),
@@ -57,25 +77,11 @@ impl Default for SystemClock {
             jumped: watch::Sender::new(()),
         }
     }
-}
 
-impl SystemClock {
-    /// The longest sleep at a stretch: the time may come after the wall clock meanwhile.
-    const STRETCH: Duration = Duration::from_secs(10);
-    /// How often another's clock is looked at when it is followed for the first time.
-    const LOOKS: usize = 3;
-    /// From here on a difference is a step, and no inaccuracy.
-    const STEP: Duration = Duration::from_secs(1);
-    /// How long a reading is reckoned from.
-    const KEPT: Duration = Duration::from_millis(100);
-    /// How much slower or faster than the time itself it runs, at most, to come after the wall clock.
-    const STEERS: u32 = 20;
-    /// From here on sleepers are woken when another's clock has turned out to be set.
-    const JUMP: Duration = Duration::from_millis(100);
-
-    /// Follows another's clock, so that all who do agree; call it again and again. The first time it is looked at a few
-    /// times, and the quickest look counts: the others are off by as long as they were under way. After that, one look
-    /// corrects no more than it must: a slow one tells little, and changes little.
+    /// Follows another clock, so that all processes that follow it agree. Call it repeatedly. The first call reads the
+    /// other clock a few times and uses the quickest reading, because a reading is inaccurate by up to its duration.
+    /// Each later call reads it once, and corrects no more than necessary: a slow reading says little, and changes
+    /// little.
     pub async fn follow<F>(&self, look: impl Fn() -> F) -> Result<()>
     where
         F: Future<Output = Result<Timestamp>>,
@@ -98,10 +104,11 @@ impl SystemClock {
         Ok(())
     }
 
-    /// Sets it by what another said it was, in a look that took so long and ended then.
+    /// Applies a reading of another clock, which took `took` and ended at `after`.
     fn heed(&self, theirs: Timestamp, took: Duration, after: Instant) {
         let mut reading = self.reading();
-        // It was that some time during the look: when it ended, it was that at least, and at most so much later.
+        // The other clock showed this time at some moment of the reading. At the end of the reading its time was at
+        // least that, and at most `took` later.
         let (least, most) = (theirs, theirs + took);
         let shown = match reading.follows {
             true => reading.time + after.saturating_duration_since(reading.at),
@@ -120,12 +127,18 @@ impl SystemClock {
         }
     }
 
-    /// The time that the wall clock of this computer shows.
+    /// Returns the time of this computer's wall clock.
     pub fn here() -> Timestamp {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// Returns the uptime of this computer, including sleep; `None` if it is not available. Setting the clock does not
+    /// change it, and it is the same for all processes.
+    pub fn uptime() -> Option<Duration> {
+        uptime()
     }
 
     fn reading(&self) -> MutexGuard<'_, Reading> {
@@ -134,7 +147,7 @@ impl SystemClock {
 }
 
 impl Reading {
-    /// The time now, by the steady clock and the wall clock as they are.
+    /// Advances the reading to now, by the monotonic clock and the wall clock.
     fn turn(&mut self, at: Instant, wall: Timestamp, uptime: impl Fn() -> Option<Duration>) {
         let passed = at.saturating_duration_since(self.at);
         let mut due = self.time + passed;
@@ -142,14 +155,14 @@ impl Reading {
         let since_look = at.saturating_duration_since(self.looked);
         if ahead && since_look > SystemClock::STEP {
             due = match (self.uptime, uptime()) {
-                // The steady clock stands still while the computer sleeps.
+                // The monotonic clock stops while the computer sleeps.
                 (Some(before), Some(now)) => {
                     let slept = now.saturating_sub(before).saturating_sub(since_look);
                     due + Some(slept)
                         .filter(|slept| *slept > SystemClock::STEP)
                         .unwrap_or_default()
                 }
-                // It cannot be told whether it has slept: it may have.
+                // It is unknown if the computer has slept; it may have.
                 _ => wall,
             };
             (self.looked, self.uptime) = (at, uptime());
@@ -159,7 +172,7 @@ impl Reading {
     }
 }
 
-/// A clock that shows `due`, brought nearer to the wall clock by a part of the time that has passed.
+/// Returns `due`, moved towards the wall clock by at most a fraction of the elapsed time.
 fn steered(due: Timestamp, passed: Duration, wall: Timestamp) -> Timestamp {
     let most = passed / SystemClock::STEERS;
     match wall >= due {
@@ -168,7 +181,7 @@ fn steered(due: Timestamp, passed: Duration, wall: Timestamp) -> Timestamp {
     }
 }
 
-/// How long the computer has run, with the time that it slept; none where that cannot be told.
+/// Returns the uptime of the computer, including sleep; `None` if it is not available.
 fn uptime() -> Option<Duration> {
     let told = std::fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = told.split_whitespace().next()?.parse().ok()?;
@@ -184,7 +197,7 @@ impl Clock for SystemClock {
         }
         let mut turned = *reading;
         turned.turn(at, Self::here(), uptime);
-        // Not at every look: each would lose what is less than a microsecond.
+        // Not on every call: each would lose a fraction of a microsecond.
         if at.saturating_duration_since(reading.at) > Self::KEPT || turned.looked > reading.looked {
             *reading = turned;
         }
@@ -200,7 +213,7 @@ impl Clock for SystemClock {
                     std::future::pending().await
                 }
             };
-            // Either will do.
+            // Either result is fine.
             let _ = tokio::time::timeout(left, jump).await;
         })
     }
@@ -254,7 +267,7 @@ mod tests {
         let wall = at(1_000 + 3_600 + 2);
         clock.turn(start + 2 * SECOND, wall, || Some(4_102 * SECOND));
         assert_eq!(clock.time, wall);
-        // Where that cannot be told, a step on is taken for a sleep, and a step back is not believed at once.
+        // Without an uptime, a step forward counts as sleep, and a step back is not followed at once.
         let mut clock = Reading {
             uptime: None,
             ..reading(start)
@@ -273,7 +286,7 @@ mod tests {
         clock.follow(far).await.unwrap();
         let shown = clock.now();
         assert!(shown >= at(5) && shown < at(10), "{shown}");
-        // It was set meanwhile, and whoever sleeps looks again.
+        // The other clock was set meanwhile, so sleepers read the clock again.
         let sleep = clock.sleep_until(at(4_000));
         let on = || async { Ok(at(3_000)) };
         clock.follow(on).await.unwrap();
@@ -287,10 +300,10 @@ mod tests {
         let clock = SystemClock::default();
         let start = Instant::now();
         clock.heed(at(100), Duration::from_millis(2), start);
-        // Ten seconds later: a look that took four, and agrees.
+        // Ten seconds later: a reading that took four seconds and agrees.
         clock.heed(at(107), 4 * SECOND, start + 10 * SECOND);
         assert_eq!(clock.reading().time, at(110) + Duration::from_millis(1));
-        // One that cannot be: moved to where it can.
+        // An impossible time is moved into the possible range.
         clock.heed(at(115), 4 * SECOND, start + 11 * SECOND);
         assert_eq!(clock.reading().time, at(115));
         clock.heed(at(50), SECOND, start + 12 * SECOND);

@@ -1,10 +1,10 @@
-//! Validates outside of a transaction what takes longer than a transaction may wait for (rule 8.5).
+//! Validates commands outside a transaction when that takes longer than a transaction may wait (rule 8.5).
 //!
-//! Inside a transaction a validation gets few steps (`Bench`). A message that needs more is left unjudged: nothing is
-//! written of it, and its neighbours go on. Whoever sent it has it judged on a thread that may block, and sends it again.
-//! A contract's id is made of what it says, so a verdict is a fact about a contract and a message, whatever happened to
-//! the run meanwhile; a run with another contract leaves the message unjudged once more. A verdict is known to all
-//! transactions of the process for as long as somebody holds it.
+//! Inside a transaction a validation gets few steps (`Bench`). A command that needs more is left unjudged: nothing is
+//! written for it, and other commands continue. Its sender validates it on a blocking thread and sends it again. A
+//! contract's id is derived from its content, so a verdict depends only on the contract and the command, whatever
+//! happened to the run meanwhile. A run with another contract leaves the command unjudged again. All transactions of
+//! the process can use a verdict while something holds it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,31 +20,32 @@ use tokio::sync::Semaphore;
 use crate::committer::{Folded, Mail};
 use crate::{Answer, Error, Op, Result, Store, terms};
 
-/// The steps that every message may take inside a transaction: as long as the rest of what is done for it.
+/// The steps that every command may use inside a transaction: they take as long as the rest of its work.
 const STEPS_ALWAYS: u64 = 2_000;
-/// The most steps of one message inside a transaction: some milliseconds at worst.
+/// The maximum number of steps of one command inside a transaction: a few milliseconds at worst.
 const STEPS_INSIDE: u64 = 1_000_000;
-/// The most steps of all messages of a transaction, besides what each may always take.
+/// The maximum number of steps of all commands of a transaction, besides those that each may always use.
 const STEPS_TOGETHER: u64 = 4_000_000;
-/// The most steps of one message in a transaction of the host's, where nothing can be tried again.
+/// The maximum number of steps of one command in a transaction of the host, where nothing can be retried.
 const STEPS_LENT: u64 = 20_000_000;
-/// How many validations run at the same time, and how long one waits for its place.
+/// The number of parallel validations, and how long one waits for its turn.
 const THREADS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often something is judged and sent again. The second time is enough unless its target changes all the time.
+/// The maximum number of rounds of judging and sending again. The second is enough unless the target changes all the
+/// time.
 const ROUNDS: usize = 5;
 
-/// What may be spent on validations in one transaction.
+/// The budget for validations in one transaction.
 pub(crate) struct Bench {
     together: u64,
     lent: bool,
-    /// Whether an entry that is left unjudged must take all of the transaction with it: the answer to a request that may
-    /// arrive more than once is kept.
+    /// `true` if an unjudged entry must abort the whole transaction, because the answer to a request that may arrive
+    /// more than once is stored.
     pub all_or_nothing: bool,
 }
 
 impl Bench {
-    /// In a transaction that others wait for.
+    /// Creates the budget of a transaction that others wait for.
     pub fn shared() -> Self {
         Self {
             together: STEPS_TOGETHER,
@@ -53,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// In a transaction of the host's.
+    /// Creates the budget of a transaction of the host.
     pub fn lent() -> Self {
         Self {
             together: 0,
@@ -62,7 +63,7 @@ impl Bench {
         }
     }
 
-    /// What is answered of a message that must be judged outside.
+    /// Returns the answer for a command that must be judged outside.
     pub fn unjudged<T>(
         &self,
         delivery: &Delivery,
@@ -74,7 +75,7 @@ impl Bench {
         }
     }
 
-    /// What the contract says of a message; `None` when that must be found out outside.
+    /// Returns the contract's verdict on a command; `None` if it must be found outside.
     pub fn judge(
         &mut self,
         delivery: &Delivery,
@@ -98,10 +99,10 @@ impl Bench {
     }
 }
 
-/// The arguments as they are stored, or why they are not taken.
+/// The arguments in the form in which they are stored, or the reason why they are refused.
 type Judged = std::result::Result<Json, Unfit>;
 
-/// Messages that a transaction had no time to validate, each with its contract.
+/// Commands that a transaction had no time to validate, each with its contract.
 #[derive(Clone, Debug)]
 pub struct Unjudged(Arc<[(ContractId, Delivery)]>);
 
@@ -111,20 +112,20 @@ impl From<Vec<(ContractId, Delivery)>> for Unjudged {
     }
 }
 
-/// What a verdict is about: a contract, and all of a message that the contract speaks of.
+/// The subject of a verdict: a contract, and a hash of all parts of a command that the contract covers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Case(ContractId, [u8; 32]);
 
 impl Case {
     fn of(contract: ContractId, delivery: &Delivery) -> Self {
         let said = (delivery.kind, &delivery.name, &delivery.arguments);
-        // JSON of names and of what is JSON already can be written.
+        // Serializing names and existing JSON cannot fail.
         let said = serde_json::to_vec(&said).unwrap_or_default();
         Self(contract, Sha256::digest(said).into())
     }
 }
 
-/// What was found out about a message. While it is held, every transaction of this process knows it.
+/// A verdict on a command. While it is held, every transaction of this process can use it.
 pub(crate) struct Verdict {
     case: Case,
     judged: Judged,
@@ -132,14 +133,14 @@ pub(crate) struct Verdict {
 
 static VERDICTS: LazyLock<Mutex<HashMap<Case, Weak<Verdict>>>> = LazyLock::new(Mutex::default);
 static PLACES: Semaphore = Semaphore::const_new(THREADS);
-/// One place for each contract, so that the messages of one do not take all of them.
+/// One place per contract, so that the commands of one contract do not take all places.
 static TURNS: LazyLock<Mutex<HashMap<ContractId, Weak<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known of a message. Who asks pays for a hash of it only when anything is known at all.
+/// Returns the known verdict on a command. Computes a hash of the command only if there are any verdicts.
 fn known(contract: ContractId, delivery: &Delivery) -> Option<Judged> {
     if locked(&VERDICTS).is_empty() {
         return None;
@@ -152,7 +153,7 @@ fn known(contract: ContractId, delivery: &Delivery) -> Option<Judged> {
 impl Drop for Verdict {
     fn drop(&mut self) {
         let mut verdicts = locked(&VERDICTS);
-        // Another may have found out the same meanwhile.
+        // Another task may have stored a verdict on the same case meanwhile.
         let is_gone = |verdict: &Weak<Verdict>| verdict.strong_count() == 0;
         if verdicts.get(&self.case).is_some_and(is_gone) {
             verdicts.remove(&self.case);
@@ -160,8 +161,8 @@ impl Drop for Verdict {
     }
 }
 
-/// Finds out what a contract says of a message, on a thread that may block, in no more than the steps of a validation.
-/// `None` when there was no place for it in time.
+/// Validates a command on a blocking thread, within the step limit of a validation. Returns `None` if no place became
+/// free in time.
 pub(crate) async fn decide(contract: ContractId, delivery: Delivery) -> Option<Arc<Verdict>> {
     let turn = turn_of(contract);
     let places = async {
@@ -170,7 +171,7 @@ pub(crate) async fn decide(contract: ContractId, delivery: Delivery) -> Option<A
         Some((turn, place))
     };
     let _places = tokio::time::timeout(PATIENCE, places).await.ok()??;
-    // The transaction that left it unjudged has just used it.
+    // The transaction that left the command unjudged has just used the contract.
     let terms = terms::known(contract)?;
     let find = move || {
         let judged = inbox::judge(&delivery, Some(&terms), &mut Steps::default());
@@ -193,7 +194,7 @@ fn turn_of(contract: ContractId) -> Arc<Semaphore> {
     turn
 }
 
-/// Tries a transaction, and once more when signals that were held for what it starts had to be judged outside.
+/// Tries a transaction, and retries it if held signals for the instances that it starts must be judged outside.
 pub async fn with_held<F>(mut attempt: impl FnMut() -> F) -> Result<Vec<Answer>>
 where
     F: Future<Output = Result<Vec<Answer>>>,
@@ -214,8 +215,8 @@ where
     }
 }
 
-/// Judges what was left unjudged of a request's messages and sends it again, together and in its order, until each is
-/// answered or no place was free for it in time.
+/// Judges the unjudged commands of a request and sends them again, together and in order, until each is answered or no
+/// place was free in time.
 pub(crate) async fn settle<K: Folded, F>(
     items: &[K::Item],
     answers: &mut [K::Each],
@@ -251,10 +252,10 @@ where
     Ok(())
 }
 
-/// Runs operations in one transaction, and messages that had to be judged outside in another.
+/// Runs operations in one transaction, and commands that must be judged outside in another.
 ///
-/// Errors as [`Store::run`] does. A message that could not be judged in time is refused as
-/// [`Unjudged`](abide_core::model::Refusal::Unjudged), and nothing was written of it.
+/// Errors: as for [`Store::run`]. A command that could not be judged in time is refused as
+/// [`Unjudged`](abide_core::model::Refusal::Unjudged), and nothing was written for it.
 pub async fn run(store: &dyn Store, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
     let mut answers = store.run(ops.clone()).await?;
     for (op, answer) in ops.iter().zip(&mut answers) {

@@ -1,4 +1,4 @@
-//! The rows of one operation: as they were loaded, as they are to be, and what is to be told of them.
+//! The rows of one operation: as loaded, as they will be written, and their history events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,29 +6,37 @@ use abide_core::model::{
     BarrierNumber, Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Scopes, Status,
     Timestamp, Waiter,
 };
+use abide_core::rules::folding;
+use abide_core::rules::graph;
 use abide_core::rules::keys::taking;
 
 use crate::ops::keys::{self, Holders};
 use crate::run::Turn;
-use crate::{Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Move, Result, Txn, Wake};
+use crate::{
+    Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Move, MovedHistory, Result, Txn,
+    Wake,
+};
+
+/// The maximum number of graph states in memory at once when their runs end.
+const GRAPHS_AT_ONCE: usize = 64;
 
 /// The rows of one operation, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger<'a>(BTreeMap<InstanceId, Account<'a>>);
 
-/// One row as it was and as it is to be.
+/// One row, before and after its change.
 #[derive(Debug)]
 pub(crate) struct Account<'a> {
     was: Row,
-    /// The row as it is to be.
+    /// The new row.
     pub row: Row,
     /// The new state.
     pub state: Option<&'a Json>,
     /// The result.
     pub result: Option<&'a Json>,
-    /// What is to be told.
+    /// The history events to write.
     pub told: Vec<Happening>,
-    /// The waiters that stand for it from now on.
+    /// The waiters to open for it.
     pub opens: Option<Vec<Waiter>>,
 }
 
@@ -65,7 +73,7 @@ impl<'a> Ledger<'a> {
         self.0.insert(account.was.id, account);
     }
 
-    /// Locks and loads those of these rows that nobody else has locked.
+    /// Locks and loads those of these rows that no other transaction has locked.
     pub async fn add_free<T: Txn>(&mut self, txn: &mut T, ids: &[InstanceId]) -> Result<()> {
         let new: Vec<InstanceId> = ids
             .iter()
@@ -85,7 +93,7 @@ impl<'a> Ledger<'a> {
         self.0.get_mut(&id)
     }
 
-    /// Those that take a key with their change and are none of these: who was due first comes first.
+    /// Returns the rows that take a key with their change, except these, ordered by due time.
     pub fn taking(&self, except: &BTreeSet<InstanceId>) -> Vec<InstanceId> {
         let accounts = self.0.values().filter(|account| account.takes_key());
         let mut taking: Vec<_> = accounts
@@ -96,24 +104,25 @@ impl<'a> Ledger<'a> {
         taking.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Writes what has changed, and notes what there is to tell and which partitions have to be settled. Who would take
-    /// a key that another holds is seen to before (rule 2.8).
+    /// Writes the changes, and collects effects and the partitions to settle. First settles rows that would take a key
+    /// that another instance holds (rule 2.8).
     pub async fn write<T: Txn>(&mut self, turn: &mut Turn<'_, T>) -> Result<()> {
         self.write_granted(turn, Holders::default()).await
     }
 
-    /// The same for rows some of which were granted keys already.
+    /// Does the same for rows some of which were granted keys already.
     pub async fn write_granted<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
         holders: Holders,
     ) -> Result<()> {
         keys::settle(turn, self, holders).await?;
-        let mut history = Vec::new();
+        let (mut history, mut moved) = (Vec::new(), Vec::new());
         for account in self.0.values_mut() {
-            history.extend(account.close(turn.now)?);
+            account.close(turn.now, &mut history, &mut moved)?;
         }
-        // Who leaves a key is written before who takes it: the databases look at each row as it is written.
+        // Rows that leave a key are written before rows that take it, because the databases check each row as it is
+        // written.
         let (mut changes, mut takers) = (Changes::default(), Changes::default());
         for account in self.0.values() {
             account.note(&mut turn.effects, &mut turn.partitions);
@@ -126,13 +135,44 @@ impl<'a> Ledger<'a> {
         if !takers.is_empty() {
             turn.txn.update(&takers, turn.now).await?;
         }
+        self.cancel_graph_steps(turn).await?;
         turn.txn.append(&history).await?;
+        if !moved.is_empty() {
+            turn.txn.move_history(&moved).await?;
+        }
         self.keep_waiters(turn.txn).await
     }
 }
 
 impl Ledger<'_> {
-    /// rule 14.7: who waits no more leaves no waiter behind.
+    /// rule 15.4: when a run of a graph fails or is cancelled, its state shows the unfinished steps as cancelled, even
+    /// if its code did not run for that. No other row's state is read.
+    async fn cancel_graph_steps<T: Txn>(&self, turn: &mut Turn<'_, T>) -> Result<()> {
+        let ended = self.0.values().filter(|account| account.ends_graph());
+        let ended: Vec<InstanceId> = ended.map(|account| account.row.id).collect();
+        for ids in ended.chunks(GRAPHS_AT_ONCE) {
+            let stored = turn.txn.copies(ids).await?.into_iter();
+            let states = stored.filter_map(|(id, copy)| Some((id, graph::ended(&copy.state)?)));
+            let states: Vec<(InstanceId, Json)> = states.collect();
+            let moves = states.iter().filter_map(|(id, state)| {
+                Some(Move {
+                    row: &self.0.get(id)?.row,
+                    state: Some(state),
+                    result: None,
+                })
+            });
+            let changes = Changes {
+                moves: moves.collect(),
+                ..Changes::default()
+            };
+            if !changes.is_empty() {
+                turn.txn.update(&changes, turn.now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// rule 14.7: an instance that no longer waits leaves no waiter behind.
     async fn keep_waiters<T: Txn>(&mut self, txn: &mut T) -> Result<()> {
         let gone = self.0.values().filter(|account| {
             account.was.has_waiters() && (account.opens.is_some() || !account.row.has_waiters())
@@ -141,7 +181,7 @@ impl Ledger<'_> {
         if !gone.is_empty() {
             txn.close_waiters(&gone).await?;
         }
-        // What has ended a wait in the commit that opened it, like the end of a child, leaves none.
+        // A wait that ended in the commit that opened it, for example by the end of a child, opens no waiter.
         let waits = self
             .0
             .values_mut()
@@ -156,53 +196,69 @@ impl Ledger<'_> {
 }
 
 impl Account<'_> {
-    /// The row as it was loaded.
+    /// Returns the row as it was loaded.
     pub fn was(&self) -> &Row {
         &self.was
     }
 
-    /// Whether it holds a key that it did not hold before.
+    /// `true` if it holds a key that it did not hold before.
     pub fn takes_key(&self) -> bool {
         taking(&self.was, &self.row).any()
     }
 
-    /// Notes that another run follows, which was written already: its keys and its place at the barrier are that one's.
+    /// `true` if this change fails or cancels a run of a graph.
+    fn ends_graph(&self) -> bool {
+        matches!(self.row.status, Status::Failed | Status::Cancelled)
+            && !self.was.status.is_terminal()
+            && graph::graph_of(self.row.machine.as_str()).is_some()
+    }
+
+    /// Records that a newer run, already written, follows: it has taken over the keys and the place at the barrier.
     pub fn supersede(&mut self) {
         (self.was.scopes, self.row.scopes) = (Scopes::NONE, Scopes::NONE);
         self.row.parent_barrier = BarrierNumber::default();
     }
 
-    /// Numbers and packs what is to be told.
-    fn close(&mut self, now: Timestamp) -> Result<Option<HistoryRow>> {
-        if self.told.is_empty() || !self.row.history {
-            return Ok(None);
+    /// Numbers and packs the history events as history rows: new rows, and rows that replace others (rule 16.1).
+    fn close(
+        &mut self,
+        now: Timestamp,
+        history: &mut Vec<HistoryRow>,
+        moved: &mut Vec<MovedHistory>,
+    ) -> Result<()> {
+        let id = self.row.id;
+        let told = std::mem::take(&mut self.told);
+        for written in folding::write(&mut self.row, told, now) {
+            let row = HistoryRow::pack(id, written.seq, now, &written.events).map_err(|error| {
+                Error::Broken(format!(
+                    "history of instance {id} cannot be written: {error}"
+                ))
+            })?;
+            match written.replaces {
+                Some(was) => moved.push(MovedHistory { was, row }),
+                None => history.push(row),
+            }
         }
-        let first = self.row.history_seq + 1;
-        let row = HistoryRow::pack(self.row.id, first, now, &self.told).map_err(|error| {
-            Error::Broken(format!(
-                "history of instance {} cannot be written: {error}",
-                self.row.id
-            ))
-        })?;
-        self.row.history_seq += u32::try_from(self.told.len()).unwrap_or(u32::MAX);
-        Ok(Some(row))
+        Ok(())
     }
 
     fn note(&self, effects: &mut Effects, partitions: &mut Vec<Key>) {
         let (was, row) = (&self.was, &self.row);
         match row.status {
-            // Also of one that was runnable before: its row is another now, and whoever was about to claim the old one
-            // passes it over.
+            // Also if it was runnable before: the row has changed, and a transaction that was about to claim the old
+            // version skips it.
             Status::Runnable if !row.behind => {
                 effects.ready.insert(row.queue.clone());
             }
             Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren => {
+                effects.blocked |= row.is_blocked() && was.status == Status::Executing;
                 if let Some(due_at) = row.due_at {
                     effects.due_at(due_at);
                 }
             }
             status if status.is_terminal() && !was.status.is_terminal() => {
                 effects.ended.push(row.id);
+                effects.turnover.ended(row);
                 if status == Status::Cancelled && was.status == Status::Executing {
                     effects.cancelled.push(row.id);
                 }
@@ -250,9 +306,12 @@ impl Account<'_> {
         }
         let executing = was.status == Status::Executing;
         let plain = |row: &Row| row.awaits.is_none() && !row.timed_out && row.last_error.is_none();
-        // A child of an earlier barrier may end in the same commit, which changes the family.
+        // A child of an earlier barrier may end in the same commit, and that changes the family.
         let untouched = was.family == row.family
+            && was.deaths == row.deaths
+            && was.folding == row.folding
             && was.attended == row.attended
+            && was.unfit == row.unfit
             && (was.lease == row.lease || row.status.is_terminal())
             && was.inbox == row.inbox
             && was.kind == row.kind
@@ -279,10 +338,13 @@ impl Account<'_> {
     }
 }
 
-/// Whether a change is that of a row which a signal has come to, and nothing else.
+/// `true` if the change consists only of a received signal or a refused command.
 fn is_wake(was: &Row, row: &Row) -> bool {
     let (inbox, woken) = (was.inbox, row.inbox);
-    (inbox.sequence, inbox.signals) != (woken.sequence, woken.signals)
+    (inbox.sequence, inbox.signals, inbox.commands)
+        != (woken.sequence, woken.signals, woken.commands)
+        // A new wait is written whole.
+        && was.awaits.is_some() == row.awaits.is_some()
         && *row
             == Row {
                 status: row.status,
@@ -291,6 +353,7 @@ fn is_wake(was: &Row, row: &Row) -> bool {
                 cause: row.cause,
                 history_seq: row.history_seq,
                 inbox: row.inbox,
+                awaits: row.awaits.clone(),
                 ..was.clone()
             }
 }

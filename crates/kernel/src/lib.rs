@@ -1,19 +1,24 @@
-//! The kernel of abide: every operation that changes an instance, each of them one transaction, over any store.
+//! The kernel of abide: all operations that change an instance, each one transaction, on any store.
 //!
-//! An operation loads under lock the rows it concerns, asks [`abide_core::rules`] what must change, and writes the
-//! change. A store knows how to load and write rows ([`Txn`]) and how to make a transaction of a list of [`Op`]s
-//! ([`Store`]); it knows nothing of what a status means. [`memory::Memory`] is one, in this crate; the databases have
-//! crates of their own, and all of them pass the same conformance suite (feature `conformance`).
+//! An operation loads the rows it needs under lock, asks [`abide_core::rules`] what must change, and writes the change.
+//! A store loads and writes rows ([`Txn`]) and runs a list of [`Op`]s as one transaction ([`Store`]); it does not know
+//! the meaning of a status. [`memory::Memory`] is a store in this crate. The databases have their own crates, and all
+//! stores pass the same conformance suite (feature `conformance`).
 
+mod census;
+mod claim_bytes;
 mod clock;
 pub mod committer;
 mod error;
+mod health;
 pub mod judge;
+mod label;
 mod ledger;
 mod manual_clock;
 pub mod memory;
 mod op;
 mod ops;
+mod outbox;
 mod own;
 mod pass;
 mod query;
@@ -21,6 +26,7 @@ mod retry;
 mod run;
 mod store;
 mod terms;
+mod turnover;
 mod txn;
 mod wake;
 pub mod wire;
@@ -28,28 +34,40 @@ pub mod wire;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+#[doc(hidden)]
+pub use abide_core::debug_is_display;
 pub use abide_core::model;
 pub use abide_core::model::Target;
 pub use abide_core::rules;
+pub use census::{ENDED_COUNTED, READY_LANES, ReadyLane, Tally};
+pub use claim_bytes::{ClaimRoom, INBOX_WHOLE_BYTES, claimed_bytes};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
+pub use health::{look, look_page};
+pub use label::label;
 pub use manual_clock::ManualClock;
 pub use op::{
     Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Once, Op, Remembered, Survey,
     SweepRequest,
 };
+pub use outbox::{
+    Asked, OutboxDepth, OutboxEntry, OutboxProblem, OutboxRow, OutboxRows, RefusedPage,
+    RefusedRequest,
+};
 pub use own::{OwnTransaction, was_taken};
 pub use pass::SweepPass;
 pub use query::{
-    CommandFilter, CommandPage, Ending, Endings, EventFilter, EventPage, Filter, HISTORY_BYTES,
-    Listed, Page, QueueDepth, Records, WaiterFilter, WaiterPage, gather, is_full, look_up,
+    CommandFilter, CommandPage, Contracts, Ending, Endings, EventFilter, EventPage, Filter,
+    HISTORY_BYTES, Listed, Page, QueueDepth, Records, Stamp, Surroundings, WaiterFilter,
+    WaiterPage, gather, is_full, look_up, read_pending_names, read_siblings, read_unmatched,
 };
 pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};
-pub use store::{Store, newest_run};
+pub use store::{OUTBOX_POLL, Renewer, Store, newest_run};
+pub use turnover::Turnover;
 pub use txn::{
     Advance, Changes, EventPaths, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, LookUp,
-    Looked, LookedBack, Move, NewEvent, Partition, PathId, Recall, Span, Term, Touched, Txn,
-    TypeTotal, Wake,
+    Looked, LookedBack, Move, MovedHistory, NewEvent, Partition, PathId, Recall, Span, Term,
+    Touched, Txn, TypeTotal, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

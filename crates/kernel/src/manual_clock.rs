@@ -1,4 +1,4 @@
-//! A clock that stands still until somebody moves it.
+//! A clock that stands still until a test moves it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 
 use crate::Clock;
 
-/// A clock that stands still until somebody moves it: the time of tests. Clones are the same clock.
+/// A clock for tests that stands still until a test moves it. All clones are the same clock.
 ///
 /// ```
 /// use abide_kernel::model::Timestamp;
@@ -30,13 +30,13 @@ pub struct ManualClock(Arc<Mutex<Dial>>);
 #[derive(Debug)]
 struct Dial {
     now: Timestamp,
-    /// Who sleeps, by when it wants to be woken.
+    /// The sleepers, by the time at which they wake.
     sleepers: BTreeMap<(Timestamp, u64), Waker>,
     last_sleeper: u64,
 }
 
 impl ManualClock {
-    /// A clock that stands at that moment.
+    /// Creates a clock that stands at this time.
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(Mutex::new(Dial {
             now,
@@ -45,20 +45,20 @@ impl ManualClock {
         })))
     }
 
-    /// Moves it on, and wakes whoever slept until then.
+    /// Moves the clock forward, and wakes the sleepers whose time has come.
     pub fn advance(&self, by: Duration) {
         let dial = self.dial();
         let now = dial.now + by;
         turn(dial, now);
     }
 
-    /// Sets it to that moment, which may be an earlier one, and wakes whoever slept until then.
+    /// Sets the clock to this time, which may be earlier, and wakes the sleepers whose time has come.
     pub fn set(&self, now: Timestamp) {
         turn(self.dial(), now);
     }
 
-    /// The earliest moment anybody sleeps for. A sleep counts from the first time it is polled until it is dropped or
-    /// the clock has reached it.
+    /// Returns the earliest time for which a task sleeps. A sleep counts from its first poll until it is dropped or the
+    /// clock has reached its time.
     pub fn next_sleeper(&self) -> Option<Timestamp> {
         self.dial()
             .sleepers
@@ -72,7 +72,7 @@ impl ManualClock {
     }
 }
 
-/// Turns the dial, lets go of it, and then wakes those whose moment has come.
+/// Sets the time, releases the lock, and then wakes the sleepers whose time has come.
 fn turn(mut dial: MutexGuard<'_, Dial>, now: Timestamp) {
     dial.now = now;
     let still = dial.sleepers.split_off(&(now, u64::MAX));
@@ -99,7 +99,7 @@ impl Clock for ManualClock {
 struct Sleep {
     clock: ManualClock,
     moment: Timestamp,
-    /// Its number among the sleepers, once it is one.
+    /// Its number among the sleepers, after the first poll.
     number: Option<u64>,
 }
 

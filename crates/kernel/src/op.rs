@@ -1,4 +1,4 @@
-//! The language of writes: what can be asked of a store, and what it answers.
+//! The write side of a store as data: `Op`, the operations, and `Answer`, their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,24 +6,26 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use abide_core::model::{
-    Cancel, Claim, Claimed, Commit, Committed, Contract, Declared, Delivered, Delivery,
-    DocumentKind, Heartbeat, InstanceId, Json, Key, Lane, Name, Operated, Publish, Published,
-    Refusal, RequestId, Start, Started, Target, Timestamp, Worker, WorkerId,
+    Cancel, Claim, Claimed, CommandId, Commit, Committed, Contract, Declared, Delivered, Delivery,
+    DocumentKind, Heartbeat, InstanceId, Json, Key, Lane, Name, Operated, OutboxId, Publish,
+    Published, Refusal, RequestId, Start, Started, Target, Timestamp, Worker, WorkerId,
 };
 
-/// A request to change something. A list of them is one transaction.
+use crate::outbox::OutboxEntry;
+
+/// An operation that changes something. A list of operations is one transaction.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Start instances; each entry has its own answer.
     Start(Vec<Start>),
-    /// Make instances that have a key and no run yet; each entry has its own answer.
+    /// Create instances that have a key and no run yet; each entry has its own answer.
     Reserve(Vec<(Name, Key)>),
-    /// Make known what machines there are.
+    /// Declare machines.
     Declare {
         /// The machines.
         machines: Vec<Declared>,
-        /// The contracts that they, and starts to come, name.
+        /// The contracts that the machines and later starts name.
         contracts: Vec<Contract>,
     },
     /// Deliver signals and updates; each entry has its own answer.
@@ -34,108 +36,133 @@ pub enum Op {
     Cancel(Vec<Cancel>),
     /// Open a new run of failed or cancelled instances, at the step where they ended or at the one named.
     Restart(Vec<(Target, Option<Name>)>),
-    /// Put right what is wrong with instances; each entry has its own answer.
+    /// Repair problems of instances; each entry has its own answer.
     Repair(Vec<Target>),
-    /// Look for what is wrong with the instances above an id, at most that many at once.
+    /// Find problems of the instances above an id, at most `limit` of them.
     Examine {
-        /// Those above that one.
+        /// Only instances above this one.
         after: InstanceId,
-        /// At most that many.
+        /// The maximum number of instances.
         limit: usize,
     },
-    /// Let workflows be tried again whose code did not fit their history, of these lanes, above an id, at most that many
-    /// at once.
+    /// Retry instances that builds could not run, of these lanes, above an id, at most `limit` of them (rule 12.4).
     ReleaseBlocked {
-        /// What there is code for now.
+        /// The current build. Instances that it could not run are not retried. `None` retries for every build.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        build: Option<Name>,
+        /// `true` if a worker with that build has just registered. Then that build may retry too.
+        #[serde(default)]
+        fresh: bool,
+        /// The lanes that there is code for.
         lanes: Vec<Lane>,
-        /// Those above that one.
+        /// Only instances above this one.
         after: InstanceId,
-        /// At most that many.
+        /// The maximum number of instances.
         limit: usize,
     },
-    /// Claim what is runnable.
+    /// Claim runnable instances.
     Claim(ClaimRequest),
-    /// Commit what steps have answered; each entry has its own answer.
+    /// Commit the outcomes of steps; each entry has its own answer.
     Commit {
         /// The outcomes.
         commits: Vec<Commit>,
-        /// What this worker serves, to see whether more urgent work waits for it when a claim would be kept.
+        /// The queues and lanes that this worker serves. Before a claim is kept, they are checked for more urgent work.
         serves: Vec<(Name, Vec<Lane>)>,
     },
-    /// Give claims back; who lost one meanwhile is not told.
+    /// Give claims back. A claim that was lost meanwhile is not reported.
     GiveBack(Vec<Claim>),
-    /// Give back whatever a worker holds that is not named here: claims whose answer got lost.
+    /// Give back everything that a worker holds and that is not named here: claims whose answer was lost.
     GiveBackExcept {
         /// The worker.
         worker: WorkerId,
-        /// What it knows that it holds.
+        /// The instances that it knows it holds.
         known: Vec<InstanceId>,
-        /// At most that many at once.
+        /// The maximum number of instances.
         limit: usize,
     },
-    /// Make runnable what is due, and take back claims whose own lease has run out. What another transaction has locked is
-    /// passed over.
+    /// Make due instances runnable, and take back claims whose own lease has expired. Rows that another transaction has
+    /// locked are skipped.
     Fire {
-        /// About that many at once, and no more when nothing is locked.
+        /// The approximate number of instances; an exact maximum if nothing is locked.
         limit: usize,
     },
-    /// Have the operations after it, in the same transaction, pass over some instances. It is for those that choose their
+    /// Make the following operations of this transaction skip some instances. It applies to those that choose their
     /// instances themselves: [`Fire`](Self::Fire), [`Reclaim`](Self::Reclaim), [`SignOff`](Self::SignOff),
     /// [`GiveBackExcept`](Self::GiveBackExcept) and [`ReleaseBlocked`](Self::ReleaseBlocked).
     PassOver {
-        /// These.
+        /// The instances to skip.
         instances: Vec<InstanceId>,
-        /// Whether the operations after it change nothing, and only name the instances that they would have chosen.
+        /// `true` if the following operations change nothing, and only return the instances that they would have
+        /// chosen.
         name_only: bool,
     },
-    /// Make a worker known and take back what an earlier process of its name held.
+    /// Register a worker, and take back what an earlier process with its name held.
     Register(NewWorker),
-    /// Make a worker known that may be known already: the living one of its name goes on, and serves these queues and lanes
-    /// too. Nothing is taken back.
+    /// Register a worker that may be registered already: a living worker with its name continues, and also serves these
+    /// queues and lanes. Nothing is taken back.
     Enlist(NewWorker),
-    /// Say that workers live. No lease gets shorter.
+    /// Renew the leases of workers. No lease gets shorter.
     Renew {
         /// The workers.
         workers: Vec<WorkerId>,
-        /// For how long they are to be believed.
+        /// The length of their new leases.
         lease: Duration,
     },
-    /// Say that these claims are still held, and that their workers live; each entry has its own answer. What is not named
-    /// runs out. No lease gets shorter, and none longer than its step's time limit.
+    /// Renew the leases of these claims and of their workers; each entry has its own answer. Claims that are not named
+    /// expire. No lease gets shorter, and none gets longer than its step's time limit.
     Extend(Vec<Extension>),
-    /// Take from dead workers what they held, at most that many at once.
+    /// End the leases of the living workers with a name, because another process has taken that name.
+    /// [`Reclaim`](Self::Reclaim) takes back what they hold.
+    Expire {
+        /// The name.
+        name: Name,
+    },
+    /// Take back what dead workers hold, at most `limit` instances.
     Reclaim {
-        /// At most that many.
+        /// The maximum number of instances.
         limit: usize,
     },
-    /// Give back all that a worker holds and forget it, at most that many at once.
+    /// Give back what a worker holds, at most `limit` instances. When nothing is left, end the worker's lease.
     SignOff {
         /// The worker.
         worker: WorkerId,
-        /// At most that many.
+        /// The maximum number of instances.
         limit: usize,
     },
-    /// Give back all that the living workers of a name hold and forget them, at most that many at once.
+    /// Give back what the living workers with a name hold, at most `limit` instances. End the leases of those that hold
+    /// nothing any more.
     SignOffNamed {
         /// The name.
         name: Name,
-        /// At most that many.
+        /// The maximum number of instances.
         limit: usize,
     },
     /// Delete finished instances whose retention is over.
     Sweep(SweepRequest),
-    /// Note which contracts instances name, a page at a time, and then delete those that nothing has named for long.
+    /// Record which contracts instances name, page by page, and then delete contracts that have not been named for
+    /// long.
     Survey(Survey),
-    /// Write documents over those of the same kind and name, or delete those that come without a body.
+    /// Write documents, which replace those of the same kind and name, or delete those without a body.
     Keep(#[serde(with = "kept")] Vec<(DocumentKind, Name, Option<Json>)>),
-    /// Carry out requests that may arrive more than once, each of them once: one that was carried out before gets the
-    /// answer of then (rule 1.5). Each entry has its own answer.
+    /// Carry out requests that may arrive more than once, each of them once. A request that was carried out before gets
+    /// its first answer (rule 1.5). Each entry has its own answer.
     Once(Vec<Once>),
+    /// Carry out requests of the outbox whose rows still exist, in order, record those that are refused, and delete the
+    /// rows (rule 17.3). Of several transactions that take rows at the same time, one takes them; the others get the
+    /// answer `busy`.
+    Outbox(Vec<OutboxEntry>),
+    /// Delete refused requests of the outbox, or return them to the outbox.
+    Refused {
+        /// The refused requests.
+        ids: Vec<OutboxId>,
+        /// `true` if they return to the outbox.
+        again: bool,
+    },
 }
 
 impl Op {
-    /// Whether running it again does no more than running it once did, and its second answer serves as well as the
-    /// first. Outcomes are recognised by the epoch of their claim, and claims whose answer is lost run out.
+    /// `true` if a second run changes nothing more than the first, and its answer is as useful as the first. Outcomes
+    /// are recognised by the epoch of their claim, and claims whose answer is lost expire.
     pub const fn is_repeatable(&self) -> bool {
         match self {
             Self::Start(_)
@@ -158,56 +185,73 @@ impl Op {
             | Self::Enlist(_)
             | Self::Renew { .. }
             | Self::Extend(_)
+            | Self::Expire { .. }
             | Self::Reclaim { .. }
             | Self::SignOff { .. }
             | Self::SignOffNamed { .. }
             | Self::Sweep(_)
             | Self::Survey(_)
             | Self::Keep(_)
-            | Self::Once(_) => true,
+            | Self::Once(_)
+            | Self::Outbox(_)
+            | Self::Refused { .. } => true,
         }
     }
 
-    /// The operations of a list, and those of the requests in it.
+    /// Returns the operations of a list, including those inside its requests and outbox entries.
     pub fn each(ops: &[Self]) -> impl Iterator<Item = &Self> {
         ops.iter().flat_map(|op| {
-            let (plain, requests) = op.parts();
-            plain
-                .iter()
-                .chain(requests.iter().flat_map(|one| &*one.ops))
+            let parts = op.parts();
+            let requests = parts.requests.iter().flat_map(|one| &*one.ops);
+            let entries = parts.entries.iter().filter_map(OutboxEntry::op);
+            parts.plain.iter().chain(requests).chain(entries)
         })
     }
 
-    /// The operation itself, or the requests that it carries out.
-    pub(crate) fn parts(&self) -> (&[Self], &[Once]) {
+    /// Returns the operation itself, or the requests or outbox rows that it carries out.
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        let (mut plain, mut requests, mut entries) = (&[][..], &[][..], &[][..]);
         match self {
-            Self::Once(requests) => (&[], requests),
-            plain => (std::slice::from_ref(plain), &[]),
+            Self::Once(several) => requests = several,
+            Self::Outbox(rows) => entries = rows,
+            one => plain = std::slice::from_ref(one),
+        }
+        Parts {
+            plain,
+            requests,
+            entries,
         }
     }
+}
+
+/// The parts of an operation: the operation itself, or requests, or outbox rows.
+pub(crate) struct Parts<'o> {
+    pub plain: &'o [Op],
+    pub requests: &'o [Once],
+    pub entries: &'o [OutboxEntry],
 }
 
 /// A request that may arrive more than once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Once {
-    /// What tells it from others.
+    /// The id that distinguishes it from other requests.
     pub id: RequestId,
-    /// What it asks for.
+    /// The operations to carry out.
     pub ops: Arc<[Op]>,
 }
 
 /// The answer to a request that may have arrived before.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// What became of each of its operations, in order.
+    /// The answers of its operations, in order.
     pub answers: Vec<Answer>,
-    /// Whether it had been carried out before, and these are the answers of then.
+    /// `true` if it was carried out before, and these are the stored answers.
     pub replayed: bool,
 }
 
 impl Op {
-    /// Whether it chooses its instances itself, and heeds [`PassOver`](Self::PassOver).
+    /// `true` if it chooses its instances itself, and respects [`PassOver`](Self::PassOver).
     pub(crate) const fn chooses(&self) -> bool {
         matches!(
             self,
@@ -219,13 +263,13 @@ impl Op {
         )
     }
 
-    /// Whether a key that a store is to lock stands for a type of events, and not for what instances are known by.
+    /// `true` if a key that a store is asked to lock stands for an event type, not for a key of instances.
     pub fn is_type_key(key: &Key) -> bool {
         key.as_str().starts_with(TYPE_KEY)
     }
 }
 
-/// How a key begins that stands for a type of events. No instance has such a key.
+/// The prefix of a key that stands for an event type. No instance has such a key.
 pub(crate) const TYPE_KEY: &str = "\u{1}event:";
 
 /// A claim that is still held.
@@ -233,12 +277,12 @@ pub(crate) const TYPE_KEY: &str = "\u{1}event:";
 pub struct Extension {
     /// The claim.
     pub claim: Claim,
-    /// For how long it is to be believed.
+    /// The length of its new lease.
     pub lease: Duration,
 }
 
 impl Extension {
-    /// The same once more, for a transaction that is tried again.
+    /// Returns a copy, for a transaction that is retried.
     #[must_use]
     pub fn again(&self) -> Self {
         Self {
@@ -252,43 +296,47 @@ impl Extension {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
-    /// Who asks.
+    /// The worker that claims.
     pub worker: WorkerId,
     /// The queue.
     pub queue: Name,
-    /// What the worker has code for.
+    /// The lanes that the worker has code for.
     pub lanes: Vec<Lane>,
-    /// At most that many.
+    /// The maximum number of instances.
     pub limit: usize,
-    /// The lease that each claim gets of its own: for a worker that names the claims which it holds. Without it a claim is
-    /// believed in as long as its worker is.
+    /// The length of the lease that each claim gets of its own, for a worker that names the claims it holds. Without
+    /// it, a claim lasts as long as its worker's lease.
     #[serde(default)]
     pub lease: Option<Duration>,
 }
 
-/// A worker that makes itself known.
+/// A worker to register.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewWorker {
     /// Its name.
     pub name: Name,
-    /// For how long it is to be believed.
+    /// The length of its lease.
     pub lease: Duration,
     /// The queues it serves.
     pub queues: Vec<Name>,
-    /// What it has code for.
+    /// The lanes that it has code for.
     pub lanes: Vec<Lane>,
+    /// The build of its code. Instances that one build cannot run are left to others (rule 12.4). Without it, the
+    /// worker counts as a build of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Name>,
 }
 
 /// A request to delete finished instances, a bounded number at a time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepRequest {
-    /// Those that finished before that moment.
+    /// Only instances that finished before this time.
     pub before: Timestamp,
-    /// Where the last batch ended; those that were spared are not looked at again in the same pass.
+    /// Where the last batch ended. Instances that were spared are not examined again in the same pass.
     pub after: Option<Cursor>,
-    /// At most that many.
+    /// The maximum number of instances.
     pub limit: usize,
 }
 
@@ -296,116 +344,133 @@ pub struct SweepRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survey {
-    /// When the survey began; none of its first page.
+    /// When the survey began; `None` for its first page.
     pub begun: Option<Timestamp>,
-    /// The last instance of the page before.
+    /// The last instance of the previous page.
     pub after: InstanceId,
 }
 
-/// A place in the order in which instances finished.
+/// A position in the order in which instances finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cursor {
-    /// When the last one finished.
+    /// When the last instance finished.
     pub finished_at: Timestamp,
-    /// Which it was.
+    /// The id of that instance.
     pub id: InstanceId,
 }
 
-/// What became of an [`Op`].
+/// The answer to an [`Op`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Of each start, in order.
+    /// The result of each start, in order.
     Started(Vec<Result<Started, Refusal>>),
-    /// What was claimed, in the order in which it is to run.
+    /// The claimed instances, in the order in which they should run.
     Claimed(Vec<Claimed>),
-    /// Of each commit, in order.
+    /// The result of each commit, in order.
     Committed(Vec<Committed>),
-    /// Of each delivery, in order.
+    /// The result of each signal or update, in order.
     Delivered(Vec<Result<Delivered, Refusal>>),
-    /// Of each event, in order.
+    /// The result of each event, in order.
     Published(Vec<Result<Published, Refusal>>),
-    /// Of each instance that was to be cancelled, restarted or repaired, in order.
+    /// The result of each instance to cancel, restart or repair, in order.
     Operated(Vec<Operated>),
-    /// What is wrong with the instances that were looked at.
+    /// The problems of the examined instances.
     Examined {
-        /// How many were looked at.
+        /// The number of examined instances.
         count: usize,
-        /// What is wrong.
+        /// The problems.
         findings: Vec<Finding>,
-        /// The last one that was looked at; `None` when there are no more.
+        /// The last examined instance; `None` if there are no more.
         next: Option<InstanceId>,
     },
-    /// So many workflows are tried again.
+    /// Instances were released for a retry.
     Released {
-        /// How many.
+        /// The number of instances.
         count: usize,
-        /// The last one that was looked at; `None` when there are no more.
+        /// The last examined instance; `None` if there are no more.
         next: Option<InstanceId>,
     },
-    /// The worker was registered, or enlisted.
+    /// The worker was registered or enlisted.
     Registered(Worker),
-    /// The workers live on, but for those whose lease had run out, or whose name another process has taken.
+    /// The leases were renewed, except those that had expired and those of workers whose name another process has
+    /// taken.
     Renewed {
-        /// These.
+        /// The workers whose leases were not renewed.
         lost: Vec<WorkerId>,
     },
-    /// Of each claim that was to be extended, in order.
+    /// The result of each claim to extend, in order.
     Extended(Vec<Heartbeat>),
-    /// So many rows were touched; whether there may be more.
+    /// Rows were changed.
     Touched {
-        /// How many.
+        /// The number of rows.
         count: usize,
-        /// Whether there may be more.
+        /// `true` if there may be more.
         more: bool,
     },
-    /// So many due instances were made runnable, or taken back.
+    /// Due instances were made runnable, or taken back.
     Fired {
-        /// How many.
+        /// The number of instances.
         count: usize,
-        /// Whether there may be more.
+        /// `true` if there may be more.
         more: bool,
-        /// How many others are due that another transaction has locked: they are to be fired soon.
+        /// The number of other due instances that another transaction has locked. They should be fired soon.
         locked: usize,
-        /// When anything is due after these; told only when some are locked.
+        /// When the next instance is due after these; set only if some are locked.
         next: Option<Timestamp>,
     },
-    /// A batch of what has expired was deleted.
+    /// A batch of expired data was deleted.
     Swept {
-        /// How many instances.
+        /// The number of deleted instances.
         deleted: usize,
-        /// How many more were looked at and must stay: somebody above them has not ended.
+        /// The number of instances that were examined and must stay, because an instance above them has not ended.
         spared: usize,
-        /// How far it has come: the pass goes on after that, and so may the next one.
+        /// The end of this batch. The pass continues from there, and the next pass may too.
         next: Option<Cursor>,
-        /// Whether there may be more to delete.
+        /// `true` if there may be more to delete.
         more: bool,
     },
-    /// Of a page of a survey.
+    /// A page of a survey was processed.
     Surveyed {
-        /// The next page; none when it is over.
+        /// The next page; `None` if the survey is over.
         next: Option<Survey>,
-        /// How many contracts were deleted.
+        /// The number of deleted contracts.
         deleted: usize,
     },
     /// The instances that an operation would have chosen (see [`Op::PassOver`]).
     Named(Vec<InstanceId>),
-    /// It is done, and there is nothing to tell.
+    /// Done, without a result.
     Done,
-    /// Of each request, in order.
+    /// The result of each request, in order.
     Once(Vec<Result<Remembered, Refusal>>),
+    /// Rows of the outbox were processed.
+    Outbox {
+        /// The number of requests that were carried out.
+        taken: usize,
+        /// The number of requests that were refused and recorded as refused.
+        refused: usize,
+        /// `true` if another transaction was taking rows, so that this one took none.
+        busy: bool,
+    },
 }
 
-/// Something that is wrong with an instance.
+/// A problem of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The instance.
     pub instance: InstanceId,
-    /// What is wrong with it.
+    /// The problem, for programs: the name of a [`Code`](abide_core::rules::liveness::Code), or of an invariant of the
+    /// whole store.
+    #[serde(default)]
+    pub code: String,
+    /// The problem, for people.
     pub problem: String,
+    /// The signal or update that it concerns.
+    #[serde(default)]
+    pub command_id: Option<CommandId>,
 }
 
-/// Documents as they are sent: the body in a list, so that none and `null` are two things.
+/// Serializes documents with the body in a list, so that a missing body and `null` differ.
 mod kept {
     use abide_core::model::{DocumentKind, Json, Name};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! A transaction of the store's database that a step writes its own rows in.
+//! A transaction of the store's database in which a step writes its own rows.
 
 use std::any::Any;
 
@@ -7,16 +7,16 @@ use futures_util::future::BoxFuture;
 
 use crate::{Answer, Op, Result};
 
-/// A transaction of a store's database, open: whoever asked for it writes rows of their own in it, and then has an
-/// outcome committed together with them (rule 17.2). Dropped before that, it is rolled back.
+/// An open transaction of a store's database. Its owner writes its own rows in it, and then commits an outcome together
+/// with them (rule 17.2). If it is dropped before that, it is rolled back.
 pub trait OwnTransaction: Any + Send {
-    /// Runs an operation in it. It is committed when that [was taken](was_taken), and rolled back when not, with all
-    /// that was written in it.
+    /// Runs an operation in the transaction. Commits the transaction if the operation [was taken](was_taken); otherwise
+    /// rolls back everything that was written in it.
     fn finish(self: Box<Self>, op: Op) -> BoxFuture<'static, Result<Answer>>;
 }
 
-/// Whether every outcome of an operation was committed by it: none was stale, refused or committed before, with the rows
-/// that its step wrote then.
+/// `true` if the operation itself committed all its outcomes: none was stale, refused, or committed earlier together
+/// with the rows that its step wrote then.
 pub fn was_taken(answer: &Answer) -> bool {
     match answer {
         Answer::Committed(each) => each

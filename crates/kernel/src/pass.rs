@@ -1,4 +1,4 @@
-//! A pass of the sweep: batch after batch, until nothing that has expired is left.
+//! A pass of the sweep: batches, until no expired data is left.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use abide_core::model::Timestamp;
 
 use crate::{Answer, Cursor, Error, Op, Result, Survey, SweepRequest};
 
-/// How much one batch deletes of each kind, at most and at least.
+/// The maximum and minimum number of items of each kind that one batch deletes.
 const BATCH_MAX: usize = 500;
 const BATCH_MIN: usize = 5;
-/// A batch that takes longer is made smaller, one that takes less may grow again: others must not wait for it.
+/// A batch that takes longer than `LONG` makes the next one smaller; one that takes less than `SHORT` lets it grow.
+/// Other transactions must not wait for it.
 const LONG: Duration = Duration::from_millis(50);
 const SHORT: Duration = Duration::from_millis(15);
 
 /// A pass of the sweep (rule 16.2): the batches to send, each from where the last one ended, and then a survey of the
-/// contracts that are in use.
+/// contracts in use.
 ///
-/// Whoever sends them leaves the store to others in between, for as long as the batch took: a sweep takes half of the
-/// store's time at most.
+/// The sender pauses between batches for as long as the last batch took, so a sweep takes at most half of the store's
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepPass {
     request: SweepRequest,
-    /// The page of the survey that is next, once nothing is left to sweep.
+    /// The next page of the survey, once nothing is left to sweep.
     survey: Option<Survey>,
     whole: bool,
     deleted: usize,
@@ -29,7 +30,8 @@ pub struct SweepPass {
 }
 
 impl SweepPass {
-    /// A pass over what ended before that moment, from a place on: the beginning, or where an earlier pass ended.
+    /// Creates a pass over instances that ended before `before`. It starts at the beginning, or where an earlier pass
+    /// ended.
     pub fn new(before: Timestamp, after: Option<Cursor>) -> Self {
         Self {
             request: SweepRequest {
@@ -44,8 +46,9 @@ impl SweepPass {
         }
     }
 
-    /// The pass after this one. It begins where this one ended when many were spared before that, unless it is to be
-    /// `whole`: those go with who they were spared for, and need not be looked at again each time.
+    /// Returns the pass after this one. If many instances were spared, it begins where this one ended, unless it must
+    /// be `whole`. Spared instances are deleted together with the instances that they were spared for, so not every
+    /// pass needs to examine them again.
     #[must_use]
     pub fn next(&self, before: Timestamp, whole: bool) -> Self {
         let goes_on = !whole && self.spared > BATCH_MAX;
@@ -57,7 +60,7 @@ impl SweepPass {
         next
     }
 
-    /// The next batch.
+    /// Returns the next batch.
     pub fn batch(&self) -> Op {
         match self.survey {
             Some(page) => Op::Survey(page),
@@ -65,7 +68,7 @@ impl SweepPass {
         }
     }
 
-    /// Notes what became of a batch, and how long that took; whether there may be more.
+    /// Records the answer to a batch and its duration. Returns `true` if there may be more.
     pub fn note(&mut self, answers: &[Answer], took: Duration) -> Result<bool> {
         let (deleted, spared, next, more) = match answers.first() {
             Some(&Answer::Swept {
@@ -98,23 +101,23 @@ impl SweepPass {
         Ok(true)
     }
 
-    /// Notes that a batch failed: a smaller one may not.
+    /// Records that a batch failed. The next one is smaller, and may succeed.
     pub fn failed(&mut self) {
         self.request.limit = (self.request.limit / 2).max(BATCH_MIN);
     }
 
-    /// Whether others are to have the store before the next batch. A survey asks first whether there is anything to look
-    /// for, which is quick.
+    /// `true` if the sender must pause before the next batch. A survey first checks if there is anything to do, which
+    /// is quick.
     pub fn rests(&self) -> bool {
         self.survey != Some(Survey::default())
     }
 
-    /// How many instances were deleted.
+    /// Returns the number of deleted instances.
     pub const fn deleted(&self) -> usize {
         self.deleted
     }
 
-    /// Whether it has looked at everything that expired, from the beginning on.
+    /// `true` if it has examined all expired instances from the beginning.
     pub const fn is_whole(&self) -> bool {
         self.whole
     }

@@ -1,86 +1,89 @@
-//! The language of reads.
+//! Filters, pages and other types of the read side of a store.
 
 use abide_core::model::{
-    CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
+    CommandId, CommandKind, CommandStatus, ContractId, Inbox, Instance, InstanceId, Json, Key,
+    Lane, Name, Status, Timestamp, WaitKind,
 };
+use abide_core::rules::liveness::{Around, Siblings, UnmatchedEvent};
 use serde::{Deserialize, Serialize};
 
-/// Which instances to list: all that meet every condition given.
+/// Selects instances to list: those that meet all given conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
-    /// Those with that status.
+    /// Only instances with this status.
     pub status: Option<Status>,
-    /// Those of that machine.
+    /// Only instances of this machine.
     pub machine: Option<Name>,
-    /// Those in that queue.
+    /// Only instances in this queue.
     pub queue: Option<Name>,
-    /// Those whose key begins so.
+    /// Only instances whose key begins with this text.
     pub key_prefix: Option<String>,
-    /// The children of that one.
+    /// Only the children of this instance.
     pub parent: Option<InstanceId>,
-    /// The runs of that chain, which is named by its first run.
+    /// Only the runs of this chain, which is named by its first run.
     pub chain: Option<InstanceId>,
-    /// Those that wait for that kind of thing.
+    /// Only instances with this kind of wait.
     pub wait_kind: Option<WaitKind>,
-    /// Those that wait for the signal of that name, for an event of that type, or for the condition of that key.
+    /// Only instances that wait for the signal of this name, for an event of this type, or for the condition of this
+    /// key.
     pub waiting_for: Option<Name>,
 }
 
-/// Which records of signals and updates to list: all that meet every condition given.
+/// Selects records of signals and updates to list: those that meet all given conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CommandFilter {
-    /// Those of that chain, which is named by its first run.
+    /// Only records of this chain, which is named by its first run.
     pub chain: Option<InstanceId>,
-    /// Those that this run has.
+    /// Only records that belong to this run.
     pub instance: Option<InstanceId>,
-    /// Those that were sent to that key.
+    /// Only records that were sent to this key.
     pub key: Option<Key>,
-    /// Signals, or updates.
+    /// Only signals, or only updates.
     pub kind: Option<CommandKind>,
-    /// Those of that name.
+    /// Only records with this name.
     pub name: Option<Name>,
-    /// Those with that status.
+    /// Only records with this status.
     pub status: Option<CommandStatus>,
 }
 
-/// Which events to list: all that meet every condition given.
+/// Selects events to list: those that meet all given conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventFilter {
-    /// Those of that type.
+    /// Only events of this type.
     pub event_type: Option<Name>,
 }
 
-/// Which waits for events to list: all that meet every condition given.
+/// Selects waits for events to list: those that meet all given conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WaiterFilter {
-    /// Those for events of that type.
+    /// Only waits for events of this type.
     pub event_type: Option<Name>,
-    /// Those of that instance.
+    /// Only waits of this instance.
     pub instance: Option<InstanceId>,
 }
 
 /// A page of events, newest first.
 pub type EventPage = Page<abide_core::model::Event, abide_core::model::EventSequence>;
 
-/// A page of waits for events, by instance and place.
+/// A page of waits for events, by instance and position.
 pub type WaiterPage = Page<abide_core::model::Waiter, (InstanceId, u32)>;
 
-/// One page of a list, newest first, and where the next one begins.
+/// One page of a list, newest first, and the position where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T, C = InstanceId> {
-    /// What is on this page.
+    /// The items of this page.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` when there is nothing more.
+    /// The position where the next page begins; `None` if there are no more items.
     pub next: Option<C>,
 }
 
-/// Something that is listed, and how much of a page it takes.
+/// An item of a list, with the size that it takes on a page.
 pub trait Listed {
-    /// Its size in bytes, as far as it varies.
+    /// Returns its size in bytes: the parts whose size varies.
     fn bytes(&self) -> usize;
 }
 
@@ -131,16 +134,16 @@ impl Listed for abide_core::model::HistoryRow {
     }
 }
 
-/// The most bytes that one read of a history brings, but for its last rows.
+/// The maximum number of bytes that one read of a history returns, not counting its last rows.
 pub const HISTORY_BYTES: usize = 4 << 20;
 
-/// Whether a read of a history brought as much as it may: then there may be more.
+/// `true` if a read of a history reached its limit. Then there may be more rows.
 pub fn is_full(rows: &[abide_core::model::HistoryRow], limit: usize) -> bool {
     let bytes: usize = rows.iter().map(Listed::bytes).sum();
     rows.len() >= limit || bytes > HISTORY_BYTES
 }
 
-/// Takes what is listed until it is more than a page has room for, and reads no further (rule 16.4).
+/// Collects items until they exceed the size of a page, and reads no further (rule 16.4).
 pub fn gather<T: Listed, E>(
     found: impl Iterator<Item = std::result::Result<T, E>>,
     most: usize,
@@ -151,7 +154,7 @@ pub fn gather<T: Listed, E>(
         let item = item?;
         bytes += item.bytes();
         items.push(item);
-        // The first is on the page however large it is, and the second tells that there is more.
+        // The first item is on the page whatever its size; the second shows that there is more.
         if bytes > most && items.len() > 1 {
             break;
         }
@@ -160,7 +163,7 @@ pub fn gather<T: Listed, E>(
 }
 
 impl<T: Listed, C> Page<T, C> {
-    /// The page, of no more bytes than that, but of one entry at least; the rest is on the next one (rule 16.4).
+    /// Truncates the page to at most `most` bytes, but at least one item. The rest goes on the next page (rule 16.4).
     #[must_use]
     pub fn within(mut self, most: usize, place: impl Fn(&T) -> C) -> Self {
         let mut bytes = 0;
@@ -180,17 +183,17 @@ impl<T: Listed, C> Page<T, C> {
 /// A page of records.
 pub type CommandPage = Page<abide_core::model::Command, CommandId>;
 
-/// How an instance ended.
+/// The end of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Ending {
     /// The instance.
     pub id: InstanceId,
-    /// How it ended.
+    /// The status in which it ended.
     pub status: Status,
-    /// What it came to.
+    /// Its result.
     pub result: Option<Json>,
-    /// What it failed of.
+    /// The error with which it failed.
     pub last_error: Option<String>,
 }
 
@@ -203,7 +206,7 @@ impl Serialize for Ending {
 impl<'de> Deserialize<'de> for Ending {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let mut ending = Self::deserialize(from)?;
-        // What is done has come to something, and that may be `null`.
+        // A `done` instance always has a result, which may be `null`.
         if ending.status == Status::Done && ending.result.is_none() {
             ending.result = Some(Json::null());
         }
@@ -211,28 +214,121 @@ impl<'de> Deserialize<'de> for Ending {
     }
 }
 
-/// How some of the instances that were asked for ended.
+/// The endings of some of the requested instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endings {
-    /// Those that have.
+    /// The instances that have ended.
     pub ended: Vec<Ending>,
-    /// Those that are not there.
+    /// The instances that do not exist.
     pub missing: Vec<InstanceId>,
-    /// Those that nothing is said of: the page was full before (rule 16.4).
+    /// The instances that were not read, because the page was full (rule 16.4).
     pub rest: Vec<InstanceId>,
 }
 
-/// Some of the records that were asked for.
+/// Some of the requested records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// Those that are there.
+    /// The records that exist.
     pub found: Vec<abide_core::model::Command>,
-    /// Those that nothing is said of: the page was full before (rule 16.4).
+    /// The records that were not read, because the page was full (rule 16.4).
     pub rest: Vec<CommandId>,
 }
 
-/// Looks ids up in order as long as what is found fits on a page; the ids that are left (rule 16.4). The first that is found
-/// fits however large it is.
+/// Some of the requested contracts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contracts {
+    /// The contracts that exist.
+    pub found: Vec<(ContractId, Json)>,
+    /// The contracts that were not read, because the page was full (rule 16.4).
+    pub rest: Vec<ContractId>,
+}
+
+impl Listed for (ContractId, Json) {
+    fn bytes(&self) -> usize {
+        self.1.size()
+    }
+}
+
+/// The surroundings of an instance, with the state of its own row at the same moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// The instance.
+    pub id: InstanceId,
+    /// The state of its row.
+    pub stamp: Stamp,
+    /// Its surroundings.
+    pub around: Around,
+}
+
+/// Parses groups of equal children, as the databases count them: a JSON list of lists of status, 1 if they have a due
+/// time or else 0, queue, machine and version of those that are runnable, and their number. The error says what cannot
+/// be parsed.
+pub fn read_siblings(text: &str) -> Result<Vec<Siblings>, String> {
+    type Counted = (i16, u8, Option<Name>, Option<Name>, Option<u32>, u32);
+    let counted: Vec<Counted> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let read = |(status, is_due, queue, machine, version, count): Counted| {
+        let lane = machine
+            .zip(version)
+            .map(|(machine, version)| Lane { machine, version });
+        Ok(Siblings {
+            status: Status::from_code(status).map_err(|error| error.to_string())?,
+            is_due: is_due != 0,
+            runs_on: queue.zip(lane),
+            count,
+        })
+    };
+    counted.into_iter().map(read).collect()
+}
+
+/// Parses the names of pending signals as the databases collect them: a list of name and id.
+pub fn read_pending_names(text: &str) -> Result<Vec<(Name, CommandId)>, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Parses an event that did not match as the databases collect it: its sequence, type and id.
+pub fn read_unmatched(text: &str) -> Result<UnmatchedEvent, String> {
+    let (sequence, event_type, event_id) =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    Ok(UnmatchedEvent {
+        sequence,
+        event_type,
+        event_id,
+    })
+}
+
+/// The state of an instance's row, as far as it matters for its surroundings. If two stamps are equal, nothing was
+/// written to the row in between that would change the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Its status.
+    pub status: Status,
+    /// The number of its step.
+    pub step_seq: u32,
+    /// The number of earlier attempts of that step.
+    pub attempt: u32,
+    /// The counters of its inbox.
+    pub inbox: Inbox,
+    /// The number of its children that must still end.
+    pub children_needed: u32,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+}
+
+impl From<&Instance> for Stamp {
+    fn from(instance: &Instance) -> Self {
+        Self {
+            status: instance.status,
+            step_seq: instance.step_seq,
+            attempt: instance.attempt,
+            inbox: instance.inbox,
+            children_needed: instance.children_needed,
+            updated_at: instance.updated_at,
+        }
+    }
+}
+
+/// Looks up ids in order until the results no longer fit on a page, and returns the ids that are left (rule 16.4). The
+/// first result fits whatever its size.
 pub fn look_up<I: Copy, T: Listed, E>(
     ids: &[I],
     most: usize,
@@ -254,17 +350,20 @@ pub fn look_up<I: Copy, T: Listed, E>(
     Ok(Vec::new())
 }
 
-/// How many instances of a queue stand where, and wait for what.
+/// The number of instances of a queue with one status and one kind of wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueDepth {
     /// The queue.
     pub queue: Name,
-    /// Where they stand; none of them terminal.
+    /// Their status; never a terminal one.
     pub status: Status,
-    /// What kind of thing they wait for, when they wait.
+    /// Their kind of wait, if they wait.
     pub wait_kind: Option<WaitKind>,
-    /// How many.
+    /// The number of instances.
     pub count: u64,
-    /// Since when the oldest of those is ready that a worker could have; of no others.
+    /// The number of them that are blocked: scheduled without a due time (rule 12.4).
+    #[serde(default)]
+    pub blocked: u64,
+    /// When the oldest of those that a worker can claim became ready; `None` for other statuses.
     pub oldest: Option<Timestamp>,
 }

@@ -1,22 +1,23 @@
-//! How long to wait before something that failed is tried again: one type, and every policy that abide itself follows.
+//! `Backoff`, the delays between retries, and all retry policies that abide itself uses.
 
 use std::time::Duration;
 
 use abide_core::rules::retry::Retry;
 
-/// For an entry that goes alone and fails by what may be its own fault: soon at first, 16 attempts in all. Together they
-/// take longer than the locks of a process that was paused are waited for, so that no healthy entry is given up for them.
+/// For an entry that runs alone and may itself be the cause of its failure: short delays at first, 16 attempts in
+/// total. Together they take longer than the maximum wait for the locks of a paused process, so no healthy entry is
+/// given up because of those.
 const CONFLICT: Retry = Retry::exponential(Duration::from_millis(5))
     .cap(Duration::from_secs(2))
     .attempts(16);
-/// For a database, or a system call, that cannot serve anybody just now.
+/// For a database or a system call that is unavailable for everyone at the moment.
 const AWAY: Retry = Retry::exponential(Duration::from_millis(20)).cap(Duration::from_secs(2));
-/// For a connection or a stream that was lost and whose loss delays nothing but notifications.
+/// For a lost connection or stream whose loss delays only notifications.
 const RECONNECT: Retry = Retry::exponential(Duration::from_millis(100)).cap(Duration::from_secs(5));
-/// For what failed as often as it may, and has to be done some day all the same.
+/// For work that has used up its attempts but must be done eventually.
 const STUCK: Retry = Retry::exponential(Duration::from_secs(1)).cap(Duration::from_secs(60));
 
-/// Delays between attempts, longer each time and spread by jitter, so that those who failed together do not come back
+/// Delays between attempts. They grow each time and have jitter, so that callers that failed together do not retry
 /// together.
 ///
 /// ```
@@ -38,7 +39,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Follows a policy, from its first attempt on.
+    /// Creates a back-off for a policy, before its first attempt.
     pub const fn new(policy: Retry) -> Self {
         Self {
             policy,
@@ -46,34 +47,34 @@ impl Backoff {
         }
     }
 
-    /// For what fails by what may be its own fault: 16 attempts.
+    /// For an entry that may itself be the cause of its failure: 16 attempts.
     pub const fn conflict() -> Self {
         Self::new(CONFLICT)
     }
 
-    /// For a database that is away: without an end.
+    /// For a database that is unavailable: unlimited attempts.
     pub const fn away() -> Self {
         Self::new(AWAY)
     }
 
-    /// For a lost connection: without an end.
+    /// For a lost connection: unlimited attempts.
     pub const fn reconnect() -> Self {
         Self::new(RECONNECT)
     }
 
-    /// For what has failed for good, as far as anybody can tell: once a minute in the end, without an end.
+    /// For work that seems to fail permanently: unlimited attempts, finally one per minute.
     pub const fn stuck() -> Self {
         Self::new(STUCK)
     }
 
-    /// Counts a failed attempt; how long to wait before the next, or `None` when the attempts are spent.
+    /// Counts a failed attempt. Returns the delay before the next one, or `None` if there are no attempts left.
     pub fn failed(&mut self) -> Option<Duration> {
         let delay = self.policy.delay(self.failures, fastrand::f64());
         self.failures = self.failures.saturating_add(1);
         delay
     }
 
-    /// Counts a failed attempt, and waits; `false` without a wait when the attempts are spent.
+    /// Counts a failed attempt, and waits. Returns `false`, without waiting, if there are no attempts left.
     pub async fn pause(&mut self) -> bool {
         match self.failed() {
             Some(delay) => {
@@ -84,12 +85,12 @@ impl Backoff {
         }
     }
 
-    /// How many attempts have failed since the last that did not.
+    /// Returns the number of failed attempts since the last success.
     pub const fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Begins anew: an attempt has succeeded.
+    /// Resets the count after a successful attempt.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }

@@ -11,28 +11,30 @@ use crate::judge::Bench;
 use crate::ops;
 use crate::{Answer, Effects, Error, Op, Result, Txn};
 
-/// What every operation is given: the transaction, the time, the limits, and where to note what it has done.
+/// The context of every operation: the transaction, the time, the limits, and the results that it collects.
 pub(crate) struct Turn<'t, T> {
     pub txn: &'t mut T,
     pub now: Timestamp,
     pub limits: &'t Limits,
     pub effects: Effects,
-    /// Partitions in which somebody came or went.
+    /// Partitions whose members have changed.
     pub partitions: Vec<Key>,
-    /// The signals that this transaction has delivered: what it claims may have no others.
+    /// The signals that this transaction has delivered. Instances that it claims may have no other signals.
     pub delivered: BTreeMap<InstanceId, Vec<Command>>,
-    /// What is known of the requests that this transaction carries out.
+    /// The store's knowledge about the requests that this transaction carries out.
     pub requests: ops::once::Requests,
-    /// What may be spent on validations here.
+    /// The rows of the outbox that this transaction takes.
+    pub outbox: ops::outbox::Held,
+    /// The budget for validations in this transaction.
     pub bench: Bench,
-    /// The instances that operations do not choose.
+    /// The instances that operations must not choose.
     passed_over: BTreeSet<InstanceId>,
-    /// Those that they would have chosen, when that is all that is asked for.
+    /// The instances that operations would have chosen; `None` unless only these are requested.
     named: Option<Vec<InstanceId>>,
 }
 
-/// Runs the operations in order in a transaction that the store has opened and will commit. The effects are to be told
-/// when it has.
+/// Runs the operations in order in a transaction that the store has opened and will commit. The store publishes the
+/// effects after the commit.
 pub async fn run<T: Txn>(
     txn: &mut T,
     ops: &[Op],
@@ -42,8 +44,8 @@ pub async fn run<T: Txn>(
     run_with(txn, ops, now, limits, Bench::shared()).await
 }
 
-/// Runs the operations in order in a transaction of the host's, which the store cannot try again: a validation that takes
-/// too long is a refusal at once (rule 8.5).
+/// Runs the operations in order in a transaction of the host, which the store cannot retry. A validation that takes too
+/// long is therefore refused at once (rule 8.5).
 pub async fn run_lent<T: Txn>(
     txn: &mut T,
     ops: &[Op],
@@ -68,18 +70,19 @@ async fn run_with<T: Txn>(
         partitions: Vec::new(),
         delivered: BTreeMap::new(),
         requests: ops::once::Requests::default(),
+        outbox: ops::outbox::Held::default(),
         bench,
         passed_over: BTreeSet::new(),
         named: None,
     };
-    // What was carried out before locks nothing.
+    // Requests that were carried out before lock nothing.
     turn.recall(ops).await?;
+    turn.hold_outbox(ops).await?;
     // One lock order everywhere: keys, then partitions, then instances by id.
     let mut names = ops::Keys::default();
-    turn.requests.to_run(ops).for_each(|op| names.note(op));
+    turn.to_run(ops).for_each(|op| names.note(op));
     turn.lock_keys(names).await?;
-    let to_run = turn.requests.to_run(ops);
-    let keys: BTreeSet<&Key> = to_run.flat_map(ops::partitions_of).collect();
+    let keys: BTreeSet<&Key> = turn.to_run(ops).flat_map(ops::partitions_of).collect();
     turn.lock_partitions(keys).await?;
     let mut answers = Vec::with_capacity(ops.len());
     for op in ops {
@@ -88,7 +91,7 @@ async fn run_with<T: Txn>(
     Ok((answers, turn.effects))
 }
 
-/// Runs operations on a store whose transactions never wait: to the end, in one go.
+/// Runs operations to completion on a store whose transactions never wait.
 pub fn run_now<T: Txn>(
     txn: &mut T,
     ops: &[Op],
@@ -98,7 +101,7 @@ pub fn run_now<T: Txn>(
     at_once(run(txn, ops, now, limits))
 }
 
-/// Runs operations in a transaction of the host's on a store whose transactions never wait: to the end, in one go.
+/// Runs operations to completion in a transaction of the host, on a store whose transactions never wait.
 pub fn run_now_lent<T: Txn>(
     txn: &mut T,
     ops: &[Op],
@@ -118,6 +121,17 @@ fn at_once<T>(run: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 impl<T: Txn> Turn<'_, T> {
+    /// Returns the operations to run. Leaves out those of requests that were carried out before, and those of outbox
+    /// rows that other transactions have taken.
+    fn to_run<'o>(&self, ops: &'o [Op]) -> impl Iterator<Item = &'o Op> {
+        ops.iter().flat_map(|op| {
+            let parts = op.parts();
+            let requests = self.requests.to_run(parts.requests);
+            let entries = self.outbox.to_run(parts.entries);
+            parts.plain.iter().chain(requests).chain(entries)
+        })
+    }
+
     /// Runs one operation.
     pub async fn answer(&mut self, op: &Op) -> Result<Answer> {
         if self.named.is_some() && !op.chooses() {
@@ -145,12 +159,18 @@ impl<T: Txn> Turn<'_, T> {
             Op::Repair(targets) => Answer::Operated(ops::operate::repair(self, targets).await?),
             Op::Examine { after, limit } => ops::examine::examine(self, *after, *limit).await?,
             Op::ReleaseBlocked {
+                build,
+                fresh,
                 lanes,
                 after,
                 limit,
-            } => ops::operate::release_blocked(self, lanes, *after, *limit).await?,
+            } => {
+                ops::operate::release_blocked(self, (build.as_ref(), *fresh), lanes, *after, *limit)
+                    .await?
+            }
             Op::Claim(request) => {
-                // What this transaction has made runnable in a partition must be in its place before it is claimed.
+                // Instances that this transaction has made runnable must have their place in the partition before a
+                // claim.
                 ops::partition::settle(self).await?;
                 Answer::Claimed(ops::claim::claim(self, request).await?)
             }
@@ -176,6 +196,10 @@ impl<T: Txn> Turn<'_, T> {
             Op::Enlist(worker) => Answer::Registered(ops::workers::enlist(self, worker).await?),
             Op::Renew { workers, lease } => ops::workers::renew(self, workers, *lease).await?,
             Op::Extend(claims) => Answer::Extended(ops::workers::extend(self, claims).await?),
+            Op::Expire { name } => {
+                ops::workers::expire(self, name).await?;
+                Answer::Done
+            }
             Op::Reclaim { limit } => ops::workers::reclaim(self, *limit).await?,
             Op::SignOff { worker, limit } => ops::workers::sign_off(self, *worker, *limit).await?,
             Op::SignOffNamed { name, limit } => {
@@ -185,6 +209,8 @@ impl<T: Txn> Turn<'_, T> {
             Op::Survey(page) => ops::survey::survey(self, *page).await?,
             Op::Keep(documents) => ops::keep::keep(self, documents).await?,
             Op::Once(requests) => Answer::Once(ops::once::once(self, requests).await?),
+            Op::Outbox(entries) => ops::outbox::take(self, entries).await?,
+            Op::Refused { ids, again } => ops::outbox::settle_refused(self, ids, *again).await?,
         };
         ops::partition::settle(self).await?;
         Ok(match &mut self.named {
@@ -193,17 +219,17 @@ impl<T: Txn> Turn<'_, T> {
         })
     }
 
-    /// Whether operations change nothing, and only name what they would have chosen.
+    /// `true` if operations change nothing, and only return the instances that they would have chosen.
     pub const fn names_only(&self) -> bool {
         self.named.is_some()
     }
 
-    /// How many rows to look at, to choose that many.
+    /// Returns how many rows to read in order to choose `limit` of them.
     pub fn room(&self, limit: usize) -> usize {
         limit + self.passed_over.len()
     }
 
-    /// Of the rows that an operation has found, the first that it may choose: none when they are only to be named.
+    /// Returns the first `limit` of these rows that the operation may choose; none if they are only to be named.
     pub fn choose<R>(
         &mut self,
         found: Vec<R>,
@@ -223,7 +249,7 @@ impl<T: Txn> Turn<'_, T> {
         Vec::new()
     }
 
-    /// Locks keys; one that is in both lists is locked alone.
+    /// Locks keys. A key in both lists is locked alone.
     async fn lock_keys(&mut self, names: ops::Keys<'_>) -> Result<()> {
         if names.shared.is_empty()
             && names.alone.is_empty()
@@ -241,7 +267,7 @@ impl<T: Txn> Turn<'_, T> {
         self.txn.lock_keys(&shared, &alone).await
     }
 
-    /// Locks partitions, in one order everywhere.
+    /// Locks partitions in the common order.
     pub async fn lock_partitions(&mut self, keys: BTreeSet<&Key>) -> Result<()> {
         if keys.is_empty() {
             return Ok(());

@@ -1,52 +1,66 @@
-//! What a store is to those who use it.
+//! The trait `Store`: the interface through which all other modules use a store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Refusal, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Refusal, Timestamp,
+    Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Ending, Endings, Error, EventFilter, EventPage,
-    Filter, Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Target, WaiterFilter,
-    WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Contracts, Ending, Endings, Error, EventFilter,
+    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
+    ReadyLane, Records, RefusedPage, Result, Surroundings, Tally, Target, WaiterFilter, WaiterPage,
 };
 
-/// A place where instances live. The whole write side is [`run`](Store::run); the read side is a handful of queries.
+/// The interval between polls of the outbox. Rows are taken within a second (rule 17.3).
+pub const OUTBOX_POLL: Duration = Duration::from_millis(950);
+
+/// A store of instances. [`run`](Store::run) is the whole write side; the read side is a small set of queries.
 ///
-/// Reads see what was committed, outside of any transaction of the writers.
+/// Reads see committed data only, and run outside the writers' transactions.
 pub trait Store: Send + Sync + 'static {
-    /// Runs the operations in order in one transaction, and answers each.
+    /// Runs the operations in order in one transaction, and returns one answer per operation.
     ///
-    /// Atomic: all of them are durable when the answer comes, or none. A crash leaves all or nothing. Errors:
-    /// [`Conflict`](crate::Error::Conflict) and [`Unavailable`](crate::Error::Unavailable) say that nothing was
-    /// written, [`Unknown`](crate::Error::Unknown) that it may have been. That one entry is refused is an answer, not
-    /// an error, and touches no other.
+    /// Atomic: when the answers arrive, all operations are durable; otherwise none is. A crash leaves all or nothing.
+    /// Errors: [`Conflict`](crate::Error::Conflict) and [`Unavailable`](crate::Error::Unavailable) mean that nothing
+    /// was written, [`Unknown`](crate::Error::Unknown) that the operations may have been written. A refused entry is an
+    /// answer, not an error, and does not affect other entries.
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>>;
 
-    /// Opens a transaction for a step that writes rows of its own (rule 17.2), and that has that time limit, if it has
-    /// one. A store that is no database refuses.
+    /// Opens a transaction for a step that writes its own rows (rule 17.2); `limit` is the step's time limit, if it has
+    /// one. A store that is not a database refuses.
     fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         let _ = limit;
         Box::pin(async { Err(Error::Refused(Refusal::NoDatabase)) })
     }
 
-    /// The time, as this store's workers agree on it.
+    /// Returns a renewer of leases that uses nothing of the runtime on which this store is used (rule 6.4). It is for a
+    /// thread with its own runtime, which then owns the renewer's connections and tasks. Returns `None` if
+    /// [`run`](Store::run) itself has this property.
+    ///
+    /// Errors: settings that were valid when the store was opened and are not valid any more.
+    fn renewer(&self) -> Result<Option<Box<dyn Renewer>>> {
+        Ok(None)
+    }
+
+    /// Returns the clock that this store's workers share.
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// Listens to what commits have to tell, in this process and, where the database can carry it, in others.
+    /// Subscribes to the effects of commits, in this process and, if the database can transport them, in other
+    /// processes.
     fn listen(&self) -> Listener;
 
-    /// How many transactions may run side by side with profit.
+    /// Returns the number of transactions that can usefully run in parallel.
     fn writers(&self) -> usize;
 
-    /// One instance.
+    /// Returns one instance.
     fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>>;
 
-    /// A page of instances, newest first, beginning below `before`.
+    /// Returns a page of instances, newest first, below `before`.
     fn list<'a>(
         &'a self,
         filter: &'a Filter,
@@ -54,7 +68,12 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>>;
 
-    /// The rows of an instance's history whose last event is after `after`, oldest first, at most `limit` rows.
+    /// Returns the surroundings of these instances, in any order. The ids must be distinct. The surroundings of an
+    /// instance and its row are read at the same moment. Instances that do not exist are left out. It reads only their
+    /// pending messages, through an index, and their [newest children](abide_core::rules::liveness::CHILDREN_SEEN).
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>>;
+
+    /// Returns the rows of an instance's history whose last event is after `after`, oldest first, at most `limit` rows.
     fn history(
         &self,
         id: InstanceId,
@@ -62,7 +81,7 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<HistoryRow>>>;
 
-    /// A page of the children of one barrier, by id, beginning above `after`.
+    /// Returns a page of the children of one barrier, by id, above `after`.
     fn children_page(
         &self,
         parent: InstanceId,
@@ -70,7 +89,7 @@ pub trait Store: Send + Sync + 'static {
         after: Option<InstanceId>,
     ) -> BoxFuture<'_, Result<Page<Child>>>;
 
-    /// All children of one barrier, by id, page by page.
+    /// Returns all children of one barrier, by id. Reads them page by page.
     fn children(
         &self,
         parent: InstanceId,
@@ -87,10 +106,11 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// How the first of the instances named ended, as many as fit on a page.
+    /// Returns the endings of the first of these instances, as many as fit on a page.
     fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>>;
 
-    /// How those of the instances named ended that have; an instance that is not there is named in the second list.
+    /// Returns the endings of those of these instances that have ended. The second list contains the instances that do
+    /// not exist.
     fn endings<'a>(
         &'a self,
         ids: &'a [InstanceId],
@@ -107,7 +127,7 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// A page of records of signals and updates, newest first, beginning below `before`.
+    /// Returns a page of records of signals and updates, newest first, below `before`.
     fn commands<'a>(
         &'a self,
         filter: &'a CommandFilter,
@@ -115,10 +135,11 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>>;
 
-    /// The first of the records with these ids, as many as fit on a page; those that are not there are left out.
+    /// Returns the first of the records with these ids, as many as fit on a page. Records that do not exist are left
+    /// out.
     fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>>;
 
-    /// The records with these ids; those that are not there are left out.
+    /// Returns the records with these ids. Records that do not exist are left out.
     fn records<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Vec<Command>>> {
         Box::pin(async move {
             let mut all = self.records_page(ids).await?;
@@ -131,10 +152,10 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// What is pending in an inbox, signals and updates alike, by sequence.
+    /// Returns the pending commands of an inbox, signals and updates alike, by sequence.
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>>;
 
-    /// A page of events, newest first, beginning below `before`.
+    /// Returns a page of events, newest first, below `before`.
     fn events<'a>(
         &'a self,
         filter: &'a EventFilter,
@@ -142,8 +163,8 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<EventPage>>;
 
-    /// A page of waits for events, by instance and place, beginning above `after`. One that stands at several places of
-    /// the index, because it asks for one of a list, is told once.
+    /// Returns a page of waits for events, by instance and position, above `after`. A wait that has several index
+    /// entries, because it asks for one value of a list, is returned once.
     fn waiters<'a>(
         &'a self,
         filter: &'a WaiterFilter,
@@ -151,36 +172,85 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<WaiterPage>>;
 
-    /// A contract.
+    /// Returns a contract.
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>>;
 
-    /// All that is declared, by machine and version.
+    /// Returns the first of the contracts with these ids, as many as fit on a page. Contracts that do not exist are
+    /// left out.
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>>;
+
+    /// Returns all declarations, by machine and version.
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>>;
 
-    /// The documents of a kind, by name.
+    /// Returns the documents of a kind, by name.
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>>;
 
-    /// The document of a kind and a name, if there is one.
+    /// Returns the document of a kind and a name, if it exists.
     fn document<'a>(
         &'a self,
         kind: DocumentKind,
         name: &'a Name,
     ) -> BoxFuture<'a, Result<Option<Document>>>;
 
-    /// The earliest moment at which anything is due.
+    /// Returns the earliest time at which anything is due.
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
 
-    /// The workers that are believed to live.
+    /// Returns the workers whose lease has not expired.
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>>;
 
-    /// How many instances stand where and wait for what, queue by queue; finished ones are not counted.
+    /// Returns the number of instances per queue, status and kind of wait. Finished instances are not counted.
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>>;
 
-    /// Finishes what was begun and lets go of files, threads and connections.
+    /// `true` if the processes that have this store open must take rows from its outbox (rule 17.3). Databases have an
+    /// outbox; the server takes the rows of its own database.
+    fn takes_outbox(&self) -> bool {
+        false
+    }
+
+    /// Returns the interval at which to poll the outbox when there is no notification.
+    fn outbox_poll(&self) -> Duration {
+        OUTBOX_POLL
+    }
+
+    /// Returns the first rows of the outbox except these, in order, as many as fit on a page. A row that commits later
+    /// than rows behind it is included as soon as it is committed.
+    fn outbox<'a>(
+        &'a self,
+        passed_over: &'a [OutboxId],
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>>;
+
+    /// Returns a page of the refused requests of the outbox, newest first, below `before`.
+    fn refused(&self, before: Option<OutboxId>, limit: usize)
+    -> BoxFuture<'_, Result<RefusedPage>>;
+
+    /// Returns the number of waiting and of refused requests of the outbox.
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>>;
+
+    /// Returns the lanes that have something to claim, by queue, machine and version, at most
+    /// [`READY_LANES`](crate::READY_LANES). The cost is one step of an index per lane, however many instances are
+    /// ready.
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>>;
+
+    /// Returns the number of blocked and failing instances, which reads all open instances, and the number of ended
+    /// instances, counted up to a limit.
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>>;
+
+    /// Finishes the work in progress, and releases files, threads and connections.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// The instance at a target; of one without a key, whose id is its only address, the newest run of its chain (rule 2.5).
+/// Renews leases from a thread of its own.
+pub trait Renewer: Send + Sync {
+    /// Runs operations that renew leases, as [`Store::run`] does.
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>>;
+
+    /// Closes its connections.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Returns the instance at a target. For an instance without a key, whose only address is its id, returns the newest
+/// run of its chain (rule 2.5).
 pub async fn newest_run(store: &dyn Store, target: &Target) -> Result<Option<Instance>> {
     let found = store.get(target).await?;
     let chain = match (&found, target) {

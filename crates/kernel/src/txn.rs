@@ -1,75 +1,102 @@
-//! What a store must be able to do inside a transaction: load rows under lock, and write them.
+//! The trait `Txn`: the statements that a store provides inside a transaction. They load rows under lock and write
+//! rows.
 
 use std::future::Future;
 
 use abide_core::model::{
     AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId,
     Declared, DocumentKind, Event, EventSequence, Fingerprint, HistoryRow, InstanceId, Json, Key,
-    Lane, Lease, Name, NewRow, ParentRef, Pending, Policy, Priority, RequestId, Row, Scopes,
+    Lane, Lease, Name, NewRow, ParentRef, Pending, Policies, Priority, RequestId, Row, Scopes,
     Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Kin;
 
-use crate::{ClaimRequest, Cursor, NewWorker, Result};
+use crate::{ClaimRequest, Cursor, NewWorker, OutboxRows, Result, Surroundings};
 
-/// A transaction of a store. Nothing here decides anything: what follows from what is the kernel's business.
+/// A transaction of a store. It makes no decisions: the kernel decides what must change.
 ///
-/// Two matters are left to the database, which must be the referee between machines: claiming ([`claim`](Self::claim))
-/// and uniqueness ([`insert`](Self::insert)). Locks are held to the end of the transaction. A store with several
-/// connections may send writes without waiting for their answers, and must then check every answer before it says that
-/// the transaction is committed; reads see the writes before them.
-pub trait Txn: Send {
-    /// Inserts rows; one whose key or unique key is taken is dropped and answered with the holder's id. In order;
-    /// the first of two equals in one batch wins.
+/// Two things are left to the database, because only it can arbitrate between computers: claiming
+/// ([`claim`](Self::claim)) and uniqueness ([`insert`](Self::insert)). Locks are held until the end of the transaction.
+/// A store with several connections may send writes without waiting for their responses. It must then check every
+/// response before it reports the transaction as committed. Reads see the writes before them.
+pub trait Txn: OutboxRows + Send {
+    /// Inserts rows, and returns one result per row, in order. A row whose key or unique key is taken is not inserted;
+    /// its result has the holder's id. Of two rows in the batch with the same key, the first is inserted.
     fn insert(&mut self, rows: &[NewRow]) -> impl Future<Output = Result<Vec<Started>>> + Send;
 
-    /// The declarations of the machines named.
+    /// Returns the declarations of these machines.
     fn declared(&mut self, machines: &[Name])
     -> impl Future<Output = Result<Vec<Declared>>> + Send;
 
-    /// Writes declarations, over those of the same machine and version.
+    /// Writes declarations. They replace those of the same machine and version.
     fn declare(&mut self, declared: &[Declared]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Locks the rows with these ids, which come sorted and distinct, in that order, and loads them; those that are not
-    /// there are left out.
+    /// Locks the rows with these ids in order, and loads them. The ids must be sorted and distinct. Ids that do not
+    /// exist are left out.
     fn lock(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Row>>> + Send;
 
-    /// Writes rows that were locked, and marks them as updated `now`.
+    /// Writes locked rows, and sets their update time to `now`.
     fn update(
         &mut self,
         changes: &Changes<'_>,
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Appends to histories.
+    /// Appends rows to histories.
     fn append(&mut self, rows: &[HistoryRow]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Claims the first rows of a queue that are runnable, not behind, and of one of the lanes, by priority, due time
-    /// and id, passing over those that another transaction has locked. They become executing under the worker, their
-    /// epoch one higher, and are marked as updated `now`; with a lease that begins `now` when the request has one.
-    /// Answered in that order; without children.
+    /// Replaces history rows by others, under numbers that no row had before.
+    fn move_history(&mut self, rows: &[MovedHistory]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Claims the first rows of a queue that are runnable, not behind, and in one of the lanes, ordered by priority,
+    /// due time and id. Skips rows that another transaction has locked. The rows become `executing` under the worker,
+    /// their epoch increases by one, and their update time is `now`. If the request has a lease, each gets a lease that
+    /// begins `now`. Returns the rows in that order, without children.
     fn claim(
         &mut self,
         request: &ClaimRequest,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
 
-    /// The priority of the row that [`claim`](Self::claim) would take first.
+    /// Claims like [`claim`](Self::claim), but stops before the row that would exceed `most` bytes in total, as counted
+    /// by [`claimed_bytes`](crate::claimed_bytes). The first row is claimed whatever its size. Of the rows beyond the
+    /// limit, only the sizes are read, or at most one row. Returns the claimed rows, and `true` if rows were left
+    /// because of the limit.
+    fn claim_within(
+        &mut self,
+        request: &ClaimRequest,
+        most: usize,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(Vec<Claimed>, bool)>> + Send;
+
+    /// `true` if [`claim_within`](Self::claim_within) costs no more than [`claim`](Self::claim). Then every claim is
+    /// bounded.
+    const CLAIMS_WITHIN: bool;
+
+    /// Returns the priority of the row that [`claim`](Self::claim) would take first.
     fn waiting(
         &mut self,
         queue: &Name,
         lanes: &[Lane],
     ) -> impl Future<Output = Result<Option<Priority>>> + Send;
 
-    /// The children of each of these barriers, by id.
+    /// Returns the children of each of these barriers, by id.
     fn children(
         &mut self,
         barriers: &[(InstanceId, BarrierNumber)],
     ) -> impl Future<Output = Result<Vec<(InstanceId, Child)>>> + Send;
 
-    /// The first rows, scheduled or awaiting, that are due, after so many of them; not locked.
+    /// Returns the total size in bytes of the states, results and errors of each barrier's children. A barrier without
+    /// children may be left out. Reads only sizes.
+    fn children_bytes(
+        &mut self,
+        barriers: &[(InstanceId, BarrierNumber)],
+    ) -> impl Future<Output = Result<Vec<(InstanceId, u64)>>> + Send;
+
+    /// Returns the first rows, `scheduled` or `awaiting`, that are due, after skipping `skip` of them. Does not lock
+    /// them.
     fn due(
         &mut self,
         now: Timestamp,
@@ -77,7 +104,8 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// The first executing rows whose own lease has run out, after so many of them, by when it did and by id; not locked.
+    /// Returns the first `executing` rows whose own lease has expired, after skipping `skip` of them, ordered by expiry
+    /// time and id. Does not lock them.
     fn lapsed(
         &mut self,
         now: Timestamp,
@@ -85,21 +113,21 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Lapsed>>> + Send;
 
-    /// The earliest moment after that one at which anything is due, or a lease runs out.
+    /// Returns the earliest time after `now` at which a row is due or a lease expires.
     fn due_after(
         &mut self,
         now: Timestamp,
     ) -> impl Future<Output = Result<Option<Timestamp>>> + Send;
 
-    /// Locks and loads those of these rows, which come sorted and distinct, that no other transaction has locked; the
-    /// others, and those that are not there, are left out. It never waits, and may be called when anything is locked. In a
-    /// store whose transactions come one after the other that is [`lock`](Self::lock).
+    /// Locks and loads those of these rows that no other transaction has locked. The ids must be sorted and distinct.
+    /// Locked and missing rows are left out. It never waits, and may be called whatever is locked already. In a store
+    /// that runs transactions one after the other, this is [`lock`](Self::lock).
     fn lock_free(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Row>>> + Send {
         self.lock(ids)
     }
 
-    /// Which of these rows, which come sorted and distinct, are reserved and not started; not locked. In a store whose
-    /// transactions come one after the other it does not matter whether they are.
+    /// Returns those of these rows that are reserved and not started. The ids must be sorted and distinct. Does not
+    /// lock them. In a store that runs transactions one after the other, locking makes no difference.
     fn reserved(
         &mut self,
         ids: &[InstanceId],
@@ -111,9 +139,9 @@ pub trait Txn: Send {
         }
     }
 
-    /// Locks those of these partitions, which come sorted and distinct, that no other transaction has locked, and in
-    /// which [`partitions`](Self::partitions) will not wait for a row; which they are. It never waits, and may be called
-    /// when anything is locked.
+    /// Locks those of these partitions that no other transaction has locked and in which
+    /// [`partitions`](Self::partitions) will not wait for a row. Returns their keys. The keys must be sorted and
+    /// distinct. It never waits, and may be called whatever is locked already.
     fn lock_free_partitions(
         &mut self,
         keys: &[Key],
@@ -124,21 +152,22 @@ pub trait Txn: Send {
         }
     }
 
-    /// What the machines of these instances have declared of how their steps fail; those that have nothing are left out.
+    /// Returns the error policies of these instances: those given at the start, and those that the machine has
+    /// declared. Instances with neither are left out.
     fn policies(
         &mut self,
         ids: &[InstanceId],
-    ) -> impl Future<Output = Result<Vec<(InstanceId, Policy)>>> + Send;
+    ) -> impl Future<Output = Result<Vec<(InstanceId, Policies)>>> + Send;
 
-    /// Serialises whoever changes who stands where in these partitions, which come sorted and distinct. Taken before
-    /// any row is locked.
+    /// Locks these partitions, so that transactions that change their order run one after the other. The keys must be
+    /// sorted and distinct. Called before any row is locked.
     fn lock_partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Who is at the front of each partition (runnable or executing, and not behind), and who is the first of its
-    /// runnable rows; both locked.
+    /// Returns, for each partition, the row at the front (runnable or executing, and not behind) and the first of its
+    /// runnable rows. Both are locked.
     fn partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Partition>>> + Send;
 
-    /// Puts the first ones behind, then the second ones in front.
+    /// Marks the rows of `back` as behind, then moves the rows of `front` to the front.
     fn reorder(
         &mut self,
         back: &[InstanceId],
@@ -152,19 +181,20 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<Worker>> + Send;
 
-    /// The workers of that name, living or not, by id. Nobody else comes by that name before the transaction ends.
+    /// Returns the workers with this name, living or not, by id. No other transaction can add a worker with this name
+    /// before this one ends.
     fn workers_named(&mut self, name: &Name) -> impl Future<Output = Result<Vec<Worker>>> + Send;
 
-    /// The workers that hold something and are not believed to live: their lease has run out, or they are not known (any
-    /// more). By id, with the names of those that are known. What they hold is what this costs, and what the living hold;
-    /// not how many have died.
+    /// Returns the workers that hold claims and are not alive: their lease has expired, or they are not (or no longer)
+    /// known. Ordered by id, with the names of those that are known. The cost depends on how many claims dead and
+    /// living workers hold, not on how many workers have died.
     fn dead_holders(
         &mut self,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(WorkerId, Option<Name>)>>> + Send;
 
-    /// Lets the leases of those of these workers, which come sorted and distinct, that have not run out run until that
-    /// moment at least; which these are, in any order.
+    /// Extends the leases of those of these workers whose lease has not expired, so that they last at least until
+    /// `until`. The ids must be sorted and distinct. Returns the extended workers, in any order.
     fn renew(
         &mut self,
         workers: &[WorkerId],
@@ -172,7 +202,7 @@ pub trait Txn: Send {
         until: Timestamp,
     ) -> impl Future<Output = Result<Vec<WorkerId>>> + Send;
 
-    /// Writes a worker's lease, queues and lanes over those that it had.
+    /// Replaces a worker's lease, queues and lanes.
     fn rewrite_worker(&mut self, worker: &Worker) -> impl Future<Output = Result<()>> + Send;
 
     /// Ends the leases of these workers.
@@ -182,15 +212,14 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Deletes workers whose lease ran out before that moment and that hold nothing, at most that many; how many there
-    /// were.
+    /// Deletes workers whose lease expired before `before` and that hold nothing, at most `limit`. Returns how many.
     fn forget_workers(
         &mut self,
         before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// What a worker holds, by id, above `after`; not locked.
+    /// Returns the rows that a worker holds above `after`, by id. Does not lock them.
     fn held(
         &mut self,
         worker: WorkerId,
@@ -198,15 +227,16 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// What these workers, which come sorted and distinct, hold, by worker and id, at most that many; not locked.
+    /// Returns at most `limit` rows that these workers hold, by worker and id. The workers must be sorted and distinct.
+    /// Does not lock the rows.
     fn held_by(
         &mut self,
         workers: &[WorkerId],
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(WorkerId, Touched)>>> + Send;
 
-    /// The first rows that finished before that moment, after the cursor, in the order in which they did; passing over
-    /// those that another transaction has locked.
+    /// Returns the first rows that finished before `before`, after the cursor, in the order in which they finished.
+    /// Skips rows that another transaction has locked.
     fn expiring(
         &mut self,
         before: Timestamp,
@@ -214,14 +244,14 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
 
-    /// How these instances stand in their families; those that are not there are left out. Not locked.
+    /// Returns the status and parent of these instances. Instances that do not exist are left out. Does not lock them.
     fn kin(
         &mut self,
         ids: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<(InstanceId, Kin)>>> + Send;
 
-    /// The children of these that finished before that moment and have their place at a barrier, in any order, at most
-    /// that many; passing over those that another transaction has locked.
+    /// Returns at most `limit` children of these parents that finished before `before` and have a place at a barrier,
+    /// in any order. Skips rows that another transaction has locked.
     fn expired_children(
         &mut self,
         parents: &[InstanceId],
@@ -229,14 +259,14 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
 
-    /// Writes contracts, by id, as used now; those that are there stay as they are.
+    /// Writes contracts by id, as used `now`. Existing contracts are not changed.
     fn define(
         &mut self,
         contracts: &[(ContractId, Json)],
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Notes that contracts are used now, where that was noted last before a moment. They come sorted.
+    /// Records that contracts are used `now`, if their last recorded use is before `before`. The ids must be sorted.
     fn note_contracts(
         &mut self,
         ids: &[ContractId],
@@ -244,14 +274,14 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// The first instances above an id, by id, with the contract that each names.
+    /// Returns the first instances above an id, by id, each with the contract that it names.
     fn named_contracts(
         &mut self,
         above: InstanceId,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(InstanceId, Option<ContractId>)>>> + Send;
 
-    /// Contracts that were noted as used last before a moment and that no machine declares, by id. They are locked.
+    /// Returns and locks the contracts whose last recorded use is before `before` and that no machine declares, by id.
     fn unused_contracts(
         &mut self,
         before: Timestamp,
@@ -261,63 +291,65 @@ pub trait Txn: Send {
     /// Deletes contracts.
     fn forget_contracts(&mut self, ids: &[ContractId]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes documents over those of the same kind and name, or deletes those that have no body. They come sorted by
-    /// kind and name, each once.
+    /// Writes documents, which replace those of the same kind and name, or deletes those without a body. They must be
+    /// sorted by kind and name, and distinct.
     fn keep(
         &mut self,
         documents: &[(DocumentKind, &Name, Option<&Json>)],
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// The contracts with these ids.
+    /// Returns the contracts with these ids.
     fn contracts(
         &mut self,
         ids: &[ContractId],
     ) -> impl Future<Output = Result<Vec<(ContractId, Json)>>> + Send;
 
-    /// Serialises those who start something under a key with those who must know that nobody does: the first ones share
-    /// a key, the second ones have it alone. Both come sorted and distinct, and a key is in one of them. Taken before
-    /// anything else is locked. Other keys may be locked with them.
+    /// Locks keys, so that transactions that start an instance under a key run one after the other with transactions
+    /// that must know that no instance has the key: the former lock `shared`, the latter `alone`. Both lists must be
+    /// sorted and distinct, and a key may be in only one of them. Called before anything else is locked. Other keys may
+    /// get locked with them.
     fn lock_keys(
         &mut self,
         shared: &[Key],
         alone: &[Key],
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// The run that each target stands for: the one with that id, or the newest with that key; not locked. In order.
+    /// Returns the run that each target refers to: the run with that id, or the newest with that key. In order; does
+    /// not lock them.
     fn find(
         &mut self,
         targets: &[Target],
     ) -> impl Future<Output = Result<Vec<Option<Found>>>> + Send;
 
-    /// The newest run of each of these chains, as chain and run; those of which there is none are left out.
+    /// Returns the newest run of each of these chains, as (chain, run). Chains without a run are left out.
     fn newest(
         &mut self,
         chains: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<(InstanceId, InstanceId)>>> + Send;
 
-    /// That many ids for records, rising, none of them ever given before.
+    /// Returns `count` new ids for records, ascending. None of them was ever issued before.
     fn number(&mut self, count: usize) -> impl Future<Output = Result<Vec<CommandId>>> + Send;
 
-    /// The records that were accepted in these chains with these dedup keys.
+    /// Returns the records that were accepted in these chains with these dedup keys.
     fn deduped(
         &mut self,
         keys: &[(InstanceId, CommandKind, Name)],
     ) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
-    /// The records held for these keys, by id.
+    /// Returns the records held for these keys, by id.
     fn held_signals(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
-    /// How many signals are held for each of these keys beyond a moment, and of how many bytes; a key that none are held
-    /// for may be left out.
+    /// Returns the number and total size in bytes of the signals that are held for each of these keys until after
+    /// `now`. A key without held signals may be left out.
     fn held_sizes(
         &mut self,
         keys: &[Key],
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(Key, usize, u64)>>> + Send;
 
-    /// How many bytes of arguments are pending in each of these inboxes; one that is empty may be left out. The rows are
-    /// locked.
+    /// Returns the total size in bytes of the pending arguments in each of these inboxes. An empty inbox may be left
+    /// out. The rows must be locked.
     fn pending_bytes(
         &mut self,
         ids: &[InstanceId],
@@ -326,92 +358,93 @@ pub trait Txn: Send {
     /// Inserts records.
     fn insert_commands(&mut self, commands: &[Command]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes records that were held over, whole.
+    /// Overwrites whole records that were held.
     fn rewrite_commands(&mut self, commands: &[Command])
     -> impl Future<Output = Result<()>> + Send;
 
-    /// Ends the life of records that are pending, `now`.
+    /// Closes pending records, `now`.
     fn close(
         &mut self,
         closings: &[Closing],
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// What is pending in these inboxes, as far as each look asks, with the instance, by instance and sequence.
+    /// Returns the pending commands of these inboxes that each look selects, with the instance, by instance and
+    /// sequence.
     fn pending(
         &mut self,
         looks: &[(InstanceId, Look)],
     ) -> impl Future<Output = Result<Vec<(InstanceId, Pending)>>> + Send;
 
-    /// The pending signals with these names up to that sequence, whole, by instance and sequence.
+    /// Returns the pending signals with these names up to that sequence, complete, by instance and sequence.
     fn awaited(
         &mut self,
         of: &[(InstanceId, Vec<Name>, Sequence)],
     ) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
-    /// The pending updates and cancellations of these instances, whole, by instance and sequence.
+    /// Returns the pending updates and cancellations of these instances, complete, by instance and sequence.
     fn updates(&mut self, of: &[InstanceId]) -> impl Future<Output = Result<Vec<Command>>> + Send;
 
-    /// Stores events, in order; each with its place, and whether it is new: one of a type and id that there is already,
-    /// in the same batch too, has the place of the first.
+    /// Stores events, in order. Returns the sequence of each, and `true` if it is new. An event whose type and id exist
+    /// already, also in the same batch, gets the sequence of the first.
     fn store_events(
         &mut self,
         events: &[NewEvent],
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(EventSequence, bool)>>> + Send;
 
-    /// Under which paths waiters of these types stand in the index, the empty one for those that stand under none; and
-    /// on which paths waits look back.
+    /// Returns the paths under which waiters of these types are indexed, the empty path for those indexed under none,
+    /// and the paths on which waits look back.
     fn event_paths(&mut self, types: &[Name]) -> impl Future<Output = Result<EventPaths>> + Send;
 
-    /// The waiters at these places of the index: type, path and value; not locked.
+    /// Returns the waiters at these entries of the index: type, path and value. Does not lock them.
     fn waiters(
         &mut self,
         probes: &[(Name, String, String)],
     ) -> impl Future<Output = Result<Vec<Waiter>>> + Send;
 
-    /// Inserts waiters, and counts them.
+    /// Inserts waiters, and adds them to the count.
     fn open_waiters(&mut self, waiters: &[Waiter]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Deletes the waiters of these instances, and counts them off.
+    /// Deletes the waiters of these instances, and subtracts them from the count.
     fn close_waiters(
         &mut self,
         instances: &[InstanceId],
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// How many waiters of these types there are, and which event of each is the newest; exact for who has the types
-    /// alone. Those of which there is nothing may be left out.
+    /// Returns the number of waiters and the newest event of each of these types. The totals are exact if this
+    /// transaction has locked the types alone. Types without waiters and events may be left out.
     fn type_totals(
         &mut self,
         types: &[Name],
     ) -> impl Future<Output = Result<Vec<(Name, TypeTotal)>>> + Send;
 
-    /// Of the events that say one of these values at a path, a page; `None` when no wait looks back on that path. The
-    /// type is locked.
+    /// Returns a page of the events that have one of these values at a path. Returns `None` if no wait looks back on
+    /// that path. The type must be locked.
     fn look_up(
         &mut self,
         look: &LookUp<'_>,
         span: Span,
     ) -> impl Future<Output = Result<Option<(LookedBack, Looked)>>> + Send;
 
-    /// Of all events of a type, a page.
+    /// Returns a page of all events of a type.
     fn newest_events(
         &mut self,
         event_type: &Name,
         span: Span,
     ) -> impl Future<Output = Result<Looked>> + Send;
 
-    /// The same; what it answers is not deleted before this transaction ends, and what another is about to delete is left
-    /// out.
+    /// Returns the same as `newest_events`. The returned events are not deleted before this transaction ends; events
+    /// that another transaction is about to delete are left out.
     fn hold_newest_events(
         &mut self,
         event_type: &Name,
         span: Span,
     ) -> impl Future<Output = Result<Looked>> + Send;
 
-    /// Notes that waits look back on a path, of which nothing is noted yet; `None` when that many paths of the type are
-    /// noted already. Its id was never given before, also when the path was noted before and forgotten. The type is
-    /// locked.
+    /// Records that waits look back on a path that is not recorded yet. Returns `None` if the type already has `most`
+    /// recorded paths. The id was never issued before, even if the path was recorded before and forgotten. The type
+    /// must be locked.
     fn add_path(
         &mut self,
         event_type: &Name,
@@ -420,21 +453,21 @@ pub trait Txn: Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<Option<PathId>>> + Send;
 
-    /// Notes that a path is used, unless another transaction has it locked.
+    /// Records that a path is used, unless another transaction has locked it.
     fn use_path(&mut self, id: PathId, now: Timestamp) -> impl Future<Output = Result<()>> + Send;
 
-    /// Forgets paths that were not used since a moment, at most that many; how many there were. Their terms stay until
-    /// their events go.
+    /// Forgets paths that were not used since `before`, at most `limit`. Returns how many. Their terms stay until their
+    /// events are deleted.
     fn forget_paths(
         &mut self,
         before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Writes terms of events, none of which there is yet.
+    /// Writes new terms of events. None of them may exist yet.
     fn write_terms(&mut self, terms: &[Term]) -> impl Future<Output = Result<()>> + Send;
 
-    /// The first events of a type above a place, in order.
+    /// Returns the first events of a type above a sequence, in order.
     fn events_above(
         &mut self,
         event_type: &Name,
@@ -442,97 +475,115 @@ pub trait Txn: Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Event>>> + Send;
 
-    /// Deletes events that were published before that moment with their terms, at most that many; how many there were.
+    /// Deletes events that were published before `before`, with their terms, at most `limit`. Returns how many events.
     fn forget_events(
         &mut self,
         before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Gives what is pending with the first of each pair to the second.
+    /// Moves the pending commands of the first instance of each pair to the second, and numbers them anew: 1, 2, 3 … in
+    /// the order of their sequence.
     fn move_pending(
         &mut self,
         moves: &[(InstanceId, InstanceId)],
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Marks held records whose time was up by `now` as expired, at most that many; how many there were.
+    /// Marks held records that expired by `now` as expired, at most `limit`. Returns how many.
     fn expire_held(
         &mut self,
         now: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Deletes records that no instance has and that came before that moment and are not held, at most that many.
+    /// Deletes records that belong to no instance, arrived before `before` and are not held, at most `limit`.
     fn forget_records(
         &mut self,
         before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// The rows with these ids as they would be inserted anew; its state is the last one. By id.
+    /// Returns the rows with these ids in the form in which they would be inserted anew, by id. The state is the last
+    /// one.
     fn copies(
         &mut self,
         ids: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<(InstanceId, NewRow)>>> + Send;
 
-    /// Marks runs that another follows: they hold no key any more, and have no place at their parent's barrier (their
-    /// `parent_barrier` becomes 0).
+    /// Marks runs as superseded by a newer run: they no longer hold a key, and have no place at their parent's barrier
+    /// (their `parent_barrier` becomes 0).
     fn supersede(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 
-    /// The keys and unique keys of these instances, as far as they have any, each with the instance that holds it.
+    /// Returns the keys and unique keys that these instances have, each with the instance that holds it.
     fn holders(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Holder>>> + Send;
 
-    /// Writes a start into a row that was reserved: all that [`insert`](Self::insert) would write.
+    /// Writes a start into a reserved row: all columns that [`insert`](Self::insert) would write.
     fn open(&mut self, id: InstanceId, row: &NewRow) -> impl Future<Output = Result<()>> + Send;
 
-    /// The children of these, of whatever barrier, that have not ended, by id; not locked.
+    /// Returns the children of these parents, at any barrier, that have not ended, by id. Does not lock them.
     fn offspring(
         &mut self,
         parents: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// The first workflows of these lanes above an id that are `scheduled` and due at no time, by id; not locked.
+    /// Returns the first instances of these lanes above an id that are `scheduled` without a due time, by id, except
+    /// those that are [`unfit`](abide_core::model::Row::unfit) for the build `unless`. Does not lock them.
     fn blocked(
         &mut self,
         lanes: &[Lane],
+        unless: Option<&Name>,
         after: InstanceId,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// Which of these workers there are, living or not.
-    fn known_workers(
+    /// Returns the [builds](Worker::build) of those of these workers that are known, living or not, in any order.
+    fn builds(
         &mut self,
         workers: &[WorkerId],
-    ) -> impl Future<Output = Result<Vec<WorkerId>>> + Send;
+    ) -> impl Future<Output = Result<Vec<(WorkerId, Name)>>> + Send;
 
-    /// The first instances above an id, by id; not locked.
+    /// Returns the signals that a step of an instance has consumed, by sequence.
+    fn applied(
+        &mut self,
+        instance: InstanceId,
+        step_sequence: u32,
+    ) -> impl Future<Output = Result<Vec<Command>>> + Send;
+
+    /// Returns the surroundings of these instances, in any order; see [`Store::around`](crate::Store::around). The
+    /// instances must be locked and distinct.
+    fn around(
+        &mut self,
+        ids: &[InstanceId],
+    ) -> impl Future<Output = Result<Vec<Surroundings>>> + Send;
+
+    /// Returns the first instances above an id, by id. Does not lock them.
     fn above(
         &mut self,
         after: InstanceId,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 
-    /// What is known of these requests, which come distinct; in order. One that is answered [`New`](Recall::New) belongs to
-    /// this transaction: until it ends every other one that asks is answered [`Running`](Recall::Running). Never waits for
-    /// another transaction.
+    /// Returns the store's knowledge about these requests, in order. The ids must be distinct. A request that is
+    /// returned as [`New`](Recall::New) belongs to this transaction: until it ends, every other transaction gets
+    /// [`Running`](Recall::Running) for it. Never waits for another transaction.
     fn recall(&mut self, ids: &[&RequestId]) -> impl Future<Output = Result<Vec<Recall>>> + Send;
 
-    /// Writes the answers to requests that were new, each in JSON; none is written of one that was too large.
+    /// Writes the answers to requests that were new, each as JSON; `None` for an answer that was too large.
     fn remember(
         &mut self,
         answers: &[(&RequestId, Option<&str>)],
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Deletes the answers to requests that were carried out before that moment, at most that many; how many there were.
+    /// Deletes the answers to requests that were carried out before `before`, at most `limit`. Returns how many.
     fn forget_requests(
         &mut self,
         before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Deletes the histories of instances, and the records of what was sent to them but those that were accepted with a
-    /// dedup key, which belong to the chain; at most that many rows. How many there were.
+    /// Deletes the histories of instances and the records of their commands, at most `limit` rows. Keeps records that
+    /// were accepted with a dedup key, because they belong to the chain. Returns how many rows.
     fn trim(
         &mut self,
         ids: &[InstanceId],
@@ -542,27 +593,28 @@ pub trait Txn: Send {
     /// Deletes the records that were accepted with a dedup key in these chains.
     fn forget_chains(&mut self, chains: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Deletes instances, of which no history and no records are left but those of their chains.
+    /// Deletes instances. Their histories and records must be deleted already, except the records that belong to their
+    /// chains.
     fn delete(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What a store knows of a request.
+/// The store's knowledge about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recall {
-    /// It was not carried out, and nobody else is about to.
+    /// The request was not carried out, and no other transaction is carrying it out.
     New,
     /// Another transaction is carrying it out.
     Running,
     /// It was carried out.
     Done {
-        /// What it asked for.
+        /// The fingerprint of the request.
         fingerprint: Fingerprint,
-        /// What it was answered, in JSON; none when that was too large to be kept.
+        /// The answer as JSON; `None` if it was too large to store.
         answer: Option<String>,
     },
 }
 
-/// A row that an operation is about to touch, with the partition that has to be locked before it.
+/// A row that an operation is about to change, with the partition that must be locked before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
     /// The instance.
@@ -571,25 +623,25 @@ pub struct Touched {
     pub partition: Option<Key>,
 }
 
-/// A row whose own lease has run out.
+/// A row whose own lease has expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lapsed {
     /// The instance, with its partition.
     pub touched: Touched,
-    /// Its parent, if that is still there: it has to be told if this one ends.
+    /// Its parent, if it still exists. The parent must be notified if this instance ends.
     pub parent: Option<ParentRef>,
     /// The name of the worker that held it.
     pub worker: Name,
 }
 
-/// A key of an instance.
+/// A key or unique key of an instance, and its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The instance that has it.
+    /// The instance that has the key.
     pub of: InstanceId,
     /// The key.
     pub key: AnyKey,
-    /// The instance that holds it, if one does: its status is in the key's scope.
+    /// The instance that holds the key, if any: its status is in the key's scope.
     pub holder: Option<InstanceId>,
 }
 
@@ -604,98 +656,98 @@ pub struct Found {
     pub partition: Option<Key>,
 }
 
-/// What there is of a type of events.
+/// Totals of an event type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TypeTotal {
-    /// How many waiters stand for it.
+    /// The number of waiters for this type.
     pub waiters: usize,
-    /// The place of the newest event; 0 when none is kept.
+    /// The sequence of the newest event; 0 if no event is stored.
     pub newest: EventSequence,
 }
 
-/// Where publishers look for what concerns their events.
+/// The paths that a publisher must evaluate for its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPaths {
-    /// Under which paths of which types waiters stand.
+    /// The types and paths under which waiters are indexed.
     pub waiters: Vec<(Name, String)>,
-    /// On which paths of which types waits look back.
+    /// The types and paths on which waits look back.
     pub looked_back: Vec<(Name, String, PathId)>,
 }
 
 impl EventPaths {
-    /// Whether nothing concerns them.
+    /// `true` if there are no paths.
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty() && self.looked_back.is_empty()
     }
 }
 
-/// Which path of which type waits look back on. One that is forgotten and noted again has another id, so that nothing is
-/// found under it that was written when terms were not written of all events.
+/// The id of a path on which waits look back. A path that is forgotten and recorded again gets a new id. So a lookup
+/// never finds terms from a time when terms were not written for all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub i64);
 
-/// A path that waits look back on.
+/// A path on which waits look back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookedBack {
     /// Its id.
     pub id: PathId,
-    /// When a wait looked back on it, or a little earlier.
+    /// When a wait last looked back on it, or slightly earlier.
     pub used_at: Timestamp,
 }
 
-/// What an event says at a path that waits look back on.
+/// The value of an event at a path on which waits look back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The path.
     pub path: PathId,
-    /// What stands there, as in the index of waiters.
+    /// The value at the path, in the form of the waiter index.
     pub value: String,
     /// The event.
     pub sequence: EventSequence,
-    /// When it was published.
+    /// When the event was published.
     pub published_at: Timestamp,
 }
 
-/// What a wait looks back for: events of a type that say one of these values at a path.
+/// The search of a wait that looks back: events of a type that have one of these values at a path.
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp<'a> {
     /// The type.
     pub event_type: &'a Name,
     /// The path.
     pub path: &'a str,
-    /// The values, as in the index; distinct.
+    /// The values, in the form of the waiter index; distinct.
     pub values: &'a [String],
 }
 
-/// A page of events, newest first.
+/// The bounds of a page of events, newest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Below that place.
+    /// Only events below this sequence.
     pub below: EventSequence,
-    /// Of those that were published earlier the page tells only that they are there.
+    /// Events that were published earlier are counted, but not returned.
     pub since: Timestamp,
-    /// At most so many.
+    /// The maximum number of events.
     pub limit: usize,
-    /// It ends with the payload that makes this many bytes of them, all together.
+    /// The page ends with the event whose payload brings the total size to this many bytes.
     pub bytes: usize,
 }
 
-/// What was found on a page.
+/// The events found on a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Those that were published since the moment asked for, newest first.
+    /// The events that were published since `since`, newest first.
     pub events: Vec<Event>,
-    /// How many there were with those that were published earlier.
+    /// The number of events on the page, including those that were published earlier.
     pub count: usize,
-    /// The last of them; `None` when there are no more.
+    /// The last event of the page; `None` if there are no more.
     pub last: Option<EventSequence>,
-    /// How many bytes the payloads have, all together.
+    /// The total size of the payloads in bytes.
     pub bytes: usize,
 }
 
 impl Looked {
-    /// Puts the next one on the page; `None` stands for one that was published too early. Whether the page has room for
-    /// another.
+    /// Adds the next event to the page; `None` stands for one that was published too early. Returns `true` if the page
+    /// has room for another.
     pub fn push(&mut self, sequence: EventSequence, event: Option<Event>, span: &Span) -> bool {
         self.last = Some(sequence);
         self.count += 1;
@@ -705,14 +757,14 @@ impl Looked {
     }
 }
 
-/// An event that is published.
+/// An event to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
     /// Its type.
     pub event_type: Name,
-    /// What it is known by.
+    /// Its id.
     pub event_id: Name,
-    /// What it says.
+    /// Its payload.
     pub payload: Json,
 }
 
@@ -726,45 +778,46 @@ impl From<Event> for NewEvent {
     }
 }
 
-/// Who stands where in a partition.
+/// The rows that matter for the order of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// The one at the front.
+    /// The row at the front.
     pub front: Option<Contender>,
-    /// The first in order of those that are runnable, with its queue.
+    /// The first of the runnable rows in order, with its queue.
     pub first: Option<(Contender, Name)>,
 }
 
 /// A finished instance whose retention is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiring {
-    /// When it finished, and which it is.
+    /// When it finished, and its id.
     pub cursor: Cursor,
     /// The first run of its chain.
     pub chain: InstanceId,
-    /// The parent at one of whose barriers it has its place.
+    /// The parent at one of whose barriers it has a place.
     pub parent: Option<InstanceId>,
 }
 
-/// Rows to write, by shape: the three that are hot have statements of their own, which touch as little as they can.
+/// Rows to write, by shape. The three most frequent shapes have their own statements, which write as few columns as
+/// possible.
 #[derive(Debug, Default)]
 pub struct Changes<'a> {
-    /// Scopes that have become smaller, to be written before all else.
+    /// Scopes that became smaller. They are written before everything else.
     pub given_up: Vec<GivenUp>,
-    /// Steps that went on under the same worker.
+    /// Steps that continue under the same worker.
     pub advances: Vec<Advance<'a>>,
     /// Instances that ended.
     pub finishes: Vec<Finish<'a>>,
-    /// Instances that a signal has come to.
+    /// Instances that received a signal.
     pub wakes: Vec<Wake<'a>>,
-    /// All others: every column that can change but those of the lease.
+    /// All other changes: they write every column that can change, except those of the lease.
     pub moves: Vec<Move<'a>>,
-    /// Those whose lease differs, whatever else does. None that is not executing has one.
+    /// Rows whose lease differs, whatever else does. Only executing rows have a lease.
     pub leases: Vec<Leased>,
 }
 
 impl Changes<'_> {
-    /// Whether there is nothing to write.
+    /// `true` if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.given_up.is_empty()
             && self.advances.is_empty()
@@ -775,16 +828,16 @@ impl Changes<'_> {
     }
 }
 
-/// An instance that does not hold its keys any more in some of the statuses in which it did (rule 2.8).
+/// An instance that no longer holds its keys in some of the statuses in which it did (rule 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     /// The instance.
     pub id: InstanceId,
-    /// These statuses.
+    /// The statuses in which it no longer holds them.
     pub scopes: Scopes,
 }
 
-/// An instance whose hold has another lease than before, or none any more.
+/// An instance whose claim has a different lease than before, or no lease any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leased {
     /// The instance.
@@ -793,40 +846,51 @@ pub struct Leased {
     pub lease: Option<Lease>,
 }
 
-/// A step that went on under the same worker. Only `step`, `step_seq`, `attempt`, `epoch`, `settled`, `cause`,
-/// `history_seq` and the state differ, none of which is in any index.
+/// A history row that replaces another (rule 16.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedHistory {
+    /// The number of the row that is replaced.
+    pub was: u32,
+    /// The new row, which has a higher number.
+    pub row: HistoryRow,
+}
+
+/// A step that continues under the same worker. Only `step`, `step_seq`, `attempt`, `epoch`, `settled`, `cause`,
+/// `history_seq` and the state differ. None of them is in an index.
 #[derive(Debug)]
 pub struct Advance<'a> {
-    /// The row as it is to be.
+    /// The new row.
     pub row: &'a Row,
-    /// The new state; the old one stays when there is none.
+    /// The new state; `None` keeps the old one.
     pub state: Option<&'a Json>,
 }
 
 /// An instance that was executing and has ended. Only `status`, `epoch`, `settled`, `history_seq`, `last_error`,
-/// `finished_at` and the result differ; `worker`, `due_at` and what it waited for become null, `behind` false.
+/// `finished_at` and the result differ. `worker`, `due_at` and the columns of its wait become null, `behind` becomes
+/// false.
 #[derive(Debug)]
 pub struct Finish<'a> {
-    /// The row as it is to be.
+    /// The new row.
     pub row: &'a Row,
-    /// What it came to.
+    /// The result of the instance.
     pub result: Option<&'a Json>,
 }
 
-/// An instance that a signal has come to. Only `status`, `due_at`, `behind`, `cause`, `history_seq` and the inbox differ.
+/// An instance that received a signal, or that refused a command. Only `status`, `due_at`, `behind`, `cause`,
+/// `history_seq` and the inbox differ, and `waits` and `resumed` of its wait.
 #[derive(Debug)]
 pub struct Wake<'a> {
-    /// The row as it is to be.
+    /// The new row.
     pub row: &'a Row,
 }
 
 /// Any other change.
 #[derive(Debug)]
 pub struct Move<'a> {
-    /// The row as it is to be.
+    /// The new row.
     pub row: &'a Row,
-    /// The new state; the old one stays when there is none.
+    /// The new state; `None` keeps the old one.
     pub state: Option<&'a Json>,
-    /// What it came to; there is none before when there is none now.
+    /// The result of the instance. `None` means that the row had no result before.
     pub result: Option<&'a Json>,
 }

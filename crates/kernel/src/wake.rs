@@ -1,4 +1,4 @@
-//! What a commit has to tell those who wait: which queues have work, who has ended, what is due next.
+//! The notifications of a commit: the queues that have work, the instances that ended, the next due time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,34 +7,45 @@ use abide_core::model::{CommandId, InstanceId, Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
-/// What a commit has to tell those who wait.
+use crate::Turnover;
+
+/// The notifications of a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Effects {
-    /// The queues in which something became runnable.
+    /// The queues that have new runnable instances.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub ready: BTreeSet<Name>,
-    /// The instances that have ended.
+    /// The instances that ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<InstanceId>,
-    /// The updates that have been answered.
+    /// The updates that were answered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub answered: Vec<CommandId>,
-    /// Whether some have ended, or been answered, that are not named here, in another process.
+    /// `true` if instances ended, or updates were answered, in another process that are not named here.
     #[serde(skip_serializing_if = "is_false")]
     pub ended_elsewhere: bool,
-    /// The instances that were cancelled while a worker ran them.
+    /// The instances that were cancelled while a worker executed them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cancelled: Vec<InstanceId>,
-    /// The workflows to which a message came, or whose child ended, while a worker ran them.
+    /// The workflows that received a command, or whose child ended, while a worker executed them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mailed: Vec<InstanceId>,
-    /// The earliest moment at which something that was parked or scheduled is due.
+    /// The earliest due time of the instances that were parked or scheduled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
-    /// Whether anything at all may have changed, because word of it was lost.
+    /// `true` if there may be rows in the outbox.
+    #[serde(skip_serializing_if = "is_false")]
+    pub outbox: bool,
+    /// `true` if a build could not run an instance that other builds may run (rule 12.4).
+    #[serde(skip_serializing_if = "is_false")]
+    pub blocked: bool,
+    /// `true` if anything may have changed, because notifications were lost.
     #[serde(skip_serializing_if = "is_false")]
     pub anything: bool,
+    /// The starts and ends of this commit. They are counted in this process only.
+    #[serde(skip)]
+    pub turnover: Turnover,
 }
 
 fn is_false(told: &bool) -> bool {
@@ -42,7 +53,7 @@ fn is_false(told: &bool) -> bool {
 }
 
 impl Effects {
-    /// That anything may have changed.
+    /// Returns effects which say that anything may have changed.
     pub fn anything() -> Self {
         Self {
             anything: true,
@@ -50,7 +61,7 @@ impl Effects {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// `true` if there is nothing to notify.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
             && self.ended.is_empty()
@@ -59,15 +70,17 @@ impl Effects {
             && self.mailed.is_empty()
             && self.due.is_none()
             && !self.ended_elsewhere
+            && !self.outbox
+            && !self.blocked
             && !self.anything
     }
 
-    /// Notes that something is due at that moment.
+    /// Adds a due time, and keeps the earliest.
     pub fn due_at(&mut self, moment: Timestamp) {
         self.due = Some(self.due.map_or(moment, |due| due.min(moment)));
     }
 
-    /// Takes what others have to tell as well.
+    /// Adds other effects to these.
     pub fn merge(&mut self, other: Self) {
         self.ready.extend(other.ready);
         self.ended.extend(other.ended);
@@ -75,34 +88,39 @@ impl Effects {
         self.cancelled.extend(other.cancelled);
         self.mailed.extend(other.mailed);
         self.ended_elsewhere |= other.ended_elsewhere;
+        self.outbox |= other.outbox;
+        self.blocked |= other.blocked;
         self.anything |= other.anything;
+        self.turnover.merge(other.turnover);
         if let Some(due) = other.due {
             self.due_at(due);
         }
     }
 }
 
-/// Carries effects to whoever listens in this process. Who is too slow is told that anything may have changed.
+/// Distributes effects to the listeners in this process. A listener that is too slow is notified that anything may have
+/// changed.
 #[derive(Clone, Debug)]
 pub struct Bus(broadcast::Sender<Arc<Effects>>);
 
 impl Bus {
     const BACKLOG: usize = 1024;
 
-    /// A bus nobody listens to yet.
+    /// Creates a bus without listeners.
     pub fn new() -> Self {
         Self(broadcast::Sender::new(Self::BACKLOG))
     }
 
-    /// Tells everybody who listens.
-    pub fn tell(&self, effects: Effects) {
+    /// Sends committed effects to all listeners, and counts the starts and ends.
+    pub fn tell(&self, mut effects: Effects) {
+        std::mem::take(&mut effects.turnover).count();
         if !effects.is_empty() {
-            // Nobody listening is no error: a process that only starts instances has no engine.
+            // No listener is not an error: a process that only starts instances has no engine.
             let _ = self.0.send(Arc::new(effects));
         }
     }
 
-    /// Listens from now on.
+    /// Subscribes to effects from now on.
     pub fn listen(&self) -> Listener {
         Listener(self.0.subscribe())
     }
@@ -114,12 +132,12 @@ impl Default for Bus {
     }
 }
 
-/// One who listens to a [`Bus`].
+/// A subscription to a [`Bus`].
 #[derive(Debug)]
 pub struct Listener(broadcast::Receiver<Arc<Effects>>);
 
 impl Listener {
-    /// The next effects; `None` when the store is gone.
+    /// Returns the next effects; `None` if the store is gone.
     pub async fn next(&mut self) -> Option<Arc<Effects>> {
         match self.0.recv().await {
             Ok(effects) => Some(effects),

@@ -81,6 +81,7 @@ impl Lab {
             lease: 3600 * SECOND,
             queues: vec![name("default")],
             lanes: vec![lane.clone()],
+            build: None,
         };
         let Answer::Registered(worker) = self.run(Op::Enlist(worker)).await else {
             panic!("a worker is made known")
@@ -158,11 +159,11 @@ async fn callers_share_a_transaction_and_each_is_answered_for_its_own_items() {
     let lab = Lab::new();
     let commits = Submit::<Commits>::begin(&lab.troubled(|_, _| None), SECOND);
     let claims = lab.held(4).await;
-    let unknown = Claim::granted(InstanceId(9_999), Epoch(1), WorkerId(1), None, None);
+    let unknown = |id| Claim::granted(InstanceId(id), Epoch(1), WorkerId(1), None, None);
     let asked = [
         vec![ends(&claims[0]), goes_on(&claims[1])],
-        vec![ends(&unknown)],
-        vec![goes_on(&claims[2]), ends(&unknown), ends(&claims[3])],
+        vec![ends(&unknown(9_998))],
+        vec![goes_on(&claims[2]), ends(&unknown(9_999)), ends(&claims[3])],
     ];
     let answers = join_all(asked.map(|items| commits.ask(items))).await;
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
@@ -407,4 +408,63 @@ async fn an_instance_that_cannot_be_fired_is_passed_over_and_the_others_are_fire
     let attempts = *attempts.lock().unwrap();
     // With 64, with 8, alone, its name; then 1, 2, 4, 8 and the rest.
     assert!(attempts <= 10, "{attempts}");
+}
+
+fn ended(claim: &Claim, result: u32) -> Commit {
+    let result = Json::of(&result).unwrap();
+    commit(claim, Outcome::Done { result })
+}
+
+fn is_contradiction(answer: &Committed) -> bool {
+    matches!(answer, Committed::Refused(refusal) if refusal.to_string().contains("two different outcomes"))
+}
+
+#[tokio::test]
+async fn outcomes_of_two_callers_for_one_claim_are_two_requests() {
+    // rule 1.7: the first is committed, and the other is a repetition, also when they come together.
+    let lab = Lab::new();
+    let claims = lab.held(2).await;
+    let submit: Submit<Commits> = Submit::begin(&lab.troubled(|_, _| None), SECOND);
+    let sent = [1, 2, 3].map(|result| submit.ask(vec![ended(&claims[0], result)]));
+    let both = async { tokio::join!(join_all(sent), submit.ask(vec![ended(&claims[1], 4)])) };
+    let (answers, beside) = both.await;
+    let answers: Vec<Committed> = answers.into_iter().flat_map(Result::unwrap).collect();
+    let (moved, repeated) = (
+        Committed::Moved(Status::Done),
+        Committed::Repeated(Status::Done),
+    );
+    assert_eq!(answers[0], moved);
+    assert!(
+        answers[1..].iter().all(|one| *one == repeated),
+        "{answers:?}"
+    );
+    assert_eq!(beside.unwrap(), [Committed::Moved(Status::Done)]);
+    // Those of one caller are one request.
+    let claims = lab.held(1).await;
+    let sent = vec![ended(&claims[0], 1), ended(&claims[0], 2)];
+    let answers = submit.ask(sent).await.unwrap();
+    assert!(answers.iter().all(is_contradiction), "{answers:?}");
+}
+
+#[tokio::test]
+async fn contradicting_outcomes_stay_one_request_when_entries_are_separated() {
+    // rules 1.4 and 1.7: the batch fails, and its entries go alone.
+    let lab = Lab::new();
+    let claims = lab.held(2).await;
+    let plan = |_: &[InstanceId], before: usize| (before == 0).then_some(Trouble::Conflict);
+    let submit: Submit<Commits> = Submit::begin(&lab.troubled(plan), 60 * SECOND);
+    let sent = vec![
+        ended(&claims[0], 1),
+        ended(&claims[1], 3),
+        ended(&claims[0], 2),
+    ];
+    let answers = submit.ask(sent).await.unwrap();
+    assert!(
+        is_contradiction(&answers[0]) && is_contradiction(&answers[2]),
+        "{answers:?}"
+    );
+    assert_eq!(answers[1], Committed::Moved(Status::Done));
+    let mut sizes: Vec<usize> = lab.transactions().iter().map(Vec::len).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [1, 2, 3], "one claim each");
 }

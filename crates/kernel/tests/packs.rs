@@ -160,6 +160,7 @@ impl Subject {
             lease: Duration::from_secs(3600 * 24 * 365),
             queues: vec![name("default")],
             lanes: vec![lane()],
+            build: None,
         };
         let start = Start::of(name("m"), Json::null());
         let ops = [Op::Register(worker), Op::Start(vec![start])];

@@ -1,7 +1,7 @@
-//! Entries that go alone, because a batch that they were in has failed or because of what is known of them.
+//! Entries that run alone, because a batch with them has failed or because they are suspected.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,27 +16,28 @@ use super::submit::patient_until;
 use super::{Committer, Entry, Fault, Folded, Waiter};
 use crate::{Answer, Backoff, Error, Op, Result};
 
-/// For how long after its last failure an instance is suspected: entries about it go alone.
+/// The time for which an instance is suspected after its last failure. Entries for it run alone.
 const SUSPECTED: Duration = Duration::from_secs(60);
-/// After how many failures in a row an entry that goes alone is suspected: fewer are what rivals for a lock meet with.
+/// The number of failures in a row after which an entry that runs alone is suspected. Fewer are normal when
+/// transactions compete for a lock.
 const SUSPICIOUS: u32 = 3;
-/// The most instances that are suspected at once; those that come later share batches again, at the cost of one failed
-/// attempt each time.
+/// The maximum number of suspected instances. Later ones share batches again, at the cost of one failed attempt each
+/// time.
 const SUSPECTS_MAX: usize = 10_000;
 
-/// How long an entry is tried.
+/// The limits on the attempts of an entry.
 #[derive(Clone, Debug)]
 pub struct Patience {
-    /// Until when; for ever when `None`. It is tried once, however late it is.
+    /// The deadline; `None` means forever. There is at least one attempt, however late it is.
     pub until: Option<Instant>,
-    /// Whether one that may have been committed is sent again.
+    /// `true` if an entry that may have been committed is sent again.
     pub repeatable: bool,
-    /// How often one that fails by what may be its own fault is tried, and how soon.
+    /// The number and delays of attempts for an entry that may itself be the cause of its failure.
     pub backoff: Backoff,
 }
 
 impl Patience {
-    /// Until then, with the bounded number of attempts that everybody has.
+    /// Sets a deadline, with the usual bounded number of attempts.
     pub const fn until(until: Option<Instant>, repeatable: bool) -> Self {
         Self {
             until,
@@ -45,12 +46,12 @@ impl Patience {
         }
     }
 
-    /// For that long, and never what may have been committed.
+    /// Sets a time limit from now. An entry that may have been committed is not repeated.
     pub fn lasting(patience: Duration) -> Self {
         Self::until(Some(patient_until(patience)), false)
     }
 
-    /// Whether there is time for another attempt after that delay.
+    /// `true` if there is time for another attempt after this delay.
     fn allows(&self, delay: Duration) -> bool {
         let next = Instant::now() + delay;
         self.until.is_none_or(|until| next < until)
@@ -58,9 +59,10 @@ impl Patience {
 }
 
 impl Committer {
-    /// Tries an entry in transactions of its own, until it is committed, fails for good or its patience is over.
+    /// Tries an entry in its own transactions, until it is committed, fails permanently, or its patience ends.
     ///
-    /// Items that may be repeated are separated from each other, too, since each has its own answer.
+    /// Repeatable items are separated from each other too, because each has its own answer. Items under one claim stay
+    /// together.
     pub async fn alone<K: Folded, W: Waiter>(
         &self,
         kind: &K,
@@ -72,16 +74,19 @@ impl Committer {
             let answer = self.together(kind, items, patience).await;
             return (waiter, answer);
         }
-        let one = |item| self.together(kind, vec![item], patience.clone());
-        let answers = join_all(items.into_iter().map(one)).await;
+        let (places, groups) = by_claim::<K>(items);
+        let group = |items| self.together(kind, items, patience.clone());
+        let answers = join_all(groups.into_iter().map(group)).await;
         let answers: Result<Vec<Vec<K::Each>>> = answers.into_iter().collect();
-        (
-            waiter,
-            answers.map(|each| each.into_iter().flatten().collect()),
-        )
+        let in_order = |each: Vec<Vec<K::Each>>| {
+            let placed = places.into_iter().zip(each.into_iter().flatten());
+            let each: BTreeMap<usize, K::Each> = placed.collect();
+            each.into_values().collect()
+        };
+        (waiter, answers.map(in_order))
     }
 
-    /// Tries items in one transaction that nobody else shares.
+    /// Tries items in one transaction that no other entry shares.
     async fn together<K: Folded>(
         &self,
         kind: &K,
@@ -100,25 +105,22 @@ impl Committer {
             Err(Ended::Hopeless(error)) => {
                 metrics::counter!("abide_given_up_total").increment(1);
                 tracing::error!(%error, about = %subjects, "an entry fails for good and is answered so");
-                match K::refused(&error) {
-                    Some(each) if count == 1 => Ok(vec![each]),
-                    _ => Err(error),
-                }
+                let refused: Option<Vec<_>> = (0..count).map(|_| K::refused(&error)).collect();
+                refused.ok_or(error)
             }
             Err(Ended::Impatient(error)) => Err(error),
         }
     }
 
-    /// Runs operations in a transaction of their own, until it is committed, fails for good or the patience is over.
+    /// Runs operations in their own transaction, until it is committed, fails permanently, or the patience ends.
     ///
-    /// Errors: that of the last attempt.
+    /// Errors: the error of the last attempt.
     pub async fn run(&self, ops: &Arc<[Op]>, patience: Patience) -> Result<Vec<Answer>> {
         let ran = self.insist(ops, &Subjects::default(), None, patience).await;
         ran.map_err(|(Ended::Hopeless(error) | Ended::Impatient(error))| error)
     }
 
-    /// The retry loop, which there is no other of: one attempt after the other, with back-off, and without a place
-    /// while it waits.
+    /// The only retry loop: one attempt after the other, with back-off. It holds no place while it waits.
     async fn insist(
         &self,
         ops: &Arc<[Op]>,
@@ -152,7 +154,11 @@ impl Committer {
                 }
                 Error::Unavailable(_) => away.failed(),
                 Error::Unknown(_) if patience.repeatable => away.failed(),
-                Error::Refused(_) | Error::Broken(_) | Error::Unknown(_) | Error::Closed => None,
+                Error::Refused(_)
+                | Error::NotSetUp(_)
+                | Error::Broken(_)
+                | Error::Unknown(_)
+                | Error::Closed => None,
             };
             doubted |= matches!(error, Error::Unknown(_));
             let own_fault = error.fault() == Fault::Entry;
@@ -162,7 +168,7 @@ impl Committer {
             let delay = match delay {
                 Some(delay) if patience.allows(delay) => delay,
                 None if own_fault => return Err(Ended::Hopeless(error)),
-                // What one attempt may have written is not unwritten by the next that fails.
+                // An earlier attempt may have been committed; a later failure does not change that.
                 _ if doubted => return Err(Ended::Impatient(error.in_doubt())),
                 _ => return Err(Ended::Impatient(error)),
             };
@@ -172,15 +178,34 @@ impl Committer {
     }
 }
 
-/// Why an entry is not tried any more.
+/// Groups items: those under one claim together, every other item in its own group. Also returns the original position
+/// of each item, group by group.
+fn by_claim<K: Folded>(items: Vec<K::Item>) -> (Vec<usize>, Vec<Vec<K::Item>>) {
+    let mut groups: Vec<Vec<(usize, K::Item)>> = Vec::with_capacity(items.len());
+    let mut known = HashMap::new();
+    for (place, item) in items.into_iter().enumerate() {
+        let next = groups.len();
+        let group = K::claim(&item).map_or(next, |claim| *known.entry(claim).or_insert(next));
+        match groups.get_mut(group) {
+            Some(group) => group.push((place, item)),
+            None => groups.push(vec![(place, item)]),
+        }
+    }
+    let places = groups.iter().flatten().map(|(place, _)| *place);
+    let places = places.collect();
+    let items = |group: Vec<(usize, K::Item)>| group.into_iter().map(|(_, item)| item).collect();
+    (places, groups.into_iter().map(items).collect())
+}
+
+/// The reason why an entry is not tried any more.
 enum Ended {
-    /// It failed by what may be its own fault as often as it is tried.
+    /// It failed as often as it may, and may itself be the cause.
     Hopeless(Error),
-    /// Nobody waits any longer, or nothing can be tried.
+    /// The patience is over, or no attempt is possible.
     Impatient(Error),
 }
 
-/// The instances that entries of one kind are about.
+/// The instances that entries of one kind concern.
 #[derive(Debug, Default)]
 pub(super) struct Subjects(Vec<(Option<TypeId>, Target)>);
 
@@ -202,19 +227,19 @@ impl std::fmt::Display for Subjects {
     }
 }
 
-/// The instances whose entries have failed alone, and until when that is remembered.
+/// The instances whose entries have failed alone, and until when they are suspected.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
-    /// How many there are, so that nobody looks while there are none.
+    /// The number of suspects, so that the common case of none needs no lookup.
     count: AtomicUsize,
     until: Mutex<Remembered>,
 }
 
-/// Until when each is suspected, by kind of entry and instance.
+/// The end of each suspicion, by kind of entry and instance.
 type Remembered = HashMap<(Option<TypeId>, Target), Instant>;
 
 impl Suspects {
-    /// Whether one of them is suspected.
+    /// `true` if one of them is suspected.
     pub fn any(&self, subjects: &Subjects) -> bool {
         if self.is_empty() || subjects.0.is_empty() {
             return false;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::Folded;
 use crate::{Answer, Error, Op, Result, Store};
 
-/// What is committed or fails as one: the items of one caller, and who waits for their answers.
+/// The unit that commits or fails as a whole: the items of one caller, and the waiter for their answers.
 pub struct Entry<K: Folded, W> {
-    /// What is asked for.
+    /// The items.
     pub items: Vec<K::Item>,
-    /// Who waits, or what is to be remembered.
+    /// The waiter for the answers, or data to return with them.
     pub waiter: W,
 }
 
@@ -19,11 +19,11 @@ impl<K: Folded, W: std::fmt::Debug> std::fmt::Debug for Entry<K, W> {
     }
 }
 
-/// What an attempt at a batch came to.
+/// The result of an attempt to commit a batch.
 pub enum Landing<K: Folded, W> {
-    /// It is durable: what became of the items of each entry, and of the operations that followed.
+    /// The batch is durable: the answers to the items of each entry, and to the operations after them.
     Done(Vec<(W, Vec<K::Each>)>, Vec<Answer>),
-    /// It failed, and [`Error::fault`] says what is to be done with the entries.
+    /// The batch failed. [`Error::fault`] says what to do with the entries.
     Failed(Vec<Entry<K, W>>, Error),
 }
 
@@ -60,7 +60,8 @@ pub async fn land<K: Folded, W>(
     }
 }
 
-/// Runs operations; what became of each item of the first, when that is the batch itself, and of the others.
+/// Runs operations. Returns the answers to the items of the first one, if that is the batch itself, and the answers to
+/// the others.
 async fn answered<K: Folded>(
     store: &Arc<dyn Store>,
     ops: &Arc<[Op]>,
@@ -74,7 +75,7 @@ async fn answered<K: Folded>(
     Ok((each, answers.collect()))
 }
 
-/// What became of each item.
+/// Returns the answer to each item.
 pub(super) fn each<K: Folded>(answer: Option<Answer>) -> Result<Vec<K::Each>> {
     answer
         .and_then(K::answers)

@@ -1,5 +1,5 @@
-//! Operations that choose their instances themselves, many at once: one that fails delays the others by a few attempts, and
-//! is then passed over for a while.
+//! Operations that choose many instances themselves. An instance that fails delays the others by a few attempts, and is
+//! then skipped for a while.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use tokio::time::Instant;
 use super::Fault;
 use crate::{Answer, Backoff, Error, Op, Result, Store};
 
-/// By how much a batch that failed is made smaller, and by how much one that did not is made larger.
+/// The factors by which a batch shrinks after a failure and grows after a success.
 const SHRINK: usize = 8;
 const GROW: usize = 2;
-/// The most instances that are passed over at once. When there are more, something else is wrong.
+/// The maximum number of instances that are skipped at once. If there are more, something else is wrong.
 const PASSED_MAX: usize = 1_000;
-/// How long it is remembered that an instance was passed over: longer than the longest pause.
+/// The time for which a skipped instance is remembered: longer than the longest pause.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// Such an operation, batch after batch.
+/// An operation that chooses its instances itself, run batch by batch.
 #[derive(Debug)]
 pub struct Bulk {
-    /// How many instances a batch may have, at most and now.
+    /// The maximum and the current number of instances in a batch.
     most: usize,
     limit: usize,
     passed: BTreeMap<InstanceId, Passed>,
@@ -32,12 +32,12 @@ pub struct Bulk {
 #[derive(Debug)]
 struct Passed {
     backoff: Backoff,
-    /// Until when it is passed over.
+    /// Until when it is skipped.
     until: Instant,
 }
 
 impl Bulk {
-    /// For batches of at most that many.
+    /// Creates batches of at most `most` instances.
     pub const fn new(most: usize) -> Self {
         Self {
             most,
@@ -46,10 +46,11 @@ impl Bulk {
         }
     }
 
-    /// Runs the next batch, of as many as `op` is told. When it fails by what may be the fault of an instance in it, fewer
-    /// are tried, and one that fails alone is passed over, at first for a second and in the end for a minute (rule 1.4).
+    /// Runs the next batch; `op` gets the number of instances. If the batch fails and an instance in it may be the
+    /// cause, smaller batches are tried. An instance that fails alone is skipped, at first for a second and finally for
+    /// a minute (rule 1.4).
     ///
-    /// Errors: those that are nobody's fault. What was done before is done.
+    /// Errors: those that no instance has caused. Batches that were committed before stay committed.
     pub async fn run(
         &mut self,
         store: &Arc<dyn Store>,
@@ -82,7 +83,7 @@ impl Bulk {
         }
     }
 
-    /// Whether anything is passed over.
+    /// `true` if any instance is skipped at the moment.
     pub fn is_incomplete(&self) -> bool {
         let now = Instant::now();
         self.passed.values().any(|passed| passed.until > now)

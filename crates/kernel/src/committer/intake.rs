@@ -1,6 +1,6 @@
-//! What waits for a transaction, and when the next may be tried.
+//! The entries that wait for a transaction, and when the next one may be tried.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use tokio::time::Instant;
 
@@ -8,30 +8,31 @@ use super::alone::Subjects;
 use super::{Committer, Entry, Fault, Folded};
 use crate::{Backoff, Error};
 
-/// Who waits for an entry.
+/// The waiter for an entry.
 pub trait Waiter: Send {
-    /// Until when it waits for a database that is away; `None`: for ever.
+    /// Returns until when it waits for a database that is unavailable; `None` means forever.
     fn until(&self) -> Option<Instant>;
 
-    /// Notes that what it waits for may have been committed: a later attempt that fails does not change that.
+    /// Records that the entry may have been committed. A later attempt that fails does not change that.
     fn doubt(&mut self) {}
 }
 
-/// Entries that wait for a transaction, in the order in which they came.
+/// Entries that wait for a transaction, in order of arrival.
 #[derive(Debug)]
 pub struct Intake<K: Folded, W> {
     waiting: VecDeque<Entry<K, W>>,
-    /// The most items of a transaction.
+    /// The maximum number of items in a transaction.
     most: usize,
-    /// The most items that may go together now: fewer each time that the database is away, one of them may be why.
+    /// The current maximum number of items in a transaction. It shrinks each time the database is unavailable, because
+    /// one of the items may be the cause.
     together: usize,
     backoff: Backoff,
-    /// Why nothing is tried before that moment.
+    /// The error because of which nothing is tried before this moment.
     away: Option<(Error, Instant)>,
 }
 
 impl<K: Folded, W: Waiter> Intake<K, W> {
-    /// For transactions of at most that many items; an entry that is larger goes alone.
+    /// Creates an intake for transactions of at most `most` items. A larger entry runs alone.
     pub const fn new(most: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -42,33 +43,33 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         }
     }
 
-    /// Takes an entry.
+    /// Adds an entry.
     pub fn push(&mut self, entry: Entry<K, W>) {
         self.waiting.push_back(entry);
     }
 
-    /// How many entries wait.
+    /// Returns the number of waiting entries.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none does.
+    /// `true` if no entry waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether enough wait to fill a transaction.
+    /// `true` if enough items wait to fill a transaction.
     pub fn is_full(&self) -> bool {
         let items: usize = self.waiting.iter().map(|entry| entry.items.len()).sum();
         items >= self.most
     }
 
-    /// Until when nothing is tried, because the database was away.
+    /// Returns until when nothing is tried, because the database was unavailable.
     pub fn resting(&self) -> Option<Instant> {
         self.away.as_ref().map(|(_, until)| *until)
     }
 
-    /// When there is something to do without anybody asking for it: the rest is over, or somebody's patience.
+    /// Returns when the intake needs attention by itself: at the end of the pause, or of a waiter's patience.
     pub fn wakes_at(&self) -> Option<Instant> {
         let until = self.resting()?;
         let rest = (until > Instant::now() && !self.is_empty()).then_some(until);
@@ -76,8 +77,8 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         patience.chain(rest).min()
     }
 
-    /// The entries of the next transaction: as many as fit, one at least, none while the database is away. Those that
-    /// are known to fail come apart.
+    /// Takes the entries of the next transaction: as many as fit, at least one, and none while the database is
+    /// unavailable. Entries for suspected instances are returned separately, and no claim is in two entries.
     pub fn take(&mut self, committer: &Committer) -> Taken<K, W> {
         let mut taken = Taken {
             together: Vec::new(),
@@ -88,9 +89,15 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         }
         let unsuspicious = committer.suspects.is_empty();
         let mut items = 0;
+        let mut claims = HashSet::new();
         while let Some(entry) = self.waiting.front()
             && (taken.together.is_empty() || items + entry.items.len() <= self.together)
         {
+            let of_entry = || entry.items.iter().filter_map(K::claim);
+            // rule 1.7: an outcome of another caller under the same claim is another request.
+            if of_entry().any(|claim| claims.contains(&claim)) {
+                break;
+            }
             let apart = !unsuspicious
                 && committer
                     .suspects
@@ -99,15 +106,17 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
                 taken.alone.extend(self.waiting.pop_front());
             } else {
                 items += entry.items.len();
+                claims.extend(of_entry());
                 taken.together.extend(self.waiting.pop_front());
             }
         }
         taken
     }
 
-    /// Sees to the entries of a batch that failed.
+    /// Handles the entries of a failed batch.
     ///
-    /// When the database is away they wait here: nothing is tried for a while, then fewer at once, and others first.
+    /// If the database is unavailable, the entries are kept here. Nothing is tried for a while; then batches are
+    /// smaller, and other entries go first.
     pub fn failed(&mut self, mut entries: Vec<Entry<K, W>>, error: Error) -> Failed<K, W> {
         match error.fault() {
             Fault::Store => {
@@ -128,15 +137,16 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         Failed::Alone(entries)
     }
 
-    /// Notes that the database is there.
+    /// Records that the database is available.
     pub fn landed(&mut self) {
         self.together = self.most;
         self.backoff.reset();
         self.away = None;
     }
 
-    /// Those whose patience with a database that is away is over, and what to tell them. When the rest is over and nothing
-    /// is being tried, they are tried first: or those without any patience would never find out that it is back.
+    /// Takes the entries whose patience with an unavailable database is over, each with the error to return. When the
+    /// pause is over and no transaction is running, they are tried first; otherwise callers without any patience would
+    /// never notice that the database is back.
     pub fn spent(&mut self, trying: bool) -> Vec<(Entry<K, W>, Error)> {
         let now = Instant::now();
         let away = self.away.as_ref();
@@ -153,13 +163,13 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         spent.into_iter().map(told).collect()
     }
 
-    /// Takes all that wait.
+    /// Takes all waiting entries.
     pub fn drain(&mut self) -> impl Iterator<Item = Entry<K, W>> + '_ {
         self.waiting.drain(..)
     }
 }
 
-/// Tells that the entries of a batch go alone.
+/// Logs and counts that the entries of a batch run alone.
 pub(super) fn separated(entries: usize, error: &Error) {
     if entries > 1 {
         metrics::counter!("abide_separated_total").increment(entries as u64);
@@ -167,28 +177,29 @@ pub(super) fn separated(entries: usize, error: &Error) {
     }
 }
 
-/// What becomes of the entries of a batch that failed.
+/// The next action for the entries of a failed batch.
 #[derive(Debug)]
 pub enum Failed<K: Folded, W> {
-    /// They wait.
+    /// They wait in the intake.
     Kept,
-    /// Each goes alone.
+    /// Each runs alone.
     Alone(Vec<Entry<K, W>>),
     /// They are answered with the error.
     Over(Vec<Entry<K, W>>, Error),
 }
 
-/// The entries of the next transaction, and those that go alone.
+/// The entries of the next transaction, and those that run alone.
 #[derive(Debug)]
 pub struct Taken<K: Folded, W> {
-    /// These share it.
+    /// The entries that share the transaction.
     pub together: Vec<Entry<K, W>>,
-    /// These do not.
+    /// The entries that run alone.
     pub alone: Vec<Entry<K, W>>,
 }
 
-/// Takes what comes, and waits for more only as long as the runtime has something else to do: so a batch fills by itself
-/// under load, and a single entry waits for nobody. `take` takes what has come, and answers how many there are by then.
+/// Takes arriving entries, and waits for more only while the runtime has other work. So a batch fills by itself under
+/// load, and a single entry does not wait. `take` takes the entries that have arrived, and returns the total number so
+/// far.
 pub async fn gather(most: usize, mut take: impl FnMut() -> usize) {
     let (mut before, mut there) = (0, take());
     while there > before && there < most {

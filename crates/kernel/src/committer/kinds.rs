@@ -1,15 +1,15 @@
-//! What can be committed in batches.
+//! The kinds of entries that can be committed in batches.
 
 use abide_core::model::{
-    Commit, Committed, ContractId, Delivered, Delivery, Heartbeat, Lane, Name, Publish, Published,
-    Refusal, Start, Started, Target,
+    Commit, Committed, ContractId, Delivered, Delivery, Epoch, Heartbeat, InstanceId, Lane, Name,
+    Publish, Published, Refusal, Start, Started, Target,
 };
 
 use super::Folded;
 use crate::{Answer, Error, Extension, Once, Op, Remembered, Result};
 
-/// A kind of entry that has nothing of its own to say: its items, what becomes of each, whether it may be asked for twice;
-/// then the operation, one item once more, and the instance it is about.
+/// Defines a simple kind of entry: its items, the answer to each, and whether it may be repeated; then the operation,
+/// the copy of an item, and the instance that it concerns.
 macro_rules! kind {
     (
         $(#[$doc:meta])* $kind:ident($item:ty) -> $each:ty, repeatable: $repeatable:literal;
@@ -95,13 +95,14 @@ kind! {
 }
 
 kind! {
-    /// Claims that are still held.
+    /// Renewals of claims that are still held.
     Extensions(Extension) -> Heartbeat, repeatable: true;
     Extend, Extended; |one| one.again(); |one| Some(Target::Id(one.claim.id()))
 }
 
 kind! {
-    /// Requests that may arrive more than once: what was carried out answers so again, by its id (rule 1.5).
+    /// Requests that may arrive more than once. A request that was carried out gets the same answer again, by its id
+    /// (rule 1.5).
     Requests(Once) -> Result<Remembered, Refusal>, repeatable: true;
     Once, Once; |one| one.clone(); |one| match one.ops.first()? {
         Op::Start(starts) => starts.first()?.key.clone().map(Target::Key),
@@ -110,11 +111,11 @@ kind! {
     }
 }
 
-/// Outcomes: what was committed answers so again, by its epoch.
+/// Outcomes. An outcome that was committed gets the same answer again, by its epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Commits {
-    /// What the worker serves, to see whether more urgent work waits for it when a claim would be kept. Nothing for
-    /// workers that are not told what to run next.
+    /// The queues and lanes that the worker serves. Before a claim is kept, they are checked for more urgent work.
+    /// Empty for workers that do not get their next step in the answer.
     pub serves: Vec<(Name, Vec<Lane>)>,
 }
 
@@ -150,7 +151,11 @@ impl Folded for Commits {
         Some(Target::Id(one.claim.id()))
     }
 
-    /// rule 4.2: what cannot be stored is refused, and the claim is as it was.
+    fn claim(one: &Commit) -> Option<(InstanceId, Epoch)> {
+        Some((one.claim.id(), one.claim.epoch()))
+    }
+
+    /// rule 4.2: an outcome that cannot be stored is refused, and the claim stays as it was.
     fn refused(error: &Error) -> Option<Committed> {
         let problem = error.to_string();
         Some(Committed::Refused(Refusal::BadOutcome { problem }))

@@ -1,28 +1,30 @@
-//! Commits what many ask for: gathers it into batches, runs each batch as one transaction, and when one fails, sees to it
-//! that an entry which is at fault touches no other (rule 1.4).
+//! Commits the requests of many callers: gathers them into batches, runs each batch as one transaction, and ensures
+//! that a failing entry does not affect the others (rule 1.4).
 //!
-//! An [`Entry`] is what one caller asks for, or one outcome of an engine. Its way is the same for all:
+//! An [`Entry`] is the request of one caller, or one outcome of an engine. All entries are processed in the same way:
 //!
-//! 1. **Gather.** Entries that come together wait in an [`Intake`]; folding waits for the runtime to have nothing else to
-//!    do, never for a clock ([`gather`]).
+//! 1. **Gather.** Entries that arrive together wait in an [`Intake`]. Folding waits until the runtime has nothing else
+//!    to do, never for a clock ([`gather`]).
 //! 2. **Land.** A batch is tried once ([`land`]).
-//! 3. **Separate.** When it fails by what may be one entry's fault, each of its entries goes alone, side by side, and those
-//!    that come meanwhile go in fresh batches. An entry that fails alone is tried a bounded number of times with back-off
-//!    ([`Committer::alone`]), and holds no writer while it waits. Then it is answered. Further entries about the same
-//!    instance go alone from the start for a while.
-//! 4. **Keep.** When the database is away, all of them wait, callers as long as their patience and outcomes for ever. They
-//!    are tried in smaller batches and in turn, in case it is one of them that drives it away.
+//! 3. **Separate.** If it fails for a reason that one entry may have caused, each of its entries runs alone, in
+//!    parallel, and entries that arrive meanwhile go into new batches. An entry that fails alone is tried a bounded
+//!    number of times with back-off ([`Committer::alone`]), and holds no writer while it waits. Then it is answered.
+//!    Further entries for the same instance run alone from the start for a while.
+//! 4. **Keep.** If the database is unavailable, all entries wait: callers as long as their patience, outcomes forever.
+//!    They are tried in smaller batches and in turn, because one of them may cause the outage.
 //!
-//! | failure | is | then |
+//! | failure | cause | action |
 //! |---|---|---|
-//! | [`Conflict`](Error::Conflict) | possibly an entry's fault, and may pass | alone, 16 attempts with back-off |
-//! | [`Refused`](Error::Refused), [`Broken`](Error::Broken) | an entry's fault, and will not pass | alone, one attempt |
-//! | [`Unavailable`](Error::Unavailable) | nobody's: the database is away | kept |
-//! | [`Unknown`](Error::Unknown) | perhaps committed | alone again when it may be repeated, else answered so |
-//! | [`Closed`](Error::Closed) | the end | answered |
+//! | [`Conflict`](Error::Conflict) | possibly an entry; may pass | alone, 16 attempts with back-off |
+//! | [`Refused`](Error::Refused), [`NotSetUp`](Error::NotSetUp) | an entry; does not pass | alone, one attempt |
+//! | [`Broken`](Error::Broken) | an entry; does not pass | alone, one attempt |
+//! | [`Unavailable`](Error::Unavailable) | the database is unavailable | kept |
+//! | [`Unknown`](Error::Unknown) | possibly committed | alone again if it may be repeated, otherwise answered so |
+//! | [`Closed`](Error::Closed) | the store was closed | answered |
 //!
-//! [`Submit`] is the way in for callers, one for each kind of request: [`Starts`], [`Mail`], [`Events`], [`Commits`],
-//! [`Extensions`] and [`Requests`]. An engine gathers for itself, since it claims in the same transaction.
+//! [`Submit`] is the entry point for callers, one for each kind of request: [`Starts`], [`Mail`], [`Events`],
+//! [`Commits`], [`Extensions`] and [`Requests`]. An engine gathers its own entries, because it claims in the same
+//! transaction.
 
 mod alone;
 mod batch;
@@ -46,15 +48,15 @@ pub use submit::{Caller, Folded, Request, Submit};
 
 use alone::Suspects;
 
-/// The most entries that go alone for the first time, side by side: some may hold their transaction until it times out,
-/// and their neighbours must not wait for that.
+/// The maximum number of entries that run alone for the first time in parallel. Some may hold their transaction until
+/// it times out, and the others must not wait for that.
 const ALONE: usize = 4;
 
-/// What entries are committed by. Cheap to clone; all clones share who is suspected.
+/// Commits entries on a store. Cheap to clone; all clones share the suspected instances.
 #[derive(Clone)]
 pub struct Committer {
     store: Arc<dyn Store>,
-    /// Places for entries that go alone for the first time, and for those that have failed so.
+    /// Places for entries that run alone for the first time, and for those that have failed alone.
     first: Arc<Semaphore>,
     again: Arc<Semaphore>,
     suspects: Arc<Suspects>,
@@ -67,7 +69,7 @@ impl std::fmt::Debug for Committer {
 }
 
 impl Committer {
-    /// Commits on that store.
+    /// Creates a committer for this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let writers = store.writers().max(1);
         Self {
@@ -78,32 +80,34 @@ impl Committer {
         }
     }
 
-    /// The store.
+    /// Returns the store.
     pub const fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 }
 
-/// Whose fault it is that a transaction failed.
+/// The cause of a failed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// That of an entry in it, or possibly so: nothing was written, and others must not suffer from it.
+    /// An entry in it, at least possibly. Nothing was written, and other entries must not be affected.
     Entry,
-    /// Nobody's in it: the database is away, and nothing was written.
+    /// No entry: the database is unavailable, and nothing was written.
     Store,
-    /// It is not known whether it was written.
+    /// It is unknown if the transaction was committed.
     Unknown,
     /// The store was closed.
     Closed,
 }
 
 impl Error {
-    /// Whose fault it is when a transaction fails with it.
+    /// Returns the cause of a transaction's failure with this error.
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::Refused(_) | Self::Conflict(_) | Self::Broken(_) | Self::Unjudged(_) => {
-                Fault::Entry
-            }
+            Self::Refused(_)
+            | Self::Conflict(_)
+            | Self::NotSetUp(_)
+            | Self::Broken(_)
+            | Self::Unjudged(_) => Fault::Entry,
             Self::Unavailable(_) => Fault::Store,
             Self::Unknown(_) => Fault::Unknown,
             Self::Closed => Fault::Closed,

@@ -1,9 +1,9 @@
-//! The way in for callers: what they ask for at the same time is folded into one transaction.
+//! The entry point for callers: requests that arrive at the same time are folded into one transaction.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use abide_core::model::{ContractId, Delivery, Target};
+use abide_core::model::{ContractId, Delivery, Epoch, InstanceId, Target};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
@@ -14,49 +14,55 @@ use super::intake::{Failed, Intake, Waiter, gather, separated};
 use super::{Committer, Fault};
 use crate::{Answer, Error, Op, Result, judge};
 
-/// A kind of entry: many of its items are one operation.
+/// A kind of entry whose items can be folded into one operation.
 pub trait Folded: Send + Sync + 'static {
-    /// What is asked for.
+    /// An item of a request.
     type Item: Send + Sync;
-    /// What became of it.
+    /// The answer to an item.
     type Each: Send;
-    /// Whether an item that was done is answered in the same way when it is asked for again: then one whose answer got
-    /// lost is.
+    /// `true` if a repeated item that was already done gets the same answer. Then an item whose answer was lost is sent
+    /// again.
     const REPEATABLE: bool;
 
-    /// The operation for all of these.
+    /// Returns one operation for all these items.
     fn op(&self, items: Vec<Self::Item>) -> Op;
-    /// The items of such an operation.
+    /// Returns the items of such an operation.
     fn items(op: &Op) -> &[Self::Item];
-    /// The item once more, for a transaction that is tried again.
+    /// Returns a copy of the item, for a transaction that is retried.
     fn again(item: &Self::Item) -> Self::Item;
-    /// What became of each, in order; nothing when it answers something else.
+    /// Returns the answer to each item, in order; `None` if the operation was answered with something else.
     fn answers(answer: Answer) -> Option<Vec<Self::Each>>;
-    /// The instance that it is about.
+    /// Returns the instance that the item concerns.
     fn subject(item: &Self::Item) -> Option<Target>;
 
-    /// Whether items may be left [unjudged](Self::unjudged).
+    /// Returns the claim under which the item is committed. Items of one caller under one claim share a transaction;
+    /// items of different callers do not, because each caller's items are judged as a whole (rule 1.7).
+    fn claim(_: &Self::Item) -> Option<(InstanceId, Epoch)> {
+        None
+    }
+
+    /// `true` if items may be left [unjudged](Self::unjudged).
     const IS_JUDGED: bool = false;
-    /// The message of an item that could not be judged inside the transaction, and the contract it is to be judged by.
+    /// Returns the command of an item that could not be judged inside the transaction, and the contract to judge it by.
     fn unjudged<'i>(_: &'i Self::Item, _: &Self::Each) -> Option<(ContractId, &'i Delivery)> {
         None
     }
 
-    /// What an item is answered that cannot be stored; nothing when that is an error for all that its caller asks for.
+    /// Returns the answer for an item that cannot be stored; `None` if that is an error for the caller's whole request.
     fn refused(_: &Error) -> Option<Self::Each> {
         None
     }
 }
 
-/// What one caller asks for.
+/// The request of one caller.
 pub type Request<K> = Entry<K, Caller<K>>;
 
 /// A caller that waits for answers.
 #[derive(Debug)]
 pub struct Caller<K: Folded> {
-    /// Until when it waits for a database that is away.
+    /// Until when it waits for a database that is unavailable.
     until: Instant,
-    /// Whether what it asks for may have been committed.
+    /// `true` if its request may have been committed.
     doubted: bool,
     reply: oneshot::Sender<Result<Vec<K::Each>>>,
 }
@@ -72,7 +78,7 @@ impl<K: Folded> Waiter for Caller<K> {
 }
 
 impl<K: Folded> Caller<K> {
-    /// Answers. One that has stopped waiting is not told; what was done is done all the same.
+    /// Sends the answer. A caller that has stopped waiting does not get it; the request stays committed.
     pub fn answer(self, answer: Result<Vec<K::Each>>) {
         let answer = answer.map_err(|error| match self.doubted {
             true => error.in_doubt(),
@@ -82,29 +88,29 @@ impl<K: Folded> Caller<K> {
     }
 }
 
-/// The most items folded into one transaction; a request that is larger goes alone.
+/// The maximum number of items in one transaction. A larger request runs alone.
 const BATCH: usize = 500;
-/// What a patience that no clock can count comes to.
+/// The patience used when the given one is too long for a clock.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The moment at which a patience that begins now is over.
+/// Returns the moment at which a patience that begins now ends.
 pub(super) fn patient_until(patience: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(patience).unwrap_or(now + FOREVER)
 }
 
-/// A hand-over to the task that commits, or to an engine that does it better.
+/// A handle to the task that commits requests, or to an engine that can do it better.
 pub struct Submit<K: Folded> {
     requests: mpsc::UnboundedSender<Handed<K>>,
     patience: Duration,
     engines: Arc<Mutex<Vec<mpsc::UnboundedSender<Request<K>>>>>,
 }
 
-/// How a request comes to the task.
+/// A request on its way to the task.
 enum Handed<K: Folded> {
-    /// To share a transaction.
+    /// It may share a transaction.
     Together(Request<K>),
-    /// To go alone: a batch that it was in has failed.
+    /// It runs alone, because a batch with it has failed.
     Alone(Request<K>),
 }
 
@@ -125,7 +131,7 @@ impl<K: Folded> std::fmt::Debug for Submit<K> {
 }
 
 impl<K: Folded + Default> Submit<K> {
-    /// Begins to commit. Requests wait for a database that is away for as long as `patience`.
+    /// Starts the task that commits requests. A request waits for an unavailable database as long as `patience`.
     pub fn begin(committer: &Committer, patience: Duration) -> Self {
         let (requests, received) = mpsc::unbounded_channel();
         tokio::spawn(serve::<K>(committer.clone(), received));
@@ -138,7 +144,7 @@ impl<K: Folded + Default> Submit<K> {
 }
 
 impl<K: Folded> Submit<K> {
-    /// Asks for all of these; durable when the answer comes.
+    /// Submits these items. They are durable when the answers arrive.
     pub async fn ask(&self, items: Vec<K::Item>) -> Result<Vec<K::Each>> {
         if !K::IS_JUDGED {
             return self.submit(items).await;
@@ -160,13 +166,14 @@ impl<K: Folded> Submit<K> {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Asks for one.
+    /// Submits one item.
     pub async fn ask_one(&self, item: K::Item) -> Result<K::Each> {
         let answers = self.ask(vec![item]).await?;
         answers.into_iter().next().ok_or(Error::Closed)
     }
 
-    /// Has an engine of this process do what is asked from now on: it can claim in the same transaction what was woken.
+    /// Sends all further requests to an engine of this process, which can claim the woken instances in the same
+    /// transaction.
     pub fn engage(&self) -> mpsc::UnboundedReceiver<Request<K>> {
         let (engine, requests) = mpsc::unbounded_channel();
         let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,18 +196,18 @@ impl<K: Folded> Submit<K> {
         self.send(Handed::Together(request))
     }
 
-    /// Has the task commit it, and not an engine.
+    /// Sends a request to the task, not to an engine.
     pub fn fold(&self, request: Request<K>) {
-        // A caller is told that the store was closed when its request is dropped.
+        // Dropping the request tells its caller that the store was closed.
         let _ = self.send(Handed::Together(request));
     }
 
-    /// Has the task try it alone.
+    /// Makes the task run a request alone.
     pub fn separate(&self, request: Request<K>) {
         let _ = self.send(Handed::Alone(request));
     }
 
-    /// Sees to the requests of a batch of an engine's that failed: the task separates them, or waits for the database.
+    /// Handles the requests of an engine's failed batch: the task separates them, or waits for the database.
     pub fn failed(&self, requests: Vec<Request<K>>, error: &Error) {
         let fault = error.fault();
         if fault == Fault::Entry {
@@ -224,8 +231,8 @@ impl<K: Folded> Submit<K> {
     }
 }
 
-/// Commits what is asked for, until nobody is left who could ask. What comes while a transaction is under way goes into
-/// the next one; a second one is opened beside it only when a full batch waits: a smaller one would just be split.
+/// Commits requests until all senders are gone. Requests that arrive during a transaction go into the next one. A
+/// second transaction runs in parallel only if a full batch waits, because a smaller batch would only be split.
 async fn serve<K: Folded + Default>(
     committer: Committer,
     mut requests: mpsc::UnboundedReceiver<Handed<K>>,

@@ -8,8 +8,8 @@ use abide_core::model::{
     Claimed, Committed, InstanceId, OperationKind, Park, Status, Then, WorkerId,
 };
 
-use super::build::{MINUTE, SECOND, name, signal};
-use super::coding::{Coded, completed, go_on, keeping, opened, unfit, workflow};
+use super::build::{MINUTE, SECOND, signal};
+use super::coding::{Coded, completed, go_on, keeping, opened, signal_waits, unfit, workflow};
 use super::dice::Dice;
 use super::eventing::{any, known_as, order, ordered, parks};
 use super::lab::Lab;
@@ -18,7 +18,7 @@ use crate::Op;
 /// Waits for the event `order` of that id under operation 1, and for the signal `s`.
 fn for_order(lab: &Lab, id: i64) -> Park {
     Park {
-        signals: vec![name("s")],
+        signals: signal_waits(9, &["s"]),
         ..parks(vec![(1, order(id))], lab.now() + 60 * MINUTE)
     }
 }
@@ -289,7 +289,7 @@ pub async fn whatever_comes_between_the_first_match_ends_the_wait(lab: Lab) {
                 2 => {
                     // It waits for something else too; what it was handed stays.
                     let park = Park {
-                        signals: vec![name("s"), name("t")],
+                        signals: signal_waits(8, &["s", "t"]),
                         ..for_order(&lab, seed as i64)
                     };
                     lab.commit(claimed.claim, Coded::parks(park).into()).await;

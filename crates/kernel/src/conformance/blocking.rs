@@ -4,7 +4,7 @@ use abide_core::model::{
     Cause, CommandStatus, Committed, Happening, InstanceId, Kind, Operated, Park, Start, Status,
     WorkerId,
 };
-use abide_core::rules::liveness::Liveness;
+use abide_core::rules::liveness::{Code, Liveness};
 
 use super::build::{MINUTE, cancelling, lane, updates, within};
 use super::coding::{Coded, awaiting, brooding, ended, go_on, offspring, sleep, unfit, workflow};
@@ -12,7 +12,7 @@ use super::invariants::examined;
 use super::lab::{Lab, OVER_LEASE, command_ids, ids};
 use crate::{Answer, Op};
 
-const WHY: &str = "at operation 2 the history has sleep, and the code asks for step \"charge\": deploy the code that fits";
+const WHY: &str = "at operation 2 the history has sleep, and the code asks for step \"charge\": deploy the code that fits (build w)";
 
 async fn blocked(lab: &Lab, worker: WorkerId, start: Start) -> InstanceId {
     let id = lab.coded(worker, start, Coded::then(unfit())).await;
@@ -27,6 +27,8 @@ async fn release(
     limit: usize,
 ) -> (usize, Option<InstanceId>) {
     let op = Op::ReleaseBlocked {
+        build: None,
+        fresh: false,
         lanes: vec![lane(machine, 1)],
         after,
         limit,
@@ -48,11 +50,13 @@ pub async fn code_that_does_not_fit_parks_and_says_both_sides(lab: Lab) {
     assert_eq!((found.cause, found.kind), (Cause::Replay, Kind::Workflow));
     assert_eq!(found.last_error.as_deref(), Some(WHY));
     assert_eq!(found.finished_at, None, "it is not failed");
+    let health = lab.health(id).await;
+    let reason = health.reason.expect("it is not well");
+    assert_eq!(health.liveness, Liveness::ReplayBlocked);
     assert_eq!(
-        lab.liveness(id).await,
-        Liveness::ReplayBlocked(WHY.to_owned())
+        (reason.code, reason.text.as_str()),
+        (Code::ReplayBlocked, WHY)
     );
-    assert_eq!(lab.liveness(id).await.name(), "replay_blocked");
     let events = lab.events(id).await;
     let Some(Happening::ReplayBlocked(told)) = events.last().map(|event| &event.what) else {
         panic!("{events:?}")

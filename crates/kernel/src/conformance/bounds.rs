@@ -77,16 +77,19 @@ pub async fn conditions_that_are_too_large_are_refused(lab: Lab) {
         told.contains("conditions_bytes") && told.contains("65536"),
         "{told}"
     );
+    let deep = that(any("e"), "a.b", Operator::Eq, &nested(129));
+    let refusal = lab.refused(claim.again(), awaits(vec![deep], &[])).await;
+    assert!(is_too_deep(&refusal, 129), "{refusal}");
     lab.commit(claim, awaits(vec![of(60_000)], &[])).await;
     lab.publish_all(vec![publishing("e", "{}")]).await;
 }
 
 /// A text of so many bytes of JSON.
-fn text(bytes: usize) -> String {
+pub(super) fn text(bytes: usize) -> String {
     format!("\"{}\"", "x".repeat(bytes - 2))
 }
 
-const MEGABYTE: usize = 1 << 20;
+pub(super) const MEGABYTE: usize = 1 << 20;
 
 /// The limit that a refusal names, and what it says of it.
 fn exceeded(answer: &Delivered) -> (&str, usize, usize) {

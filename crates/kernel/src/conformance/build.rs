@@ -261,6 +261,7 @@ pub(super) fn under(contract: &Contract) -> Declared {
         contract: Some(contract.id()),
         retry: None,
         step_timeout_ms: None,
+        max_deaths: None,
     }
 }
 

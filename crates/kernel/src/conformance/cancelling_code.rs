@@ -65,6 +65,7 @@ pub async fn a_cancel_is_handed_to_the_code_which_then_ends(lab: Lab) {
     let requested = Happening::CancelRequested {
         command_id: sent.id,
         message_sequence: Sequence(1),
+        command_sequence: Some(Sequence(1)),
         reason: "no longer wanted".into(),
         source: source.map(str::to_owned),
         claimed_source: claimed.map(str::to_owned),

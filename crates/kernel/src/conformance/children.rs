@@ -67,6 +67,7 @@ pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
         contract: None,
         retry: None,
         step_timeout_ms: None,
+        max_deaths: None,
     };
     lab.declare(vec![declared]).await;
     lab.start(plain()).await;

@@ -1,14 +1,15 @@
 //! Short words for what a turn of a workflow's code comes to.
 
 use abide_core::model::{
-    Answered, Blocked, Brood, Command, CommandId, Commit, Committed, Completed, Ending, InstanceId,
-    Json, Kind, Opened, Operation, OperationKind, Outcome, Park, Signature, Start, Status, Taken,
-    Then, Timestamp, Unended, WorkerId, WorkflowTurn,
+    Answered, Blocked, Brood, Command, CommandId, Commit, Committed, Completed, ConditionWait,
+    Ending, InstanceId, Json, Kind, Opened, Operation, OperationKind, Outcome, Park, SignalWait,
+    Signature, Start, Status, Taken, Then, Timestamp, Unended, WorkerId, WorkflowTurn,
 };
-use abide_core::rules::liveness::{Around, Liveness, liveness};
+use abide_core::rules::liveness::{Health, Liveness};
 
 use super::build::{done, json, lane, name, plain};
 use super::lab::Lab;
+use crate::look;
 
 /// A start of the machine `m` as a workflow.
 pub(super) fn workflow() -> Start {
@@ -24,12 +25,34 @@ pub(super) fn offspring(count: usize) -> Vec<Start> {
     vec![Start::of(name("n"), Json::null()); count]
 }
 
-/// A wait of that operation for any of these signals.
+/// A wait for any of these signals, each of an operation: of that one, the next …
 pub(super) fn awaiting(operation: u32, signals: &[&str]) -> Park {
+    let last = operation + u32::try_from(signals.len()).unwrap() - 1;
     Park {
-        operation,
-        signals: signals.iter().map(|signal| name(signal)).collect(),
+        operation: last,
+        signals: signal_waits(operation, signals),
         ..Park::default()
+    }
+}
+
+/// Waits for these signals, of that operation, the next …
+pub(super) fn signal_waits(operation: u32, signals: &[&str]) -> Vec<SignalWait> {
+    let wait = |(operation, signal): (u32, &&str)| SignalWait {
+        operation,
+        name: name(signal),
+        deadline: None,
+    };
+    (operation..).zip(signals).map(wait).collect()
+}
+
+/// The same wait, which all of its operations end at that moment.
+pub(super) fn until(mut park: Park, deadline: Timestamp) -> Park {
+    for wait in &mut park.signals {
+        wait.deadline = Some(deadline);
+    }
+    Park {
+        until: Some(deadline),
+        ..park
     }
 }
 
@@ -37,8 +60,17 @@ pub(super) fn awaiting(operation: u32, signals: &[&str]) -> Park {
 pub(super) fn condition(operation: u32, key: &str) -> Park {
     Park {
         operation,
-        conditions: Some(vec![name(key)]),
+        conditions: vec![conditional(operation, Some(key))],
         ..Park::default()
+    }
+}
+
+/// A condition of an operation, with that key.
+pub(super) fn conditional(operation: u32, key: Option<&str>) -> ConditionWait {
+    ConditionWait {
+        operation,
+        key: key.map(name),
+        deadline: None,
     }
 }
 
@@ -94,6 +126,9 @@ pub(super) fn opened(operation: u32, kind: OperationKind, of: &str) -> Operation
         operation,
         signature: Signature::named(kind, name(of)),
         deadline: None,
+        message: None,
+        arguments: None,
+        graph_step: None,
     })
 }
 
@@ -106,6 +141,7 @@ pub(super) fn completed(operation: u32, kind: OperationKind, of: &str, value: &s
         arguments: None,
         attempts: None,
         duration_us: None,
+        graph_step: None,
         outcome: Ending::Value(json(value)),
     })
 }
@@ -120,6 +156,7 @@ impl Coded {
             operations: Vec::new(),
             takes: Vec::new(),
             updates: Vec::new(),
+            held: 0,
             children: Vec::new(),
             state: None,
             then,
@@ -139,8 +176,21 @@ impl Coded {
         let taken = |signal: &&Command| Taken {
             id: signal.id,
             name: signal.name.clone(),
+            operation: None,
+            graph_step: None,
         };
         self.0.takes.extend(signals.iter().map(taken));
+        self
+    }
+
+    /// Takes a signal by that operation, of that step of a graph.
+    pub fn takes_by(mut self, operation: u32, step: Option<&str>, signal: &Command) -> Self {
+        self.0.takes.push(Taken {
+            id: signal.id,
+            name: signal.name.clone(),
+            operation: Some(operation),
+            graph_step: step.map(name),
+        });
         self
     }
 
@@ -152,6 +202,12 @@ impl Coded {
             error: None,
         };
         self.0.updates.extend(updates.iter().map(good));
+        self
+    }
+
+    /// Keeps so many updates that it has not answered.
+    pub fn holds(mut self, updates: u32) -> Self {
+        self.0.held = updates;
         self
     }
 
@@ -208,8 +264,14 @@ impl Lab {
     }
 
     /// Whether an instance is well.
+    pub(super) async fn health(&self, id: InstanceId) -> Health {
+        let found = look(&*self.store, &id.into()).await.expect("it is read");
+        found.expect("it is there").1
+    }
+
+    /// Where it stands, in one word.
     pub(super) async fn liveness(&self, id: InstanceId) -> Liveness {
-        liveness(&self.get(id).await, Around::default())
+        self.health(id).await.liveness
     }
 
     /// How often that is told in a history.

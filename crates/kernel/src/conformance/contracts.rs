@@ -226,7 +226,7 @@ pub async fn a_wait_for_what_the_contract_does_not_declare_is_refused(lab: Lab) 
     let claims = lab.claim_some(worker, 2).await;
     let park = super::coding::Coded::parks(Park {
         operation: 1,
-        signals: vec![name("nothing")],
+        signals: super::coding::signal_waits(1, &["nothing"]),
         ..Park::default()
     });
     let refused = [
@@ -325,6 +325,34 @@ pub async fn contracts_that_nothing_names_any_more_are_deleted(lab: Lab) {
     lab.pass(DAY + MINUTE * 60);
     assert_eq!(survey(&lab).await, 1);
     assert!(!is_kept(&lab, &strict()).await && is_kept(&lab, &updates()).await);
+}
+
+pub async fn more_unused_contracts_than_one_page_has_are_deleted_by_one_survey(lab: Lab) {
+    // rule 16.2: the last page deleted a thousand, and the others waited for the next survey.
+    const MANY: usize = 1_200;
+    let given = |number: usize| Start {
+        contract: Contracted::Given(Box::new(Contract {
+            signals: vec![Accepts {
+                name: name(&format!("s{number}")),
+                parameters: None,
+            }],
+            ..Contract::default()
+        })),
+        ..plain()
+    };
+    let started = lab.starts((0..MANY).map(given).collect()).await;
+    let ids = started.into_iter().map(|one| one.unwrap().id());
+    let cancelled = lab.run(Op::Cancel(ids.map(cancelling).collect())).await;
+    assert!(matches!(cancelled, Answer::Operated(_)));
+    lab.pass(MINUTE);
+    let mut swept = 0;
+    while swept < MANY {
+        let (deleted, _) = sweep(&lab, lab.now(), None, 1_000).await;
+        assert!(deleted > 0, "{swept} of {MANY} were swept");
+        swept += deleted;
+    }
+    lab.pass(DAY + MINUTE * 60);
+    assert_eq!(survey(&lab).await, MANY);
 }
 
 pub async fn a_contract_that_is_sent_again_stays(lab: Lab) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     Claim, Command, CommandId, CommandKind, Commit, Committed, Instance, InstanceId, Name,
-    Operated, Outcome, Scope, Start, Status, When, WorkerId,
+    Operated, Outcome, Policy, RetrySpec, Scope, Start, Status, When, WorkerId,
 };
 
 use super::build::{done, json, key, lane, plain};
@@ -224,6 +224,8 @@ impl Program {
                 limit,
             },
             128..130 => Op::ReleaseBlocked {
+                build: self.dice.some_build(),
+                fresh: self.dice.chance(50),
                 lanes: lanes(),
                 after: self.released,
                 limit,
@@ -238,6 +240,7 @@ impl Program {
                 other => other,
             },
             155..156 => match self.register() {
+                Op::Register(NewWorker { name, .. }) if self.dice.chance(50) => Op::Expire { name },
                 Op::Register(NewWorker { name, .. }) => Op::SignOffNamed { name, limit },
                 other => other,
             },
@@ -271,6 +274,15 @@ impl Program {
             9 => {
                 start.key = Some(key("k6"));
                 start.scope = Scope::NEVER.and(Status::Runnable);
+            }
+            // A policy of its own, which is refused where it allows no attempt, or is a workflow's.
+            10..14 => {
+                let retry = RetrySpec::doubling(self.dice.below(4) as u32, 700);
+                start.policy = Some(Policy {
+                    retry: self.dice.chance(70).then_some(retry),
+                    step_timeout_ms: self.dice.chance(50).then_some(4000),
+                    max_deaths: self.dice.chance(30).then(|| self.dice.below(3) as u32),
+                });
             }
             _ => {}
         }
@@ -316,6 +328,10 @@ impl Program {
             let mut commit = self.some_commit(&claim);
             if self.coded.contains(&claim.id()) {
                 commit.outcome = self.some_turn(claim.id(), knows);
+            } else if self.dice.chance(5) {
+                commit.outcome = Outcome::Block {
+                    reason: "no such step".to_owned(),
+                };
             } else if !knows.updates.is_empty() && self.dice.chance(90) {
                 commit.outcome = self.dice.some_answer(&knows.updates, commit.outcome);
             }
@@ -382,6 +398,7 @@ impl Program {
             lease: LEASE * self.dice.between(1, 3) as u32,
             queues: QUEUES.map(name).into(),
             lanes: lanes(),
+            build: self.dice.some_build(),
         })
     }
 

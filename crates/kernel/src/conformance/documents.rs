@@ -7,7 +7,7 @@ use abide_core::model::{
 use super::build::{
     MINUTE, done, json, later, many, name, plain, retry, spawn, under, updates, wait, within,
 };
-use super::coding::{Coded, condition, sleep, workflow};
+use super::coding::{Coded, condition, sleep, unfit, workflow};
 use super::eventing::{any, awaits};
 use super::lab::Lab;
 use crate::{Answer, Clock, Error, Filter, Op, QueueDepth};
@@ -249,6 +249,9 @@ pub async fn depths_tell_what_is_waited_for_and_since_when_the_oldest_is_ready(l
         lab.start(plain()).await;
         lab.step(worker, outcome).await;
     }
+    // rule 12.4: what is blocked is scheduled, and due at no time.
+    let blocked = Coded::then(unfit());
+    lab.coded(worker, workflow(), blocked).await;
     lab.start_all(vec![within("p"), within("p")]).await;
     lab.clock.advance(MINUTE / 2);
     lab.start_all(many(2)).await;
@@ -267,6 +270,7 @@ pub async fn depths_tell_what_is_waited_for_and_since_when_the_oldest_is_ready(l
         status,
         wait_kind,
         count,
+        blocked: 0,
         oldest: None,
     };
     let ready = |queue: &str, count, oldest| QueueDepth {
@@ -274,7 +278,10 @@ pub async fn depths_tell_what_is_waited_for_and_since_when_the_oldest_is_ready(l
         ..of(queue, Status::Runnable, None, count)
     };
     let expected = [
-        of("default", Status::Scheduled, None, 2),
+        QueueDepth {
+            blocked: 1,
+            ..of("default", Status::Scheduled, None, 3)
+        },
         of("default", Status::Scheduled, Some(WaitKind::Timer), 1),
         ready("default", 4, first),
         of("default", Status::AwaitingSignal, Some(WaitKind::Signal), 2),

@@ -39,6 +39,7 @@ pub async fn a_worker_that_is_enlisted_twice_is_one(lab: Lab) {
         lease: SECOND,
         queues: vec![name("slow"), name("default")],
         lanes: vec![lane("n", 2), lane("m", 1)],
+        build: None,
     };
     let Answer::Registered(again) = lab.run(Op::Enlist(more)).await else {
         panic!("it should be enlisted")

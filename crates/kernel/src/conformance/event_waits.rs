@@ -80,6 +80,7 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
         event_type: name("order"),
         event_id: name("e"),
         message_sequence: Sequence(1),
+        command_sequence: Some(Sequence(1)),
         wait_id: found.wait_id.unwrap(),
     };
     assert!(told.iter().any(|entry| entry.what == matched), "{told:?}");
@@ -389,11 +390,10 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
     assert_eq!(came.wait_id, wait_id(id, 5), "it says whom it is for");
     let turn = Coded::then(go_on()).takes(&[&came]);
     lab.commit(claimed.claim, turn.into()).await;
-    // A wait for a set has its own id, and what it takes records that.
     let record = lab.record(came.id).await;
     assert_eq!(
         (record.status, record.wait_id),
-        (CommandStatus::Applied, wait_id(id, 3))
+        (CommandStatus::Applied, wait_id(id, 5))
     );
     let told = lab.events(id).await.into_iter().map(|entry| entry.what);
     let ids: Vec<_> = told
@@ -404,7 +404,7 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
             _ => None,
         })
         .collect();
-    assert_eq!(ids, [wait_id(id, 3).unwrap(), wait_id(id, 3).unwrap()]);
+    assert_eq!(ids, [wait_id(id, 5).unwrap(), wait_id(id, 5).unwrap()]);
 }
 
 pub async fn a_workflow_waits_for_an_event_a_signal_and_children_at_once(lab: Lab) {

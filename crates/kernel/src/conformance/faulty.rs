@@ -1,17 +1,19 @@
 //! A store that loses requests and answers, as networks do.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
-    Listener, Op, Page, QueueDepth, Records, Result, Store, Target, WaiterFilter, WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter, EventPage,
+    Filter, Listener, Op, OutboxDepth, OutboxRow, Page, QueueDepth, ReadyLane, Records,
+    RefusedPage, Result, Store, Surroundings, Tally, Target, WaiterFilter, WaiterPage,
 };
 
 /// What goes wrong with a transaction.
@@ -36,6 +38,8 @@ pub struct Faulty {
     store: Arc<dyn Store>,
     plan: Box<Plan>,
     lists: AtomicUsize,
+    reads: AtomicUsize,
+    meanwhile: Mutex<Vec<Op>>,
 }
 
 impl Faulty {
@@ -45,8 +49,31 @@ impl Faulty {
         plan: impl Fn(&[Op]) -> Option<Trouble> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let plan = Box::new(plan);
-        let lists = AtomicUsize::new(0);
-        Arc::new(Self { store, plan, lists })
+        Arc::new(Self {
+            store,
+            plan,
+            lists: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
+            meanwhile: Mutex::default(),
+        })
+    }
+
+    /// How often it was asked for what a look at instances needs: themselves, what lies around them, workers, contracts.
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Runs these operations before the next look at what lies around instances: between the two reads of a list.
+    pub fn meanwhile(&self, ops: Vec<Op>) {
+        *self
+            .meanwhile
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = ops;
+    }
+
+    fn read(&self) -> &dyn Store {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        &*self.store
     }
 
     /// How often all documents of a kind were read.
@@ -86,7 +113,7 @@ impl Store for Faulty {
     }
 
     fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        self.store.get(target)
+        self.read().get(target)
     }
 
     fn list<'a>(
@@ -95,7 +122,22 @@ impl Store for Faulty {
         before: Option<InstanceId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        self.store.list(filter, before, limit)
+        self.read().list(filter, before, limit)
+    }
+
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
+        let ops = std::mem::take(
+            &mut *self
+                .meanwhile
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        Box::pin(async move {
+            if !ops.is_empty() {
+                self.store.run(ops.into()).await?;
+            }
+            self.read().around(ids).await
+        })
     }
 
     fn history(
@@ -168,7 +210,11 @@ impl Store for Faulty {
     }
 
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
-        self.store.workers()
+        self.read().workers()
+    }
+
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
+        self.read().contracts_page(ids)
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
@@ -190,6 +236,42 @@ impl Store for Faulty {
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
         self.store.depths()
+    }
+
+    fn takes_outbox(&self) -> bool {
+        self.store.takes_outbox()
+    }
+
+    fn outbox_poll(&self) -> Duration {
+        self.store.outbox_poll()
+    }
+
+    fn outbox<'a>(
+        &'a self,
+        passed_over: &'a [OutboxId],
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
+        self.store.outbox(passed_over, limit)
+    }
+
+    fn refused(
+        &self,
+        before: Option<OutboxId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<RefusedPage>> {
+        self.store.refused(before, limit)
+    }
+
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
+        self.store.outbox_depth()
+    }
+
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
+        self.store.ready_lanes()
+    }
+
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
+        self.store.tally()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -3,7 +3,8 @@
 use abide_core::model::{Committed, Start, Status};
 
 use super::build::{
-    commit, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop, wait,
+    commit, continue_as_new, done, json, keep, key, keyed, many, next, plain, retry, spawn, stop,
+    wait,
 };
 use super::lab::{LEASE, Lab, OVER_LEASE};
 use crate::{Filter, Op};
@@ -74,6 +75,120 @@ pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab
     assert_eq!(answer, [Committed::Repeated(Status::Executing)]);
     assert_eq!(
         lab.commit(anew.claim, done()).await,
+        Committed::Moved(Status::Done)
+    );
+}
+
+pub async fn a_commit_is_known_after_others_were_made_on_top_of_it(lab: Lab) {
+    // rule 1.7: its answer was lost, and the run went on before it was sent again. It was once answered `stale`, which
+    // says that nothing of it was committed.
+    let (one, two) = (lab.worker("one").await, lab.worker("two").await);
+    let id = lab.start(plain()).await;
+    let mut sent = Vec::new();
+    for outcome in [next("b"), retry(0), next("c"), wait(&["s"], None)] {
+        let claimed = lab.claim(one).await;
+        sent.push((claimed.claim.again(), outcome.clone()));
+        lab.commit(claimed.claim, outcome).await;
+    }
+    lab.signal(id, "s").await;
+    // A step that its worker keeps is written by a statement of its own.
+    let claimed = lab.claim(two).await;
+    sent.push((claimed.claim.again(), next("d")));
+    let kept = lab.commit_all(vec![keep(claimed.claim, next("d"))]).await;
+    let [Committed::Kept(kept, _)] = kept.as_slice() else {
+        panic!("{kept:?}");
+    };
+    sent.push((kept.again(), next("e")));
+    lab.commit(kept.again(), next("e")).await;
+    for (status, end) in [(Status::Runnable, false), (Status::Done, true)] {
+        if end {
+            let claimed = lab.claim(two).await;
+            sent.push((claimed.claim.again(), done()));
+            lab.commit(claimed.claim, done()).await;
+        }
+        let (before, told) = (lab.get(id).await, lab.events(id).await);
+        for (claim, outcome) in &sent {
+            let again = lab.commit(claim.again(), outcome.clone()).await;
+            assert_eq!(again, Committed::Repeated(status), "{claim:?}");
+        }
+        assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
+    }
+}
+
+pub async fn a_claim_that_was_taken_back_between_two_commits_stays_stale(lab: Lab) {
+    // rules 1.3 and 1.7: what was committed around it does not make it look committed.
+    let worker = lab.worker("w").await;
+    let id = lab.start(plain()).await;
+    let (mut committed, mut lost) = (Vec::new(), Vec::new());
+    for step in ["b", "c", "d"] {
+        let claimed = lab.claim(worker).await;
+        committed.push(claimed.claim.again());
+        lab.commit(claimed.claim, next(step)).await;
+        let returned = lab.claim(worker).await.claim;
+        lost.push(returned.again());
+        lab.run(Op::GiveBack(vec![returned])).await;
+    }
+    let ended = lab.claim(worker).await.claim;
+    lab.commit(ended, done()).await;
+    let before = (lab.get(id).await, lab.events(id).await);
+    for claim in &committed {
+        let again = lab.commit(claim.again(), next("x")).await;
+        assert_eq!(again, Committed::Repeated(Status::Done), "{claim:?}");
+    }
+    for claim in &lost {
+        let late = lab.commit(claim.again(), next("x")).await;
+        assert_eq!(late, Committed::Stale, "{claim:?}");
+    }
+    assert_eq!((lab.get(id).await, lab.events(id).await), before);
+}
+
+pub async fn a_run_knows_its_last_commits_and_older_ones_are_stale(lab: Lab) {
+    // rule 1.7: 20 at least; here 32, for a claim and its end are two epochs, and a row knows the 64 before its last commit.
+    let worker = lab.worker("w").await;
+    lab.start(plain()).await;
+    let mut claims = Vec::new();
+    for _ in 0..70 {
+        let claimed = lab.claim(worker).await;
+        claims.push(claimed.claim.again());
+        lab.commit(claimed.claim, next("b")).await;
+    }
+    let mut known = Vec::new();
+    for claim in claims {
+        known.push(match lab.commit(claim, next("b")).await {
+            Committed::Repeated(Status::Runnable) => true,
+            Committed::Stale => false,
+            other => panic!("{other:?}"),
+        });
+    }
+    let expected: Vec<bool> = (0..70).map(|place| place >= 37).collect();
+    assert_eq!(known, expected, "the last one, and 32 before it");
+}
+
+pub async fn a_commit_is_known_after_its_run_was_continued_and_restarted(lab: Lab) {
+    // rules 1.7, 2.4 and 11.2: the claims of a run stay with its row, and those of the next begin anew.
+    let worker = lab.worker("w").await;
+    let first = lab.start(keyed("chain")).await;
+    let mut sent = Vec::new();
+    for outcome in [next("b"), continue_as_new("c"), next("d"), stop("no")] {
+        let claimed = lab.claim(worker).await;
+        sent.push((claimed.claim.again(), outcome.clone()));
+        lab.commit(claimed.claim, outcome).await;
+    }
+    let second = sent.last().map(|(claim, _)| claim.id());
+    let second = second.unwrap_or(first);
+    lab.restart(second).await;
+    for (claim, outcome) in &sent {
+        let status = match claim.id() == first {
+            true => Status::Continued,
+            false => Status::Failed,
+        };
+        let again = lab.commit(claim.again(), outcome.clone()).await;
+        assert_eq!(again, Committed::Repeated(status), "{claim:?}");
+    }
+    let third = lab.claim(worker).await;
+    assert!(third.claim.id() != first && third.claim.id() != second);
+    assert_eq!(
+        lab.commit(third.claim, done()).await,
         Committed::Moved(Status::Done)
     );
 }

@@ -59,6 +59,7 @@ pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
             step: name("b"),
             attempt: 1,
             due_at,
+            folded: None,
         },
         completed("b", 2, "next", Some("c"), 1),
         completed("c", 3, "done", None, 0),
@@ -94,6 +95,7 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
         names: names.iter().map(|text| name(text)).collect(),
         deadline,
         wait_id: wait_id(step),
+        waits: Vec::new(),
     };
     let expected = [
         completed("start", 1, "wait", Some("woken"), 0),
@@ -201,6 +203,7 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
             step: name("start"),
             attempt: 1,
             due_at: lab.now(),
+            folded: None,
         },
         failed("refused", "stop", 1),
         Happening::Failed {
@@ -223,6 +226,9 @@ pub async fn a_reclaim_is_told_and_giving_back_is_not(lab: Lab) {
         step: name("start"),
         attempt: 1,
         worker: name("worker-7"),
+        deaths: 1,
+        due_at: None,
+        folded: None,
     }];
     assert_eq!(happenings(&lab, id).await, expected);
 }

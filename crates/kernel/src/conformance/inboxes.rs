@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{
     Command, CommandId, CommandKind, CommandStatus, Entry, Happening, Instance, InstanceId, Kind,
-    Status, WaitKind,
+    Sequence, Status, WaitId, WaitKind,
 };
 
 /// What breaks an invariant in these instances and these records. If they are all that a store has, `whole` says so,
@@ -17,6 +17,7 @@ pub fn of_messages(instances: &[Instance], records: &[Command], whole: bool) -> 
         found.extend(of_counts(instances, records));
         found.extend(of_chains(instances, records));
         found.extend(of_waits(instances, records));
+        found.extend(of_runs(instances, records));
     }
     found
 }
@@ -78,10 +79,6 @@ fn of_inbox(instance: &Instance) -> Vec<String> {
     let Instance { id, status, .. } = instance;
     let inbox = instance.inbox;
     let runs = matches!(status, Status::Runnable | Status::Executing);
-    let parked = matches!(
-        status,
-        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-    );
     let checks = [
         (
             inbox.cursor <= inbox.sequence,
@@ -92,20 +89,30 @@ fn of_inbox(instance: &Instance) -> Vec<String> {
             "is handed no more than came",
         ),
         (
-            instance.aside.is_none() || runs,
-            "is aside only when it runs for updates",
+            instance.aside.is_none() || runs || instance.is_blocked() || instance.is_recovering(),
+            "is aside only when it runs for updates, or cannot",
         ),
         (
             instance.aside.is_none() || inbox.updates > 0,
             "is aside only for updates that there are",
         ),
         (
-            !parked || inbox.updates == 0 || instance.is_blocked(),
+            !is_parked(instance) || inbox.updates == 0 || instance.kind == Kind::Workflow,
             "does not sleep while an update is pending",
         ),
         (
             !status.is_terminal() || (inbox.signals, inbox.updates) == (0, 0),
             "has nothing pending when it has ended",
+        ),
+        (
+            instance.resume_source.is_none()
+                || instance.wait_kind.is_some()
+                    && !matches!(status, Status::AwaitingSignal | Status::AwaitingChildren),
+            "was woken from a wait only when it waits no more",
+        ),
+        (
+            has_distinct_waits(instance),
+            "has an id for each of its waits",
         ),
     ];
     let broken = checks.into_iter().filter(|(holds, _)| !holds);
@@ -116,20 +123,91 @@ fn of_inbox(instance: &Instance) -> Vec<String> {
         .collect()
 }
 
+/// Whether it sleeps, and can be woken by a message.
+fn is_parked(instance: &Instance) -> bool {
+    let parked = matches!(
+        instance.status,
+        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
+    );
+    // rule 5.6: what comes to one whose workers died waits with it.
+    parked && !instance.is_blocked() && !instance.is_recovering()
+}
+
+fn has_distinct_waits(instance: &Instance) -> bool {
+    let mut ids: Vec<&WaitId> = instance.waits.iter().map(|wait| &wait.id).collect();
+    ids.sort_unstable();
+    ids.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+/// The commands of a run have numbers of their own, up to the last that it has given out: all of them as long as it lives,
+/// and none of its records are deleted (rule 7.1). What waits for a message has the id that this was received under
+/// (rule 7.6).
+fn of_runs(instances: &[Instance], records: &[Command]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut numbers: BTreeMap<InstanceId, Vec<i64>> = BTreeMap::new();
+    let mut received: BTreeMap<CommandId, &Command> = BTreeMap::new();
+    for record in records {
+        match (record.instance, record.command_sequence) {
+            (Some(run), Some(number)) => numbers.entry(run).or_default().push(number.0),
+            (None, None) => {}
+            _ => found.push(format!(
+                "record {} has a number without a run, or none",
+                record.id
+            )),
+        }
+        if record.status == CommandStatus::Received {
+            received.insert(record.id, record);
+        }
+    }
+    for run in instances {
+        let mut given = numbers.remove(&run.id).unwrap_or_default();
+        given.sort_unstable();
+        let last = run.inbox.commands.0;
+        let doubled = given.windows(2).any(|pair| pair[0] == pair[1]);
+        let gaps = !run.status.is_terminal() && given != (1..=last).collect::<Vec<_>>();
+        if doubled || gaps || given.last().is_some_and(|number| *number > last) {
+            let id = run.id;
+            found.push(format!(
+                "instance {id}: of {last} commands there are {given:?}"
+            ));
+        }
+        for wait in &run.waits {
+            let taken = wait.command_id.and_then(|id| received.get(&id));
+            if taken.is_some_and(|record| record.wait_id.as_ref() != Some(&wait.id)) {
+                let (id, wait) = (run.id, &wait.id);
+                found.push(format!("instance {id}: {wait} takes what has another id"));
+            }
+        }
+    }
+    found
+}
+
 /// An instance counts exactly what is pending, and what is pending belongs to somebody who lives.
 fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let mut found = Vec::new();
     let mut counts: BTreeMap<InstanceId, (u32, u32)> = BTreeMap::new();
+    let mut newest: BTreeMap<InstanceId, Sequence> = BTreeMap::new();
     for record in records.iter().filter(|one| one.status.is_pending()) {
-        let (signals, updates) = counts
-            .entry(record.instance.unwrap_or_default())
-            .or_default();
+        let id = record.instance.unwrap_or_default();
+        let (signals, updates) = counts.entry(id).or_default();
         match record.kind {
             CommandKind::Signal => *signals += 1,
-            CommandKind::Update | CommandKind::Cancel => *updates += 1,
+            CommandKind::Update | CommandKind::Cancel => {
+                *updates += 1;
+                let newest = newest.entry(id).or_default();
+                *newest = (*newest).max(record.sequence.unwrap_or_default());
+            }
         }
     }
     for instance in instances {
+        // rule 9.1: a workflow may sleep beside updates that its code knows of: all that had come when it parked.
+        let unknown = newest.get(&instance.id).copied();
+        if is_parked(instance) && unknown.is_some_and(|at| at > instance.inbox.handed) {
+            found.push(format!(
+                "instance {} sleeps while an update is pending that its code does not know of",
+                instance.id
+            ));
+        }
         let pending = counts.remove(&instance.id).unwrap_or_default();
         let counted = (instance.inbox.signals, instance.inbox.updates);
         if pending != counted {
@@ -252,6 +330,11 @@ impl Told {
                 | Happening::EventMatched { command_id: id, .. }
                 | Happening::UpdateAccepted { update_id: id, .. }
                 | Happening::CancelRequested { command_id: id, .. } => self.tally(id).came += 1,
+                Happening::HandedAgain { ref signals, .. } => {
+                    for signal in signals {
+                        self.tally(signal.command_id).came += 1;
+                    }
+                }
                 Happening::SignalApplied { command_id, .. } => self.tally(command_id).applied += 1,
                 Happening::SignalDiscarded { command_id, .. } => {
                     self.tally(command_id).discarded += 1;

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use abide_core::model::{
     Command, Entry, Happening, Instance, InstanceId, Key, Kind, Status, UniqueKey, WaitKind,
 };
+use abide_core::rules::liveness::Liveness;
 
 use super::inboxes::{Told, of_messages};
 use super::waiters::{of_waiters, standing};
-use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store};
+use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store, look_page};
 
 /// How many instances are looked at; larger stores are looked at in part.
 const MOST: usize = 1_500;
@@ -38,8 +39,26 @@ pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
         found.extend(told.unlike(&page.items, &records));
         found.extend(of_waiters(&page.items, &standing(store).await?));
         found.extend(examined(store).await?);
+        found.extend(unwell(store).await?);
     }
     Ok(found)
+}
+
+/// The instances of which readers are shown that they need repair (rules 11.3 and 13.1).
+async fn unwell(store: &dyn Store) -> Result<Vec<String>> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let page = look_page(store, &Filter::default(), before, MOST).await?;
+        for (instance, health) in page.items {
+            if health.liveness == Liveness::RepairNeeded {
+                found.push(format!("instance {}: {:?}", instance.id, health.reason));
+            }
+        }
+        before = page.next;
+        if before.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 /// All records of signals and updates.
@@ -132,9 +151,8 @@ fn of_row(instance: &Instance) -> Vec<String> {
             "has a due time",
         ),
         (
-            !instance.is_blocked()
-                || instance.kind == Kind::Workflow && instance.last_error.is_some(),
-            "is blocked as a workflow, and says why",
+            !instance.is_blocked() || instance.last_error.is_some(),
+            "says why when it is blocked",
         ),
         (
             instance.kind != Kind::Workflow || instance.history,
@@ -176,8 +194,8 @@ fn of_row(instance: &Instance) -> Vec<String> {
         .collect()
 }
 
-/// What breaks an invariant in the history of an instance, given all of it: it is numbered without gaps after
-/// `started`, tells each step in its turn and each child's end once, and ends as the instance did (rule 16.1).
+/// What breaks an invariant in the history of an instance, given all of it: each number after
+/// `started` is one event's, tells each step in its turn and each child's end once, and ends as the instance did (rule 16.1).
 pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     let Instance { id, status, .. } = instance;
     if !instance.history {
@@ -188,10 +206,19 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     let mut found = Vec::new();
     let mut turn = Turn::default();
     let mut ended = BTreeSet::new();
-    for (entry, seq) in entries.iter().zip(2..) {
-        if entry.seq != seq {
-            found.push(format!("event {} stands where {seq} should", entry.seq));
+    let (mut taken, mut before) = (1, 1);
+    for entry in entries {
+        // One that stands for several attempts has taken a number for each. Of a workflow's steps that keep failing at the
+        // same time each has one, and what comes later may have taken numbers from before it.
+        taken += entry.what.numbers();
+        let in_order = entry.seq > before && entry.seq >= taken;
+        if !in_order || (instance.kind == Kind::Machine && entry.seq != taken) {
+            found.push(format!(
+                "event {} comes after {before}, when {taken} numbers are taken",
+                entry.seq
+            ));
         }
+        before = entry.seq;
         if let Happening::ChildEnded { child, .. } = entry.what
             && !ended.insert(child)
         {
@@ -200,6 +227,11 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
         if instance.kind == Kind::Machine {
             found.extend(turn.follow(&entry.what));
         }
+    }
+    if taken != before {
+        found.push(format!(
+            "it ends with {before}, and {taken} numbers are taken"
+        ));
     }
     let mut kinds = entries.iter().rev().map(|entry| entry.what.kind());
     let mut last = kinds.next();
@@ -255,6 +287,22 @@ impl Turn {
                 outcome,
                 ..
             } => self.ran((*step_sequence, *attempt), outcome),
+            Happening::Retried {
+                attempt,
+                folded: Some(folded),
+                ..
+            }
+            | Happening::Reclaimed {
+                attempt,
+                folded: Some(folded),
+                ..
+            } => {
+                let before = std::mem::replace(&mut self.attempt, *attempt);
+                let fits = folded.last == *attempt
+                    && (before..=before + 1).contains(&folded.first)
+                    && folded.count > folded.last - folded.first;
+                (!fits).then(|| format!("{folded:?} follows attempt {before}"))
+            }
             // Its updates were being handled, and the step was not begun.
             Happening::Reclaimed { attempt, .. } if *attempt == self.attempt => None,
             Happening::Retried { attempt, .. } | Happening::Reclaimed { attempt, .. } => {

@@ -3,7 +3,7 @@
 use abide_core::model::{BarrierNumber, Cause, Committed, Happening, Start, Status};
 
 use super::build::{
-    MINUTE, commit, done, join, keep, many, next, plain, spawn, stop, urgent, within,
+    MINUTE, commit, done, join, keep, keyed, many, next, plain, spawn, stop, urgent, within,
 };
 use super::lab::Lab;
 
@@ -32,13 +32,43 @@ pub async fn a_barrier_opens_early_when_at_least_k_have_ended(lab: Lab) {
     assert!(!joined.timed_out);
 }
 
-pub async fn at_least_more_than_there_are_means_all_of_them(lab: Lab) {
-    // rule 10.3
+pub async fn at_least_more_than_there_are_is_refused_and_changes_nothing(lab: Lab) {
+    // rule 10.3: no number of ends could open such a barrier.
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
-    lab.step(worker, join(slow(2), Some(7), None)).await;
+    let claimed = lab.claim(worker).await;
+    let before = lab.get(parent).await;
+    for (children, wanted) in [(2, 60), (2, 3), (0, 1), (1, u32::MAX)] {
+        let spawned = join(slow(children), Some(wanted), None);
+        let refused = lab.commit(claimed.claim.again(), spawned).await;
+        let Committed::Refused(refusal) = refused else {
+            panic!("{wanted} of {children}: {refused:?}");
+        };
+        let text = refusal.to_string();
+        let said = format!("at least {wanted} of {children} children");
+        assert!(text.contains(&said), "{text}");
+        assert_eq!(lab.get(parent).await, before);
+    }
+    // The claim is as it was.
+    let spawned = join(slow(2), Some(2), None);
+    lab.commit(claimed.claim, spawned).await;
     lab.step(worker, done()).await;
     assert_eq!(lab.status(parent).await, Status::AwaitingChildren);
+    lab.step(worker, done()).await;
+    assert_eq!(lab.status(parent).await, Status::Runnable);
+}
+
+pub async fn at_least_as_many_as_were_inserted_is_enough_where_keys_were_taken(lab: Lab) {
+    // rules 10.1 and 10.3
+    let worker = lab.worker("w").await;
+    let holder = lab.start(keyed("taken")).await;
+    let parent = lab.start(urgent(-9)).await;
+    let children = vec![keyed("taken"), keyed("free")];
+    lab.step(worker, join(children, Some(2), None)).await;
+    let found = lab.get(parent).await;
+    assert_eq!((found.children_pending, found.children_needed), (1, 1));
+    lab.step(worker, done()).await;
+    assert_eq!(lab.status(holder).await, Status::Done);
     lab.step(worker, done()).await;
     assert_eq!(lab.status(parent).await, Status::Runnable);
 }

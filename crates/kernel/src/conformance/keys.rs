@@ -79,13 +79,33 @@ pub async fn a_key_can_be_held_as_long_as_the_row_exists(lab: Lab) {
 }
 
 pub async fn a_key_can_be_an_address_and_nothing_more(lab: Lab) {
-    // rule 2.2
-    let holder = lab.start(keyed("k")).await;
+    // rules 2.2 and 2.5
     let first = lab.start(scoped(Scope::NEVER)).await;
     let second = lab.start(scoped(Scope::NEVER)).await;
-    assert_eq!(lab.find(key("k")).await.unwrap().id, second);
-    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
     assert!(first < second);
+    assert_eq!(lab.find(key("k")).await.unwrap().id, second);
+    let holder = lab.start(keyed("k")).await;
+    lab.start(scoped(Scope::NEVER)).await;
+    assert_eq!(lab.find(key("k")).await.unwrap().id, holder);
+    assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
+}
+
+pub async fn the_holder_of_a_key_is_found_before_a_newer_one_that_lives(lab: Lab) {
+    // rule 2.5. The story: an older instance took its key back while a newer one, which did not hold it at that moment,
+    // was still running. The key stood for the newer one, and the holder could not be reached by its key.
+    let worker = lab.worker("w").await;
+    let waiting = scoped([Status::Scheduled, Status::Runnable].into_iter().collect());
+    let first = lab.start(waiting.clone()).await;
+    let claimed = lab.claim(worker).await;
+    let second = lab.start(waiting.clone()).await;
+    assert_eq!(lab.claim(worker).await.claim.id(), second);
+    assert_eq!(lab.find(key("k")).await.unwrap().id, second);
+
+    lab.commit(claimed.claim, super::build::retry(60_000)).await;
+    assert_eq!(start(&lab, waiting).await, Started::Duplicate(first));
+    assert_eq!(lab.find(key("k")).await.unwrap().id, first);
+    let sent = lab.deliver(super::build::signal(key("k"), "s")).await;
+    assert_eq!(sent.record.and_then(|record| record.instance), Some(first));
 }
 
 pub async fn one_that_lives_and_holds_its_key_is_found_by_it(lab: Lab) {

@@ -317,6 +317,7 @@ impl Lab {
             lease: LEASE,
             queues: vec![self::name("default")],
             lanes: vec![lane("m", 1)],
+            build: None,
         };
         match self.run(Op::Register(worker)).await {
             Answer::Registered(worker) => worker,

@@ -1,4 +1,4 @@
-//! The list of all tests of the suite: the only one there is.
+//! The list of all tests of the suite, its first half; the second is in `list_later`.
 
 /// Calls a macro with the list of all tests of the suite, group by group:
 /// `callback! { (arguments) group { test, test, } group { … } }`.
@@ -7,7 +7,8 @@
 #[macro_export]
 macro_rules! for_each_conformance_test {
     ($callback:path, $($arguments:tt)*) => {
-        $callback! {
+        $crate::for_each_later_conformance_test! {
+            $callback,
             ($($arguments)*)
             starting {
                 a_started_instance_is_one_row_with_all_that_it_was_given,
@@ -30,6 +31,7 @@ macro_rules! for_each_conformance_test {
                 a_key_is_free_again_when_its_holder_has_ended,
                 a_key_can_be_held_as_long_as_the_row_exists,
                 one_that_lives_and_holds_its_key_is_found_by_it,
+                the_holder_of_a_key_is_found_before_a_newer_one_that_lives,
                 a_key_can_be_an_address_and_nothing_more,
                 a_scope_is_the_statuses_it_names,
                 a_unique_key_excludes_and_does_not_address,
@@ -126,6 +128,10 @@ macro_rules! for_each_conformance_test {
                 a_commit_that_is_sent_again_changes_nothing_and_is_answered_as_before,
                 a_commit_that_kept_its_claim_and_is_sent_again_is_handed_the_same_claim,
                 a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew,
+                a_commit_is_known_after_others_were_made_on_top_of_it,
+                a_claim_that_was_taken_back_between_two_commits_stays_stale,
+                a_run_knows_its_last_commits_and_older_ones_are_stale,
+                a_commit_is_known_after_its_run_was_continued_and_restarted,
                 a_commit_twice_in_one_batch_counts_once,
                 a_stale_commit_changes_nothing,
                 the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent,
@@ -146,6 +152,35 @@ macro_rules! for_each_conformance_test {
                 a_claim_whose_answer_got_lost_is_given_back,
                 a_worker_that_signs_off_leaves_nothing_behind,
             }
+            deaths {
+                deaths_are_counted_apart_from_attempts,
+                a_step_that_kills_its_worker_fails_after_five_deaths,
+                a_worker_holds_one_suspect_at_a_time,
+                a_suspect_that_is_given_back_waits_again,
+                how_many_deaths_there_may_be_is_declared_or_given,
+                a_lease_that_lapses_is_a_death,
+                what_is_given_back_in_good_order_is_no_death,
+                a_remote_worker_that_comes_back_under_its_name_has_died,
+                a_parent_is_told_of_a_child_that_killed_its_workers,
+                the_inbox_of_one_that_killed_its_workers_is_closed,
+                a_workflow_that_kills_its_worker_fails_too,
+                what_comes_to_one_whose_workers_died_waits_with_it,
+                deaths_in_updates_end_with_the_updates,
+                neighbours_of_a_poisoned_step_run_before_it_and_apart,
+                a_partition_goes_on_without_one_whose_workers_died,
+                one_whose_workers_died_gives_up_a_key_that_was_taken,
+            }
+            folding {
+                attempts_after_the_tenth_are_one_entry,
+                who_reads_on_from_a_number_finds_what_has_changed,
+                failures_are_folded_with_the_last_error,
+                deaths_are_folded_among_attempts,
+                what_comes_in_between_is_told_where_it_came,
+                attempts_without_a_history_are_not_told,
+                a_step_of_a_workflow_that_is_tried_for_ever_is_one_entry,
+                steps_of_a_workflow_that_fail_in_turn_are_one_entry_each,
+                who_reads_on_where_attempts_were_folded_away_is_not_stuck,
+            }
             children {
                 spawn_starts_the_children_and_parks_the_parent_in_one_commit,
                 children_take_what_they_leave_out_from_their_machine,
@@ -163,7 +198,8 @@ macro_rules! for_each_conformance_test {
             }
             joining {
                 a_barrier_opens_early_when_at_least_k_have_ended,
-                at_least_more_than_there_are_means_all_of_them,
+                at_least_more_than_there_are_is_refused_and_changes_nothing,
+                at_least_as_many_as_were_inserted_is_enough_where_keys_were_taken,
                 at_least_none_goes_straight_on_with_its_children_running,
                 a_barrier_with_a_deadline_wakes_its_parent_with_what_there_is,
                 a_barrier_that_opened_in_time_does_not_time_out,
@@ -231,6 +267,18 @@ macro_rules! for_each_conformance_test {
                 a_time_limit_is_that_of_one_step,
                 an_engine_keeps_its_own_time_limits,
             }
+            own_policies {
+                a_step_that_fails_is_tried_again_as_its_instance_was_started_with,
+                each_part_of_an_instances_policy_takes_the_place_of_its_machines,
+                the_time_of_an_attempt_counts_from_its_claim,
+                a_worker_that_dies_is_not_a_failure_of_the_step,
+                a_stop_ends_an_instance_whatever_its_policy,
+                a_child_goes_by_the_policy_that_it_was_spawned_with,
+                a_policy_is_shown_and_goes_with_the_chain,
+                a_start_with_a_policy_that_cannot_be_followed_is_refused,
+                a_policy_of_a_machine_that_is_declared_later_fills_what_is_left_out,
+                an_outcome_that_says_retry_is_not_counted_against_the_policy_by_itself,
+            }
             enlisting {
                 a_worker_that_is_enlisted_twice_is_one,
                 a_worker_that_has_died_is_enlisted_as_another,
@@ -288,6 +336,8 @@ macro_rules! for_each_conformance_test {
                 a_key_prefix_is_taken_letter_by_letter,
                 endings_tell_who_has_ended_and_who_is_not_there,
                 depths_count_what_has_not_ended_queue_by_queue,
+                lanes_are_named_once_each_while_something_of_them_is_ready,
+                what_is_blocked_failing_or_ended_is_counted,
                 a_closed_store_says_so,
             }
             documents {
@@ -411,426 +461,6 @@ macro_rules! for_each_conformance_test {
                 a_continuation_is_told_by_the_run_that_ends,
                 a_refused_message_is_no_part_of_the_history,
             }
-            holding {
-                a_signal_for_nobody_is_held_for_whoever_starts,
-                held_signals_are_handed_over_in_order,
-                a_held_signal_is_checked_by_the_contract_when_somebody_starts,
-                what_was_held_too_long_is_judged_by_the_clock_when_it_is_used,
-                sweeping_marks_what_was_held_too_long,
-                a_held_signal_sent_again_is_the_same,
-                held_duplicates_in_one_batch_are_one,
-                an_expired_one_does_not_stand_for_the_same_sent_again,
-                a_signal_for_a_key_whose_last_run_has_ended_is_held,
-                a_signal_to_somebody_who_is_there_is_not_held,
-                nothing_is_held_for_an_id_or_as_an_update,
-                a_held_payload_over_the_limit_is_refused,
-                a_child_and_what_starts_later_take_what_is_held_too,
-                a_start_that_is_a_duplicate_takes_nothing,
-                more_than_fits_into_the_inbox_is_refused_when_it_is_handed_over,
-            }
-            with_start {
-                it_starts_one_with_the_signal_in_its_inbox,
-                it_is_delivered_to_the_one_that_lives,
-                it_starts_anew_when_the_last_one_has_ended,
-                it_opens_what_was_reserved,
-                if_the_signal_would_be_refused_nothing_starts,
-                a_start_that_cannot_be_made_is_refused_and_leaves_nothing,
-                two_of_one_batch_start_one,
-                what_one_of_a_batch_could_not_start_another_may,
-                a_unique_key_that_is_taken_is_told,
-                it_comes_after_what_was_held,
-                it_starts_a_machine_in_its_partition,
-            }
-            contracts {
-                the_contract_of_an_instance_is_the_one_it_started_under,
-                a_contract_can_be_read_back,
-                declaring_a_contract_again_changes_nothing,
-                a_contract_that_makes_no_sense_is_refused_with_the_declaration,
-                a_start_may_name_its_contract_or_none,
-                arguments_are_stored_by_parameter,
-                all_errors_are_told_at_once_and_kept,
-                nothing_is_coerced,
-                without_a_contract_an_object_is_one_value,
-                a_run_that_continues_takes_the_newest_contract_of_its_version,
-                a_wait_for_what_the_contract_does_not_declare_is_refused,
-                a_run_of_what_is_not_declared_keeps_its_contract,
-                contracts_that_nothing_names_any_more_are_deleted,
-                a_contract_that_is_sent_again_stays,
-                what_a_machine_declared_until_now_stays_for_a_day,
-            }
-            bounds {
-                a_document_that_is_nested_too_deeply_is_refused_at_every_entrance,
-                conditions_that_are_too_large_are_refused,
-                an_inbox_takes_so_many_bytes_and_no_more,
-                bytes_that_were_consumed_make_room_again,
-                a_key_has_so_much_held_for_it_and_no_more,
-                a_page_has_so_many_bytes_and_says_where_the_next_begins,
-                a_claim_has_so_many_bytes_and_the_rest_is_there_for_the_next,
-                children_and_endings_and_records_come_in_pages_of_so_many_bytes,
-            }
-            validating {
-                a_message_that_takes_long_to_validate_is_judged_all_the_same,
-                a_validation_that_takes_too_long_is_refused_and_says_so,
-                what_follows_a_message_that_is_judged_outside_stays_behind_it,
-                held_signals_that_take_long_to_validate_are_judged_before_the_start,
-                a_signal_that_starts_is_judged_outside_too,
-                a_slow_validation_keeps_nobody_else_from_writing,
-            }
-            updates {
-                an_update_is_recorded_like_a_signal,
-                only_declared_updates_are_taken,
-                a_parked_instance_handles_it_and_goes_back_to_its_wait,
-                its_deadline_still_stands_afterwards,
-                a_scheduled_instance_handles_it_and_is_due_when_it_was,
-                a_parent_handles_it_and_waits_on_for_its_children,
-                children_that_end_while_it_is_aside_are_counted,
-                a_signal_that_comes_while_it_is_aside_wakes_it_afterwards,
-                a_signal_of_another_name_lets_it_go_back,
-                an_instance_that_runs_handles_it_when_its_step_is_done,
-                a_runnable_instance_handles_it_before_its_step,
-                a_worker_may_keep_its_claim_and_go_on_with_the_step,
-                a_kept_claim_yields_to_an_update_that_came_meanwhile,
-                a_request_id_makes_it_one_update,
-                updates_and_signals_apply_in_the_order_in_which_they_came,
-                a_buffered_signal_that_nobody_waits_for_holds_no_update_up,
-                an_update_waits_for_its_partition,
-                a_step_that_timed_out_handles_an_update_and_still_knows_it,
-            }
-            answering {
-                an_answer_can_go_on_to_something_else,
-                what_follows_an_answer_consumes_no_signal,
-                an_update_does_not_consume_a_partial_pack,
-                a_failing_handler_changes_nothing,
-                several_are_answered_in_one_commit_each_for_itself,
-                what_is_not_answered_comes_again,
-                an_answer_to_what_is_no_update_here_is_refused_and_the_claim_stays,
-                what_came_after_the_claim_can_be_answered_under_it,
-                an_answer_over_the_limit_is_refused_and_the_claim_stays,
-                a_run_that_ends_fails_its_pending_updates,
-                a_worker_that_dies_in_the_middle_leaves_the_update_to_the_next,
-                a_claim_that_is_given_back_in_the_middle_leaves_it_too,
-                an_answer_that_is_sent_again_counts_once,
-                an_answer_is_told_to_who_waits_for_it,
-            }
-            runs {
-                a_run_closes_and_the_next_opens_in_one_commit,
-                the_runs_of_a_chain_are_numbered_and_listed,
-                pending_messages_move_to_the_new_run_in_order,
-                the_sequence_goes_on_and_the_cursor_is_inherited,
-                dedup_keys_belong_to_the_chain,
-                a_key_stays_taken_while_its_chain_goes_on,
-                a_run_without_a_key_continues_too,
-                continued_is_no_end_for_a_parent,
-                a_child_continues_beside_its_siblings,
-                an_old_run_can_neither_be_cancelled_nor_repaired_nor_restarted,
-                a_key_stands_for_the_newest_run_of_whatever_chain,
-                a_run_that_continues_keeps_what_its_chain_was_not_handed,
-                a_continuation_that_is_sent_again_opens_one_run,
-                a_continuation_with_a_bad_version_is_refused,
-                a_chain_goes_on_after_many_runs_with_its_inbox,
-                an_update_by_key_reaches_the_newest_run,
-            }
-            reserving {
-                a_reserved_instance_has_a_key_and_no_run,
-                a_start_opens_what_was_reserved_with_the_same_id,
-                what_is_opened_may_be_due_later_or_stand_in_a_partition,
-                a_start_of_another_machine_does_not_open_it,
-                of_two_starts_one_opens_it,
-                a_start_whose_unique_key_is_taken_does_not_open_it,
-                a_key_is_reserved_once,
-                signals_to_it_are_refused_until_it_is_started,
-                what_was_held_before_is_handed_over_when_it_starts,
-                a_reserved_one_can_be_cancelled_and_frees_its_key,
-                a_reserved_one_is_not_repaired_or_restarted,
-                a_child_opens_what_was_reserved_and_is_waited_for,
-                a_restart_does_not_open_what_was_reserved,
-            }
-            cancelling {
-                it_can_be_cancelled_from_every_status,
-                it_wins_over_a_step_that_runs,
-                a_cancel_in_the_transaction_of_the_commit_is_judged_in_its_order,
-                what_has_ended_is_not_cancelled,
-                it_closes_the_inbox,
-                it_cascades_over_generations,
-                it_cascades_to_the_run_that_a_child_has_gone_on_as,
-                children_can_be_left,
-                children_of_an_earlier_barrier_are_cancelled_too,
-                a_parents_barrier_sees_it_as_an_end,
-                it_frees_the_partition,
-                it_frees_the_key,
-                a_long_reason_is_cut,
-                its_end_is_told,
-                an_update_that_is_pending_when_it_is_cancelled_is_told_to_its_sender,
-                a_child_that_waits_is_cancelled_with_its_signals,
-            }
-            restarting {
-                a_failed_one_goes_on_where_it_ended,
-                a_cancelled_one_goes_on_too_and_at_the_step_named,
-                what_was_discarded_stays_so,
-                what_is_neither_failed_nor_cancelled_is_refused,
-                a_run_that_was_restarted_is_not_the_newest_any_more,
-                a_key_that_was_taken_meanwhile_is_told,
-                a_key_that_is_held_for_good_passes_to_the_new_run,
-                a_restart_that_is_refused_for_its_unique_key_changes_nothing,
-                a_parent_that_still_waits_waits_for_the_child_once_more,
-                a_child_restarted_after_the_barrier_opened_is_counted_and_opens_nothing,
-                a_child_of_a_parent_that_has_ended_is_restarted_alone,
-                a_stale_worker_of_the_old_run_changes_nothing,
-                a_chain_that_continued_is_restarted_from_its_last_run,
-                what_was_held_is_handed_to_the_new_run,
-                what_is_held_under_a_dedup_key_that_the_chain_knows_is_refused,
-                several_are_restarted_in_one_call,
-            }
-            repairing {
-                nothing_healthy_needs_repair,
-                repair_refuses_like_a_delivery,
-                an_examination_is_paged_and_finds_nothing,
-                each_position_has_its_liveness,
-                what_is_aside_for_an_update_still_waits,
-                a_buffered_signal_that_nobody_waits_for_is_healthy,
-                a_step_that_is_tried_again_waits_for_nothing,
-            }
-            workflows {
-                what_a_turn_did_is_told_in_order_in_one_commit,
-                it_goes_on_under_the_kept_claim_and_is_told_of_its_inbox,
-                it_does_not_go_on_under_a_claim_that_it_would_not_keep,
-                a_pending_update_takes_the_claim_unless_steps_are_running,
-                more_urgent_work_takes_the_claim_unless_steps_are_running,
-                a_turn_that_breaks_a_rule_changes_nothing,
-                a_lost_claim_drops_all_of_a_turn,
-                a_turn_that_is_sent_again_is_answered_as_before,
-                its_state_stays_what_it_began_with,
-                a_workflow_always_keeps_its_history,
-                a_turn_of_one_that_keeps_no_history_is_refused,
-                one_that_nobody_declared_is_a_workflow_from_its_first_turn_on,
-                a_declared_workflow_is_started_as_one,
-                its_end_closes_the_inbox,
-                a_step_that_failed_is_tried_again_in_its_time,
-            }
-            workflow_waits {
-                it_waits_for_a_signal_and_takes_it,
-                any_of_several_signals_wakes_it_and_others_do_not,
-                a_condition_waits_for_updates_and_not_for_a_signal_of_its_name,
-                a_condition_without_a_key_waits_too_and_has_its_deadline,
-                time_alone_is_scheduled_and_wakes_it,
-                of_a_signal_children_and_a_deadline_each_wakes_it,
-                a_signal_that_came_while_the_turn_ran_wakes_it,
-                a_wait_for_one_signal_that_is_there_has_its_id,
-                it_takes_exactly_what_it_names,
-                who_waits_again_for_the_same_goes_on_with_its_wait,
-                of_a_signal_and_the_deadline_the_first_committed_wins,
-                an_update_runs_aside_and_the_turn_restates_the_wait,
-                what_comes_while_an_update_is_handled_is_not_lost,
-                a_turn_that_parks_does_not_sleep_while_an_update_is_pending,
-            }
-            workflow_runs {
-                it_continues_as_new_with_all_that_is_pending,
-                it_may_go_on_in_another_version,
-                children_that_it_leaves_behind_wake_nobody,
-                a_failed_one_is_restarted_from_what_it_began_with,
-                what_was_reserved_is_opened_as_what_it_is_started_as,
-                a_key_that_was_freed_is_started_anew_as_what_it_is_started_as,
-            }
-            broods {
-                children_of_several_operations_are_started_in_one_commit,
-                a_workflow_may_leave_children_behind_with_its_last_turn,
-                ends_are_counted_over_all_operations,
-                siblings_that_end_together_are_one_wake,
-                ends_between_the_look_and_the_park_are_not_lost,
-                a_child_that_ends_in_the_batch_of_the_park_is_not_lost,
-                of_new_and_earlier_children_the_nearest_wakes_it,
-                a_brood_of_taken_keys_wakes_it_at_once,
-                a_child_that_continues_as_new_ends_once,
-                a_workflow_child_that_continues_as_new_keeps_its_place,
-                a_child_that_is_restarted_is_counted_once_more,
-                an_end_is_not_hidden_behind_a_restart,
-                however_children_end_and_are_restarted_the_parent_sees_them_all,
-                a_childs_end_while_the_code_runs_or_sleeps_wakes_nobody,
-                a_join_has_its_deadline,
-                a_child_of_a_child_counts_for_its_own_parent,
-                the_children_go_with_a_workflow_that_is_ended_by_force,
-                a_child_may_be_a_workflow_of_another_name,
-            }
-            blocking {
-                code_that_does_not_fit_parks_and_says_both_sides,
-                nothing_wakes_it_and_nothing_is_lost,
-                a_turn_that_blocks_does_nothing_else,
-                a_repair_lets_it_be_tried_again_and_says_so,
-                those_with_code_are_released_page_by_page,
-                nothing_but_what_is_blocked_is_released,
-                a_cancel_ends_it_at_once,
-                it_holds_up_nobody_in_its_partition,
-                its_parent_waits_for_it,
-                who_dies_while_it_is_tried_again_does_not_block_it,
-            }
-            cancelling_code {
-                a_cancel_is_handed_to_the_code_which_then_ends,
-                however_often_it_is_cancelled_the_code_is_told_once,
-                a_code_that_runs_is_told_too,
-                a_turn_that_did_not_see_it_is_committed_and_the_next_is_told,
-                force_ends_it_at_once,
-                one_that_never_ran_ends_at_once,
-                one_that_a_dead_worker_began_is_known_to_have_begun_by_its_commits,
-                it_reaches_workflows_and_machines_below_it,
-                the_barrier_of_a_machine_opens_when_the_code_below_it_has_ended,
-                a_machine_that_is_cancelled_asks_the_code_below_it,
-                a_pending_cancel_moves_to_the_next_run,
-                one_that_ends_before_it_heard_of_it_says_so,
-                a_full_inbox_does_not_keep_a_cancel_out,
-                a_cancel_comes_in_its_place_among_updates,
-                a_code_that_blocks_with_a_cancel_pending_is_ended_by_the_next,
-                a_machine_is_never_asked,
-            }
-            concurrency {
-                eight_workers_run_every_step_exactly_once,
-                eight_workers_keep_partitions_apart,
-                eight_workers_join_every_family_once,
-                of_many_starts_with_one_key_exactly_one_is_new,
-                of_many_commits_of_one_claim_one_counts,
-            }
-            interleaving {
-                of_deliver_and_park_every_interleaving_ends_runnable,
-                updates_and_signals_come_through_together,
-                of_many_messages_with_one_dedup_key_one_is_accepted,
-                of_many_signals_that_would_start_one_exactly_one_does,
-                a_signal_for_who_is_just_starting_is_held_or_delivered_and_never_lost,
-            }
-            publishing {
-                an_event_is_kept_as_it_was_published,
-                an_event_id_is_one_event_of_a_type,
-                an_event_id_is_one_event_in_one_batch_too,
-                an_event_without_an_id_is_never_known_already,
-                entries_are_answered_in_order_and_one_that_is_refused_stops_no_other,
-                a_batch_over_the_limit_publishes_nothing,
-                all_who_match_get_it_who_waits_longest_first,
-                of_several_events_a_wait_takes_the_first_that_matches,
-                a_type_matches_exactly,
-                long_names_and_any_script_are_taken,
-                a_payload_may_be_any_json,
-                conditions_are_looked_at_in_every_kind_of_place,
-                a_transaction_sees_its_own_waiters_and_events,
-                a_transaction_that_fails_publishes_nothing,
-                who_is_woken_stands_in_its_queue_and_partition,
-                what_a_step_took_is_told_by_its_record,
-            }
-            event_lists {
-                events_are_listed_newest_first_page_by_page,
-                waiters_are_listed_page_by_page,
-                events_are_kept_for_a_time_and_then_forgotten,
-                what_was_forgotten_stays_in_the_inbox,
-            }
-            event_waits {
-                a_machine_waits_for_an_event_and_takes_it,
-                a_step_that_is_tried_again_keeps_its_event,
-                events_come_together_like_signals,
-                a_signal_or_one_of_several_events_ends_the_wait,
-                a_wait_for_an_event_needs_a_timeout,
-                all_that_is_wrong_with_a_wait_is_told_at_once,
-                nobody_can_send_what_stands_for_an_event,
-                an_update_is_answered_while_the_wait_stands,
-                an_event_that_comes_while_an_update_is_answered_wakes_it_afterwards,
-                an_answer_may_let_it_wait_for_something_else,
-                a_workflow_waits_for_events_each_under_its_operation,
-                a_workflow_waits_for_an_event_a_signal_and_children_at_once,
-                a_workflow_that_answers_an_update_waits_on,
-                an_event_that_a_workflow_was_sent_and_did_not_take_is_handed_again,
-            }
-            event_endings {
-                a_wait_that_times_out_is_over,
-                a_wait_that_was_matched_does_not_time_out,
-                whatever_ends_a_wait_leaves_no_waiter_and_takes_none_but_its_own,
-                a_workflow_that_ends_leaves_no_waiter,
-                a_family_that_waits_for_events,
-                a_child_that_ends_in_the_commit_in_which_its_parent_parks_leaves_no_waiter,
-                no_more_may_wait_for_a_type_than_the_limit,
-                one_wait_for_too_many_of_a_type_is_refused,
-                however_waits_come_and_go_their_number_is_known,
-                a_commit_of_a_wait_that_is_sent_again_opens_nothing_twice,
-            }
-            lookback {
-                an_event_before_the_wait_is_not_in_it,
-                the_newest_within_the_time_is_taken,
-                of_several_waits_that_look_back_the_newest_event_counts,
-                it_is_found_behind_many_that_do_not_match,
-                what_it_finds_is_told_like_any_other_match,
-                it_waits_when_nothing_was_there,
-                what_is_duplicate_is_not_newer,
-                a_workflow_looks_back_too,
-            }
-            look_ups {
-                the_newest_is_found_behind_any_number_that_do_not_match,
-                a_path_that_is_looked_back_on_for_the_first_time_covers_the_newest,
-                without_an_equality_the_newest_are_read,
-                of_one_type_sixteen_paths_are_indexed,
-                all_conditions_are_checked_of_what_the_index_finds,
-                whatever_events_say_is_found,
-                what_is_duplicate_is_indexed_once,
-                the_time_is_looked_at_event_by_event,
-                what_is_published_in_the_commit_that_looks_back_is_indexed,
-                what_is_read_is_bounded_in_bytes,
-                what_is_swept_is_not_looked_back_at,
-                a_path_that_is_not_used_is_forgotten,
-            }
-            event_races {
-                of_publish_and_wait_every_interleaving_is_before_or_in_it,
-                who_looks_back_misses_nothing,
-                of_many_who_publish_one_event_id_one_does,
-                a_wait_is_ended_by_one_of_event_signal_and_deadline,
-                of_many_who_would_wait_no_more_do_than_the_limit,
-                what_is_published_while_many_work_comes_to_everyone_once,
-            }
-            attending {
-                the_first_that_matched_meanwhile_is_found,
-                a_publisher_that_was_held_up_is_not_missed,
-                what_was_published_before_it_began_is_not_in_it,
-                a_wait_begins_with_the_commit_that_tells_of_it,
-                two_waits_for_one_event_have_it_once_each,
-                a_crash_and_code_that_does_not_fit_lose_no_event,
-                a_park_that_is_woken_at_once_loses_no_event,
-                a_new_run_begins_anew,
-                whatever_comes_between_the_first_match_ends_the_wait,
-            }
-            differential {
-                a_random_program_leaves_the_same_as_in_memory,
-            }
         }
-    };
-}
-
-/// Makes one `#[tokio::test]` of each test of the suite. The argument is a function that makes a new, empty store:
-/// `async fn make(setup: Setup) -> Subject`. The crate that calls it needs tokio with its macros.
-///
-/// ```no_run
-/// use abide_kernel::conformance::{Setup, Subject};
-/// use abide_kernel::memory::Memory;
-///
-/// async fn make(setup: Setup) -> Subject {
-///     Subject::new(Memory::new(setup.clock, setup.limits))
-/// }
-///
-/// abide_kernel::conformance_tests!(make);
-/// ```
-#[macro_export]
-macro_rules! conformance_tests {
-    ($make:ident) => {
-        $crate::for_each_conformance_test!($crate::__conformance_tests, $make);
-    };
-}
-
-/// Makes the tests; called with the list.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __conformance_tests {
-    (($make:ident) $($group:ident { $($test:ident,)* })*) => {
-        $(
-            mod $group {
-                $(
-                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                    async fn $test() {
-                        $crate::conformance::check(super::$make, $crate::conformance::$group::$test).await;
-                    }
-                )*
-            }
-        )*
     };
 }

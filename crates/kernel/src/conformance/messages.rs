@@ -186,6 +186,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             command_id: record.id,
             name: name(text),
             message_sequence: record.sequence.unwrap(),
+            command_sequence: record.command_sequence,
             wait_id,
             source: record.source.clone(),
             claimed_source: record.claimed_source.clone(),
@@ -198,6 +199,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             names: names(["a", "b"]),
             deadline: None,
             wait_id: Some(wait_id.clone()),
+            waits: Vec::new(),
         },
         received("x", &x, x.wait_id.clone().unwrap()),
         received("a", &a, wait_id.clone()),
@@ -205,9 +207,12 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             command_id: a.id,
             name: name("a"),
             message_sequence: Sequence(2),
+            command_sequence: Some(Sequence(2)),
             wait_id,
             step: name("woken"),
             step_sequence: 2,
+            operation: None,
+            graph_step: None,
         },
         Happening::MessageCursorAdvanced {
             stream: "inbox".into(),
@@ -218,6 +223,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             command_id: x.id,
             name: name("x"),
             message_sequence: Sequence(1),
+            command_sequence: Some(Sequence(1)),
         },
     ];
     assert_eq!(told(&lab, id).await, expected);
@@ -259,6 +265,7 @@ pub async fn an_update_is_told_from_its_coming_to_its_answer(lab: Lab) {
             update_id: good.id,
             name: name("add"),
             message_sequence: Sequence(1),
+            command_sequence: Some(Sequence(1)),
         }
     );
     let Happening::UpdateFailed {

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{Instance, InstanceId, Start, Status};
+use abide_core::model::{Instance, InstanceId, Policy, RetrySpec, Start, Status};
 
-use super::build::{MINUTE, done, json, key, keyed, later, many, name, plain, spawn, stop, wait};
+use super::build::{
+    MINUTE, done, json, key, keyed, later, many, name, plain, retry, spawn, stop, wait, within,
+};
+use super::coding::{Coded, unfit, workflow};
+use super::failing::fail;
 use super::lab::Lab;
-use crate::{Ending, Error, Filter, Op, Page};
+use crate::{Ending, Error, Filter, Op, Page, Tally};
 
 async fn list(
     lab: &Lab,
@@ -294,6 +298,81 @@ pub async fn depths_count_what_has_not_ended_queue_by_queue(lab: Lab) {
     ];
     assert_eq!(depths.len(), expected.len());
     assert_eq!(counts, expected.into());
+}
+
+pub async fn lanes_are_named_once_each_while_something_of_them_is_ready(lab: Lab) {
+    let named = async || -> Vec<String> {
+        let lanes = lab.store.ready_lanes().await.unwrap().into_iter();
+        let texts =
+            lanes.map(|one| format!("{} {} {}", one.queue, one.lane.machine, one.lane.version));
+        texts.collect()
+    };
+    assert!(named().await.is_empty());
+    let other = |machine: &str, version, queue: &str| Start {
+        machine: name(machine),
+        version: Some(version),
+        queue: Some(name(queue)),
+        ..plain()
+    };
+    // Neither what is due later nor what stands behind another is ready.
+    lab.start_all(vec![later(MINUTE), within("p"), within("p")])
+        .await;
+    lab.start_all(vec![
+        other("größer", 2, "slow"),
+        other("größer", 1, "slow"),
+        other("n", 1, "slow"),
+    ])
+    .await;
+    lab.start_all(vec![other("n", 1, "slow"); 30]).await;
+    let all = ["default m 1", "slow größer 1", "slow größer 2", "slow n 1"];
+    let mut found = named().await;
+    found.sort_unstable();
+    assert_eq!(found, all);
+    let worker = lab.worker("w").await;
+    lab.claim(worker).await;
+    // The one in front of its partition runs, and the other still stands behind it.
+    assert!(!named().await.contains(&"default m 1".to_owned()));
+}
+
+pub async fn what_is_blocked_failing_or_ended_is_counted(lab: Lab) {
+    // Rules 11.3 and 13.1 judge single instances; this is how many there are.
+    assert_eq!(lab.store.tally().await.unwrap(), Tally::default());
+    let worker = lab.worker("w").await;
+    lab.start_all(many(6)).await;
+    lab.step(worker, done()).await;
+    lab.step(worker, done()).await;
+    lab.step(worker, stop("no")).await;
+    lab.step(worker, fail("no policy")).await;
+    lab.step(worker, wait(&["s"], None)).await;
+    // A step that asks to be run again has not failed.
+    lab.step(worker, retry(86_400_000)).await;
+    lab.coded(worker, workflow(), Coded::then(unfit())).await;
+    let policy = Policy {
+        retry: Some(RetrySpec::doubling(9, 1)),
+        ..Policy::default()
+    };
+    let failing = Start {
+        policy: Some(policy),
+        ..plain()
+    };
+    let ids = lab.start_all(vec![failing; 3]).await;
+    for tries in 1..=4 {
+        for _ in &ids {
+            lab.step(worker, fail("again")).await;
+        }
+        lab.pass(MINUTE);
+        lab.fire().await;
+        // Up to three failures in a row are no reason to worry.
+        let failing = lab.store.tally().await.unwrap().failing;
+        assert_eq!(failing, if tries > 3 { 3 } else { 0 }, "{tries}");
+    }
+    let seen = lab.store.tally().await.unwrap();
+    assert_eq!((seen.blocked, seen.failing), (1, 3), "{seen:?}");
+    assert_eq!(seen.ended, [(Status::Done, 2), (Status::Failed, 2)].into());
+    assert!(!seen.is_cut());
+    // Wherever such an instance stands: ready so far, and now held.
+    lab.claim(worker).await;
+    assert_eq!(lab.store.tally().await.unwrap(), seen);
 }
 
 pub async fn a_closed_store_says_so(lab: Lab) {

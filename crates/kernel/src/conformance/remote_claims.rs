@@ -62,6 +62,7 @@ pub(super) async fn enlist(lab: &Lab, text: &str, lease: Duration) -> WorkerId {
         lease,
         queues: vec![name("default")],
         lanes: vec![lane("m", 1)],
+        build: None,
     };
     match lab.run(Op::Enlist(worker)).await {
         Answer::Registered(worker) => worker.id,
@@ -101,6 +102,9 @@ pub async fn a_claim_whose_lease_runs_out_is_taken_back_once(lab: Lab) {
             step: name("start"),
             attempt: 1,
             worker: name("lost"),
+            deaths: 1,
+            due_at: None,
+            folded: None,
         }
     );
     assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Stale);

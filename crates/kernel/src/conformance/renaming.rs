@@ -7,8 +7,8 @@ use std::sync::Arc;
 use abide_core::model::{
     Answered, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
     Delivered, Delivery, Entry, Event, EventSequence, Happening, Instance, InstanceId, Name,
-    Operated, Operation, Outcome, ParentRef, Published, Refusal, Run, Started, Target, Timestamp,
-    WaitId, WaitKind, Waiter, Worker, WorkerId,
+    Operated, Operation, OperationWait, Outcome, ParentRef, Published, Refusal, ResumeSource, Run,
+    Started, Target, Timestamp, WaitId, WaitKind, Waiter, Worker, WorkerId,
 };
 
 use super::invariants::history;
@@ -148,10 +148,14 @@ impl Renamed {
                 limit: *limit,
             },
             Op::ReleaseBlocked {
+                build,
+                fresh,
                 lanes,
                 after,
                 limit,
             } => Op::ReleaseBlocked {
+                build: build.clone(),
+                fresh: *fresh,
                 lanes: lanes.clone(),
                 after: self.own_instance(*after),
                 limit: *limit,
@@ -203,6 +207,7 @@ impl Renamed {
                 name: name.clone(),
                 limit: *limit,
             },
+            Op::Expire { name } => Op::Expire { name: name.clone() },
             Op::Reclaim { limit } => Op::Reclaim { limit: *limit },
             Op::SignOff { worker, limit } => Op::SignOff {
                 worker: self.own_worker(*worker),
@@ -219,6 +224,12 @@ impl Renamed {
                 after: self.own_instance(page.after),
                 ..*page
             }),
+            // No world of these tests has an outbox.
+            Op::Outbox(_) => Op::Outbox(Vec::new()),
+            Op::Refused { again, .. } => Op::Refused {
+                ids: Vec::new(),
+                again: *again,
+            },
             Op::Once(requests) => Op::Once(
                 requests
                     .iter()
@@ -401,6 +412,7 @@ impl Renamed {
             other @ (Answer::Extended(_)
             | Answer::Touched { .. }
             | Answer::Fired { .. }
+            | Answer::Outbox { .. }
             | Answer::Done) => other,
         }
     }
@@ -540,6 +552,7 @@ impl Renamed {
     fn finding(&mut self, finding: Finding) -> Finding {
         Finding {
             instance: self.id(finding.instance),
+            command_id: finding.command_id.map(|id| self.command_id(id)),
             ..finding
         }
     }
@@ -627,6 +640,11 @@ impl Renamed {
             worker: instance.worker.map(|id| self.worker_id(id)),
             parent: instance.parent.map(|id| self.id(id)),
             wait_id: instance.wait_id.as_ref().map(|id| self.wait_id(id)),
+            waits: self.waits(instance.waits),
+            resume_source: instance.resume_source.map(|source| ResumeSource {
+                command_id: source.command_id.map(|id| self.command_id(id)),
+                ..source
+            }),
             last_error: instance.last_error.map(|text| self.error(&text)),
             run: Run {
                 first: instance.run.first.map(|id| self.id(id)),
@@ -634,6 +652,15 @@ impl Renamed {
             },
             ..instance
         }
+    }
+
+    fn waits(&mut self, waits: Vec<OperationWait>) -> Vec<OperationWait> {
+        let renamed = waits.into_iter().map(|wait| OperationWait {
+            id: self.wait_id(&wait.id),
+            command_id: wait.command_id.map(|id| self.command_id(id)),
+            ..wait
+        });
+        renamed.collect()
     }
 
     fn entry(&mut self, mut entry: Entry) -> Entry {
@@ -664,7 +691,11 @@ impl Renamed {
             Happening::Failed { error } | Happening::StepFailed { error, .. } => {
                 *error = self.error(error);
             }
-            Happening::WaitOpened { wait_id, .. } | Happening::TimedOut { wait_id, .. } => {
+            Happening::WaitOpened { wait_id, waits, .. } => {
+                *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));
+                *waits = self.waits(std::mem::take(waits));
+            }
+            Happening::TimedOut { wait_id, .. } => {
                 *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));
             }
             Happening::EventMatched {
@@ -695,6 +726,13 @@ impl Renamed {
             | Happening::UpdateCompleted { update_id: id, .. }
             | Happening::UpdateFailed { update_id: id, .. }
             | Happening::CancelRequested { command_id: id, .. } => *id = self.command_id(*id),
+            Happening::HandedAgain { run_id, signals } => {
+                *run_id = self.id(*run_id);
+                for signal in signals {
+                    signal.command_id = self.command_id(signal.command_id);
+                    signal.copy_of = self.command_id(signal.copy_of);
+                }
+            }
             Happening::OperationCompleted(completed) => {
                 completed.message = completed.message.map(|id| self.command_id(id));
             }

@@ -18,7 +18,7 @@ async fn reserve(lab: &Lab, machine: &str, text: &str) -> Started {
     }
 }
 
-async fn reserved(lab: &Lab, text: &str) -> InstanceId {
+pub(super) async fn reserved(lab: &Lab, text: &str) -> InstanceId {
     match reserve(lab, "m", text).await {
         Started::New(id) => id,
         other => panic!("it should be new, and is {other:?}"),

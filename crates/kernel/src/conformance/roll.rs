@@ -108,6 +108,12 @@ impl Dice {
         }
     }
 
+    /// One of a few builds, or none.
+    pub fn some_build(&mut self) -> Option<Name> {
+        let build = self.below(4);
+        (build > 0).then(|| name(&format!("b{build}")))
+    }
+
     pub fn some_outcome(&mut self, room: bool) -> Outcome {
         let state = Json::of(&self.below(1000)).unwrap();
         let delay_ms = if self.chance(60) {
@@ -219,7 +225,8 @@ impl Dice {
             next: name("joined"),
             state,
             join: Join {
-                at_least: self.chance(30).then(|| self.below(4) as u32),
+                // Now and then more than there are, which is refused.
+                at_least: self.chance(30).then(|| self.below(count + 2) as u32),
             },
             timeout_ms: self.chance(30).then(|| self.below(30_000) as u64),
         }
@@ -272,6 +279,7 @@ impl Dice {
                 max_delay_ms: *self.pick(&[None, Some(1000)]),
             }),
             step_timeout_ms: self.chance(40).then(|| 1000 * self.between(3, 20) as u64),
+            max_deaths: self.chance(50).then(|| self.between(1, 3) as u32),
         };
         (declared, contract)
     }

@@ -19,6 +19,7 @@ fn declared(version: u32, first_step: &str) -> Declared {
         contract: None,
         retry: None,
         step_timeout_ms: None,
+        max_deaths: None,
     }
 }
 

@@ -11,7 +11,15 @@ use crate::{Result, Store, WaiterFilter};
 pub async fn standing(store: &dyn Store) -> Result<Vec<Waiter>> {
     let all = WaiterFilter::default();
     let most = usize::from(u16::MAX);
-    Ok(store.waiters(&all, None, most).await?.items)
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.waiters(&all, after, most).await?;
+        found.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 /// What breaks an invariant in these waiters, given all of them and all instances (rule 14.7).

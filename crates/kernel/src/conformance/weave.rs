@@ -7,7 +7,7 @@ use abide_core::model::{
     Park, Signature, Start, Taken, Then, Timestamp, Unended, WorkflowTurn,
 };
 
-use super::build::name;
+use super::coding::{conditional, signal_waits};
 use super::dice::Dice;
 use super::roll::SIGNALS;
 
@@ -41,6 +41,8 @@ impl Dice {
                 takes.push(Taken {
                     id: *id,
                     name: name.clone(),
+                    operation: Some(operation),
+                    graph_step: None,
                 });
             }
         }
@@ -54,6 +56,11 @@ impl Dice {
                 });
             }
         }
+        // The others are being handled, or have no handler yet; or the code has not looked at them.
+        let held = match self.chance(50) {
+            true => (knows.updates.len() - updates.len()) as u32,
+            false => 0,
+        };
         let broods = match room && self.chance(30) {
             true => self.between(1, 2),
             false => 0,
@@ -62,11 +69,15 @@ impl Dice {
             operation,
             signature: Signature::of(OperationKind::Now),
             deadline: None,
+            message: None,
+            arguments: None,
+            graph_step: None,
         });
         Outcome::Workflow(Box::new(WorkflowTurn {
             operations: vec![opened],
             takes,
             updates,
+            held,
             children: (1..=broods).map(|at| self.some_brood(at as u32)).collect(),
             state: None,
             then: self.some_then(knows, now),
@@ -118,13 +129,17 @@ impl Dice {
         Park {
             // Small, so that it waits for the same again.
             operation: self.between(1, 3) as u32,
-            signals: SIGNALS.map(name).into_iter().take(count).collect(),
+            signals: signal_waits(4, SIGNALS.get(..count).unwrap_or(&SIGNALS)),
             events: (1..=events)
                 .map(|operation| (operation, self.some_event_wait()))
                 .collect(),
-            conditions: self
-                .chance(20)
-                .then(|| SIGNALS.map(name).into_iter().take(keys).collect()),
+            conditions: match self.chance(20) {
+                true => (20..)
+                    .zip(SIGNALS.into_iter().map(Some).take(keys).chain([None]))
+                    .map(|(operation, key)| conditional(operation, key))
+                    .collect(),
+                false => Vec::new(),
+            },
             until: self
                 .chance(some_time)
                 .then(|| now + Duration::from_millis(self.below(30_000) as u64)),

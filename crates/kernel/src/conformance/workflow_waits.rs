@@ -1,13 +1,15 @@
 //! What a workflow waits for, all of it at once, and what wakes it.
 
 use abide_core::model::{
-    Cause, CommandStatus, Committed, Happening, InstanceId, Park, Sequence, Status, Unended,
-    WaitId, WaitKind, WorkerId,
+    Cause, CommandStatus, Committed, Happening, InstanceId, Park, ResumeKind, ResumeSource,
+    Sequence, Status, Unended, WaitId, WaitKind, WorkerId,
 };
-use abide_core::rules::liveness::{Liveness, waiting};
+use abide_core::rules::liveness::{Liveness, Waiting, waiting};
 
 use super::build::{MINUTE, SECOND, name, updates};
-use super::coding::{Coded, awaiting, condition, ended, go_on, offspring, sleep, workflow};
+use super::coding::{
+    Coded, awaiting, condition, conditional, ended, go_on, offspring, sleep, until, workflow,
+};
 use super::lab::{Lab, command_ids};
 
 fn wait_id(id: InstanceId, operation: u32) -> WaitId {
@@ -116,7 +118,7 @@ pub async fn a_condition_without_a_key_waits_too_and_has_its_deadline(lab: Lab) 
     let deadline = lab.now() + MINUTE;
     let park = Park {
         operation: 2,
-        conditions: Some(Vec::new()),
+        conditions: vec![conditional(2, None)],
         until: Some(deadline),
         ..Park::default()
     };
@@ -124,7 +126,7 @@ pub async fn a_condition_without_a_key_waits_too_and_has_its_deadline(lab: Lab) 
     assert_eq!(lab.liveness(id).await, Liveness::WaitingForCondition);
     let forever = Park {
         operation: 2,
-        conditions: Some(Vec::new()),
+        conditions: vec![conditional(2, None)],
         ..Park::default()
     };
     let other = parked(&lab, worker, forever).await;
@@ -335,11 +337,7 @@ pub async fn who_waits_again_for_the_same_goes_on_with_its_wait(lab: Lab) {
 pub async fn of_a_signal_and_the_deadline_the_first_committed_wins(lab: Lab) {
     // rules 7.5 and 9.5
     let worker = lab.worker("w").await;
-    let until = Some(lab.now() + MINUTE);
-    let park = Park {
-        until,
-        ..awaiting(1, &["paid"])
-    };
+    let park = until(awaiting(1, &["paid"]), lab.now() + MINUTE);
     let early = parked(&lab, worker, park.clone()).await;
     let late = parked(&lab, worker, park).await;
     lab.pass(MINUTE);
@@ -388,7 +386,17 @@ pub async fn an_update_runs_aside_and_the_turn_restates_the_wait(lab: Lab) {
     let update = lab.update(id).await;
     let aside = lab.get(id).await;
     assert_eq!(aside.status, Status::Runnable);
-    assert_eq!(waiting(&aside), waiting(&before), "it waits all the same");
+    let aside = waiting(&aside).unwrap();
+    let source = ResumeSource {
+        command_id: Some(update.id),
+        kind: ResumeKind::Update,
+    };
+    assert_eq!(aside.resume_source, Some(source));
+    let same = Waiting {
+        resume_source: None,
+        ..aside
+    };
+    assert_eq!(Some(same), waiting(&before), "it waits all the same");
     lab.end_children(worker, 1).await;
     let claimed = lab.claim(worker).await;
     assert!(claimed.aside);

@@ -7,8 +7,8 @@ use abide_core::model::{
 
 use super::build::{MINUTE, SECOND, commit, json, lane, many, name, plain, under, updates, urgent};
 use super::coding::{
-    Coded, awaiting, brooding, completed, condition, ended, go_on, joining, keeping, offspring,
-    opened, sleep, workflow,
+    Coded, awaiting, brooding, completed, condition, conditional, ended, go_on, joining, keeping,
+    offspring, opened, sleep, workflow,
 };
 use super::lab::{Lab, OVER_LEASE};
 use crate::Filter;
@@ -187,7 +187,10 @@ pub async fn a_turn_that_breaks_a_rule_changes_nothing(lab: Lab) {
         version: Some(version),
     };
     let all_keys = Park {
-        conditions: Some(awaiting(1, &names).signals),
+        conditions: (1..)
+            .zip(&names)
+            .map(|(number, key)| conditional(number, Some(key)))
+            .collect(),
         ..condition(1, "k")
     };
     let step = OperationKind::Step;
@@ -332,6 +335,7 @@ pub async fn a_workflow_always_keeps_its_history(lab: Lab) {
         contract: None,
         retry: None,
         step_timeout_ms: None,
+        max_deaths: None,
     }])
     .await;
     for start in [quiet, plain()] {
@@ -451,6 +455,8 @@ pub async fn a_step_that_failed_is_tried_again_in_its_time(lab: Lab) {
         attempts: 1,
         error: "no answer".into(),
         due_at,
+        graph_step: None,
+        folded: None,
     });
     let operations = vec![opened(1, OperationKind::Step, "charge"), again];
     let turn = Coded::parks(sleep(1, due_at)).tells(operations);

@@ -1,4 +1,4 @@
-//! The records of signals and updates, and where each is found.
+//! The records of signals and updates, and their indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,22 +10,22 @@ use abide_core::model::{
 
 use crate::{CommandFilter, CommandPage, Error, Page, Result};
 
-/// The records of signals and updates. Changed by [`put`](Self::put) alone.
+/// The records of signals and updates. Only [`put`](Self::put) changes them.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     records: BTreeMap<CommandId, Arc<Command>>,
-    /// What is in inboxes.
+    /// The pending commands of inboxes.
     pending: BTreeSet<(InstanceId, Sequence, CommandId)>,
-    /// What is held for keys.
+    /// The signals held for keys.
     held: BTreeSet<(Key, CommandId)>,
-    /// What was accepted with a dedup key.
+    /// The commands that were accepted with a dedup key.
     deduped: BTreeMap<(InstanceId, CommandKind, Name), CommandId>,
-    /// What each run has.
+    /// The commands of each run.
     of_run: BTreeSet<(InstanceId, CommandId)>,
 }
 
 impl Commands {
-    /// Writes a record, or removes it; what was there before. Nothing has changed when that is refused.
+    /// Writes or removes a record. Returns the previous one. If it is refused, nothing has changed.
     pub fn put(
         &mut self,
         id: CommandId,
@@ -71,7 +71,7 @@ impl Commands {
         self.records.values()
     }
 
-    /// What is pending in an inbox, by sequence.
+    /// Returns the pending commands of an inbox, by sequence.
     pub fn pending(&self, run: InstanceId) -> impl Iterator<Item = &Arc<Command>> {
         let places = (run, Sequence(i64::MIN), CommandId(i64::MIN))
             ..=(run, Sequence(i64::MAX), CommandId(i64::MAX));
@@ -80,7 +80,7 @@ impl Commands {
             .filter_map(|(_, _, id)| self.records.get(id))
     }
 
-    /// What is held for a key, by id.
+    /// Returns the signals held for a key, by id.
     pub fn held(&self, key: &Key) -> impl Iterator<Item = &Arc<Command>> {
         let places = (key.clone(), CommandId(i64::MIN))..=(key.clone(), CommandId(i64::MAX));
         self.held
@@ -92,7 +92,7 @@ impl Commands {
         self.records.get(self.deduped.get(slot)?)
     }
 
-    /// What was accepted in a chain with a dedup key.
+    /// Returns the commands that were accepted in a chain with a dedup key.
     pub fn deduped_in(&self, chain: InstanceId) -> impl Iterator<Item = CommandId> {
         let slots = self.deduped.iter();
         slots
@@ -100,21 +100,21 @@ impl Commands {
             .map(|(_, id)| *id)
     }
 
-    /// Whether a record was accepted with a dedup key.
+    /// `true` if a record was accepted with a dedup key.
     pub fn is_deduped(&self, id: CommandId) -> bool {
         let command = self.records.get(&id);
         command.is_some_and(|command| dedup_slot(command).is_some())
     }
 
-    /// All that a run has.
+    /// Returns all commands of a run.
     pub fn of_run(&self, run: InstanceId) -> impl Iterator<Item = CommandId> {
         let places = (run, CommandId(i64::MIN))..=(run, CommandId(i64::MAX));
         self.of_run.range(places).map(|(_, id)| *id)
     }
 
-    /// A page of records, newest first.
+    /// Returns a page of records, newest first.
     ///
-    /// A chain or a key has what its runs have: what is kept of one that was deleted is not among that.
+    /// The records of a chain or a key are those of its runs. Records that are kept of a deleted run are not included.
     pub fn page(
         &self,
         filter: &CommandFilter,
@@ -153,7 +153,7 @@ fn held_place(command: &Command) -> Option<(Key, CommandId)> {
     (command.status == CommandStatus::Held).then_some((command.key.clone()?, command.id))
 }
 
-/// Where an accepted record stands among those of its chain; what was held or refused has no place there.
+/// Returns the dedup entry of an accepted record in its chain. Held and refused records have none.
 fn dedup_slot(command: &Command) -> Option<(InstanceId, CommandKind, Name)> {
     command.sequence?;
     Some((command.chain?, command.kind, command.dedup_key.clone()?))

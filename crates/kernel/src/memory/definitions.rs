@@ -7,13 +7,13 @@ use abide_core::model::{ContractId, Document, DocumentKind, InstanceId, Json, Na
 use super::pieces::MemoryTxn;
 
 impl MemoryTxn<'_> {
-    /// Writes a contract, or deletes it.
+    /// Writes or deletes a contract.
     pub fn put_contract(&mut self, id: ContractId, contract: Option<(Json, Timestamp)>) {
         let undo = self.tables.put_contract(id, contract);
         self.log.push(undo);
     }
 
-    /// Writes contracts; those that are there stay as they are.
+    /// Writes contracts. Existing ones are not changed.
     pub fn define_now(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) {
         for (id, contract) in contracts {
             if !self.tables.contracts().contains_key(id) {
@@ -22,7 +22,7 @@ impl MemoryTxn<'_> {
         }
     }
 
-    /// Notes that contracts are used, where that was noted last before a moment.
+    /// Records that contracts are used, if their last recorded use is before `before`.
     pub fn note_now(&mut self, ids: &[ContractId], before: Timestamp, now: Timestamp) {
         for id in ids {
             if let Some((contract, used_at)) = self.tables.contracts().get(id)
@@ -34,7 +34,7 @@ impl MemoryTxn<'_> {
         }
     }
 
-    /// The first instances above an id, with the contract that each names.
+    /// Returns the first instances above an id, each with the contract that it names.
     pub fn named_above(
         &self,
         above: InstanceId,
@@ -46,7 +46,7 @@ impl MemoryTxn<'_> {
             .collect()
     }
 
-    /// Contracts that were not used since a moment, and that no machine declares.
+    /// Returns contracts that were not used since `before` and that no machine declares.
     pub fn unused_since(&self, before: Timestamp, limit: usize) -> Vec<ContractId> {
         let declares = |id: &ContractId| {
             let mut declared = self.tables.declared().values();
@@ -58,7 +58,7 @@ impl MemoryTxn<'_> {
         unused.take(limit).collect()
     }
 
-    /// Writes documents, or deletes those that have no body.
+    /// Writes documents, or deletes those without a body.
     pub fn keep_now(&mut self, documents: &[(DocumentKind, &Name, Option<&Json>)], now: Timestamp) {
         for (kind, name, body) in documents {
             let document = body.map(|body| Document {

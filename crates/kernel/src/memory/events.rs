@@ -1,13 +1,13 @@
-//! Events and those who wait for them.
+//! Events, and the waiters for them.
 
 use std::collections::{BTreeMap, HashMap};
 
 use abide_core::model::{Event, EventSequence, InstanceId, Name, Waiter};
 
-/// Where a waiter stands: by type, path and value, as the index of a database has it, then by instance and place.
+/// The key of a waiter: type, path and value, as in a database index, then instance and position.
 pub(super) type Spot = (Name, String, String, InstanceId, u32);
 
-/// Events and those who wait for them.
+/// Events, and the waiters for them.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     events: BTreeMap<EventSequence, Event>,
@@ -33,7 +33,7 @@ impl Events {
         self.by_id.get(&key).copied()
     }
 
-    /// Writes an event, or removes it; what was there.
+    /// Writes or removes an event. Returns the previous one.
     pub fn put(&mut self, at: EventSequence, event: Option<Event>) -> Option<Event> {
         let was = match event {
             Some(event) => {
@@ -56,7 +56,7 @@ impl Events {
         &self.waiters
     }
 
-    /// The paths under which waiters of a type stand.
+    /// Returns the paths under which waiters of a type are indexed.
     pub fn paths(&self, event_type: &Name) -> Vec<String> {
         let mut paths: Vec<String> = Vec::new();
         for (_, path, ..) in self.of_type(event_type) {
@@ -79,7 +79,7 @@ impl Events {
         spots.take_while(move |(of, ..)| of == event_type)
     }
 
-    /// The waiters at a place of the index.
+    /// Returns the waiters at an index entry.
     pub fn at<'e>(&'e self, probe: &'e (Name, String, String)) -> impl Iterator<Item = &'e Waiter> {
         let (event_type, path, value) = probe.clone();
         let first = (event_type, path, value, InstanceId(i64::MIN), 0);
@@ -90,7 +90,7 @@ impl Events {
         found.map(|(_, waiter)| waiter)
     }
 
-    /// Where the waiters of an instance stand.
+    /// Returns the keys of an instance's waiters.
     pub fn spots(&self, id: InstanceId) -> Vec<Spot> {
         let first = (
             id,
@@ -111,7 +111,7 @@ impl Events {
         self.totals.get(event_type).copied().unwrap_or_default()
     }
 
-    /// Writes a waiter, or removes it; what was there.
+    /// Writes or removes a waiter. Returns the previous one.
     pub fn put_waiter(&mut self, spot: &Spot, waiter: Option<Waiter>) -> Option<Waiter> {
         let comes = waiter.is_some();
         let was = match waiter {
@@ -130,7 +130,7 @@ impl Events {
     }
 }
 
-/// Where a waiter stands.
+/// Returns the key of a waiter.
 pub(super) fn spot_of(waiter: &Waiter) -> Spot {
     (
         waiter.event_type.clone(),

@@ -1,4 +1,4 @@
-//! Where each record is found: by its place in a queue, its due time, its holder, its partition, its key.
+//! The indexes of the records: by place in a queue, due time, holder, partition and key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +12,34 @@ use crate::{Cursor, Error, Result};
 /// The order within a queue, and within a partition (rule 6.1).
 pub(super) type Place = (Priority, Timestamp, InstanceId);
 
-/// Where each record is found. Kept by [`Index::change`] alone.
+/// The indexes of the records. Only [`Index::change`] changes them.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// What can be claimed, by queue and lane.
+    /// Claimable rows, by queue and lane.
     pub claimable: BTreeMap<(Name, Lane), BTreeSet<Place>>,
-    /// What is due later.
+    /// Rows that are due later.
     pub due: BTreeSet<(Timestamp, InstanceId)>,
-    /// What is held under a lease of its own, by when that runs out.
+    /// Rows that are held under their own lease, by its expiry.
     pub leases: BTreeSet<(Timestamp, InstanceId)>,
-    /// What workers hold.
+    /// Rows that workers hold.
     pub held: BTreeSet<(WorkerId, InstanceId)>,
-    /// What has ended, in the order in which it did.
+    /// Ended rows, in the order in which they ended.
     pub finished: BTreeSet<Cursor>,
-    /// The runnable rows of each partition, also those that stand behind.
+    /// The runnable rows of each partition, including those behind.
     pub queued: BTreeMap<Key, BTreeSet<Place>>,
-    /// Who is at the front of each partition.
+    /// The row at the front of each partition.
     pub fronts: BTreeMap<Key, InstanceId>,
     /// The children of each barrier.
     pub children: BTreeSet<(InstanceId, BarrierNumber, InstanceId)>,
-    /// Who has a key, in whatever status.
+    /// The instances that have a key, in any status.
     pub named: BTreeSet<(Key, InstanceId)>,
-    /// Who holds a key.
+    /// The holder of each key.
     pub keys: BTreeMap<Key, InstanceId>,
-    /// Who holds a unique key.
+    /// The holder of each unique key.
     pub unique_keys: BTreeMap<UniqueKey, InstanceId>,
 }
 
-/// In which indexes a record stands, and under what.
+/// The index entries of a record.
 #[derive(Debug, PartialEq, Eq)]
 struct Entries<'r> {
     id: InstanceId,
@@ -93,8 +93,8 @@ impl<'r> Entries<'r> {
 }
 
 impl Index {
-    /// Follows a record from what it was to what it is to be; `None` is a record that does not exist. Refuses, and
-    /// changes nothing, when a key or a partition's front would be held twice (rules 2.2, 6.3).
+    /// Updates the indexes from the old record to the new one; `None` is a record that does not exist. Refuses, and
+    /// changes nothing, if a key or a partition's front would be held twice (rules 2.2, 6.3).
     pub fn change(&mut self, was: Option<&Record>, is: Option<&Record>) -> Result<()> {
         let (old, new) = (was.map(Entries::of), is.map(Entries::of));
         if let Some(new) = &new {
@@ -112,7 +112,7 @@ impl Index {
         Ok(())
     }
 
-    /// Who holds a key or unique key that this record, if it existed, would hold.
+    /// Returns the holder of a key or unique key that this record would hold if it existed.
     pub fn holder_of(&self, record: &Record) -> Option<InstanceId> {
         let new = Entries::of(record);
         let by_key = new.key.and_then(|key| self.keys.get(key));
@@ -200,7 +200,7 @@ impl Index {
     }
 }
 
-/// Removes a place, and the set that held it when that is empty.
+/// Removes a place, and its set if that becomes empty.
 fn remove_from<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Place>>, key: &K, place: &Place) {
     if let Some(set) = sets.get_mut(key) {
         set.remove(place);

@@ -1,4 +1,4 @@
-//! Which paths of which types waits look back on, and what events say there.
+//! The paths on which waits look back, and the values of events at these paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use abide_core::model::{EventSequence, Name, Timestamp};
 use super::pieces::MemoryTxn;
 use crate::{EventPaths, LookUp, Looked, LookedBack, PathId, Span, Term};
 
-/// Where a term stands: by path and value, then by event.
+/// The key of a term: path and value, then event.
 pub(super) type TermKey = (PathId, String, EventSequence);
 
-/// Which paths of which types waits look back on, and what events say there.
+/// The paths on which waits look back, and the values of events at these paths.
 #[derive(Debug, Default)]
 pub(super) struct Lookback {
     paths: BTreeMap<(Name, String), LookedBack>,
@@ -29,7 +29,7 @@ impl Lookback {
         &self.paths
     }
 
-    /// The paths of a type.
+    /// Returns the paths of a type.
     pub fn of_type<'l>(
         &'l self,
         event_type: &'l Name,
@@ -39,7 +39,7 @@ impl Lookback {
         paths.map(|((_, path), found)| (path.as_str(), *found))
     }
 
-    /// Writes a path, or removes it; what was there.
+    /// Writes or removes a path. Returns the previous one.
     pub fn put_path(
         &mut self,
         at: &(Name, String),
@@ -51,7 +51,7 @@ impl Lookback {
         }
     }
 
-    /// The terms with a value at a path below a place, newest first.
+    /// Returns the terms with a value at a path below a sequence, newest first.
     pub fn terms(
         &self,
         path: PathId,
@@ -64,7 +64,7 @@ impl Lookback {
         terms.map(|((.., sequence), published_at)| (*sequence, *published_at))
     }
 
-    /// The terms of an event.
+    /// Returns the terms of an event.
     pub fn of_event(&self, sequence: EventSequence) -> Vec<TermKey> {
         let first = (sequence, PathId(i64::MIN), String::new());
         let terms = self.of_event.range(first..);
@@ -74,7 +74,7 @@ impl Lookback {
             .collect()
     }
 
-    /// Writes a term, or removes it; what was there.
+    /// Writes or removes a term. Returns the previous one.
     pub fn put_term(&mut self, at: &TermKey, published_at: Option<Timestamp>) -> Option<Timestamp> {
         let (path, value, sequence) = at.clone();
         match published_at {
@@ -91,7 +91,7 @@ impl Lookback {
 }
 
 impl MemoryTxn<'_> {
-    /// Under which paths waiters of types stand, and on which waits look back.
+    /// Returns the paths under which waiters of these types are indexed, and those on which waits look back.
     pub fn paths_now(&self, types: &[Name]) -> EventPaths {
         let mut paths = EventPaths::default();
         for of in types {
@@ -113,7 +113,7 @@ impl MemoryTxn<'_> {
         }
     }
 
-    /// The newest events that say one of some values at a path; `None` when no wait looks back on it.
+    /// Returns the newest events that have one of these values at a path; `None` if no wait looks back on it.
     pub fn look_up_now(&self, look: &LookUp<'_>, span: Span) -> Option<(LookedBack, Looked)> {
         let lookback = self.tables.lookback();
         let at = (look.event_type.clone(), look.path.to_owned());
@@ -135,7 +135,7 @@ impl MemoryTxn<'_> {
         Some((found, page))
     }
 
-    /// The newest events of a type.
+    /// Returns the newest events of a type.
     pub fn newest_now(&self, event_type: &Name, span: Span) -> Looked {
         let events = self.tables.events().events().range(..span.below).rev();
         let of_type = events.filter(|(_, event)| event.event_type == *event_type);
@@ -149,7 +149,7 @@ impl MemoryTxn<'_> {
         page
     }
 
-    /// Notes a path, unless there are enough of the type.
+    /// Records a path, unless the type has enough of them.
     pub fn add_path_now(
         &mut self,
         event_type: &Name,
@@ -168,7 +168,7 @@ impl MemoryTxn<'_> {
         Some(id)
     }
 
-    /// Notes that a path is used.
+    /// Records that a path is used.
     pub fn use_path_now(&mut self, id: PathId, now: Timestamp) {
         let mut paths = self.tables.lookback().paths().iter();
         let found = paths.find(|(_, path)| path.id == id);
@@ -179,7 +179,7 @@ impl MemoryTxn<'_> {
         }
     }
 
-    /// Forgets paths that were not used for long; how many.
+    /// Forgets paths that were not used since `before`. Returns how many.
     pub fn forget_paths_now(&mut self, before: Timestamp, limit: usize) -> usize {
         let paths = self.tables.lookback().paths().iter();
         let unused = paths.filter(|(_, path)| path.used_at < before);
@@ -192,7 +192,7 @@ impl MemoryTxn<'_> {
         count
     }
 
-    /// Deletes old events with their terms; how many events.
+    /// Deletes old events with their terms. Returns how many events.
     pub fn forget_events_now(&mut self, before: Timestamp, limit: usize) -> usize {
         let events = self.tables.events().events().values();
         let old = events

@@ -1,10 +1,14 @@
-//! A store in plain maps: for tests, for trying things out, and as the model that the databases are held against.
+//! A store in plain maps: for tests, for experiments, and as the model that the databases are compared with.
 
+mod around;
+mod claim;
 mod commands;
 mod definitions;
 mod events;
 mod index;
 mod lookback;
+#[cfg(feature = "conformance")]
+mod meddle;
 mod pieces;
 mod reads;
 mod record;
@@ -18,22 +22,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind, Event,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Name, Timestamp, Waiter, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Name, OutboxId, Timestamp,
+    Waiter, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
-    Listener, Op, Page, QueueDepth, Records, Result, Store, SystemClock, Target, WaiterFilter,
-    WaiterPage, gather, judge, look_up, run_now,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter,
+    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OutboxRows, Page, QueueDepth,
+    ReadyLane, Records, RefusedPage, Result, Store, Surroundings, SystemClock, Tally, Target,
+    WaiterFilter, WaiterPage, gather, judge, look_up, run_now,
 };
 use pieces::MemoryTxn;
 use tables::Tables;
 
-/// A store that keeps everything in memory and forgets it when it is dropped.
+/// A store that keeps all data in memory and loses it when it is dropped.
 ///
-/// It keeps every rule that the databases keep, except that nothing survives the process. A transaction holds one lock
-/// from its beginning to its end and never waits inside it.
+/// It follows every rule that the databases follow, except that nothing survives the process. A transaction holds one
+/// lock from beginning to end and never waits inside it.
 ///
 /// ```
 /// use abide_kernel::memory::Memory;
@@ -58,7 +64,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty store that takes the time from that clock.
+    /// Creates an empty store that uses this clock.
     pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Self {
         Self {
             clock,
@@ -68,8 +74,8 @@ impl Memory {
         }
     }
 
-    /// The tables, which are `None` when the store was closed. A panic while they were locked has rolled its
-    /// transaction back, so the lock's poison means nothing.
+    /// Locks the tables, which are `None` if the store was closed. A panic while they were locked has rolled its
+    /// transaction back, so a poisoned lock can be ignored.
     fn locked(&self) -> MutexGuard<'_, Option<Tables>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,6 +113,9 @@ impl std::fmt::Debug for Memory {
     }
 }
 
+/// Without SQL no rows can be inserted, so there is no outbox.
+impl OutboxRows for MemoryTxn<'_> {}
+
 impl Store for Memory {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
         Box::pin(async move { judge::with_held(|| async { self.write(&ops) }).await })
@@ -139,6 +148,10 @@ impl Store for Memory {
             let page = tables.list(filter, before, limit);
             page.within(most, |last| last.id)
         })
+    }
+
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
+        self.read(move |tables| ids.iter().filter_map(|id| tables.around(*id)).collect())
     }
 
     fn history(
@@ -233,6 +246,7 @@ impl Store for Memory {
         after: Option<(InstanceId, u32)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<WaiterPage>> {
+        let most = self.limits.page_bytes;
         self.read(move |tables| {
             let mut found: BTreeMap<(InstanceId, u32), &Waiter> = BTreeMap::new();
             for waiter in tables.events().waiters().values() {
@@ -247,11 +261,9 @@ impl Store for Memory {
             }
             let more = found.len() > limit;
             let items: Vec<Waiter> = found.into_values().take(limit).cloned().collect();
-            let last = items.last().map(|waiter| (waiter.instance, waiter.place));
-            Page {
-                items,
-                next: last.filter(|_| more),
-            }
+            let place = |waiter: &Waiter| (waiter.instance, waiter.place);
+            let next = items.last().map(place).filter(|_| more);
+            Page { items, next }.within(most, place)
         })
     }
 
@@ -261,6 +273,19 @@ impl Store for Memory {
                 .contracts()
                 .get(&id)
                 .map(|(contract, _)| contract.clone())
+        })
+    }
+
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
+        let most = self.limits.page_bytes;
+        self.read(move |tables| {
+            let mut found = Vec::new();
+            let look = |id| {
+                let stored = tables.contracts().get(&id);
+                Ok::<_, Infallible>(stored.map(|(contract, _)| (id, contract.clone())))
+            };
+            let Ok(rest) = look_up(ids, most, look, |one| found.push(one));
+            Contracts { found, rest }
         })
     }
 
@@ -294,6 +319,27 @@ impl Store for Memory {
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
         self.read(Tables::depths)
+    }
+
+    fn outbox<'a>(&'a self, _: &'a [OutboxId], _: usize) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn refused(&self, _: Option<OutboxId>, _: usize) -> BoxFuture<'_, Result<RefusedPage>> {
+        let (items, next) = (Vec::new(), None);
+        Box::pin(async move { Ok(RefusedPage { items, next }) })
+    }
+
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
+        Box::pin(async { Ok(OutboxDepth::default()) })
+    }
+
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
+        self.read(Tables::ready_lanes)
+    }
+
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
+        self.read(Tables::tally)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -1,10 +1,11 @@
-//! The pieces that a transaction on the tables is made of: copies to change, writes with their undo, places.
+//! The parts of a transaction on the tables: copies to change, writes with their undo log, places.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use abide_core::model::{
-    AnyKey, Command, CommandId, Event, EventSequence, InstanceId, Json, Lane, Name, ParentRef, Row,
-    Timestamp,
+    AnyKey, Command, CommandId, CommandKind, CommandStatus, Event, EventSequence, HistoryRow,
+    InstanceId, Json, Lane, Name, ParentRef, Row, Status, Timestamp, WorkerId,
 };
 use abide_core::rules::partition::Contender;
 
@@ -13,7 +14,7 @@ use super::record::Record;
 use super::tables::{Noted, Tables, Undo};
 use crate::{Cursor, Error, Expiring, Holder, NewEvent, Result, Touched};
 
-/// A transaction on the tables. Dropped without a [`commit`](Self::commit), it undoes what it did.
+/// A transaction on the tables. If it is dropped without a [`commit`](Self::commit), it undoes its changes.
 pub(super) struct MemoryTxn<'t> {
     pub tables: &'t mut Tables,
     pub log: Vec<Undo>,
@@ -43,7 +44,7 @@ impl<'t> MemoryTxn<'t> {
         Ok(())
     }
 
-    /// A copy of a command's record, to be changed and put back.
+    /// Returns a copy of a command's record, to change and put back.
     pub fn command(&self, id: CommandId) -> Result<Command> {
         self.tables
             .commands()
@@ -56,14 +57,24 @@ impl<'t> MemoryTxn<'t> {
         self.tables.records().get(&id).map(Arc::as_ref)
     }
 
-    /// A copy of a record, to be changed and put back.
+    /// Converts a history row to its stored form.
+    pub fn noted(row: &HistoryRow) -> Result<Noted> {
+        let id = row.instance;
+        let last = row
+            .last()
+            .map_err(|error| Error::Broken(format!("history of instance {id}: {error}")))?;
+        let row = row.clone();
+        Ok(Noted { row, last })
+    }
+
+    /// Returns a copy of a record, to change and put back.
     pub fn copy(&self, id: InstanceId) -> Result<Record> {
         self.record(id)
             .cloned()
             .ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
     }
 
-    /// Refuses a row that differs in more than its shape allows: the databases would not write the rest.
+    /// Refuses a row that differs in more than its shape allows, because the databases would not write the rest.
     pub fn expect(&self, row: &Row, shaped: fn(&Row, &Row) -> Row) -> Result<()> {
         let was = self.copy(row.id)?.row;
         let written = shaped(&was, row);
@@ -91,7 +102,7 @@ impl<'t> MemoryTxn<'t> {
         })
     }
 
-    /// The first place of a queue, over all lanes.
+    /// Returns the first place of a queue, over all lanes.
     pub fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<Place> {
         let places = lanes.iter().filter_map(|lane| {
             self.tables
@@ -101,6 +112,67 @@ impl<'t> MemoryTxn<'t> {
                 .and_then(|places| places.first())
         });
         places.min().copied()
+    }
+
+    /// Returns the first place of a queue, over all lanes, of an instance that is not unfit for this build (rule 12.4).
+    pub fn first_fit(&self, queue: &Name, lanes: &[Lane], build: Option<&Name>) -> Option<Place> {
+        let fits = |place: &&Place| {
+            let record = self.record(place.2);
+            record.is_some_and(|one| {
+                one.row.unfit.is_empty()
+                    || build.is_some_and(|build| !one.row.unfit.contains(build))
+            })
+        };
+        let places = lanes.iter().filter_map(|lane| {
+            let lane = (queue.clone(), lane.clone());
+            let places = self.tables.index().claimable.get(&lane)?;
+            places.iter().find(fits)
+        });
+        places.min().copied()
+    }
+
+    /// Returns the instances of these lanes above an id that are scheduled without a due time, except those that are
+    /// unfit for a build.
+    pub fn blocked_above(
+        &self,
+        lanes: &[Lane],
+        unless: Option<&Name>,
+        after: InstanceId,
+        limit: usize,
+    ) -> Vec<Touched> {
+        let above = (Bound::Excluded(after), Bound::Unbounded);
+        let above = self.tables.records().range(above).map(|(_, record)| record);
+        let blocked = above.filter(|record| {
+            record.row.status == Status::Scheduled
+                && record.row.due_at.is_none()
+                && lanes.contains(&record.lane)
+                && unless.is_none_or(|build| !record.row.unfit.contains(build))
+        });
+        let touched = blocked.filter_map(|record| self.touched(record.row.id));
+        touched.take(limit).collect()
+    }
+
+    /// Returns the builds of those of these workers that are known.
+    pub fn builds_of(&self, workers: &[WorkerId]) -> Vec<(WorkerId, Name)> {
+        let known = |id: &WorkerId| self.tables.workers().get(id);
+        let known = workers.iter().filter_map(known);
+        known
+            .map(|worker| (worker.id, worker.build().clone()))
+            .collect()
+    }
+
+    /// Returns the signals that a step of a run has consumed, by sequence.
+    pub fn applied_by(&self, of: InstanceId, step_sequence: u32) -> Vec<Command> {
+        let commands = self.tables.commands();
+        let of_run = commands.of_run(of).filter_map(|id| commands.get(id));
+        let applied = of_run.filter(|one| {
+            one.kind == CommandKind::Signal
+                && one.status == CommandStatus::Applied
+                && one.step_sequence == Some(step_sequence)
+        });
+        let mut applied: Vec<Command> = applied.map(|one| Command::clone(one)).collect();
+        applied.sort_unstable_by_key(|one| one.sequence);
+        applied
     }
 
     pub fn contender(&self, id: InstanceId) -> Option<(Contender, Name)> {
@@ -117,7 +189,7 @@ impl<'t> MemoryTxn<'t> {
         ))
     }
 
-    /// The keys of instances, with who holds each.
+    /// Returns the keys of instances, each with its holder.
     pub fn holders_of_keys(&self, ids: &[InstanceId]) -> Vec<Holder> {
         let index = self.tables.index();
         let mut holders = Vec::new();
@@ -171,7 +243,7 @@ impl<'t> MemoryTxn<'t> {
         Ok(())
     }
 
-    /// Deletes histories and records of runs, as many as the limit allows.
+    /// Deletes histories and records of runs, at most `limit` rows.
     pub fn trim_now(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
         let mut left = limit;
         for id in ids {
@@ -204,7 +276,7 @@ impl<'t> MemoryTxn<'t> {
         Ok(limit - left)
     }
 
-    /// Stores events; each with its place, and whether it is new.
+    /// Stores events. Returns the sequence of each, and `true` if it is new.
     pub fn store_now(&mut self, events: &[NewEvent], now: Timestamp) -> Vec<(EventSequence, bool)> {
         let mut stored = Vec::with_capacity(events.len());
         for event in events {
@@ -238,7 +310,7 @@ impl Drop for MemoryTxn<'_> {
     }
 }
 
-/// The parent at one of whose barriers a row has its place.
+/// Returns the parent at one of whose barriers a row has its place.
 pub(super) fn placed(row: &Row) -> Option<InstanceId> {
     row.parent.filter(|_| row.parent_barrier.0 != 0)
 }

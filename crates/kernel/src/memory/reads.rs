@@ -1,45 +1,49 @@
-//! The read side: what the tables answer without being changed.
+//! The read side: queries that do not change the tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Name, Row, Status, Timestamp, WaitKind,
-    Worker,
+    BarrierNumber, Child, HistoryRow, Instance, InstanceId, Kind, Name, OperationWait, Row, Status,
+    Timestamp, WaitKind, Worker,
 };
+use abide_core::rules::liveness::FAILURES_HEALTHY;
 
 use super::record::Record;
 use super::tables::{Noted, Tables};
-use crate::{Ending, Endings, Filter, HISTORY_BYTES, Page, QueueDepth, Target, gather, look_up};
+use crate::{
+    ENDED_COUNTED, Ending, Endings, Filter, HISTORY_BYTES, Page, QueueDepth, READY_LANES,
+    ReadyLane, Tally, Target, gather, look_up,
+};
 
 impl Tables {
-    /// The run that a target stands for; by key, the newest that has it.
+    /// Returns the run that a target refers to; for a key, the newest run that has it.
     pub fn resolve(&self, target: &Target) -> Option<InstanceId> {
         match target {
             Target::Id(id) => Some(*id),
             Target::Key(key) => {
+                // rule 2.5: a live holder of the key takes precedence over a run that was started later.
                 let lives = |id: &InstanceId| {
                     let record = self.records().get(id);
                     record.is_some_and(|record| !record.row.status.is_terminal())
                 };
-                let ids = (key.clone(), InstanceId(i64::MIN))..=(key.clone(), InstanceId(i64::MAX));
-                let newest = self.index().named.range(ids).next_back()?.1;
-                // rule 2.5: one that has ended gives way to one that lives and holds the key.
                 let holder = self.index().keys.get(key).copied().filter(lives);
-                Some(holder.filter(|_| !lives(&newest)).unwrap_or(newest))
+                let ids = (key.clone(), InstanceId(i64::MIN))..=(key.clone(), InstanceId(i64::MAX));
+                let newest = || self.index().named.range(ids).next_back().map(|(_, id)| *id);
+                holder.or_else(newest)
             }
         }
     }
 
-    /// One instance.
+    /// Returns one instance.
     pub fn get(&self, target: &Target) -> Option<Instance> {
         let record = self.records().get(&self.resolve(target)?)?;
         Some(record.to_instance())
     }
 
-    /// A page of instances, newest first.
+    /// Returns a page of instances, newest first.
     pub fn list(
         &self,
         filter: &Filter,
@@ -63,7 +67,7 @@ impl Tables {
         Page { items, next }
     }
 
-    /// The rows of a history whose last event is after `after`.
+    /// Returns the rows of a history whose last event is after `after`.
     pub fn history_after(&self, id: InstanceId, after: u32, limit: usize) -> Vec<HistoryRow> {
         let rows = self.history(id);
         let seen = rows.partition_point(|noted| noted.last <= after);
@@ -72,7 +76,7 @@ impl Tables {
         gather(unseen, HISTORY_BYTES).unwrap_or_default()
     }
 
-    /// The children of a barrier, by id.
+    /// Returns the children of a barrier, by id.
     pub fn children(
         &self,
         parent: InstanceId,
@@ -81,7 +85,7 @@ impl Tables {
         self.children_above(parent, barrier, InstanceId(i64::MIN))
     }
 
-    /// The children of a barrier above that one, by id.
+    /// Returns the children of a barrier above an id, by id.
     pub fn children_above(
         &self,
         parent: InstanceId,
@@ -96,7 +100,8 @@ impl Tables {
             .map(|record| record.to_child())
     }
 
-    /// How those ended that have, and which are not there, as many as fit into so many bytes.
+    /// Returns the endings of those instances that have ended, and the instances that do not exist, as many as fit in
+    /// `most` bytes.
     pub fn endings(&self, ids: &[InstanceId], most: usize) -> Endings {
         let (mut ended, mut missing) = (Vec::new(), Vec::new());
         let look = |id: InstanceId| {
@@ -120,14 +125,14 @@ impl Tables {
         }
     }
 
-    /// The earliest moment at which anything is due.
+    /// Returns the earliest time at which anything is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         let index = self.index();
         let first = [index.due.first(), index.leases.first()];
         first.into_iter().flatten().map(|(due_at, _)| *due_at).min()
     }
 
-    /// The workers whose lease has not run out.
+    /// Returns the workers whose lease has not expired.
     pub fn living_workers(&self, now: Timestamp) -> Vec<Worker> {
         self.workers()
             .values()
@@ -136,7 +141,7 @@ impl Tables {
             .collect()
     }
 
-    /// How many stand where that have not ended.
+    /// Returns the number of open instances per queue, status and kind of wait.
     pub fn depths(&self) -> Vec<QueueDepth> {
         type Place<'r> = (&'r Name, i16, Option<i16>);
         let mut depths: BTreeMap<Place<'_>, QueueDepth> = BTreeMap::new();
@@ -152,9 +157,11 @@ impl Tables {
                 status: row.status,
                 wait_kind,
                 count: 0,
+                blocked: 0,
                 oldest: None,
             });
             depth.count += 1;
+            depth.blocked += u64::from(row.is_blocked());
             if row.status == Status::Runnable {
                 let oldest = depth.oldest.into_iter().chain(row.due_at).min();
                 depth.oldest = oldest;
@@ -162,25 +169,62 @@ impl Tables {
         }
         depths.into_values().collect()
     }
+
+    /// Returns the lanes that have something to claim.
+    pub fn ready_lanes(&self) -> Vec<ReadyLane> {
+        let is_ready = |row: &Row| row.status == Status::Runnable && !row.behind;
+        let records = self.records().values();
+        let ready = records.filter(|record| is_ready(&record.row));
+        let lanes: BTreeSet<ReadyLane> = ready
+            .map(|record| ReadyLane {
+                queue: record.row.queue.clone(),
+                lane: record.lane.clone(),
+            })
+            .collect();
+        lanes.into_iter().take(READY_LANES).collect()
+    }
+
+    /// Returns the number of blocked, failing and ended instances.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        let mut counted = 0;
+        for row in self.records().values().map(|record| &record.row) {
+            let is_ended = row.status.is_terminal();
+            if is_ended && counted < ENDED_COUNTED {
+                counted += 1;
+                *tally.ended.entry(row.status).or_default() += 1;
+            }
+            let is_blocked = row.status == Status::Scheduled && row.due_at.is_none();
+            let failures = row.attempt.saturating_sub(row.deaths);
+            let fails = row.kind == Kind::Workflow || failures > FAILURES_HEALTHY;
+            let is_failing = !is_ended && !is_blocked && fails && row.last_error.is_some();
+            tally.blocked += u64::from(is_blocked);
+            tally.failing += u64::from(is_failing);
+        }
+        tally
+    }
 }
 
-/// What kind of thing an instance waits for, when it does; also while it runs for nothing but updates.
+/// Returns the kind of wait of an instance, if it waits; also while it runs only for updates.
 fn waits_for(row: &Row) -> Option<WaitKind> {
     let kind = row.awaits.as_ref()?.kind;
     let waits = match row.stands() {
         Status::AwaitingSignal | Status::AwaitingChildren => true,
-        // A step that is tried again later still knows of the wait that it was woken from.
+        // A step that is retried later still has the wait that it was woken from.
         Status::Scheduled => kind == WaitKind::Timer,
         _ => false,
     };
     waits.then_some(kind)
 }
 
-/// Whether an instance waits for a signal of that name, an event of that type or a condition of that key.
+/// `true` if an instance waits for a signal of this name, an event of this type or a condition of this key.
 fn awaits(row: &Row, name: &Name) -> bool {
     let names = row.awaits.iter().flat_map(|awaits| &awaits.names);
     let mut texts = names.map(|one| one.event_type().unwrap_or(one.as_str()));
-    waits_for(row).is_some() && texts.any(|text| text == name.as_str())
+    let mut waits = row.awaits.iter().flat_map(|awaits| &awaits.waits);
+    let is_it =
+        |wait: &OperationWait| wait.kind == WaitKind::Condition && wait.name.as_ref() == Some(name);
+    waits_for(row).is_some() && (texts.any(|text| text == name.as_str()) || waits.any(is_it))
 }
 
 fn meets(record: &Record, filter: &Filter) -> bool {

@@ -1,11 +1,12 @@
-//! One instance as it lies in memory, and the shapes in which it is handed out.
+//! One instance in memory, and the forms in which it is returned.
 
 use abide_core::model::{
-    Child, Claim, Claimed, Epoch, Family, Instance, InstanceId, Json, Key, Lane, Name, NewRow,
-    ParentRef, Row, Scope, Timestamp, UniqueKey, WaitKind,
+    Child, Claim, Claimed, Command, Declared, Epoch, Family, Instance, InstanceId, Json, Key, Lane,
+    Name, NewRow, ParentRef, Pending, Policies, Policy, Row, Scope, Settled, Timestamp, UniqueKey,
+    WaitKind,
 };
 
-/// One instance: the part that rules decide over, and all the rest. Cheap to clone, however large its state is.
+/// One instance: the row that the rules decide on, and all other data. Cheap to clone, however large its state is.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub row: Row,
@@ -15,24 +16,40 @@ pub(super) struct Record {
     pub unique_scope: Scope,
     pub lane: Lane,
     pub first_step: Name,
+    pub policy: Option<Policy>,
     pub state: Json,
     pub result: Option<Json>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
+/// Converts a pending command to the form that the rules use.
+pub(super) fn to_pending(command: &Command) -> Pending {
+    Pending {
+        id: command.id,
+        kind: command.kind,
+        name: command.name.clone(),
+        sequence: command.sequence.unwrap_or_default(),
+        command_sequence: command.command_sequence,
+        wait_id: command.wait_id.clone(),
+    }
+}
+
 impl Record {
-    /// The record of a new row.
+    /// Creates the record of a new row.
     pub fn new(id: InstanceId, new: &NewRow) -> Self {
         Self {
             row: Row {
                 id,
                 kind: new.kind,
+                machine: new.machine.clone(),
+                created_at: new.created_at,
                 status: new.status,
                 scopes: new.scopes(),
                 step: new.step.clone(),
                 step_seq: 1,
                 attempt: 0,
+                deaths: 0,
                 queue: new.queue.clone(),
                 priority: new.priority,
                 due_at: Some(new.due_at),
@@ -41,7 +58,7 @@ impl Record {
                 worker: None,
                 lease: None,
                 epoch: Epoch(0),
-                settled: Epoch(0),
+                settled: Settled::default(),
                 cause: new.cause,
                 timed_out: false,
                 awaits: None,
@@ -54,9 +71,11 @@ impl Record {
                 parent_barrier: new.parent_barrier,
                 family: Family::default(),
                 history: new.history,
-                // Event 1 is `started`, which the row itself tells.
+                // Event 1 is `started`, which the row itself represents.
                 history_seq: u32::from(new.history),
+                folding: Vec::new(),
                 last_error: None,
+                unfit: Vec::new(),
                 finished_at: None,
             },
             key: new.key.clone(),
@@ -68,6 +87,7 @@ impl Record {
                 version: new.version,
             },
             first_step: new.step.clone(),
+            policy: new.policy.clone(),
             state: new.state.clone(),
             result: None,
             created_at: new.created_at,
@@ -75,7 +95,7 @@ impl Record {
         }
     }
 
-    /// The row that it was made of, with the state that it has come to.
+    /// Returns the row from which it was created, with the current state.
     pub fn to_new_row(&self) -> NewRow {
         let row = &self.row;
         NewRow {
@@ -99,13 +119,14 @@ impl Record {
             parent_barrier: row.parent_barrier,
             history: row.history,
             contract: row.contract,
+            policy: self.policy.clone(),
             run: row.run,
             inbox: row.inbox,
             created_at: self.created_at,
         }
     }
 
-    /// The record as readers see it.
+    /// Returns the record in the form for readers.
     pub fn to_instance(&self) -> Instance {
         let row = &self.row;
         Instance {
@@ -121,10 +142,12 @@ impl Record {
             step: row.step.clone(),
             step_seq: row.step_seq,
             attempt: row.attempt,
+            deaths: row.deaths,
             status: row.status,
             state: self.state.clone(),
             result: self.result.clone(),
             last_error: row.last_error.clone(),
+            unfit: row.unfit.clone(),
             queue: row.queue.clone(),
             priority: row.priority,
             due_at: row.due_at,
@@ -141,9 +164,16 @@ impl Record {
                 .unwrap_or_default(),
             wait_since: row.awaits.as_ref().map(|awaits| awaits.since),
             wait_id: row.awaits.as_ref().and_then(|awaits| awaits.id.clone()),
+            waits: row
+                .awaits
+                .as_ref()
+                .map(|awaits| awaits.waits.clone())
+                .unwrap_or_default(),
+            resume_source: row.awaits.as_ref().and_then(|awaits| awaits.resumed),
             aside: row.aside,
             inbox: row.inbox,
             contract: row.contract,
+            policy: self.policy.clone(),
             run: row.run,
             children_needed: row.family.needed,
             parent: row.parent,
@@ -158,7 +188,16 @@ impl Record {
         }
     }
 
-    /// The record as its parent sees it.
+    /// Returns its error policies; `None` if neither it nor its machine has any.
+    pub fn policies(&self, declared: Option<&Declared>) -> Option<Policies> {
+        let of = Policies {
+            own: self.policy.clone(),
+            declared: declared.and_then(Declared::policy),
+        };
+        (of != Policies::default()).then_some(of)
+    }
+
+    /// Returns the record in the form for its parent.
     pub fn to_child(&self) -> Child {
         Child {
             id: self.row.id,
@@ -171,7 +210,7 @@ impl Record {
         }
     }
 
-    /// The record as a claim hands it out, when a worker holds it.
+    /// Returns the record in the form of a claim, if a worker holds it.
     pub fn to_claimed(&self, parent: Option<ParentRef>) -> Option<Claimed> {
         let row = &self.row;
         let joins = row
@@ -193,6 +232,7 @@ impl Record {
             step: row.step.clone(),
             step_seq: row.step_seq,
             attempt: row.attempt,
+            deaths: row.deaths,
             state: self.state.clone(),
             queue: row.queue.clone(),
             priority: row.priority,
@@ -213,6 +253,7 @@ impl Record {
                 .filter(|awaits| matches!(awaits.kind, WaitKind::Signal | WaitKind::Event))
                 .map(|awaits| awaits.names.clone())
                 .unwrap_or_default(),
+            policy: self.policy.clone(),
         })
     }
 }

@@ -1,8 +1,9 @@
-//! The three shapes of change that touch only some columns. The databases write no others, so this store must not either.
+//! The three shapes of change that write only some columns. The databases write no others, so this store must not
+//! either.
 
-use abide_core::model::{Row, Status};
+use abide_core::model::{Awaits, Row, Status};
 
-/// What an [`Advance`](crate::Advance) makes of a row.
+/// Applies an [`Advance`](crate::Advance) to a row.
 pub(super) fn advanced(was: &Row, is: &Row) -> Row {
     Row {
         step: is.step.clone(),
@@ -16,7 +17,7 @@ pub(super) fn advanced(was: &Row, is: &Row) -> Row {
     }
 }
 
-/// What a [`Finish`](crate::Finish) makes of a row; of one that was not executing, nothing.
+/// Applies a [`Finish`](crate::Finish) to a row. A row that was not executing does not change.
 pub(super) fn finished(was: &Row, is: &Row) -> Row {
     if was.status != Status::Executing {
         return was.clone();
@@ -37,7 +38,7 @@ pub(super) fn finished(was: &Row, is: &Row) -> Row {
     }
 }
 
-/// What a [`Wake`](crate::Wake) makes of a row.
+/// Applies a [`Wake`](crate::Wake) to a row.
 pub(super) fn woken(was: &Row, is: &Row) -> Row {
     Row {
         status: is.status,
@@ -46,6 +47,17 @@ pub(super) fn woken(was: &Row, is: &Row) -> Row {
         cause: is.cause,
         history_seq: is.history_seq,
         inbox: is.inbox,
+        awaits: was.awaits.as_ref().map(|awaits| came_to(awaits, is)),
+        ..was.clone()
+    }
+}
+
+/// Returns a row's wait, with the columns that a wake may change.
+fn came_to(was: &Awaits, is: &Row) -> Awaits {
+    let is = is.awaits.as_ref();
+    Awaits {
+        waits: is.map(|awaits| awaits.waits.clone()).unwrap_or_default(),
+        resumed: is.and_then(|awaits| awaits.resumed),
         ..was.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! The tables: what there is, and what must be undone when a transaction fails.
+//! The tables, and the undo log for a transaction that fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::events::{Events, Spot};
 use super::index::Index;
 use super::lookback::{Lookback, TermKey};
 use super::record::Record;
-use crate::{LookedBack, PathId, Result};
+use crate::{Error, LookedBack, PathId, Result};
 
-/// All that the store has.
+/// All data of the store.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     records: BTreeMap<InstanceId, Arc<Record>>,
@@ -29,20 +29,20 @@ pub(super) struct Tables {
     events: Events,
     lookback: Lookback,
     index: Index,
-    /// The last numbers given out. They never go back, also when a transaction does.
+    /// The last numbers issued. They never decrease, even if a transaction is rolled back.
     last_id: i64,
     last_worker: i64,
     last_command: i64,
 }
 
-/// A row of a history, and the number of its last event.
+/// A history row, and the number of its last event.
 #[derive(Clone, Debug)]
 pub(super) struct Noted {
     pub row: HistoryRow,
     pub last: u32,
 }
 
-/// Which request: caller, key and part.
+/// The identity of a request: caller, key and part.
 pub(super) type RequestKey = (String, Name, u32);
 
 /// A request that was carried out.
@@ -53,12 +53,14 @@ pub(super) struct Carried {
     pub at: Timestamp,
 }
 
-/// One change, told by what was there before it.
+/// One change, as the data that was there before it.
 #[derive(Debug)]
 pub(super) enum Undo {
     Record(InstanceId, Option<Arc<Record>>),
-    /// How many rows the history had.
-    Appended(InstanceId, usize),
+    /// The number of the new history row.
+    Appended(InstanceId, u32),
+    /// The history row that was replaced by the row with this number.
+    Moved(InstanceId, Noted, u32),
     /// The whole history, which was deleted.
     Forgotten(InstanceId, Vec<Noted>),
     Worker(WorkerId, Option<Worker>),
@@ -104,7 +106,7 @@ impl Tables {
         WorkerId(self.last_worker)
     }
 
-    /// Writes a record, or removes it; nothing has changed when that is refused.
+    /// Writes or removes a record. If it is refused, nothing has changed.
     pub fn put(&mut self, id: InstanceId, record: Option<Arc<Record>>) -> Result<Undo> {
         let was = self.records.get(&id);
         self.index.change(was.map(Arc::as_ref), record.as_deref())?;
@@ -115,10 +117,36 @@ impl Tables {
         Ok(Undo::Record(id, was))
     }
 
+    /// Writes a row into a history, whose rows are ordered by number: nearly always at the end.
     pub fn append(&mut self, id: InstanceId, noted: Noted) -> Undo {
+        let seq = noted.row.seq;
         let rows = self.history.entry(id).or_default();
-        rows.push(noted);
-        Undo::Appended(id, rows.len() - 1)
+        let at = rows.partition_point(|before| before.row.seq < seq);
+        rows.insert(at, noted);
+        Undo::Appended(id, seq)
+    }
+
+    /// Replaces a row of a history.
+    pub fn move_row(&mut self, id: InstanceId, was: u32, noted: Noted) -> Result<Undo> {
+        let Some(gone) = self.take_row(id, was) else {
+            let problem = format!("the history of instance {id} has no row {was}");
+            return Err(Error::Broken(problem));
+        };
+        let seq = noted.row.seq;
+        self.append(id, noted);
+        Ok(Undo::Moved(id, gone, seq))
+    }
+
+    fn take_row(&mut self, id: InstanceId, seq: u32) -> Option<Noted> {
+        let rows = self.history.get_mut(&id)?;
+        let at = rows
+            .binary_search_by_key(&seq, |noted| noted.row.seq)
+            .ok()?;
+        let gone = rows.remove(at);
+        if rows.is_empty() {
+            self.history.remove(&id);
+        }
+        Some(gone)
     }
 
     pub fn forget(&mut self, id: InstanceId) -> Option<Undo> {
@@ -149,7 +177,7 @@ impl Tables {
         Ok(Undo::Command(id, self.commands.put(id, command)?))
     }
 
-    /// Contracts, and when each was noted as used last.
+    /// Returns the contracts, each with its last recorded use.
     pub fn contracts(&self) -> &BTreeMap<ContractId, (Json, Timestamp)> {
         &self.contracts
     }
@@ -216,16 +244,17 @@ impl Tables {
         while let Some(undo) = log.pop() {
             match undo {
                 Undo::Record(id, was) => {
-                    // What was there before fitted, so it fits again.
+                    // The previous record was valid, so it is valid again.
                     let restored = self.put(id, was);
                     debug_assert!(restored.is_ok(), "{restored:?}");
                 }
-                Undo::Appended(id, rows) => {
-                    if rows == 0 {
-                        self.history.remove(&id);
-                    } else if let Some(history) = self.history.get_mut(&id) {
-                        history.truncate(rows);
-                    }
+                Undo::Appended(id, seq) => {
+                    let taken = self.take_row(id, seq);
+                    debug_assert!(taken.is_some(), "row {seq} of instance {id}");
+                }
+                Undo::Moved(id, was, seq) => {
+                    let moved = self.move_row(id, seq, was);
+                    debug_assert!(moved.is_ok(), "{moved:?}");
                 }
                 Undo::Forgotten(id, rows) => {
                     self.history.insert(id, rows);

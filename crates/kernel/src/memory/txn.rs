@@ -1,26 +1,27 @@
-//! A transaction on the tables: every change is made at once and logged, to be undone if the transaction fails.
+//! A transaction on the tables. Each change is made at once and logged, so that it can be undone if the transaction
+//! fails.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
-    ContractId, Declared, DocumentKind, Epoch, Event, EventSequence, HistoryRow, InstanceId, Json,
-    Key, Lane, Lease, Name, NewRow, Pending, Policy, Priority, RequestId, Row, Scope, Scopes,
-    Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
+    ContractId, Declared, DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key,
+    Lane, Name, NewRow, Pending, Policies, Priority, RequestId, Row, Scope, Scopes, Sequence,
+    Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::retention::Kin;
 
 use super::events::spot_of;
 use super::pieces::{MemoryTxn, placed};
-use super::record::Record;
+use super::record::{Record, to_pending};
 use super::shapes;
-use super::tables::{Carried, Noted, RequestKey};
+use super::tables::{Carried, RequestKey};
 use crate::{
     Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, GivenUp, Holder, Lapsed, LookUp,
-    Looked, LookedBack, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span, Term,
-    Touched, Txn, TypeTotal,
+    Looked, LookedBack, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span,
+    Surroundings, Term, Touched, Txn, TypeTotal,
 };
 
 impl Txn for MemoryTxn<'_> {
@@ -103,43 +104,38 @@ impl Txn for MemoryTxn<'_> {
 
     async fn append(&mut self, rows: &[HistoryRow]) -> Result<()> {
         for row in rows {
-            let last = self
-                .record(row.instance)
-                .map_or(row.seq, |record| record.row.history_seq);
-            let undo = self.tables.append(
-                row.instance,
-                Noted {
-                    row: row.clone(),
-                    last,
-                },
-            );
+            let noted = Self::noted(row)?;
+            self.log.push(self.tables.append(row.instance, noted));
+        }
+        Ok(())
+    }
+
+    async fn move_history(&mut self, rows: &[MovedHistory]) -> Result<()> {
+        for MovedHistory { was, row } in rows {
+            let noted = Self::noted(row)?;
+            let undo = self.tables.move_row(row.instance, *was, noted)?;
             self.log.push(undo);
         }
         Ok(())
     }
 
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
-        let mut claimed = Vec::new();
-        while claimed.len() < request.limit
-            && let Some((_, _, id)) = self.first_place(&request.queue, &request.lanes)
-        {
-            let mut record = self.copy(id)?;
-            record.row.status = Status::Executing;
-            record.row.worker = Some(request.worker);
-            record.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
-            record.row.epoch = Epoch(record.row.epoch.0 + 1);
-            record.updated_at = now;
-            let parent = self.parent_of(&record.row);
-            claimed.extend(record.to_claimed(parent));
-            self.put(record)?;
-        }
-        Ok(claimed)
+        Ok(self.claim_first(request, usize::MAX, now)?.0)
+    }
+
+    const CLAIMS_WITHIN: bool = true;
+
+    async fn claim_within(
+        &mut self,
+        request: &ClaimRequest,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<(Vec<Claimed>, bool)> {
+        self.claim_first(request, most, now)
     }
 
     async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-        Ok(self
-            .first_place(queue, lanes)
-            .map(|(priority, _, _)| priority))
+        Ok(self.first_priority(queue, lanes))
     }
 
     async fn children(
@@ -153,6 +149,13 @@ impl Txn for MemoryTxn<'_> {
                 .map(move |child| (parent, child))
         };
         Ok(barriers.iter().flat_map(of).collect())
+    }
+
+    async fn children_bytes(
+        &mut self,
+        barriers: &[(InstanceId, BarrierNumber)],
+    ) -> Result<Vec<(InstanceId, u64)>> {
+        Ok(self.bytes_of_children(barriers))
     }
 
     async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
@@ -197,12 +200,13 @@ impl Txn for MemoryTxn<'_> {
             .min())
     }
 
-    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
-        let policy = |id: &InstanceId| {
-            let declared = self.tables.declared().get(&self.record(*id)?.lane)?;
-            Some((*id, declared.policy()?))
+    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policies)>> {
+        let of = |id: &InstanceId| {
+            let record = self.record(*id)?;
+            let declared = self.tables.declared().get(&record.lane);
+            Some((*id, record.policies(declared)?))
         };
-        Ok(ids.iter().filter_map(policy).collect())
+        Ok(ids.iter().filter_map(of).collect())
     }
 
     async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
@@ -239,6 +243,7 @@ impl Txn for MemoryTxn<'_> {
             started_at: now,
             queues: worker.queues.clone(),
             lanes: worker.lanes.clone(),
+            build: worker.build.clone(),
         };
         let undo = self.tables.put_worker(worker.id, Some(worker.clone()));
         self.log.push(undo);
@@ -555,6 +560,8 @@ impl Txn for MemoryTxn<'_> {
             command.status = closing.status;
             command.wait_id = closing.wait_id.clone().or(command.wait_id);
             command.step_sequence = closing.step_sequence;
+            command.operation = closing.operation;
+            command.graph_step = closing.graph_step.clone();
             command.result = closing.result.clone();
             command.error = closing.error.clone();
             command.closed_at = Some(now);
@@ -576,15 +583,7 @@ impl Txn for MemoryTxn<'_> {
                 CommandKind::Signal => look.names.contains(&command.name),
             };
             let pending = commands.pending(*id).filter(|command| wanted(command));
-            found.extend(pending.map(|command| {
-                let pending = Pending {
-                    id: command.id,
-                    kind: command.kind,
-                    name: command.name.clone(),
-                    sequence: command.sequence.unwrap_or_default(),
-                };
-                (*id, pending)
-            }));
+            found.extend(pending.map(|command| (*id, to_pending(command))));
         }
         Ok(found)
     }
@@ -770,8 +769,9 @@ impl Txn for MemoryTxn<'_> {
                 .pending(*from)
                 .map(|command| Command::clone(command))
                 .collect();
-            for mut command in pending {
+            for (number, mut command) in (1..).zip(pending) {
                 command.instance = Some(*to);
+                command.command_sequence = Some(Sequence(number));
                 self.put_command(command.id, Some(command))?;
             }
         }
@@ -827,7 +827,7 @@ impl Txn for MemoryTxn<'_> {
             record.unique_scope = Scope::NEVER;
             record.row.scopes = Scopes::NONE;
             record.row.parent_barrier = BarrierNumber::default();
-            // Taken out and put in anew: its place at the barrier is found by what it was born with.
+            // Removed and inserted again, because only that changes the index of children.
             let undo = self.tables.put(*id, None)?;
             self.log.push(undo);
             self.put(record)?;
@@ -843,10 +843,10 @@ impl Txn for MemoryTxn<'_> {
         let reserved = self.copy(id)?;
         let undo = self.tables.put(id, None)?;
         self.log.push(undo);
-        self.put(Record {
-            created_at: reserved.created_at,
-            ..Record::new(id, row)
-        })
+        let mut record = Record::new(id, row);
+        record.created_at = reserved.created_at;
+        record.row.created_at = reserved.created_at;
+        self.put(record)
     }
 
     async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
@@ -866,25 +866,24 @@ impl Txn for MemoryTxn<'_> {
     async fn blocked(
         &mut self,
         lanes: &[Lane],
+        unless: Option<&Name>,
         after: InstanceId,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        let above = self
-            .tables
-            .records()
-            .range((Bound::Excluded(after), Bound::Unbounded));
-        let blocked = above.map(|(_, record)| record).filter(|record| {
-            record.row.status == Status::Scheduled
-                && record.row.due_at.is_none()
-                && lanes.contains(&record.lane)
-        });
-        let ids = blocked.filter_map(|record| self.touched(record.row.id));
-        Ok(ids.take(limit).collect())
+        Ok(self.blocked_above(lanes, unless, after, limit))
     }
 
-    async fn known_workers(&mut self, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {
-        let known = |id: &&WorkerId| self.tables.workers().contains_key(id);
-        Ok(workers.iter().filter(known).copied().collect())
+    async fn builds(&mut self, workers: &[WorkerId]) -> Result<Vec<(WorkerId, Name)>> {
+        Ok(self.builds_of(workers))
+    }
+
+    async fn applied(&mut self, of: InstanceId, step_sequence: u32) -> Result<Vec<Command>> {
+        Ok(self.applied_by(of, step_sequence))
+    }
+
+    async fn around(&mut self, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
+        let around = |id: &InstanceId| self.tables.around(*id);
+        Ok(ids.iter().filter_map(around).collect())
     }
 
     async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {

@@ -1,4 +1,4 @@
-//! Starts what signals find nobody under their key for.
+//! Starts instances for signals whose key has no live instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,17 @@ use super::{resolve, start};
 use crate::run::Turn;
 use crate::{Result, Txn, terms};
 
-/// What was begun for a batch of deliveries.
+/// The results of these starts for a batch of signals and updates.
 pub(crate) struct Begun {
-    /// The deliveries that something was started for.
+    /// The entries for which an instance was started.
     pub started: BTreeSet<usize>,
-    /// The deliveries that are answered already: nothing was started for them.
+    /// The entries that are already answered, without a start.
     pub answers: BTreeMap<usize, Each>,
 }
 
-/// Starts an instance for each key that nobody lives under, if its first signal would be accepted (rule 7.9). Their keys
-/// are locked: nobody else starts anything under them meanwhile. What is answered already starts nothing.
+/// Starts an instance for each key that has no live instance, if its first signal would be accepted (rule 7.9). The
+/// keys are locked, so no other transaction can start an instance under them meanwhile. Entries that are already
+/// answered start nothing.
 pub(crate) async fn begin<T: Txn>(
     turn: &mut Turn<'_, T>,
     deliveries: &[Delivery],
@@ -74,18 +75,19 @@ pub(crate) async fn begin<T: Txn>(
         };
         match inbox::fit(delivery, judged, terms, turn.limits) {
             Ok(_) => fitting.push((at, row)),
-            Err(problem) => unwanted.push((at, delivery, row.key, problem)),
+            Err(problem) => unwanted.push((at, delivery, row, problem)),
         }
     }
     let lives = start_first(turn, fitting, &mut begun).await?;
-    // Somebody else's signal of this batch may have started what one could not: then it is decided over like any other.
-    unwanted.retain(|(_, _, key, _)| key.as_ref().is_none_or(|key| !lives.contains(key)));
+    // Another signal of this batch may have started the instance. Then this signal is decided like any other.
+    unwanted.retain(|(_, _, row, _)| row.key.as_ref().is_none_or(|key| !lives.contains(key)));
     let ids = turn.txn.number(unwanted.len()).await?;
     let mut records = Vec::with_capacity(unwanted.len());
-    for ((at, delivery, key, problem), id) in unwanted.into_iter().zip(ids) {
+    for ((at, delivery, row, problem), id) in unwanted.into_iter().zip(ids) {
         let mut command = new_command(delivery, id, turn.now);
-        command.key = key;
-        let command = rejected(command, &problem);
+        command.key = row.key;
+        let is_declared = row.contract.is_some();
+        let command = rejected(command, delivery, is_declared, &problem, turn.limits);
         records.push(command.clone());
         begun.answers.insert(at, Ok(refusal(command, problem)));
     }
@@ -95,7 +97,7 @@ pub(crate) async fn begin<T: Txn>(
     Ok(begun)
 }
 
-/// Starts the first of each key that can be started; under which keys somebody lives now.
+/// Starts the first startable row of each key. Returns the keys that have a live instance now.
 async fn start_first<T: Txn>(
     turn: &mut Turn<'_, T>,
     mut fitting: Vec<(usize, NewRow)>,
@@ -114,7 +116,7 @@ async fn start_first<T: Txn>(
                     begun.started.insert(at);
                     lives.extend(row.key);
                 }
-                // Not the key, which nobody can have taken: the unique key.
+                // The unique key is taken. The key itself cannot be, because it is locked.
                 Started::Duplicate(holder) => {
                     let taken = Refusal::KeyTaken { holder, key: None };
                     drop(begun.answers.insert(at, Err(taken)));
@@ -126,7 +128,7 @@ async fn start_first<T: Txn>(
     Ok(lives)
 }
 
-/// The keys under which nobody lives. The rows that were looked at stay locked.
+/// Returns the keys without a live instance. The examined rows stay locked.
 async fn vacant<T: Txn>(
     turn: &mut Turn<'_, T>,
     keys: impl Iterator<Item = &Key>,

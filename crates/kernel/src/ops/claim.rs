@@ -1,18 +1,24 @@
-//! Claims what is runnable.
+//! Claims runnable instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use abide_core::model::{
-    Child, Claim, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId,
+    BarrierNumber, Child, Claim, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId,
 };
+use abide_core::rules::deaths::{Case, MAX_DEATHS, is_suspected};
 use abide_core::rules::inbox::go_first;
 
+use super::free::Free;
+use super::workers::policies_of_suspects;
 use crate::run::Turn;
-use crate::{Changes, ClaimRequest, Leased, Listed, Result, Txn};
+use crate::{Changes, ClaimRequest, ClaimRoom, Leased, Result, Txn, claimed_bytes};
 
-/// Claims what is runnable, and hands over what each step runs on: the children of the barrier that it joins, the
-/// signals that it waited for, the updates that go first (rules 6.1, 7.4, 9.4, 10.2).
+/// The number of held instances that are read in one statement.
+const HELD_AT_ONCE: usize = 500;
+
+/// Claims runnable instances, and loads the input of each step: the children of the barrier that it joins, the signals
+/// that it waited for, and the updates that come first (rules 6.1, 7.4, 9.4, 10.2).
 pub(crate) async fn claim<T: Txn>(
     turn: &mut Turn<'_, T>,
     request: &ClaimRequest,
@@ -20,54 +26,55 @@ pub(crate) async fn claim<T: Txn>(
     if request.limit == 0 || request.lanes.is_empty() {
         return Ok(Vec::new());
     }
-    let mut claimed = turn.txn.claim(request, turn.now).await?;
-    // An engine's claim may be the last statement of its transaction: nothing can be given back in it.
-    let is_bounded = request.lease.is_some();
-    if is_bounded {
-        keep_within(turn, &mut claimed, bytes_to_bring).await?;
-    }
+    let mut claimed = claim_first(turn, request).await?;
     if let Some(lease) = request.lease
         && !claimed.is_empty()
     {
+        keep_within(turn, &mut claimed).await?;
+        keep_one_suspect(turn, &mut claimed, request.worker).await?;
         lease_out(turn, &claimed, request.worker, lease).await?;
     }
     bring_children(turn, &mut claimed).await?;
-    if is_bounded {
-        let with_children = |one: &Claimed| {
-            let children = one.children.iter().map(Listed::bytes);
-            bytes_to_bring(one).saturating_add(children.sum())
-        };
-        keep_within(turn, &mut claimed, with_children).await?;
-    }
     bring_signals(turn, &mut claimed).await?;
     bring_updates(turn, &mut claimed).await?;
     Ok(claimed)
 }
 
-/// The bytes of a claimed instance's state, and of the messages that may be brought with it.
-fn bytes_to_bring(one: &Claimed) -> usize {
-    let is_awaited = !one.awaits.is_empty() && one.inbox.signals > 0;
-    let messages = match is_awaited || one.inbox.updates > 0 {
-        true => usize::try_from(one.inbox.bytes).unwrap_or(usize::MAX),
-        false => 0,
-    };
-    one.state.size().saturating_add(messages)
+/// Claims the first instances. Under leases, and where it costs nothing extra, claims no more than fit in `claim_bytes`
+/// (rule 16.4). If instances are left for that reason, notifies the queue, so that the next claim takes them.
+async fn claim_first<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    request: &ClaimRequest,
+) -> Result<Vec<Claimed>> {
+    let is_bounded = request.lease.is_some() || T::CLAIMS_WITHIN;
+    // A single instance is claimed whatever its size.
+    if request.limit == 1 || !is_bounded {
+        return turn.txn.claim(request, turn.now).await;
+    }
+    let most = turn.limits.claim_bytes;
+    let (claimed, is_more) = turn.txn.claim_within(request, most, turn.now).await?;
+    if is_more {
+        turn.effects.ready.insert(request.queue.clone());
+    }
+    Ok(claimed)
 }
 
-/// Keeps the first of what was claimed, as many as `claim_bytes` has room for and one at least; the rest is given back in
-/// the same transaction, for the next claim (rule 16.4).
-async fn keep_within<T: Txn>(
-    turn: &mut Turn<'_, T>,
-    claimed: &mut Vec<Claimed>,
-    bytes: impl Fn(&Claimed) -> usize,
-) -> Result<()> {
-    let most = turn.limits.claim_bytes;
-    let mut total = 0_usize;
+/// Keeps the first claimed instances that fit in `claim_bytes` together with their children, at least one. Gives the
+/// others back in the same transaction, for the next claim, before any child is read (rule 16.4).
+async fn keep_within<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut Vec<Claimed>) -> Result<()> {
+    let barriers = barriers(claimed);
+    if claimed.len() == 1 || barriers.is_empty() {
+        return Ok(());
+    }
+    let sizes = turn.txn.children_bytes(&barriers).await?;
+    let sizes: BTreeMap<InstanceId, u64> = sizes.into_iter().collect();
+    let mut room = ClaimRoom::new(turn.limits.claim_bytes);
     let fits = claimed.iter().take_while(|one| {
-        total = total.saturating_add(bytes(one));
-        total <= most
+        let children = sizes.get(&one.claim.id()).copied().unwrap_or_default();
+        let children = usize::try_from(children).unwrap_or(usize::MAX);
+        room.take(claimed_bytes(one).saturating_add(children))
     });
-    let fitting = fits.count().max(1);
+    let fitting = fits.count();
     if fitting < claimed.len() {
         let rest = claimed.drain(fitting..).map(|one| one.claim);
         let rest: Vec<Claim> = rest.collect();
@@ -76,8 +83,68 @@ async fn keep_within<T: Txn>(
     Ok(())
 }
 
-/// Sets the time limits of what was claimed under leases, where its machines have declared any (rule 5.4), and sees to it
-/// that the worker is believed in at least as long as what it holds: who is dead holds nothing that has not run out.
+/// Keeps at most one step that is suspected of killing its workers, and none if the worker already holds one. The
+/// others are given back, and wait again (rule 5.6). An engine is one process, and does the same itself with its
+/// claims.
+async fn keep_one_suspect<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    claimed: &mut Vec<Claimed>,
+    worker: WorkerId,
+) -> Result<()> {
+    let may_be = |one: &&Claimed| is_suspected(one.deaths, MAX_DEATHS);
+    let found: BTreeSet<InstanceId> = claimed
+        .iter()
+        .filter(may_be)
+        .map(|c| c.claim.id())
+        .collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut suspects = suspects_held(turn, worker).await?;
+    let is_held = suspects.iter().any(|id| !found.contains(id));
+    suspects.retain(|id| found.contains(id));
+    let mut ids = claimed.iter().map(|one| one.claim.id());
+    let first = ids.find(|id| suspects.contains(id) && !is_held);
+    let surplus = claimed.extract_if(.., |one| {
+        let id = one.claim.id();
+        suspects.contains(&id) && Some(id) != first
+    });
+    let surplus: Vec<Claim> = surplus.map(|one| one.claim).collect();
+    if !surplus.is_empty() {
+        super::workers::give_back(turn, &surplus).await?;
+    }
+    Ok(())
+}
+
+/// Returns the held instances of a worker whose step is suspected of killing its workers. An instance that is being
+/// committed is locked and is left out, because its step ends.
+async fn suspects_held<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    worker: WorkerId,
+) -> Result<BTreeSet<InstanceId>> {
+    let mut suspects = BTreeSet::new();
+    let mut after = InstanceId(0);
+    loop {
+        let held = turn.txn.held(worker, after, HELD_AT_ONCE).await?;
+        let Some(last) = held.last() else { break };
+        after = last.id;
+        let ids: Vec<InstanceId> = held.iter().map(|one| one.id).collect();
+        let mut ledger = Free::load(turn, &held).await?;
+        let policies = policies_of_suspects(turn, &mut ledger, &ids).await?;
+        suspects.extend(ids.into_iter().filter(|id| {
+            let case = Case::new(policies.get(id), 0);
+            let account = ledger.get(*id);
+            account.is_some_and(|account| is_suspected(account.row.deaths, case.most))
+        }));
+        if held.len() < HELD_AT_ONCE {
+            break;
+        }
+    }
+    Ok(suspects)
+}
+
+/// Sets the time limits of instances that were claimed under leases, if they or their machine have any (rule 5.4). Also
+/// extends the worker's lease to last at least as long as its claims, so that a dead worker holds only expired claims.
 async fn lease_out<T: Txn>(
     turn: &mut Turn<'_, T>,
     claimed: &[Claimed],
@@ -92,7 +159,8 @@ async fn lease_out<T: Txn>(
         let declared = declared
             .iter()
             .find(|it| it.machine == one.machine && it.version == one.version);
-        let limit = declared.and_then(|declared| declared.step_timeout_ms);
+        let own = one.policy.as_ref().and_then(|own| own.step_timeout_ms);
+        let limit = own.or(declared.and_then(|declared| declared.step_timeout_ms));
         let held = Lease::new(turn.now, lease, limit.map(Duration::from_millis));
         turn.effects.due_at(held.until);
         if held.limit.is_some() {
@@ -113,13 +181,18 @@ async fn lease_out<T: Txn>(
     Ok(())
 }
 
-async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
-    let barriers: Vec<_> = claimed
+/// Returns the barriers that the claimed instances join.
+fn barriers(claimed: &[Claimed]) -> Vec<(InstanceId, BarrierNumber)> {
+    claimed
         .iter()
         .filter(|one| !one.aside)
-        // A workflow has none: its operations look at their own children.
+        // A workflow joins none: its operations read their own children.
         .filter_map(|one| Some((one.claim.id(), one.joins.filter(|barrier| barrier.0 > 0)?)))
-        .collect();
+        .collect()
+}
+
+async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
+    let barriers = barriers(claimed);
     if barriers.is_empty() {
         return Ok(());
     }
@@ -136,7 +209,7 @@ async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed])
 async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
     for one in &mut *claimed {
         let delivered = turn.delivered.get(&one.claim.id());
-        // When all that is pending came with this very transaction, it need not be read.
+        // If all pending signals were delivered in this transaction, they need not be read.
         if let Some(delivered) = delivered
             && !one.aside
             && u64::from(one.inbox.signals) == delivered.len() as u64

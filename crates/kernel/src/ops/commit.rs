@@ -1,4 +1,4 @@
-//! Commits what steps have answered.
+//! Commits the outcomes of steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use abide_core::model::{
     BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, ContractId, Declared,
     EventWait, InstanceId, Key, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority,
-    Refusal, Row, Scope, Start, Started, Status, Target, Then, WaitId,
+    Refusal, Row, Scope, Start, Started, Status, Target, Then, WaitId, WorkerId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
@@ -14,6 +14,7 @@ use abide_core::rules::commit::{
     Facts, Look, ahead, apply, awaited_signals, check, check_answers, check_declared, look,
 };
 use abide_core::rules::contract::Terms;
+use abide_core::rules::contradiction;
 use abide_core::rules::event::{awaited_types, index_of};
 use abide_core::rules::keys::{Judged, continues, judge, taking};
 use abide_core::rules::workflow;
@@ -25,14 +26,14 @@ use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Result, Txn, TypeTotal, terms};
 
-/// Commits what steps have answered: the outcomes, the children they spawn, the parents they wake, all at once
-/// (rules 1.1, 1.3, 4, 10). Each entry is answered for itself; a stale or refused one changes nothing.
+/// Commits outcomes of steps: the rows, the children that they spawn and the parents that they wake, in one transaction
+/// (rules 1.1, 1.3, 4, 10). Each entry has its own answer; a stale or refused one changes nothing.
 pub(crate) async fn commit<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
     serves: &[(Name, Vec<Lane>)],
 ) -> Result<Vec<Committed>> {
-    // rule 10.2: whoever ends locks its parent together with itself, or two siblings deadlock.
+    // rule 10.2: an instance that ends is locked together with its parent; otherwise two siblings deadlock.
     let own = commits.iter().map(|commit| commit.claim.id());
     let parents = commits
         .iter()
@@ -54,6 +55,7 @@ pub(crate) async fn commit<T: Txn>(
         .collect();
     let policies = policies(turn, commits).await?;
     let terms = terms_of(turn, commits, &mut ledger).await?;
+    let builds = builds(turn, commits).await?;
     let around = Around {
         waiting: &waiting,
         declared: &declared,
@@ -61,13 +63,20 @@ pub(crate) async fn commit<T: Txn>(
         policies: &policies,
         types: &types,
         terms: &terms,
+        builds: &builds,
     };
     let (aheads, holders) = look_ahead(turn, commits, &mut ledger, around).await?;
     let mut tally = Tally { waiters, holders };
 
     let mut answers = Vec::with_capacity(commits.len());
     let mut follows = Follows::default();
-    for (commit, ahead) in commits.iter().zip(aheads) {
+    // rule 1.7: it is unknown which of them was meant.
+    let contradicted = contradiction::contradicted(commits);
+    for (place, (commit, ahead)) in commits.iter().zip(aheads).enumerate() {
+        if contradicted.contains(&place) {
+            answers.push(Committed::Refused(contradiction::refusal()));
+            continue;
+        }
         let entry = (commit, ahead);
         answers.push(one(
             turn,
@@ -85,7 +94,7 @@ pub(crate) async fn commit<T: Txn>(
         continued,
         openings,
     } = follows;
-    // Before runs go on: what was consumed stays with the run that did.
+    // Before runs continue: consumed commands stay with the run that consumed them.
     close(turn, &closings).await?;
     bear(turn, &mut ledger, births, &tally.holders).await?;
     publish::open(turn, &mut ledger, openings, &types).await?;
@@ -93,7 +102,7 @@ pub(crate) async fn commit<T: Txn>(
     tell_parents(turn, &mut ledger, ends).await?;
     ledger.write_granted(turn, tally.holders).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
-        // Whether a parent parked or went straight on is known only now.
+        // Only now is it known if a parent parked or continued at once.
         if let Committed::Moved(status) | Committed::Repeated(status) = answer
             && let Some(account) = ledger.get(commit.claim.id())
         {
@@ -103,7 +112,7 @@ pub(crate) async fn commit<T: Txn>(
     Ok(answers)
 }
 
-/// The contracts of the instances that would wait for signals.
+/// Loads the contracts of the instances that would wait for signals.
 async fn terms_of<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
@@ -116,7 +125,7 @@ async fn terms_of<T: Txn>(
     terms::load(turn.txn, contracts.collect()).await
 }
 
-/// What the commits of a batch are judged by.
+/// The data by which the commits of a batch are decided.
 #[derive(Clone, Copy)]
 struct Around<'a> {
     waiting: &'a BTreeMap<Name, Priority>,
@@ -125,6 +134,7 @@ struct Around<'a> {
     policies: &'a BTreeMap<InstanceId, Policy>,
     types: &'a BTreeMap<Name, TypeTotal>,
     terms: &'a HashMap<ContractId, Arc<Terms>>,
+    builds: &'a BTreeMap<WorkerId, Name>,
 }
 
 impl<'a> Around<'a> {
@@ -141,19 +151,20 @@ impl<'a> Around<'a> {
             pending: self.pending(row),
             retry: policy.and_then(|policy| policy.retry.as_ref()),
             taken,
+            build: row.worker.and_then(|worker| self.builds.get(&worker)),
         }
     }
 }
 
-/// What is counted while the commits of a batch are decided over, one after the other.
+/// Counters that change while the commits of a batch are decided one after the other.
 struct Tally<'a> {
-    /// How many waiters of each type there are.
+    /// The number of waiters of each event type.
     waiters: BTreeMap<&'a Name, usize>,
-    /// Who holds the keys that some of them would take.
+    /// The holders of the keys that some commits would take.
     holders: Holders,
 }
 
-/// What follows from the commits of a batch, beside their own rows.
+/// The consequences of a batch of commits, besides their own rows.
 #[derive(Default)]
 struct Follows<'a> {
     births: Vec<Birth<'a>>,
@@ -163,19 +174,22 @@ struct Follows<'a> {
     openings: Vec<Opening<'a>>,
 }
 
-/// The children to insert for one parent: one brood for a spawn, one for each operation of a workflow that starts some.
+/// The children to insert for one parent: one list for a spawn, one for each operation of a workflow that starts
+/// children.
 struct Birth<'a> {
     commit: &'a Commit,
     broods: Vec<Vec<NewRow>>,
+    /// The commands that stay pending in the parent's inbox, as far as they were read.
+    left: Vec<Pending>,
 }
 
-/// What is pending in the inboxes, as far as the outcomes need to know it; nothing is read when none does.
+/// Loads the pending commands that the outcomes need; reads nothing if none needs any.
 async fn pending<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
     ledger: &mut Ledger<'_>,
 ) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
-    // One look at each inbox, also when a batch has a stale commit beside the good one.
+    // One look per inbox, even if a batch has a stale commit besides the valid one.
     let mut looks: BTreeMap<InstanceId, Look> = BTreeMap::new();
     for commit in commits {
         let id = commit.claim.id();
@@ -189,7 +203,7 @@ async fn pending<T: Txn>(
     pending_of(turn, &looks).await
 }
 
-/// What the machines of those that have failed declare of that; nothing is read when none has.
+/// Loads the policies of the instances that failed; reads nothing if none failed.
 async fn policies<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
@@ -203,10 +217,38 @@ async fn policies<T: Txn>(
     if failed.is_empty() {
         return Ok(BTreeMap::new());
     }
-    Ok(turn.txn.policies(&failed).await?.into_iter().collect())
+    policies_of(turn, &failed).await
 }
 
-/// What is pending in these inboxes.
+/// Loads the builds of the workers that could not run their steps; reads nothing if all could.
+async fn builds<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    commits: &[Commit],
+) -> Result<BTreeMap<WorkerId, Name>> {
+    let blocks = commits.iter().filter(|commit| match &commit.outcome {
+        Outcome::Block { .. } => true,
+        Outcome::Workflow(turn) => matches!(turn.then, Then::Block(_)),
+        _ => false,
+    });
+    let mut workers: Vec<WorkerId> = blocks.map(|commit| commit.claim.worker()).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    if workers.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    Ok(turn.txn.builds(&workers).await?.into_iter().collect())
+}
+
+/// Loads the policies in force for these instances. Instances without one are left out.
+pub(super) async fn policies_of<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ids: &[InstanceId],
+) -> Result<BTreeMap<InstanceId, Policy>> {
+    let found = turn.txn.policies(ids).await?.into_iter();
+    Ok(found.map(|(id, of)| (id, of.in_force())).collect())
+}
+
+/// Loads the pending commands of these inboxes.
 pub(crate) async fn pending_of<T: Txn>(
     turn: &mut Turn<'_, T>,
     looks: &[(InstanceId, Look)],
@@ -220,7 +262,7 @@ pub(crate) async fn pending_of<T: Txn>(
     Ok(found)
 }
 
-/// Writes the ends of messages' lives, and notes which updates were answered.
+/// Closes commands, and records which updates were answered.
 pub(crate) async fn close<T: Txn>(turn: &mut Turn<'_, T>, closings: &[Closing]) -> Result<()> {
     if closings.is_empty() {
         return Ok(());
@@ -237,8 +279,8 @@ pub(crate) async fn close<T: Txn>(turn: &mut Turn<'_, T>, closings: &[Closing]) 
     turn.txn.close(closings, turn.now).await
 }
 
-/// How the rows would stand of those whose commit would take a key, and who holds these keys; nothing is read when none
-/// would (rule 2.8).
+/// Computes the rows after those commits that would take a key, and loads the holders of these keys. Reads nothing if
+/// no commit would take a key (rule 2.8).
 async fn look_ahead<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
@@ -248,7 +290,7 @@ async fn look_ahead<T: Txn>(
     let mut aheads = Vec::with_capacity(commits.len());
     for commit in commits {
         let row = ledger.get(commit.claim.id()).map(|account| &account.row);
-        // Who executes in its scope holds its keys already.
+        // An instance whose scope contains `executing` already holds its keys.
         let may_take = |row: &&Row| {
             let outside = |scope: Scope| scope != Scope::NEVER && !scope.holds(row.status);
             (outside(row.scopes.key) || outside(row.scopes.unique_key))
@@ -334,14 +376,19 @@ fn one<'a, T: Txn>(
             Err(refusal) => return Committed::Refused(refusal),
         }
     }
-    if !broods.is_empty() {
-        follows.births.push(Birth { commit, broods });
-    }
     let facts = around.facts(turn, &account.row, taken.as_ref());
     let moved = apply(&mut account.row, commit, facts);
+    if !broods.is_empty() {
+        let left = moved.left(facts.pending);
+        follows.births.push(Birth {
+            commit,
+            broods,
+            left,
+        });
+    }
     match ahead {
         Some(ahead) if in_the_way.is_empty() => tally.holders.grant(&ahead),
-        // What gives a key up leaves it to its holder.
+        // An instance that gives a key up leaves it to its holder.
         Some(_) if taken.is_none() => {}
         _ => tally.holders.leave(&account.row),
     }
@@ -375,8 +422,8 @@ fn one<'a, T: Txn>(
     }
 }
 
-/// Whether a claim that may end its instance names the partition that the parent has, which was locked for it. One that
-/// does not was not granted by anybody.
+/// `true` unless a claim that may end its instance names a different partition for the parent than the parent has. That
+/// partition was locked for it. A claim with a wrong partition was never granted.
 fn knows_parent(ledger: &mut Ledger<'_>, commit: &Commit) -> bool {
     match commit.claim.parent() {
         Some(parent) if commit.outcome.may_end() => ledger
@@ -386,16 +433,16 @@ fn knows_parent(ledger: &mut Ledger<'_>, commit: &Commit) -> bool {
     }
 }
 
-/// Whether the commit made under this claim kept it, and nothing has ended that hold since. The worker alone does not
-/// tell: it may have claimed anew what this commit put back, and that is another hold.
+/// `true` if the commit under this claim kept it, and nothing has ended that hold since. The worker alone is not
+/// enough: it may have claimed the instance again after this commit returned it, and that is a different hold.
 fn is_kept(row: &Row, claim: &Claim) -> bool {
     row.status == Status::Executing
         && row.worker == Some(claim.worker())
         && row.epoch.0 == claim.epoch().0 + 1
 }
 
-/// Inserts the children of all parents of the batch in one statement, and parks each parent on what became of its own. A
-/// child finds a key taken that a row of the batch was granted, though that is written after it.
+/// Inserts the children of all parents of the batch in one statement, and parks each parent according to the result. A
+/// child finds a key taken that a row of the batch was granted, although that row is written later.
 async fn bear<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -407,7 +454,7 @@ async fn bear<T: Txn>(
     let mut families = Vec::with_capacity(births.len());
     for birth in births {
         let counts: Vec<usize> = birth.broods.iter().map(Vec::len).collect();
-        families.push((birth.commit, counts));
+        families.push((birth.commit, counts, birth.left));
         for row in birth.broods.into_iter().flatten() {
             taken.push(holders.granted_instead_of(&row));
             if taken.last() == Some(&None) {
@@ -421,7 +468,7 @@ async fn bear<T: Txn>(
         None => inserted.next(),
     });
     let count_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    for (commit, counts) in families {
+    for (commit, counts, left) in families {
         let of_brood = |count: &usize| {
             let brood = started.by_ref().take(*count);
             count_of(brood.filter(|one| matches!(one, Started::New(_))).count())
@@ -438,18 +485,19 @@ async fn bear<T: Txn>(
                 let inserted = inserted.iter().sum();
                 let asked = count_of(counts.iter().sum());
                 let deadline = timeout_ms.map(|ms| turn.now + std::time::Duration::from_millis(ms));
+                let duplicates = asked.saturating_sub(inserted);
                 children::park(
                     &mut account.row,
-                    inserted,
-                    asked.saturating_sub(inserted),
+                    (inserted, duplicates),
                     *join,
                     deadline,
+                    &left,
                     turn.now,
                 )
             }
             _ => continue,
         };
-        // The end of a workflow that starts children in its last turn is told after them.
+        // If a workflow starts children in its last turn, its end comes after them in the history.
         let ends = account.row.status.is_terminal() && account.row.status != Status::Continued;
         let at = account.told.len() - usize::from(ends && !account.told.is_empty());
         account.told.splice(at..at, told);
@@ -463,8 +511,8 @@ pub(crate) async fn tell_parents<T: Txn>(
     ledger: &mut Ledger<'_>,
     ends: BTreeMap<InstanceId, Vec<Ended>>,
 ) -> Result<()> {
-    // A claim that came without word of its parent, or one that is ended from outside: the parent is locked now, its
-    // partition first.
+    // The claim did not name its parent, or the instance was ended from outside: lock the parent now, its partition
+    // first.
     let missing: Vec<InstanceId> = ends
         .keys()
         .copied()
@@ -480,7 +528,7 @@ pub(crate) async fn tell_parents<T: Txn>(
     Ok(())
 }
 
-/// Locks parents that were met on the way, with their partitions before them.
+/// Locks parents that were found during the operation, with their partitions first.
 pub(crate) async fn lock_parents<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -500,7 +548,7 @@ pub(crate) async fn lock_parents<T: Txn>(
     ledger.add(turn.txn, parents).await
 }
 
-/// How urgent the work is that waits in the queues of those who would like to keep their claim (rule 4.3).
+/// Returns the priority of the work that waits in the queues of workers that want to keep their claim (rule 4.3).
 async fn waiting_by_queue<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
@@ -517,7 +565,7 @@ async fn waiting_by_queue<T: Txn>(
     Ok(waiting)
 }
 
-/// The children that a commit starts, by the barrier that each of them belongs to.
+/// Returns the children that a commit starts, by their barrier.
 fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Start])> {
     match commit.outcome.last() {
         Outcome::Spawn { children, .. } => vec![(children::next_barrier(row), children.as_slice())],
@@ -532,7 +580,7 @@ fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Star
     }
 }
 
-/// The children that a commit starts.
+/// Returns the children that a commit starts.
 pub(super) fn spawned(commit: &Commit) -> Vec<&Start> {
     match commit.outcome.last() {
         Outcome::Spawn { children, .. } => children.iter().collect(),
@@ -545,7 +593,7 @@ pub(super) fn spawned(commit: &Commit) -> Vec<&Start> {
     }
 }
 
-/// The events that an outcome waits for.
+/// Returns the events that an outcome waits for.
 fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
     match outcome.last() {
         Outcome::Wait(wait) => wait.events.iter().collect(),
@@ -557,7 +605,7 @@ fn events_of(outcome: &Outcome) -> Vec<&EventWait> {
     }
 }
 
-/// What a row that has parked waits for among events. Each wait of a workflow is known by its operation.
+/// Returns the event waits of a row that has parked. Each wait of a workflow is identified by its operation.
 fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
     let waits = match outcome.last() {
         Outcome::Workflow(turn) => match &turn.then {
@@ -586,7 +634,7 @@ fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
     })
 }
 
-/// What there is of the types that are waited for; nothing is read when none is.
+/// Loads the totals of the event types that are waited for; reads nothing if there are none.
 async fn totals_by_type<T: Txn>(
     turn: &mut Turn<'_, T>,
     commits: &[Commit],
@@ -602,7 +650,7 @@ async fn totals_by_type<T: Txn>(
     Ok(turn.txn.type_totals(&types).await?.into_iter().collect())
 }
 
-/// Refuses a wait for events of a type that too many wait for already (rule 14.7).
+/// Refuses a wait for events of a type that has too many waiters already (rule 14.7).
 fn has_room_for_waiters<'a>(
     outcome: &'a Outcome,
     waiters: &mut BTreeMap<&'a Name, usize>,
@@ -614,7 +662,7 @@ fn has_room_for_waiters<'a>(
         let met = met
             .entry(&event.event_type)
             .or_insert(there.unwrap_or_default());
-        // One that asks for one of a list stands at several places.
+        // A wait for one value of a list has several index entries.
         *met += index_of(event).1.len();
         limits.check_waiters(&event.event_type, *met)?;
     }

@@ -5,21 +5,22 @@ use std::sync::Arc;
 
 use abide_core::model::{
     Arguments, Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery,
-    InstanceId, Json, Key, Name, Refusal, Rejection, Row, Status, Target, Verdict,
+    InstanceId, Json, Key, Limits, Name, Refusal, Rejection, Row, Status, Target, Verdict, WaitId,
     check_claimed_source,
 };
-use abide_core::rules::contract::{Terms, free, same};
-use abide_core::rules::inbox::{self, Sender, Unwanted};
+use abide_core::rules::contract::{Terms, given, same};
+use abide_core::rules::inbox::{self, Message, Sender, Unwanted};
+use abide_core::rules::similar;
 
 use super::{beginning, resolve};
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Found, Result, Txn, terms};
 
-/// What became of one delivery: its answer, or a refusal that leaves no record.
+/// The result of one signal or update: its answer, or a refusal that leaves no record.
 pub(crate) type Each = std::result::Result<Delivered, Refusal>;
 
-/// Delivers signals and updates: each goes through the decision table (rule 7.3), and what is accepted is in the inbox
+/// Delivers signals and updates. Each goes through the decision table (rule 7.3). An accepted one is put into the inbox
 /// and wakes its target in one commit (rule 7.1).
 pub(crate) async fn deliver<T: Txn>(
     turn: &mut Turn<'_, T>,
@@ -53,20 +54,20 @@ pub(crate) async fn deliver<T: Txn>(
     Ok(each.flatten().collect())
 }
 
-/// What a batch of deliveries has found, and what is to be written of it.
+/// The data that a batch of signals and updates needs, and the changes to write.
 struct Post<'d> {
     found: Vec<Option<Found>>,
     current: HashMap<InstanceId, InstanceId>,
     terms: HashMap<ContractId, Arc<Terms>>,
-    /// What was accepted with a dedup key, by chain and kind.
+    /// Accepted commands with a dedup key, by chain and kind.
     accepted: HashMap<(InstanceId, CommandKind, Name), Command>,
-    /// What is held with a dedup key.
+    /// Held signals with a dedup key.
     held: HashMap<(Key, Name), Command>,
-    /// How many signals are held for keys, and of how many bytes.
+    /// The number and total bytes of the signals held for each key.
     held_sizes: HashMap<Key, (usize, u64)>,
     ledger: Ledger<'d>,
     records: Vec<Command>,
-    /// Those for whom something is not decided yet: what comes after it must not go before it.
+    /// Instances with an unjudged command. Later commands must not overtake it.
     unjudged: BTreeSet<InstanceId>,
 }
 
@@ -95,7 +96,7 @@ impl Post<'_> {
         for (at, (delivery, id)) in deliveries.iter().zip(ids).enumerate() {
             answers.push(post.decide(turn, at, delivery, id)?);
         }
-        // Before the rows: one that cannot be woken ends, and closes its inbox (rule 2.8).
+        // Before the rows: an instance that cannot be woken ends, and closes its inbox (rule 2.8).
         if !post.records.is_empty() {
             turn.txn.insert_commands(&post.records).await?;
         }
@@ -108,7 +109,7 @@ impl Post<'_> {
         Ok(answers)
     }
 
-    /// Loads what was accepted or held before with the dedup keys of this batch.
+    /// Loads the commands that were accepted or held earlier with the dedup keys of this batch.
     async fn remember<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
@@ -149,7 +150,8 @@ impl Post<'_> {
         Ok(())
     }
 
-    /// Counts what is pending where this batch may exceed the limit, and what is held where it may be held (rule 16.4).
+    /// Measures the inboxes where this batch may exceed the limit, and the held signals where it may hold more
+    /// (rule 16.4).
     async fn measure<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
@@ -189,7 +191,7 @@ impl Post<'_> {
         Ok(())
     }
 
-    /// The decision table of rule 7.3, line by line.
+    /// Applies the decision table of rule 7.3, line by line.
     fn decide<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
@@ -219,7 +221,7 @@ impl Post<'_> {
             true => None,
             false => turn.bench.judge(delivery, contract, terms.map(Arc::as_ref)),
         };
-        // rule 8.5: nothing is written of it here; it is validated outside and comes back.
+        // rule 8.5: nothing is written for it here; it is validated outside and sent again.
         let Some(judged) = judged else {
             self.unjudged.insert(row.id);
             return turn.bench.unjudged(delivery, contract);
@@ -245,7 +247,7 @@ impl Post<'_> {
             let rejection = Rejection::ConflictingDuplicate.into();
             return self.reject(turn, delivery, command, rejection, None);
         }
-        // The second half of line 1: the key's last run has ended, and whoever starts next is waited for.
+        // The second half of line 1: the key's last run has ended, and the signal is held for the next start.
         if row.status.is_terminal() && hold_for.is_some() {
             return self.hold(turn, delivery, id);
         }
@@ -276,14 +278,18 @@ impl Post<'_> {
             return self.reject(turn, delivery, command, unwanted, None);
         }
         // Line 10.
-        take_in(&mut command, row, &mut account.told, turn.now);
+        let meant = meant(row, &command).cloned();
+        take_in(&mut command, row, None, &mut account.told, turn.now);
         if let Some(dedup) = command.dedup_key.clone() {
             self.accepted
                 .insert((chain, command.kind, dedup), command.clone());
         }
         self.records.push(command.clone());
         let verdict = accepted(command.kind);
-        Ok(Ok(answer(verdict, command)))
+        Ok(Ok(Delivered {
+            similar: meant,
+            ..answer(verdict, command)
+        }))
     }
 
     fn reject<T: Txn>(
@@ -294,11 +300,12 @@ impl Post<'_> {
         unwanted: Unwanted,
         current: Option<InstanceId>,
     ) -> Result<Each> {
-        let given = free(&delivery.arguments);
-        if given.size() <= turn.limits.payload_bytes {
-            command.arguments = given;
-        }
-        let command = rejected(command, &unwanted);
+        let account = command.instance.and_then(|id| self.ledger.get(id));
+        let is_declared = account
+            .as_ref()
+            .is_some_and(|one| one.row.contract.is_some());
+        command.command_sequence = account.map(|one| one.row.inbox.number_command());
+        let command = rejected(command, delivery, is_declared, &unwanted, turn.limits);
         self.records.push(command.clone());
         Ok(Ok(Delivered {
             current,
@@ -306,7 +313,7 @@ impl Post<'_> {
         }))
     }
 
-    /// Keeps a signal for whoever starts under the key (rule 7.8).
+    /// Holds a signal for the next instance that starts under the key (rule 7.8).
     fn hold<T: Txn>(
         &mut self,
         turn: &Turn<'_, T>,
@@ -314,7 +321,7 @@ impl Post<'_> {
         id: CommandId,
     ) -> Result<Each> {
         let mut command = new_command(delivery, id, turn.now);
-        // As they were given: what they must look like is known when somebody starts.
+        // As given: the contract is known only when an instance starts.
         command.arguments = Json::of(&delivery.arguments).unwrap_or_default();
         if let Target::Key(key) = &delivery.target {
             command.key = Some(key.clone());
@@ -359,7 +366,7 @@ impl Post<'_> {
     }
 }
 
-/// At least the room that a delivery takes in an inbox, where its arguments may stand by their names.
+/// Returns an upper bound of the bytes that a command takes in an inbox, where arguments may be stored by name.
 fn room_for(delivery: &Delivery) -> u64 {
     const NAMES: u64 = 4096;
     let size = match &delivery.arguments {
@@ -370,7 +377,7 @@ fn room_for(delivery: &Delivery) -> u64 {
     2 * size as u64 + NAMES
 }
 
-/// Whom a delivery is for.
+/// Returns the target of a signal or update.
 fn addressed(delivery: &Delivery) -> Target {
     match delivery.start.as_ref().and_then(|start| start.key.clone()) {
         Some(key) => Target::Key(key),
@@ -391,10 +398,11 @@ async fn terms_of<T: Txn>(
     terms::load(turn.txn, contracts).await
 }
 
-/// Takes a command that was decided for into the inbox of its row.
+/// Puts an accepted command into the inbox of its row. For an event, `matched` is the wait that it matched.
 pub(crate) fn take_in(
     command: &mut Command,
     row: &mut Row,
+    matched: Option<&WaitId>,
     told: &mut Vec<abide_core::model::Happening>,
     now: abide_core::model::Timestamp,
 ) {
@@ -402,24 +410,25 @@ pub(crate) fn take_in(
         source: command.source.as_deref(),
         claimed_source: command.claimed_source.as_deref(),
     };
-    let received = inbox::receive(
-        row,
-        command.id,
-        command.kind,
-        &command.name,
-        &command.arguments,
+    let message = Message {
+        id: command.id,
+        kind: command.kind,
+        name: &command.name,
+        arguments: &command.arguments,
         sender,
-        now,
-    );
+        matched,
+    };
+    let received = inbox::receive(row, message, now);
     command.instance = Some(row.id);
     command.chain = Some(row.chain());
     command.status = received.status;
     command.sequence = Some(received.sequence);
+    command.command_sequence = Some(received.command_sequence);
     command.wait_id = received.wait_id;
     told.push(received.told);
 }
 
-/// The record of a delivery before anything was decided.
+/// Creates the record of a signal or update before its decision.
 pub(crate) fn new_command(
     delivery: &Delivery,
     id: CommandId,
@@ -435,6 +444,7 @@ pub(crate) fn new_command(
         chain: None,
         key: None,
         sequence: None,
+        command_sequence: None,
         arguments: Json::null(),
         validation_errors: None,
         dedup_key: delivery.dedup_key.clone(),
@@ -442,6 +452,8 @@ pub(crate) fn new_command(
         claimed_source: delivery.claimed_source.clone(),
         wait_id: None,
         step_sequence: None,
+        operation: None,
+        graph_step: None,
         received_at: now,
         hold_until: None,
         closed_at: None,
@@ -450,8 +462,22 @@ pub(crate) fn new_command(
     }
 }
 
-/// The record of a command that is refused.
-pub(crate) fn rejected(mut command: Command, unwanted: &Unwanted) -> Command {
+/// Completes the record of a refused command. Its arguments are stored as given, unless they are too large. With a
+/// contract, a payload that is an object stands for named arguments.
+pub(crate) fn rejected(
+    mut command: Command,
+    delivery: &Delivery,
+    is_declared: bool,
+    unwanted: &Unwanted,
+    limits: &Limits,
+) -> Command {
+    let given = given(&delivery.arguments, is_declared);
+    let fits = given.size() <= limits.payload_bytes;
+    let too_large = unwanted.rejection == Rejection::PayloadTooLarge;
+    command.arguments = match fits && !too_large {
+        true => given,
+        false => Json::null(),
+    };
     command.status = CommandStatus::Rejected;
     command.rejection = Some(unwanted.rejection);
     command.validation_errors = unwanted
@@ -460,13 +486,17 @@ pub(crate) fn rejected(mut command: Command, unwanted: &Unwanted) -> Command {
         .and_then(|errors| Json::of(errors).ok());
     command.closed_at = Some(command.received_at);
     command.hold_until = None;
-    if unwanted.rejection == Rejection::PayloadTooLarge {
-        command.arguments = Json::null();
-    }
     command
 }
 
-/// What the sender of a refused command is told.
+/// Returns the signal that the target waits for, if the command's name is similar to it.
+fn meant<'a>(row: &'a Row, command: &Command) -> Option<&'a Name> {
+    let awaits = row.awaits.as_ref()?;
+    let is_parked = row.status == Status::AwaitingSignal && command.kind == CommandKind::Signal;
+    similar::meant(&command.name, &awaits.names).filter(|_| is_parked)
+}
+
+/// Returns the answer to the sender of a refused command.
 pub(crate) fn refusal(command: Command, unwanted: Unwanted) -> Delivered {
     Delivered {
         offer: unwanted.offer,
@@ -495,6 +525,7 @@ fn answer(verdict: Verdict, command: Command) -> Delivered {
         current: None,
         offer: None,
         limit: None,
+        similar: None,
     }
 }
 
@@ -507,6 +538,7 @@ fn no_target() -> Delivered {
         current: None,
         offer: None,
         limit: None,
+        similar: None,
     }
 }
 
@@ -517,7 +549,7 @@ const fn accepted(kind: CommandKind) -> Verdict {
     }
 }
 
-/// Whether nobody lives under a key any more.
+/// `true` if an instance with this status no longer lives under its key.
 pub(crate) fn is_over(status: Status) -> bool {
     status.is_terminal() || status == Status::Reserved
 }

@@ -1,19 +1,20 @@
-//! Looks for what is wrong with instances.
+//! Finds problems of instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{InstanceId, Key, Kind, Pending, Row, Status, WorkerId};
-use abide_core::rules::commit::Look;
+use abide_core::model::{ContractId, InstanceId, Row, Status};
 use abide_core::rules::keys::held;
-use abide_core::rules::liveness::{Around, problem};
+use abide_core::rules::liveness::{
+    Around, World, is_miscounted, is_row_judged_by_contract, problem,
+};
 
-use super::commit::pending_of;
 use super::workers::locked;
 use crate::run::Turn;
+use crate::terms::{self, Ready};
 use crate::{Answer, Finding, Result, Txn};
 
-/// Looks for what is wrong with the instances above an id (rule 11.3): a page of them, locked, so that what is seen of
-/// each is of one moment.
+/// Finds problems of the instances above an id (rule 11.3). It reads one page of them, locked, so that all data of an
+/// instance is from the same moment.
 pub(crate) async fn examine<T: Txn>(
     turn: &mut Turn<'_, T>,
     after: InstanceId,
@@ -25,17 +26,25 @@ pub(crate) async fn examine<T: Txn>(
         .iter()
         .filter_map(|touched| Some(ledger.get(touched.id)?.row.clone()))
         .collect();
-    let around = Surroundings::of(turn, &rows).await?;
+    let around = around(turn, &rows).await?;
     let doubled = doubled(turn, &rows).await?;
     let findings = rows.iter().filter_map(|row| {
-        let problem = match problem(row, around.of_row(row)) {
-            Some(problem) => problem.text(),
-            None if doubled.contains(&row.id) => "it holds a key that another instance holds too",
-            None => ended_badly(row)?,
+        let found = around.world(row);
+        let (code, problem, command_id) = match (problem(row, found), unjudged(row, found.around)) {
+            (Some(problem), _) => (problem.code().name(), problem.text(), problem.command()),
+            (None, Some((code, text))) => (code, text.to_owned(), None),
+            (None, None) if doubled.contains(&row.id) => (
+                "key_held_twice",
+                "it holds a key that another instance holds too".to_owned(),
+                None,
+            ),
+            (None, None) => return None,
         };
         Some(Finding {
             instance: row.id,
-            problem: problem.to_owned(),
+            code: code.to_owned(),
+            problem,
+            command_id,
         })
     });
     Ok(Answer::Examined {
@@ -47,7 +56,8 @@ pub(crate) async fn examine<T: Txn>(
     })
 }
 
-/// Those that hold a key which another is found to hold: the guard of the keys has failed (rule 2.8).
+/// Returns the instances that hold a key which another instance holds too: the uniqueness of keys has failed
+/// (rule 2.8).
 async fn doubled<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Result<BTreeSet<InstanceId>> {
     let holding: BTreeMap<InstanceId, &Row> = rows
         .iter()
@@ -68,102 +78,64 @@ async fn doubled<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Result<BTreeSe
     Ok(doubled.map(|one| one.of).collect())
 }
 
-/// What must not be of an instance that has ended.
-fn ended_badly(row: &Row) -> Option<&'static str> {
-    if !row.status.is_terminal() {
-        return None;
-    }
-    if row.worker.is_some() {
-        Some("it has ended, and a worker holds it")
-    } else if row.finished_at.is_none() {
-        Some("it has ended at no time, so that it is never deleted")
-    } else if row.inbox.signals + row.inbox.updates > 0 {
-        Some("it has ended, and messages are pending in its inbox")
+/// Returns an invalid condition of an instance that has ended, or is reserved and not started. There is nothing to
+/// repair, and its health is not affected.
+fn unjudged(row: &Row, around: Option<&Around>) -> Option<(&'static str, &'static str)> {
+    let has_ended = row.status.is_terminal();
+    let pending = around.map_or(0, |around| around.signals + around.updates);
+    if has_ended && row.worker.is_some() {
+        Some(("ended_and_held", "it has ended, and a worker holds it"))
+    } else if has_ended && row.finished_at.is_none() {
+        Some((
+            "ended_at_no_time",
+            "it has ended at no time, so that it is never deleted",
+        ))
+    } else if has_ended && row.inbox.signals + row.inbox.updates + pending > 0 {
+        Some((
+            "ended_with_messages",
+            "it has ended, and messages are pending in its inbox",
+        ))
+    } else if row.status == Status::Reserved
+        && around.is_some_and(|around| is_miscounted(row.inbox, around))
+    {
+        Some((
+            "reserved_and_miscounted",
+            "it is reserved, and its count of pending messages is not what its inbox holds",
+        ))
     } else {
         None
     }
 }
 
-/// What is around a number of locked rows.
-pub(crate) struct Surroundings {
-    pending: BTreeMap<InstanceId, Vec<Pending>>,
-    children: BTreeMap<InstanceId, u32>,
-    workers: BTreeSet<WorkerId>,
-    fronts: BTreeSet<Key>,
+/// The surroundings of locked rows, and the terms of their contracts.
+pub(crate) struct Surrounded {
+    around: BTreeMap<InstanceId, Around>,
+    terms: Ready,
 }
 
-impl Surroundings {
-    pub async fn of<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Result<Self> {
-        let looks: Vec<_> = rows.iter().map(|row| (row.id, Look::at_all())).collect();
-        let pending = pending_of(turn, &looks).await?;
-        let mut children = BTreeMap::new();
-        let barriers: Vec<_> = rows
-            .iter()
-            .filter(|row| row.status == Status::AwaitingChildren && row.kind == Kind::Machine)
-            .map(|row| (row.id, row.family.barrier))
-            .collect();
-        if !barriers.is_empty() {
-            for (parent, child) in turn.txn.children(&barriers).await? {
-                *children.entry(parent).or_default() += u32::from(!child.status.is_terminal());
-            }
-        }
-        for row in rows {
-            // The children of a workflow are of as many barriers as operations wait for some.
-            if row.status == Status::AwaitingChildren && row.kind == Kind::Workflow {
-                let open = turn.txn.offspring(&[row.id]).await?.len();
-                children.insert(row.id, u32::try_from(open).unwrap_or(u32::MAX));
-            }
-        }
-        let mut workers: Vec<WorkerId> = rows.iter().filter_map(|row| row.worker).collect();
-        workers.sort_unstable();
-        workers.dedup();
-        let workers = if workers.is_empty() {
-            BTreeSet::new()
-        } else {
-            turn.txn
-                .known_workers(&workers)
-                .await?
-                .into_iter()
-                .collect()
-        };
-        let behind: BTreeSet<&Key> = rows
-            .iter()
-            .filter(|row| row.behind && row.status == Status::Runnable)
-            .filter_map(|row| row.partition_key.as_ref())
-            .collect();
-        let mut fronts = BTreeSet::new();
-        if !behind.is_empty() {
-            let keys: Vec<Key> = behind.into_iter().cloned().collect();
-            let partitions = turn.txn.partitions(&keys).await?;
-            fronts.extend(
-                keys.into_iter()
-                    .zip(partitions)
-                    .filter(|(_, partition)| partition.front.is_some())
-                    .map(|(key, _)| key),
-            );
-        }
-        Ok(Self {
-            pending,
-            children,
-            workers,
-            fronts,
-        })
-    }
+/// Loads the surroundings of locked rows, in two statements, however many rows there are.
+pub(crate) async fn around<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Result<Surrounded> {
+    let ids: Vec<InstanceId> = rows.iter().map(|row| row.id).collect();
+    let found = turn.txn.around(&ids).await?.into_iter();
+    let contracts: BTreeSet<ContractId> = rows
+        .iter()
+        .filter(|row| is_row_judged_by_contract(row))
+        .filter_map(|row| row.contract)
+        .collect();
+    Ok(Surrounded {
+        around: found.map(|one| (one.id, one.around)).collect(),
+        terms: terms::find(turn.txn, contracts).await?,
+    })
+}
 
-    pub fn pending(&self, id: InstanceId) -> &[Pending] {
-        self.pending.get(&id).map_or(&[], Vec::as_slice)
-    }
-
-    pub fn of_row(&self, row: &Row) -> Around<'_> {
-        Around {
-            served: None,
-            worker_known: row.worker.map(|worker| self.workers.contains(&worker)),
-            children_open: Some(self.children.get(&row.id).copied().unwrap_or_default()),
-            has_front: row
-                .partition_key
-                .as_ref()
-                .map(|key| self.fronts.contains(key)),
-            pending: Some(self.pending(row.id)),
+impl Surrounded {
+    /// Returns the known facts about a row. The workers are left out, because none of these problems depends on them.
+    pub fn world(&self, row: &Row) -> World<'_> {
+        let terms = row.contract.and_then(|id| self.terms.get(&id));
+        World {
+            around: self.around.get(&row.id),
+            terms: terms.map(|terms| &**terms),
+            ..World::default()
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rows that nobody else has locked, and those only: one that somebody has holds up no other (rule 6.8).
+//! Locks only rows that no other transaction has locked, so that a locked row does not delay the others (rule 6.8).
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use crate::{Result, Touched, Txn};
 #[derive(Default)]
 pub(crate) struct Free<'a> {
     pub ledger: Ledger<'a>,
-    /// The partitions that are locked.
+    /// The locked partitions.
     partitions: BTreeSet<Key>,
 }
 
 impl<'a> Free<'a> {
-    /// Locks those of these rows that are free.
+    /// Locks and loads those of these rows that are free.
     pub async fn load<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Touched]) -> Result<Ledger<'a>> {
         let mut free = Self::default();
         let rows: Vec<Vec<Touched>> = rows.iter().map(|row| vec![row.clone()]).collect();
@@ -25,7 +25,8 @@ impl<'a> Free<'a> {
         Ok(free.ledger)
     }
 
-    /// Locks families of rows, partitions first, without waiting for any; of each whether all of it could be locked.
+    /// Locks families of rows, partitions first, without waiting. Returns, for each family, `true` if all of it could
+    /// be locked.
     pub async fn lock<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,

@@ -1,4 +1,4 @@
-//! Keeps documents: writes them over those of the same kind and name, or deletes them.
+//! Writes documents, which replace those of the same kind and name, or deletes them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use abide_core::model::{DocumentKind, Json, Name};
 use crate::run::Turn;
 use crate::{Answer, Result, Txn};
 
-/// Writes documents; the last word on one counts. All or nothing.
+/// Writes documents. Of several entries for one document the last counts. All or nothing.
 pub(crate) async fn keep<T: Txn>(
     turn: &mut Turn<'_, T>,
     documents: &[(DocumentKind, Name, Option<Json>)],
@@ -18,7 +18,7 @@ pub(crate) async fn keep<T: Txn>(
             turn.limits.check_state(body)?;
         }
     }
-    // By kind and name, each once: two that write the same documents lock them in one order.
+    // By kind and name, each once, so that all transactions lock documents in the same order.
     let last: BTreeMap<(DocumentKind, &Name), Option<&Json>> = documents
         .iter()
         .map(|(kind, name, body)| ((*kind, name), body.as_ref()))

@@ -1,10 +1,13 @@
-//! Sees to instances that would take a key which another holds (rule 2.8).
+//! Settles instances that would take a key that another instance holds (rule 2.8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{AnyKey, Closing, InstanceId, NewRow, Refusal, Row};
+use abide_core::model::{
+    AnyKey, Closing, InstanceId, Limits, NewRow, Pending, Refusal, Row, Timestamp,
+};
 use abide_core::rules::children::Ended;
 use abide_core::rules::commit::Look;
+use abide_core::rules::inbox::Closed;
 use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held, held_on};
 
 use super::commit::{close, pending_of, tell_parents};
@@ -12,19 +15,19 @@ use crate::ledger::{Account, Ledger};
 use crate::run::Turn;
 use crate::{Result, Txn};
 
-/// Who holds which keys, as far as an operation has asked, and as far as it has decided over them since.
+/// The holders of keys, as far as an operation has loaded them and has granted keys since.
 #[derive(Default)]
 pub(crate) struct Holders {
     keys: BTreeMap<InstanceId, BTreeSet<AnyKey>>,
     held: BTreeMap<AnyKey, InstanceId>,
-    /// The keys that rows of this batch leave, with who held them.
+    /// The keys that rows of this batch leave, with their former holders.
     left: BTreeMap<AnyKey, InstanceId>,
-    /// What rows of this batch may hold from now on.
+    /// The keys that rows of this batch may hold from now on.
     granted: BTreeMap<InstanceId, Concerns>,
 }
 
 impl Holders {
-    /// Asks who holds the keys of these rows.
+    /// Loads the holders of the keys of these rows.
     pub async fn load<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
@@ -43,20 +46,20 @@ impl Holders {
         Ok(())
     }
 
-    /// The keys that a row would hold and another does, with that one. The row was asked for.
+    /// Returns the keys that a row would hold but another instance holds, with that instance. The row must be loaded.
     pub fn in_the_way(&self, row: &Row) -> Vec<(AnyKey, InstanceId)> {
         self.of_others(&self.held, row)
     }
 
-    /// The same for the first row of a run that follows: it is written before the rows of this batch are, and finds a key
-    /// still held that one of them leaves.
+    /// Returns the same for the first row of the next run. That row is written before the rows of this batch, so a key
+    /// that one of them leaves is still held.
     pub fn in_the_way_of_next(&self, row: &Row) -> Vec<(AnyKey, InstanceId)> {
         let mut others = self.in_the_way(row);
         others.extend(self.of_others(&self.left, row));
         others
     }
 
-    /// Those of the keys that a row would hold which are another's here.
+    /// Returns the keys that a row would hold and that another instance holds according to `held_by`.
     fn of_others(
         &self,
         held_by: &BTreeMap<AnyKey, InstanceId>,
@@ -70,21 +73,21 @@ impl Holders {
         others.collect()
     }
 
-    /// Grants a row all the keys that its status lets it hold: none is in the way. The row was asked for.
+    /// Grants a row all keys that its status lets it hold. None of them may be taken. The row must be loaded.
     pub fn grant(&mut self, row: &Row) {
         self.take(row);
         self.granted.insert(row.id, held(row));
     }
 
-    /// Notes that a row holds all the keys that its status lets it hold. The row was asked for.
+    /// Records that a row holds all keys that its status lets it hold. The row must be loaded.
     fn take(&mut self, row: &Row) {
         let keys = self.keys.get(&row.id).into_iter().flatten();
         let taken = keys.filter(|key| held(row).has(key));
         self.held.extend(taken.map(|key| (key.clone(), row.id)));
     }
 
-    /// Notes that a row has left the keys that its status does not let it hold; of one that another run follows, that of
-    /// the first row of that run.
+    /// Records that a row has left the keys that its status does not let it hold. For a row that another run follows,
+    /// the status of that run's first row counts.
     pub fn leave(&mut self, row: &Row) {
         if self.held.is_empty() {
             return;
@@ -97,7 +100,7 @@ impl Holders {
         self.left.extend(left);
     }
 
-    /// The row of this batch that was granted a key which a new row would hold.
+    /// Returns the row of this batch that was granted a key that a new row would hold.
     pub fn granted_instead_of(&self, new: &NewRow) -> Option<InstanceId> {
         if self.granted.is_empty() {
             return None;
@@ -115,17 +118,17 @@ impl Holders {
     }
 }
 
-/// Whether a row leaves a key in the very change that another takes it. One that takes a key itself is not counted upon:
-/// it may yet have to stay, and two that swap their keys could not be written one after the other.
+/// `true` if a row leaves a key in the same change in which another row takes it. A row that takes a key itself does
+/// not count: it may still have to stay, and two rows that swap their keys could not be written one after the other.
 fn leaves(ledger: &mut Ledger<'_>, holder: InstanceId, key: &AnyKey) -> bool {
     ledger
         .get(holder)
         .is_some_and(|account| !account.takes_key() && !held(&account.row).has(key))
 }
 
-/// Decides over all rows of an operation that would take a key: of two that would take the same, the first in order has
-/// it, after those that were granted it before. What fails is told to its parent, which may take a key itself when it
-/// wakes; and so on.
+/// Decides all rows of an operation that would take a key. Of two rows that would take the same key, the first in order
+/// gets it, after rows that were granted it before. If a row fails, its parent is notified; the parent may wake and
+/// take a key itself, and so on.
 pub(crate) async fn settle<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -133,7 +136,8 @@ pub(crate) async fn settle<T: Txn>(
 ) -> Result<()> {
     let mut decided = BTreeSet::new();
     for (id, granted) in &holders.granted {
-        // One that stands otherwise than was foreseen, like a parent whose children were all there, is decided over anew.
+        // A row that differs from the prediction, such as a parent whose children all existed already, is decided
+        // again.
         let as_granted = |account: &mut Account<'_>| held(&account.row) == *granted;
         if ledger.get(*id).is_some_and(as_granted) {
             decided.insert(*id);
@@ -153,7 +157,7 @@ pub(crate) async fn settle<T: Txn>(
             let in_the_way = holders.in_the_way(&account.row);
             match in_the_way.first() {
                 Some((key, holder)) if fate(account.was(), &account.row) == Fate::Fails => {
-                    // It may come under its keys once more when it has failed, and is then decided over again.
+                    // After it has failed it may hold its keys again, and is then decided again.
                     failing.push((id, refusal(key, *holder)));
                     continue;
                 }
@@ -162,11 +166,14 @@ pub(crate) async fn settle<T: Txn>(
             holders.take(&account.row);
             decided.insert(id);
         }
-        fail_all(turn, ledger, failing).await?;
+        end_all(turn, ledger, failing, |row, taken, ending| {
+            fail(row, taken, ending.pending, ending.limits, ending.now)
+        })
+        .await?;
     }
 }
 
-/// What an instance is told whose key is taken.
+/// Returns the refusal for an instance whose key is taken.
 pub(crate) fn refusal(key: &AnyKey, holder: InstanceId) -> Refusal {
     Refusal::KeyTaken {
         holder,
@@ -177,7 +184,7 @@ pub(crate) fn refusal(key: &AnyKey, holder: InstanceId) -> Refusal {
 fn give_all_up(account: &mut Account<'_>, keys: Vec<(AnyKey, InstanceId)>) {
     for (key, holder) in keys {
         let told = give_up(&mut account.row, key, holder);
-        // The end of a run is told last.
+        // The end of a run is its last history event.
         let ended = account.row.status.is_terminal() && !account.told.is_empty();
         account
             .told
@@ -185,13 +192,27 @@ fn give_all_up(account: &mut Account<'_>, keys: Vec<(AnyKey, InstanceId)>) {
     }
 }
 
-/// Ends rows: their inboxes are closed, and their parents told.
-async fn fail_all<T: Txn>(
+/// The data to end a row with, besides the reason.
+pub(crate) struct Ending<'e> {
+    /// All pending commands of its inbox.
+    pub pending: &'e [Pending],
+    /// The limits in force.
+    pub limits: &'e Limits,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Ends rows, each for its own reason: closes their inboxes, and notifies their parents.
+pub(crate) async fn end_all<T: Txn, W>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
-    failing: Vec<(InstanceId, Refusal)>,
+    ending: Vec<(InstanceId, W)>,
+    end: impl Fn(&mut Row, &W, Ending<'_>) -> Closed,
 ) -> Result<()> {
-    let ids = failing.iter().map(|(id, _)| *id);
+    if ending.is_empty() {
+        return Ok(());
+    }
+    let ids = ending.iter().map(|(id, _)| *id);
     let looks = ids.filter(|id| {
         let inbox = ledger.get(*id).map(|account| account.row.inbox);
         inbox.is_some_and(|inbox| inbox.signals + inbox.updates > 0)
@@ -200,12 +221,16 @@ async fn fail_all<T: Txn>(
     let pending = pending_of(turn, &looks).await?;
     let mut closings: Vec<Closing> = Vec::new();
     let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
-    for (id, taken) in failing {
+    for (id, why) in ending {
         let Some(account) = ledger.get(id) else {
             continue;
         };
-        let left = pending.get(&id).map_or(&[][..], Vec::as_slice);
-        let closed = fail(&mut account.row, &taken, left, turn.limits, turn.now);
+        let around = Ending {
+            pending: pending.get(&id).map_or(&[][..], Vec::as_slice),
+            limits: turn.limits,
+            now: turn.now,
+        };
+        let closed = end(&mut account.row, &why, around);
         account.result = None;
         account.told.extend(closed.told);
         closings.extend(closed.closings);

@@ -1,8 +1,8 @@
-//! Looks back for the newest event that a new wait matches: through an index of what events say, within bounds (rule
-//! 14.6).
+//! Looks back for the newest event that a new wait matches, through an index of event values, within limits
+//! (rule 14.6).
 //!
-//! Whoever looks back has the type alone, so nothing of it is published meanwhile. That is why it must be short, however
-//! many events there are: publishers wait for it.
+//! The transaction that looks back has locked the type alone, so no event of the type is published meanwhile.
+//! Publishers wait for it, so it must be short, however many events there are.
 
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ use super::publish::Opening;
 use crate::run::Turn;
 use crate::{LookUp, Looked, NewEvent, PathId, Result, Span, Term, Txn};
 
-/// The most events that one statement looks at.
+/// The maximum number of events that one statement reads.
 const PAGE: usize = 500;
 
-/// The most paths of one type of which terms are written: each costs every publisher of the type a row for each event,
-/// whoever asked for it.
+/// The maximum number of indexed paths per type. Each path costs every publisher of the type one row per event, even if
+/// another instance asked for the path.
 const PATHS_PER_TYPE: usize = 16;
 
-/// How long a path counts as used before that is written again: waits that look back on it do not all write its row.
+/// The time for which a recorded use of a path counts before it is written again, so that not every wait that looks
+/// back on the path writes its row.
 const USED_FOR: Duration = Duration::from_secs(3600);
 
-/// The newest event that one of the waits looks back for, and the wait's id.
+/// Returns the newest event that one of the waits looks back for, and the wait's id.
 pub(super) async fn look_back<T: Txn>(
     turn: &mut Turn<'_, T>,
     opening: &Opening<'_>,
@@ -46,7 +47,7 @@ pub(super) async fn look_back<T: Txn>(
     Ok(newest.map(|(event, wait_id)| (event.into(), wait_id)))
 }
 
-/// The newest of the events that are kept, were published since a moment, and match; as far as the limits let it look.
+/// Returns the newest stored event that was published since `since` and matches, within the limits.
 async fn newest_match<T: Txn>(
     turn: &mut Turn<'_, T>,
     wait: &EventWait,
@@ -54,7 +55,7 @@ async fn newest_match<T: Txn>(
 ) -> Result<Option<Event>> {
     let (path, values) = index_of(wait);
     let mut window = Window::open(turn.limits, since);
-    // No event is one of an empty list.
+    // No value is in an empty list.
     if values.is_empty() || window.is_spent() {
         return Ok(None);
     }
@@ -67,7 +68,7 @@ async fn newest_match<T: Txn>(
         values: &values,
     };
     let mut used = false;
-    // A sweep may forget the path between two pages; then it is one that nobody has looked back on.
+    // A sweep may forget the path between two pages. Then it counts as a path on which no wait has looked back.
     while let Some((found, page)) = turn.txn.look_up(&look, window.span()).await? {
         if !used && found.used_at + USED_FOR <= turn.now {
             turn.txn.use_path(found.id, turn.now).await?;
@@ -88,7 +89,7 @@ async fn newest_match<T: Txn>(
     }
 }
 
-/// Reads the newest events of the type themselves: for a wait that no index helps.
+/// Reads the newest events of the type themselves, for a wait that cannot use an index.
 async fn among_newest<T: Txn>(
     turn: &mut Turn<'_, T>,
     wait: &EventWait,
@@ -107,16 +108,16 @@ async fn among_newest<T: Txn>(
     }
 }
 
-/// Reads the newest events of the type and writes their terms under a path that is looked back on for the first time;
-/// what is published from now on is indexed by its publishers. What is older than the limits let it read is not found
-/// through this path.
+/// Reads the newest events of the type, and writes their terms for a path on which a wait looks back for the first
+/// time. From now on, publishers index their events themselves. Events beyond the read limits are not found through
+/// this path.
 async fn while_indexing<T: Txn>(
     turn: &mut Turn<'_, T>,
     wait: &EventWait,
     since: Timestamp,
     (path_id, path): (PathId, &str),
 ) -> Result<Option<Event>> {
-    // All of them: another wait may look back further than this one.
+    // All of them, because another wait may look back further than this one.
     let mut window = Window::open(turn.limits, Timestamp::MIN);
     let mut found = None;
     loop {
@@ -150,7 +151,7 @@ fn first_match(page: Looked, wait: &EventWait) -> Option<Event> {
     page.events.into_iter().find(matches)
 }
 
-/// What one look back may still read, and from where on.
+/// The remaining limits of one look back, and its position.
 struct Window {
     below: EventSequence,
     since: Timestamp,
@@ -170,7 +171,7 @@ impl Window {
         }
     }
 
-    /// The next page.
+    /// Returns the next page to read.
     fn span(&self) -> Span {
         Span {
             below: self.below,
@@ -180,7 +181,7 @@ impl Window {
         }
     }
 
-    /// Goes on behind a page; whether there may be more of what may be read.
+    /// Moves past a page. Returns `true` if more may be read.
     fn pass(&mut self, page: &Looked) -> bool {
         let Some(last) = page.last else {
             return false;

@@ -1,4 +1,4 @@
-//! The operations, one file each, all of one shape: load under lock, ask the rules, write the change.
+//! The operations, one file each. All have the same shape: load under lock, ask the rules, write the change.
 
 mod beginning;
 pub(crate) mod claim;
@@ -6,11 +6,13 @@ pub(crate) mod commit;
 pub(crate) mod deliver;
 pub(crate) mod examine;
 mod free;
+mod handing;
 pub(crate) mod keep;
 pub(crate) mod keys;
 mod look_back;
 pub(crate) mod once;
 pub(crate) mod operate;
+pub(crate) mod outbox;
 pub(crate) mod partition;
 pub(crate) mod publish;
 mod resolve;
@@ -29,7 +31,7 @@ use abide_core::rules::event::awaited_types;
 use crate::Op;
 use crate::op::TYPE_KEY;
 
-/// The partitions that an operation names itself, to be locked before anything else is.
+/// Returns the partitions that an operation names itself. They are locked before any row.
 pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
     match op {
         Op::Start(starts) => starts
@@ -55,18 +57,19 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
             .iter()
             .filter_map(|delivery| delivery.start.as_ref()?.partition_key.as_ref())
             .collect(),
-        // One that is extended stays where it stands in its partition.
+        // A claim that is extended does not change its place in its partition.
         Op::GiveBack(claims) => claims.iter().filter_map(Claim::partition).collect(),
         _ => Vec::new(),
     }
 }
 
-/// The keys under which an operation starts something, and those of which it must know that nobody does.
+/// The keys under which operations start something, and the keys that must stay free meanwhile.
 #[derive(Default)]
 pub(crate) struct Keys<'o> {
     pub shared: BTreeSet<&'o Key>,
     pub alone: BTreeSet<&'o Key>,
-    /// The types of which events are published, and those for which a waiter is opened, which excludes that (rule 14.6).
+    /// The event types that are published, and those for which a waiter is opened. Opening a waiter excludes publishing
+    /// (rule 14.6).
     pub published: BTreeSet<Key>,
     pub awaited: BTreeSet<Key>,
 }
@@ -109,7 +112,7 @@ impl<'o> Keys<'o> {
     }
 }
 
-/// What stands for a type of events among the keys that are locked.
+/// Returns the key that stands for an event type among the locked keys.
 fn key_of(event_type: &Name) -> Key {
     Key::stored(format!("{TYPE_KEY}{event_type}"))
 }

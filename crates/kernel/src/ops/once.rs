@@ -1,7 +1,8 @@
-//! Carries out requests that may arrive more than once: each of them once, and answered alike from then on (rule 1.5).
+//! Carries out requests that may arrive more than once: each once, with the same answer from then on (rule 1.5).
 //!
-//! What is known of a request is read before anything is locked, in one statement for all of a transaction, and its answer is
-//! written in the transaction that carried it out. Requests that ask for the same kind of thing are carried out together.
+//! The store's knowledge about the requests is read before anything is locked, in one statement for the whole
+//! transaction. An answer is written in the transaction that carried out the request. Requests of the same kind are
+//! carried out together.
 
 use std::collections::HashMap;
 
@@ -11,22 +12,19 @@ use futures_util::future::BoxFuture;
 use crate::run::Turn;
 use crate::{Answer, Error, Once, Op, Recall, Remembered, Result, Txn};
 
-/// The largest answer that is kept, in bytes of JSON. What was answered with more is never carried out twice either: it is
-/// refused from then on.
+/// The maximum size of a stored answer, in bytes of JSON. A request with a larger answer is not carried out twice
+/// either: it is refused from then on.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// What is known of the requests of one transaction.
+/// The store's knowledge about the requests of one transaction.
 #[derive(Default)]
 pub(crate) struct Requests(HashMap<(String, Name, u32), Recall>);
 
 impl Requests {
-    /// The operations that will be run: those of requests that were carried out before are not.
-    pub fn to_run<'o>(&self, ops: &'o [Op]) -> impl Iterator<Item = &'o Op> {
-        ops.iter().flat_map(move |op| {
-            let (plain, requests) = op.parts();
-            let new = requests.iter().filter(|one| self.is_new(&one.id));
-            plain.iter().chain(new.flat_map(|one| &*one.ops))
-        })
+    /// Returns the operations of the requests that will be carried out. Leaves out those that were carried out before.
+    pub fn to_run<'o>(&self, requests: &'o [Once]) -> impl Iterator<Item = &'o Op> {
+        let new = requests.iter().filter(|one| self.is_new(&one.id));
+        new.flat_map(|one| &*one.ops)
     }
 
     fn get(&self, id: &RequestId) -> Option<&Recall> {
@@ -37,7 +35,7 @@ impl Requests {
         matches!(self.get(id), Some(Recall::New))
     }
 
-    /// The answer to a request that is not to be carried out now.
+    /// Returns the answer to a request that is not carried out now.
     fn repeated(&self, id: &RequestId) -> Result<Result<Remembered, Refusal>> {
         let key = id.key.clone();
         let (fingerprint, answer) = match self.get(id) {
@@ -72,12 +70,12 @@ fn identity(id: &RequestId) -> (String, Name, u32) {
 }
 
 impl<T: Txn> Turn<'_, T> {
-    /// Looks up the requests of these operations; nothing is asked when there are none.
+    /// Looks up the requests of these operations; reads nothing if there are none.
     pub async fn recall(&mut self, ops: &[Op]) -> Result<()> {
-        let requests = ops.iter().flat_map(|op| op.parts().1);
+        let requests = ops.iter().flat_map(|op| op.parts().requests);
         let mut distinct: Vec<&RequestId> = Vec::new();
         for one in requests {
-            // Until it is known otherwise.
+            // A default, until the store has answered.
             if self
                 .requests
                 .0
@@ -98,7 +96,7 @@ impl<T: Txn> Turn<'_, T> {
     }
 }
 
-/// Carries out those of the requests that are new, and answers the others as they were answered then.
+/// Carries out the new requests, and returns the stored answers of the others.
 pub(crate) fn once<'t, T: Txn>(
     turn: &'t mut Turn<'_, T>,
     requests: &'t [Once],
@@ -110,7 +108,7 @@ pub(crate) fn once<'t, T: Txn>(
         for one in requests {
             let is_first = turn.requests.is_new(&one.id);
             if is_first {
-                // One that comes twice in a batch is answered from the first.
+                // A request that occurs twice in a batch gets the answer of the first.
                 turn.requests.0.insert(identity(&one.id), Recall::Running);
                 new.push(one);
             }
@@ -136,7 +134,7 @@ pub(crate) fn once<'t, T: Txn>(
     })
 }
 
-/// Runs the operations of new requests; what became of those of each.
+/// Runs the operations of new requests. Returns the answers of each request.
 async fn run<T: Txn>(turn: &mut Turn<'_, T>, new: &[&Once]) -> Result<Vec<Vec<Answer>>> {
     if let Some((op, sizes)) = merged(new, turn.limits.batch_entries) {
         let answer = turn.answer(&op).await?;
@@ -155,7 +153,7 @@ async fn run<T: Txn>(turn: &mut Turn<'_, T>, new: &[&Once]) -> Result<Vec<Vec<An
     Ok(each)
 }
 
-/// Keeps the answers to requests.
+/// Stores the answers to requests.
 async fn remember<T: Txn>(
     turn: &mut Turn<'_, T>,
     new: &[&Once],
@@ -189,8 +187,8 @@ async fn remember<T: Txn>(
     Ok(())
 }
 
-/// One operation for all of these requests, and how many of its entries each of them has; none when they ask for different
-/// things, or for more than one operation takes.
+/// Returns one operation for all these requests, and the number of its entries per request. Returns `None` if they are
+/// of different kinds, or exceed the limit of one operation.
 fn merged(new: &[&Once], most: usize) -> Option<(Op, Vec<usize>)> {
     let ops = new.iter().map(|one| match &*one.ops {
         [op] => Some(op),
@@ -220,7 +218,7 @@ fn merged(new: &[&Once], most: usize) -> Option<(Op, Vec<usize>)> {
     merge!(Start, Deliver, Publish)
 }
 
-/// The answer to a merged operation, taken apart again.
+/// Splits the answer to a merged operation by request.
 fn split(answer: Answer, sizes: &[usize]) -> Option<Vec<Answer>> {
     fn apart<E>(each: Vec<E>, sizes: &[usize], of: fn(Vec<E>) -> Answer) -> Vec<Answer> {
         let mut each = each.into_iter();

@@ -1,28 +1,30 @@
-//! What an operator does: cancel, restart, repair.
+//! The operations of an operator: cancel, restart, repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json, Lane, Name,
-    Operated, Row, Started, Status, Target, check_claimed_source,
+    Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json, Kind, Lane,
+    Name, Operated, Row, Started, Status, Target, check_claimed_source,
 };
+use abide_core::rules::block::{Release, unblock};
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::commit::Look;
+use abide_core::rules::graph::{graph_of, restarted};
 use abide_core::rules::liveness::{Problem, problem};
 use abide_core::rules::operate as rules;
 use abide_core::rules::start::successor;
-use abide_core::rules::workflow;
 
 use super::commit::{close, lock_parents, pending_of, tell_parents};
 use super::deliver::deliver;
-use super::examine::Surroundings;
+use super::examine::around;
+use super::handing::hand_again;
 use super::workers::locked;
 use super::{resolve, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Found, Result, Txn};
 
-/// Cancels instances, and their children with them unless these are to be left (rule 11.1).
+/// Cancels instances, and their children too unless these are to be left (rule 11.1).
 pub(crate) async fn cancel<T: Txn>(
     turn: &mut Turn<'_, T>,
     cancels: &[Cancel],
@@ -101,7 +103,7 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
     close(turn, &closings).await?;
     ledger.write(turn).await?;
     let asks_root = asked.contains(&root);
-    // Each has one message of that kind, however often it is cancelled.
+    // Each gets one such command, however often it is cancelled.
     let requests: Vec<Delivery> = asked.into_iter().map(|id| request(cancel, id)).collect();
     if !requests.is_empty() {
         deliver(turn, &requests).await?;
@@ -118,7 +120,7 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
     })
 }
 
-/// The message that a workflow is cancelled by: its code is to clean up first.
+/// Creates the command that asks a workflow to cancel, so that its code can clean up first.
 fn request(cancel: &Cancel, id: InstanceId) -> Delivery {
     Delivery {
         kind: CommandKind::Cancel,
@@ -130,9 +132,9 @@ fn request(cancel: &Cancel, id: InstanceId) -> Delivery {
     }
 }
 
-/// Locks all that descends from a locked instance and has not ended, generation by generation: one that is locked has no
-/// more children. But a child can go on as a new run before it is locked (rule 2.4), and that run has the same parent: then
-/// the parent is asked again.
+/// Locks all descendants of a locked instance that have not ended, level by level. A locked instance gets no more
+/// children. But a child can continue as a new run before it is locked (rule 2.4), and the new run has the same parent.
+/// Then the parent's children are read again.
 async fn descendants<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -186,7 +188,8 @@ async fn restart_one<T: Txn>(
     target: &Target,
     step: Option<&Name>,
 ) -> Result<Operated> {
-    // It starts under a key, and whoever holds a signal for that must know. A run's key never changes.
+    // The restart starts under a key, and must exclude transactions that hold a signal for it. A run's key never
+    // changes.
     let found = turn.txn.find(std::slice::from_ref(target)).await?;
     if let Some(key) = found.into_iter().flatten().find_map(|found| found.key) {
         turn.txn.lock_keys(&[key], &[]).await?;
@@ -206,16 +209,15 @@ async fn restart_one<T: Txn>(
     let Some((_, last)) = turn.txn.copies(&[id]).await?.into_iter().next() else {
         return Ok(Operated::NoTarget);
     };
-    let new = successor(
-        &last,
-        &row,
-        step.unwrap_or(&row.step),
-        last.state.clone(),
-        turn.now,
-    );
+    let state = match graph_of(row.machine.as_str()) {
+        Some(_) => restarted(&last.state),
+        None => None,
+    };
+    let state = state.unwrap_or_else(|| last.state.clone());
+    let new = successor(&last, &row, step.unwrap_or(&row.step), state, turn.now);
     let new = [new];
     let mut started = start::insert(turn, &new).await?;
-    // Its own last run may still hold the key, which passes to the new one.
+    // Its own last run may still hold the key, and passes it to the new run.
     let own = started.contains(&Started::Duplicate(id));
     if own
         && let Some(row) = new.first()
@@ -242,6 +244,8 @@ async fn restart_one<T: Txn>(
             .told
             .push(Happening::Continued { run_id, run_number });
     }
+    let step = step.unwrap_or(&row.step);
+    hand_again(turn, &mut ledger, &row, run_id, step).await?;
     reopen_barrier(turn, &mut ledger, &row).await?;
     ledger.write(turn).await?;
     Ok(Operated::Restarted {
@@ -250,7 +254,7 @@ async fn restart_one<T: Txn>(
     })
 }
 
-/// The parent waits for a child that is restarted once more.
+/// Makes the parent wait again for a child that is restarted.
 async fn reopen_barrier<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -268,7 +272,7 @@ async fn reopen_barrier<T: Txn>(
     Ok(())
 }
 
-/// The newest run that a target stands for, locked, and whether it may be operated on.
+/// Finds and locks the newest run that a target refers to. Returns a refusal if the run cannot be operated on.
 async fn find<'a, T: Txn>(
     turn: &mut Turn<'_, T>,
     target: &Target,
@@ -287,7 +291,7 @@ async fn find<'a, T: Txn>(
     })
 }
 
-/// Puts right what is wrong with instances (rule 11.3).
+/// Repairs problems of instances (rule 11.3).
 pub(crate) async fn repair<T: Txn>(
     turn: &mut Turn<'_, T>,
     targets: &[Target],
@@ -313,44 +317,62 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
         status if status.is_terminal() => return Ok(Operated::NotActive(status)),
         _ => {}
     }
-    if row.is_blocked() {
-        release(turn, ledger, &[id], "its code did not fit its history").await?;
-        return Ok(Operated::RepairDispatched);
-    }
-    let around = Surroundings::of(turn, std::slice::from_ref(&row)).await?;
-    let Some(found) = problem(&row, around.of_row(&row)) else {
+    let around = around(turn, std::slice::from_ref(&row)).await?;
+    let Some(found) = problem(&row, around.world(&row)) else {
+        if row.is_blocked() {
+            let why = match row.kind {
+                Kind::Workflow => "its code did not fit its history",
+                Kind::Machine => "a build could not run its step",
+            };
+            release(turn, ledger, &[id], Release::Repair, why).await?;
+            return Ok(Operated::RepairDispatched);
+        }
+        if row.status == Status::Runnable
+            && !row.unfit.is_empty()
+            && let Some(account) = ledger.get(id)
+        {
+            // A worker that may be gone has released it: every build may try again.
+            account.row.unfit.clear();
+            account.told.push(Happening::Repaired {
+                problem: "a build could not run its step".to_owned(),
+            });
+            ledger.write(turn).await?;
+            return Ok(Operated::RepairDispatched);
+        }
         return Ok(Operated::RepairNotNeeded);
     };
+    let pending = pending_of(turn, &[(id, Look::at_all())]).await?;
+    let pending = pending.get(&id).map_or(&[][..], Vec::as_slice);
     if let Some(account) = ledger.get(id) {
-        let told = rules::repair(&mut account.row, found, around.pending(id), turn.now);
+        let told = rules::repair(&mut account.row, &found, pending, turn.now);
         account.told.push(told);
     }
-    if found == Problem::NobodyAtFront {
+    if found == Problem::NoFront {
         turn.partitions.extend(row.partition_key.clone());
     }
     ledger.write(turn).await?;
     Ok(Operated::RepairDispatched)
 }
 
-/// Lets workflows be tried again whose code did not fit their history, and for which a worker may have code that does
-/// (rule 12.4): a bounded number at a time.
+/// Releases instances that builds could not run, so that another build may try (rule 12.4): a bounded number per call.
 pub(crate) async fn release_blocked<T: Txn>(
     turn: &mut Turn<'_, T>,
+    (build, fresh): (Option<&Name>, bool),
     lanes: &[Lane],
     after: InstanceId,
     limit: usize,
 ) -> Result<Answer> {
-    let page = turn.txn.blocked(lanes, after, limit).await?;
+    let (by, unless) = match (build, fresh) {
+        (Some(build), true) => (Release::Fresh(build), None),
+        (Some(build), false) => (Release::Live(build), Some(build)),
+        (None, _) => (Release::Repair, None),
+    };
+    let page = turn.txn.blocked(lanes, unless, after, limit).await?;
     let chosen = turn.choose(page.clone(), |one| one.id, limit);
     let ledger = locked(turn, &chosen).await?;
     let ids: Vec<InstanceId> = chosen.iter().map(|touched| touched.id).collect();
-    let count = release(
-        turn,
-        ledger,
-        &ids,
-        "a worker came whose code may fit its history",
-    )
-    .await?;
+    let why = "a worker came whose code may fit";
+    let count = release(turn, ledger, &ids, by, why).await?;
     Ok(Answer::Released {
         count,
         next: (page.len() >= limit)
@@ -363,12 +385,13 @@ async fn release<T: Txn>(
     turn: &mut Turn<'_, T>,
     mut ledger: Ledger<'_>,
     ids: &[InstanceId],
+    by: Release<'_>,
     why: &str,
 ) -> Result<usize> {
     let mut count = 0;
     for id in ids {
         if let Some(account) = ledger.get(*id)
-            && workflow::unblock(&mut account.row, turn.now)
+            && unblock(&mut account.row, by, turn.now)
         {
             count += 1;
             account.told.push(Happening::Repaired {

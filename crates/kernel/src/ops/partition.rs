@@ -1,4 +1,4 @@
-//! Puts the right instance at the front of each partition in which somebody came or went.
+//! Puts the right instance at the front of each partition whose members have changed.
 
 use abide_core::model::Key;
 use abide_core::rules::partition::settle as decide;
@@ -6,7 +6,7 @@ use abide_core::rules::partition::settle as decide;
 use crate::run::Turn;
 use crate::{Result, Txn};
 
-/// Settles the partitions that the operations of this transaction have touched (rule 6.3).
+/// Settles the partitions that the operations of this transaction have changed (rule 6.3).
 pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>) -> Result<()> {
     if turn.partitions.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Publishes events, and opens the waiters that they are for.
+//! Publishes events, and opens waiters for events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -18,14 +18,14 @@ use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Error, EventPaths, NewEvent, Result, Term, Touched, Txn, TypeTotal};
 
-/// How many events are looked at in one statement when a workflow waits on.
+/// The number of events that one statement reads when a workflow continues to wait.
 const PAGE: usize = 500;
 
-/// How many events have their terms written in one go: of a large batch they would take much memory together.
+/// The number of events whose terms are written at once, because the terms of a large batch would take much memory.
 const INDEXED: usize = 1_000;
 
-/// Publishes events: each is stored, and comes into the inbox of everyone who waits for it, oldest first, in this very
-/// commit (rule 14.1). Each entry is answered for itself.
+/// Publishes events. Each is stored, and goes into the inbox of every instance that waits for it, longest wait first,
+/// in the same commit (rule 14.1). Each entry has its own answer.
 pub(crate) async fn publish<T: Txn>(
     turn: &mut Turn<'_, T>,
     publishes: &[Publish],
@@ -56,6 +56,7 @@ pub(crate) async fn publish<T: Txn>(
             event_id: event.event_id.clone(),
             matched: 0,
             duplicate: !is_new,
+            unmatched: false,
         })
         .collect();
     let new: Vec<usize> = (0..events.len())
@@ -69,6 +70,11 @@ pub(crate) async fn publish<T: Txn>(
             .collect();
         index(turn, &new, &paths).await?;
         tell(turn, &new, &paths, &mut answers).await?;
+        let awaited: BTreeSet<&Name> = paths.waiters.iter().map(|(of, _)| of).collect();
+        for (event, answer) in events.iter().zip(&mut answers) {
+            answer.unmatched =
+                answer.matched == 0 && !answer.duplicate && awaited.contains(&event.event_type);
+        }
     }
     let mut answers = answers.into_iter();
     let each = refusals.into_iter().map(|refusal| match refusal {
@@ -78,8 +84,7 @@ pub(crate) async fn publish<T: Txn>(
     Ok(each.flatten().collect())
 }
 
-/// Stores events. One that was published without an id is new: when somebody has given the id that it would have to
-/// another, it takes the next.
+/// Stores events. An event without an id is always new: if its generated id is taken, it gets the next one.
 async fn store<T: Txn>(
     turn: &mut Turn<'_, T>,
     publishes: &[Publish],
@@ -108,9 +113,9 @@ async fn store<T: Txn>(
     Ok(stored)
 }
 
-/// An event that was stored just now.
+/// An event that was just stored.
 struct New<'e> {
-    /// Its place in the batch.
+    /// Its position in the batch.
     at: usize,
     event: &'e NewEvent,
     sequence: EventSequence,
@@ -130,7 +135,7 @@ impl<'e> New<'e> {
     }
 }
 
-/// Where waiters for new events stand, and which of what these say is looked back for.
+/// Loads the paths of the new events' types, under which waiters are indexed or on which waits look back.
 async fn paths_of<T: Txn>(
     turn: &mut Turn<'_, T>,
     events: &[NewEvent],
@@ -145,7 +150,7 @@ async fn paths_of<T: Txn>(
     turn.txn.event_paths(&types).await
 }
 
-/// Writes what new events say at the paths that waits look back on (rule 14.6).
+/// Writes the values of new events at the paths on which waits look back (rule 14.6).
 async fn index<T: Txn>(turn: &mut Turn<'_, T>, new: &[New<'_>], paths: &EventPaths) -> Result<()> {
     if paths.looked_back.is_empty() {
         return Ok(());
@@ -168,7 +173,7 @@ async fn index<T: Txn>(turn: &mut Turn<'_, T>, new: &[New<'_>], paths: &EventPat
     Ok(())
 }
 
-/// Brings new events to those who wait for them.
+/// Delivers new events to the instances that wait for them.
 async fn tell<T: Txn>(
     turn: &mut Turn<'_, T>,
     new: &[New<'_>],
@@ -200,24 +205,25 @@ async fn tell<T: Txn>(
         let event = one.event;
         let name = Name::of_event(&event.event_type);
         let awaits = account.row.awaits.as_ref();
-        // Whoever was woken meanwhile, by another event of this batch too, waits no more (rule 14.5).
+        // An instance that was woken meanwhile, also by another event of this batch, no longer waits (rule 14.5).
         if !account.row.has_waiters() || !awaits.is_some_and(|awaits| awaits.takes(&name)) {
             continue;
         }
         let mut command = letter(event, waiter.instance, id, turn.now);
-        take_in(&mut command, &mut account.row, &mut account.told, turn.now);
-        command.wait_id = Some(waiter.wait_id);
+        let matched = Some(&waiter.wait_id);
+        let (row, told) = (&mut account.row, &mut account.told);
+        take_in(&mut command, row, matched, told, turn.now);
         records.push(command);
         if let Some(answer) = answers.get_mut(one.at) {
             answer.matched += 1;
         }
     }
-    // Before the rows: one that cannot be woken ends, and closes its inbox (rule 2.8).
+    // Before the rows: an instance that cannot be woken ends, and closes its inbox (rule 2.8).
     post(turn, records).await?;
     ledger.write(turn).await
 }
 
-/// The waiters whose conditions events meet, with the event, in the order in which they are told.
+/// Returns the waiters whose conditions the events meet, each with its event, in the order of delivery.
 async fn candidates<'n, 'e, T: Txn>(
     turn: &mut Turn<'_, T>,
     new: &'n [New<'e>],
@@ -254,7 +260,7 @@ async fn candidates<'n, 'e, T: Txn>(
             }
         }
     }
-    // rule 14.1: event by event, and each to those who wait longest first.
+    // rule 14.1: event by event, and for each event the longest wait first.
     found.sort_by(|(event, one), (other, two)| {
         let by = |waiter: &Waiter| (waiter.since, waiter.instance, waiter.place);
         event.at.cmp(&other.at).then_with(|| by(one).cmp(&by(two)))
@@ -262,7 +268,7 @@ async fn candidates<'n, 'e, T: Txn>(
     Ok(found)
 }
 
-/// An event as it comes into an inbox.
+/// Creates the command that puts an event into an inbox.
 fn letter(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp) -> Command {
     let arguments: Arguments = vec![event.payload.clone()].into();
     let delivery = Delivery {
@@ -280,7 +286,7 @@ async fn post<T: Txn>(turn: &mut Turn<'_, T>, mut records: Vec<Command>) -> Resu
     if records.is_empty() {
         return Ok(());
     }
-    // A record has the key of its instance, as one that was sent has.
+    // A record has the key of its instance, like that of a signal.
     let receivers = records.iter().filter_map(|command| command.instance);
     let receivers: Vec<Target> = receivers.map(Target::Id).collect();
     let found = turn.txn.find(&receivers).await?;
@@ -299,14 +305,14 @@ async fn post<T: Txn>(turn: &mut Turn<'_, T>, mut records: Vec<Command>) -> Resu
 /// The events that an instance waits for from this commit on.
 pub(crate) struct Opening<'a> {
     pub instance: InstanceId,
-    /// Each with its place among them, and the id of the wait that it is.
+    /// Each wait, with its position among them and its id.
     pub waits: Vec<(u32, WaitId, &'a EventWait)>,
-    /// Up to which event those of a workflow have missed none.
+    /// The events up to which a workflow's waits have missed none.
     pub attended: Vec<Attended>,
 }
 
-/// Opens waiters; one that looks back and finds what it waits for among the events that were published already is ended
-/// at once (rule 14.6). The types are locked, so that nothing is published meanwhile: what there is of them stays so.
+/// Opens waiters. A wait that looks back and finds a matching published event ends at once (rule 14.6). The types are
+/// locked, so no event of them is published meanwhile, and their totals do not change.
 pub(crate) async fn open<'a, T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'a>,
@@ -328,17 +334,17 @@ pub(crate) async fn open<'a, T: Txn>(
             continue;
         };
         if !account.row.has_waiters() {
-            // Something else has ended the wait already.
+            // Something else has already ended the wait.
             continue;
         }
         if let (Some((event, wait_id)), Some(id)) = (found, id) {
             let mut command = letter(&event, opening.instance, id, turn.now);
-            take_in(&mut command, &mut account.row, &mut account.told, turn.now);
-            command.wait_id = Some(wait_id);
+            let (row, told) = (&mut account.row, &mut account.told);
+            take_in(&mut command, row, Some(&wait_id), told, turn.now);
             records.push(command);
             continue;
         }
-        // From here on the waiter stands for the operation: what is published next ends it.
+        // From here on the waiter covers the operation: the next matching event ends the wait.
         for one in &mut account.row.attended {
             let mut waits = opening.waits.iter();
             if let Some((_, _, wait)) = waits.find(|(place, ..)| *place == one.operation) {
@@ -347,7 +353,7 @@ pub(crate) async fn open<'a, T: Txn>(
         }
         let row = &account.row;
         let deadline = row.aside.map_or(row.due_at, |aside| aside.due_at);
-        // A workflow that waits for the same as before has not lost its place.
+        // A workflow that waits for the same as before keeps its place in the order.
         let since = row.awaits.as_ref().map_or(turn.now, |awaits| awaits.since);
         let mut waiters = Vec::new();
         for (place, wait_id, wait) in opening.waits {
@@ -370,8 +376,8 @@ pub(crate) async fn open<'a, T: Txn>(
     post(turn, records).await
 }
 
-/// The first event that was published while nobody stood for a workflow that awaited it, and the wait's id: it was woken
-/// by something else, and waits on.
+/// Returns the first event that was published while a waiting workflow had no waiter, and the wait's id. Something else
+/// had woken the workflow, and it waits again.
 async fn look_on<T: Txn>(
     turn: &mut Turn<'_, T>,
     opening: &Opening<'_>,
@@ -395,7 +401,7 @@ async fn look_on<T: Txn>(
     Ok(first.map(|(event, wait_id)| (event.into(), wait_id)))
 }
 
-/// The first of the events above a place that are kept and match.
+/// Returns the first stored event above a sequence that matches.
 async fn first_above<T: Txn>(
     turn: &mut Turn<'_, T>,
     wait: &EventWait,

@@ -1,4 +1,4 @@
-//! Finds the run that a target stands for, and locks it.
+//! Finds the run that a target refers to, and locks it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,11 +8,12 @@ use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Error, Found, Result, Txn};
 
-/// How often a key is looked up anew because its run went on as another while it was being locked.
+/// The maximum number of lookups of a key whose run continues as a new one while it is being locked.
 const TRIES: usize = 8;
 
-/// Finds and locks the runs that the targets stand for, partitions first. A key stands for the newest run, found from
-/// the rows themselves (rule 2.5): one that went on as another before it could be locked is looked up again.
+/// Finds and locks the runs that the targets refer to, partitions first. A key refers to the newest run, which is found
+/// from the rows themselves (rule 2.5). If the run continued as a new one before it was locked, the key is looked up
+/// again.
 pub(crate) async fn locked<'a, T: Txn>(
     turn: &mut Turn<'_, T>,
     targets: &[Target],
@@ -67,7 +68,7 @@ pub(crate) async fn locked<'a, T: Txn>(
     ))
 }
 
-/// The newest run of each chain of which a run was addressed by its id and has ended (rule 2.5). A run that has not
+/// Returns the newest run of each chain of which an ended run was addressed by its id (rule 2.5). A run that has not
 /// ended is the newest of its chain.
 pub(crate) async fn current<T: Txn>(
     turn: &mut Turn<'_, T>,

@@ -1,4 +1,4 @@
-//! The run that follows another in its chain.
+//! Opens the next run of a chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Error, Result, Txn};
 
-/// Opens the runs that follow those which continue as new, in the same commit: with the same key, the same place at the
-/// parent's barrier, and all that is pending (rule 2.4).
+/// Opens the next runs of instances that continue as new, in the same commit: with the same key, the same place at the
+/// parent's barrier, and all pending commands (rule 2.4).
 pub(crate) async fn go_on<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
@@ -69,7 +69,7 @@ pub(crate) async fn go_on<T: Txn>(
     }
 }
 
-/// Where and with what a chain goes on: at which step, when that is said.
+/// Returns the step, if it is given, the state, and the version, if it is given, with which a chain continues.
 fn continuation(outcome: &Outcome) -> Option<(Option<&Name>, &Json, Option<u32>)> {
     match outcome {
         Outcome::ContinueAsNew {
@@ -85,7 +85,7 @@ fn continuation(outcome: &Outcome) -> Option<(Option<&Name>, &Json, Option<u32>)
     }
 }
 
-/// Puts runs under the contracts that their machines declare now (rule 8.2). What nobody has declared stays as it was.
+/// Assigns runs the contracts that their machines declare now (rule 8.2). Runs of undeclared machines keep theirs.
 async fn take_newest_contracts<T: Txn>(turn: &mut Turn<'_, T>, rows: &mut [NewRow]) -> Result<()> {
     let machines: BTreeSet<Name> = rows.iter().map(|row| row.machine.clone()).collect();
     let machines: Vec<Name> = machines.into_iter().collect();

@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Error, Result, Txn, terms};
 
-/// Starts instances; the answer says of each what became of it (rules 2.2, 2.3).
+/// Starts instances. Each start has its own answer (rules 2.2, 2.3).
 pub(crate) async fn start<T: Txn>(
     turn: &mut Turn<'_, T>,
     starts: &[Start],
@@ -41,7 +41,7 @@ pub(crate) async fn start<T: Txn>(
     Ok(answers.flatten().collect())
 }
 
-/// The rows of a parent's children; refuses all of them when one is refused.
+/// Creates the rows of a parent's children. Refuses all if one is refused.
 pub(crate) fn children(
     starts: &[Start],
     declared: &[Declared],
@@ -52,8 +52,8 @@ pub(crate) fn children(
     starts.iter().map(row).collect()
 }
 
-/// What is declared of the machines that some of these starts leave something to; nothing is read when none does.
-/// Contracts that starts bring along are stored.
+/// Loads the declarations of the machines for which some of these starts leave values open; reads nothing if none does.
+/// Stores the contracts that the starts contain.
 pub(crate) async fn declarations<'s, T: Txn>(
     turn: &mut Turn<'_, T>,
     starts: impl Iterator<Item = &'s Start>,
@@ -88,7 +88,7 @@ pub(crate) async fn declarations<'s, T: Txn>(
     }
 }
 
-/// Makes instances that have a key and no run yet (rule 2.7).
+/// Creates instances that have a key and no run yet (rule 2.7).
 pub(crate) async fn reserve<T: Txn>(
     turn: &mut Turn<'_, T>,
     reservations: &[(Name, Key)],
@@ -101,7 +101,7 @@ pub(crate) async fn reserve<T: Txn>(
     Ok(turn.txn.insert(&rows).await?.into_iter().map(Ok).collect())
 }
 
-/// Makes known what machines there are, and what their messages must look like (rule 8.2). All or nothing.
+/// Declares machines and the contracts of their messages (rule 8.2). All or nothing.
 pub(crate) async fn declare<T: Txn>(
     turn: &mut Turn<'_, T>,
     machines: &[Declared],
@@ -119,7 +119,7 @@ pub(crate) async fn declare<T: Txn>(
         rules::retry::check(machine)?;
     }
     if !machines.is_empty() {
-        // Somebody may be starting an instance with what was declared up to now.
+        // Another transaction may be starting an instance with the current declaration.
         let names: BTreeSet<Name> = machines.iter().map(|one| one.machine.clone()).collect();
         let names: Vec<Name> = names.into_iter().collect();
         let declared = turn.txn.declared(&names).await?;
@@ -130,14 +130,14 @@ pub(crate) async fn declare<T: Txn>(
     Ok(Answer::Done)
 }
 
-/// Writes contracts. Those that are there are noted as used first, so that none is deleted meanwhile (rule 16.2).
+/// Writes contracts. Records the use of existing ones first, so that none is deleted meanwhile (rule 16.2).
 async fn define<T: Txn>(turn: &mut Turn<'_, T>, contracts: &[(ContractId, Json)]) -> Result<()> {
     survey::note(turn, contracts.iter().map(|(id, _)| *id).collect()).await?;
     turn.txn.define(contracts, turn.now).await
 }
 
-/// Inserts rows, and notes what there is to tell of those that are new. One whose key was reserved for its machine opens
-/// that (rule 2.7); one for whose key signals are held takes them in (rule 7.8). The keys are locked.
+/// Inserts rows, and collects the effects of the new ones. A row whose key is reserved for its machine opens the
+/// reservation (rule 2.7). A row for whose key signals are held receives them (rule 7.8). The keys are locked.
 pub(crate) async fn insert<T: Txn>(
     turn: &mut Turn<'_, T>,
     rows: &[NewRow],
@@ -147,7 +147,8 @@ pub(crate) async fn insert<T: Txn>(
     }
     let mut started = turn.txn.insert(rows).await?;
     open_reserved(turn, rows, &mut started).await?;
-    // After the insert, which may have waited for another who started under the key and took what was held for it.
+    // After the insert, which may have waited for another transaction that started under the key and took the held
+    // signals.
     let keys: BTreeSet<&Key> = rows
         .iter()
         .zip(&started)
@@ -162,6 +163,7 @@ pub(crate) async fn insert<T: Txn>(
     };
     for (row, started) in rows.iter().zip(&started) {
         if let Started::New(_) = started {
+            turn.effects.turnover.started(&row.machine);
             match row.status {
                 Status::Scheduled => turn.effects.due_at(row.due_at),
                 _ if row.behind => turn.partitions.extend(row.partition_key.clone()),
@@ -178,7 +180,7 @@ pub(crate) async fn insert<T: Txn>(
     Ok(started)
 }
 
-/// Opens what was reserved, where a start met its own key and machine.
+/// Opens reservations whose key and machine match a start.
 async fn open_reserved<T: Txn>(
     turn: &mut Turn<'_, T>,
     rows: &[NewRow],
@@ -195,7 +197,7 @@ async fn open_reserved<T: Txn>(
     if holders.is_empty() {
         return Ok(());
     }
-    // Most of them live, in partitions that are not locked here, and are left alone.
+    // Most holders are live, in partitions that are not locked here, and stay as they are.
     let holders: Vec<InstanceId> = holders.into_iter().collect();
     let reserved = turn.txn.reserved(&holders).await?;
     if reserved.is_empty() {
@@ -215,7 +217,7 @@ async fn open_reserved<T: Txn>(
     let copies = turn.txn.copies(&reserved).await?;
     for (row, started) in rows.iter().zip(started) {
         let holder = started.id();
-        // A restart, or a run that goes on, is not a start: its id must be above those of earlier runs (rule 2.5).
+        // A restart or the next run of a chain is not a start: its id must be above those of earlier runs (rule 2.5).
         let starts = row.run.first.is_none();
         let opens = copies
             .iter()
@@ -229,14 +231,19 @@ async fn open_reserved<T: Txn>(
                 continue;
             }
             reserved.swap_remove(at);
-            turn.txn.open(holder, row).await?;
+            // rule 7.1: commands that were refused before the start already have numbers.
+            let commands = copies.iter().find(|(id, _)| *id == holder);
+            let commands = commands.map(|(_, copy)| copy.inbox.commands);
+            let mut row = row.clone();
+            row.inbox.commands = commands.unwrap_or_default();
+            turn.txn.open(holder, &row).await?;
             *started = Started::New(holder);
         }
     }
     Ok(())
 }
 
-/// Who has the unique key of a row whose key is not in question: known by trying without the key.
+/// Returns the holder of a row's unique key, which it finds by an insert without the key.
 pub(crate) async fn unique_holder<T: Txn>(
     turn: &mut Turn<'_, T>,
     row: &NewRow,
@@ -258,7 +265,7 @@ pub(crate) async fn unique_holder<T: Txn>(
     })
 }
 
-/// Hands new instances the signals that were held for their keys, in order, each judged now: by its time, and by the
+/// Delivers held signals to the new instances with their keys, in order. Each is checked now: its expiry, and the
 /// contract (rule 7.8).
 async fn hand_over<T: Txn>(
     turn: &mut Turn<'_, T>,
@@ -319,10 +326,12 @@ async fn hand_over<T: Txn>(
         match fits {
             Ok(arguments) => {
                 command.arguments = arguments;
-                take_in(&mut command, row, &mut account.told, turn.now);
+                take_in(&mut command, row, None, &mut account.told, turn.now);
             }
             Err(unwanted) => {
-                command = rejected(command, &unwanted);
+                command.command_sequence = Some(row.inbox.number_command());
+                let is_declared = row.contract.is_some();
+                command = rejected(command, &delivery, is_declared, &unwanted, turn.limits);
                 command.closed_at = Some(turn.now);
             }
         }
@@ -338,8 +347,8 @@ async fn hand_over<T: Txn>(
     turn.txn.rewrite_commands(&written).await
 }
 
-/// The dedup keys of held signals that the chains they go to have accepted before: a chain that is restarted may have
-/// seen what its key's newest had not.
+/// Returns the dedup keys of held signals that their chains have accepted before. A restarted chain may have accepted a
+/// signal that the newest chain of its key had not.
 async fn known_to_chains<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,

@@ -1,4 +1,4 @@
-//! Finds and deletes contracts that nothing names any more.
+//! Finds and deletes contracts that no instance names any more.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,13 @@ use abide_core::rules::retention::{CONTRACTS_KEPT, CONTRACTS_NOTED};
 use crate::run::Turn;
 use crate::{Answer, Result, Survey, Txn};
 
-/// How many instances one page looks at, and how many contracts are deleted at once.
+/// The number of instances that one page reads, and the number of contracts that are deleted at once.
 const PAGE: usize = 1_000;
 
-/// Looks at a page of the instances, and notes that the contracts they name are in use. After the last page it deletes
-/// those that nobody has used since long before the survey began, and that no machine declares (rule 16.2). One that
-/// somebody starts an instance with meanwhile was noted by that start, or an hour before it.
+/// Reads a page of instances, and records that the contracts they name are in use. After the last page, deletes the
+/// contracts that were not used since long before the survey began and that no machine declares (rule 16.2). If an
+/// instance is started with a contract meanwhile, that start has recorded the use, or it was recorded within an hour
+/// before it.
 pub(crate) async fn survey<T: Txn>(turn: &mut Turn<'_, T>, page: Survey) -> Result<Answer> {
     let over = Answer::Surveyed {
         next: None,
@@ -42,13 +43,18 @@ pub(crate) async fn survey<T: Txn>(turn: &mut Turn<'_, T>, page: Survey) -> Resu
         return Ok(over);
     }
     turn.txn.forget_contracts(&unused).await?;
+    // After a full page there may be more. The next page begins after the last instance, and continues to delete.
+    let is_full = unused.len() == PAGE;
     Ok(Answer::Surveyed {
-        next: None,
+        next: is_full.then_some(Survey {
+            begun: Some(begun),
+            after: page.after,
+        }),
         deleted: unused.len(),
     })
 }
 
-/// Notes that contracts are in use.
+/// Records that contracts are in use.
 pub(crate) async fn note<T: Txn>(
     turn: &mut Turn<'_, T>,
     contracts: BTreeSet<ContractId>,

@@ -1,4 +1,4 @@
-//! Deletes what has expired, a batch at a time.
+//! Deletes expired data, one batch at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,33 +9,36 @@ use abide_core::rules::retention::{Kin, REQUESTS_KEPT, is_spared, next_up};
 use crate::run::Turn;
 use crate::{Answer, Cursor, Expiring, Result, SweepRequest, Txn};
 
-/// How many rows of histories and records go with a batch: so many for each instance that it may have, and that many at
-/// least. One with a long life is deleted in several batches.
+/// The number of history rows and records that one batch deletes: this many per instance of its limit, and at least the
+/// second number. An instance with more is deleted in several batches.
 const BELONGINGS_EACH: usize = 20;
 const BELONGINGS_LEAST: usize = 1_000;
 
-/// How long a dead worker is remembered, so that histories can name it.
+/// The time for which a dead worker is remembered, so that histories can name it.
 const WORKERS_REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// Deletes a batch of each kind of thing that expires (rule 16.2). A pass sends such batches, each from where the last one
-/// ended, until there is nothing more; what it has spared it does not look at again.
+/// Deletes a batch of each kind of expired data (rule 16.2). A pass sends such batches, each from where the last one
+/// ended, until nothing is left. It does not examine spared instances again.
 pub(crate) async fn sweep<T: Txn>(
     turn: &mut Turn<'_, T>,
     request: &SweepRequest,
 ) -> Result<Answer> {
     let SweepRequest { before, limit, .. } = *request;
     let batch = instances(turn, request).await?;
-    // rule 7.8: what was held too long is recorded so, and what nobody ever took goes like what has finished.
+    // rule 7.8: a signal that was held too long is marked as expired, and a signal that was never taken is deleted like
+    // finished instances.
     let expired = turn.txn.expire_held(turn.now, limit).await?;
     let forgotten = [
         turn.txn.forget_records(before, limit).await?,
         turn.txn.forget_events(before, limit).await?,
-        // rule 14.6: a path that no wait looks back on any more costs publishers nothing.
+        // rule 14.6: a path on which no wait looks back any more costs publishers nothing.
         turn.txn.forget_paths(before, limit).await?,
-        // rule 1.5: however long instances are kept, requests are remembered for a day.
+        // rule 1.5: requests are remembered for a day, however long instances are kept.
         turn.txn
             .forget_requests(turn.now - REQUESTS_KEPT, limit)
             .await?,
+        // rule 17.3: refused requests are kept for an operator as long as finished instances.
+        turn.txn.forget_refused(before, limit).await?,
         turn.txn
             .forget_workers(turn.now - WORKERS_REMEMBERED, limit)
             .await?,
@@ -49,7 +52,7 @@ pub(crate) async fn sweep<T: Txn>(
     })
 }
 
-/// What became of a batch of instances.
+/// The result for a batch of instances.
 struct Batch {
     deleted: usize,
     spared: usize,
@@ -57,8 +60,8 @@ struct Batch {
     more: bool,
 }
 
-/// Deletes a batch of finished instances with all that belongs to them, and with their children that have finished too:
-/// those were spared as long as there was somebody who might read them.
+/// Deletes a batch of finished instances with all their data, and with their finished children. Those were spared while
+/// an instance existed that might read them.
 async fn instances<T: Txn>(turn: &mut Turn<'_, T>, request: &SweepRequest) -> Result<Batch> {
     let SweepRequest {
         before,
@@ -89,7 +92,7 @@ async fn instances<T: Txn>(turn: &mut Turn<'_, T>, request: &SweepRequest) -> Re
     Ok(batch)
 }
 
-/// How those stand whom the rule asks about: the parents of what was found, and on from there as far up as it must know.
+/// Loads the ancestors that the rule needs: the parents of the found instances, and further up as far as necessary.
 async fn family_above<T: Txn>(
     turn: &mut Turn<'_, T>,
     found: &[Expiring],
@@ -109,9 +112,9 @@ async fn family_above<T: Txn>(
     Ok(family)
 }
 
-/// What goes in one batch of those that need not be spared: with all that has finished below them, or, when that is too
-/// much, the part of it that is furthest down. Whether it is all: what is above the rest must wait for it, or nobody would
-/// find that again.
+/// Returns the instances to delete in one batch: those given with all finished instances below them, or, if that is too
+/// much, only the lowest level. The flag is `true` if nothing is left out. If something is left out, the instances
+/// above must stay until it is deleted; otherwise it would not be found again.
 async fn with_children<T: Txn>(
     turn: &mut Turn<'_, T>,
     gone: Vec<Expiring>,
@@ -141,15 +144,15 @@ async fn with_children<T: Txn>(
     }
 }
 
-/// Deletes instances with all that belongs to them; how many: none when that is too much for one batch, and what belongs
-/// to them has been lessened.
+/// Deletes instances with all their data. Returns how many: none if that is too much for one batch. Then part of their
+/// data was deleted.
 async fn delete<T: Txn>(turn: &mut Turn<'_, T>, gone: &[Expiring], limit: usize) -> Result<usize> {
     let ids: Vec<InstanceId> = gone.iter().map(|one| one.cursor.id).collect();
     let most = limit.saturating_mul(BELONGINGS_EACH).max(BELONGINGS_LEAST);
     if turn.txn.trim(&ids, most).await? >= most {
         return Ok(0);
     }
-    // rule 2.4: dedup keys belong to the chain, and stay until its last run goes.
+    // rule 2.4: dedup keys belong to the chain, and stay until its last run is deleted.
     let chains: BTreeSet<InstanceId> = gone.iter().map(|one| one.chain).collect();
     let chains: Vec<InstanceId> = chains.into_iter().collect();
     let leaving: BTreeSet<InstanceId> = ids.iter().copied().collect();

@@ -1,19 +1,21 @@
-//! Makes runnable what is due, and takes back what was held for too long.
+//! Makes due instances runnable, and takes back expired claims.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide_core::model::{Claim, Commit, InstanceId, Outcome, ParentRef, Policy, Row};
+use abide_core::model::{Claim, Commit, InstanceId, Outcome, ParentRef, Row};
+use abide_core::rules::deaths::Case;
 use abide_core::rules::timers::{self, Lapse};
 
-use super::commit::commit;
+use super::commit::{commit, policies_of};
 use super::free::Free;
+use super::workers::fail_dead;
 use crate::run::Turn;
 use crate::{Answer, Lapsed, Result, Touched, Txn};
 
-/// Makes runnable what is due: what was scheduled, and what waited to its deadline (rules 6.5, 7.5, 10.3); and takes back
-/// claims whose own lease has run out (rules 5.3, 5.4). These go first: there are never more of them than workers hold,
-/// and what is due may be without end.
+/// Makes due instances runnable: scheduled ones, and those whose wait has reached its deadline (rules 6.5, 7.5, 10.3).
+/// Also takes back claims whose own lease has expired (rules 5.3, 5.4). Expired claims go first: there are never more
+/// of them than workers hold, and the number of due instances is unlimited.
 pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result<Answer> {
     let mut caught = Caught::default();
     caught.lapsed(turn, limit).await?;
@@ -35,18 +37,28 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
             count += 1;
         }
     }
-    let mut late = Vec::new();
-    for one in &lapsed {
+    let (mut late, mut failing) = (Vec::new(), Vec::new());
+    let ids: Vec<InstanceId> = lapsed.iter().map(|one| one.touched.id).collect();
+    let policies = match ids.is_empty() {
+        true => BTreeMap::new(),
+        false => policies_of(turn, &ids).await?,
+    };
+    for (place, one) in lapsed.iter().enumerate() {
         let Some(account) = ledger.get(one.touched.id) else {
             continue;
         };
-        match timers::lapse(&mut account.row, &one.worker, turn.now) {
-            Some(Lapse::Reclaimed(told)) => account.told.push(told),
+        let case = Case::new(policies.get(&one.touched.id), place);
+        match timers::lapse(&mut account.row, &one.worker, case, turn.now) {
+            Some(Lapse::Reclaimed(back)) => {
+                account.told.push(back.told);
+                failing.extend(back.fails.map(|error| (one.touched.id, error)));
+            }
             Some(Lapse::PastLimit) => late.extend(claim(&account.row, one.parent.clone())),
             None => continue,
         }
         count += 1;
     }
+    fail_dead(turn, &mut ledger, failing).await?;
     ledger.write(turn).await?;
     fail(turn, late).await?;
     let next = match locked {
@@ -61,13 +73,13 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
     })
 }
 
-/// What is due or has lapsed, and that nobody else has locked.
+/// Due or expired instances that no other transaction has locked.
 #[derive(Default)]
 struct Caught<'a> {
     free: Free<'a>,
     due: Vec<Touched>,
     lapsed: Vec<Lapsed>,
-    /// How many were passed over.
+    /// The number of skipped instances.
     locked: usize,
 }
 
@@ -76,7 +88,7 @@ impl Caught<'_> {
         self.due.len() + self.lapsed.len()
     }
 
-    /// Catches what has lapsed, with the parents that may have to be told.
+    /// Locks instances whose lease has expired, with the parents that may have to be notified.
     async fn lapsed<T: Txn>(&mut self, turn: &mut Turn<'_, T>, limit: usize) -> Result<()> {
         let mut looked_at = 0;
         while self.count() < limit {
@@ -112,7 +124,7 @@ impl Caught<'_> {
         Ok(())
     }
 
-    /// Catches what is due.
+    /// Locks due instances.
     async fn due<T: Txn>(&mut self, turn: &mut Turn<'_, T>, limit: usize) -> Result<()> {
         let mut looked_at = 0;
         while self.count() < limit {
@@ -142,7 +154,7 @@ impl Caught<'_> {
     }
 }
 
-/// The claim under which a row is held now. It names the row's parent, also one that was deleted and was not found.
+/// Returns the claim under which a row is held now. It names the row's parent, even if that was deleted and not found.
 fn claim(row: &Row, parent: Option<ParentRef>) -> Option<Claim> {
     let partition = row.partition_key.clone();
     let worker = row.worker?;
@@ -154,15 +166,14 @@ fn claim(row: &Row, parent: Option<ParentRef>) -> Option<Claim> {
     Some(Claim::granted(row.id, row.epoch, worker, partition, parent))
 }
 
-/// Fails the steps that have passed their time limit (rule 5.4), as their workers would have: whoever runs them is stale
-/// from now on.
+/// Fails the steps that have passed their time limit (rule 5.4), as their workers would have done. The claims of those
+/// workers are stale from now on.
 async fn fail<T: Txn>(turn: &mut Turn<'_, T>, late: Vec<Claim>) -> Result<()> {
     if late.is_empty() {
         return Ok(());
     }
     let ids: Vec<InstanceId> = late.iter().map(Claim::id).collect();
-    let policies: BTreeMap<InstanceId, Policy> =
-        turn.txn.policies(&ids).await?.into_iter().collect();
+    let policies = policies_of(turn, &ids).await?;
     let failure = |claim: Claim| {
         let policy = policies.get(&claim.id());
         let limit = policy.and_then(|policy| policy.step_timeout_ms);

@@ -1,31 +1,40 @@
-//! Workers come, live, die and sign off, and what they held goes back to its queue.
+//! Registers workers, renews their leases, and returns the claims of workers that die or sign off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use abide_core::model::{Claim, Heartbeat, InstanceId, Name, Worker, WorkerId};
+use abide_core::model::{Claim, Heartbeat, InstanceId, Name, Policy, Worker, WorkerId};
 use abide_core::rules::claims::{
     self, Standing, give_back as put_back, reclaim as take_back, standing,
 };
+use abide_core::rules::deaths::{self, Case, MAX_DEATHS};
 
+use super::commit::policies_of;
 use super::free::Free;
+use super::keys::end_all;
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Extension, NewWorker, Result, Touched, Txn};
 
-/// Registers a worker. What an earlier process of its name held is taken back at once: its lease is ended here, and
-/// [`reclaim`] finds it (rule 5.3).
+/// Registers a worker. The claims of an earlier process with its name are taken back at once: its lease is ended here,
+/// and [`reclaim`] finds them (rule 5.3).
 pub(crate) async fn register<T: Txn>(turn: &mut Turn<'_, T>, worker: &NewWorker) -> Result<Worker> {
-    let living = living(turn, &worker.name).await?;
+    expire(turn, &worker.name).await?;
+    turn.txn.insert_worker(worker, turn.now).await
+}
+
+/// Ends the leases of the living workers with a name. [`reclaim`] finds their claims (rule 5.3).
+pub(crate) async fn expire<T: Txn>(turn: &mut Turn<'_, T>, name: &Name) -> Result<()> {
+    let living = living(turn, name).await?;
     let living: Vec<WorkerId> = living.iter().map(|worker| worker.id).collect();
     if !living.is_empty() {
         turn.txn.expire_workers(&living, turn.now).await?;
     }
-    turn.txn.insert_worker(worker, turn.now).await
+    Ok(())
 }
 
-/// Enlists a worker that outlives the process which speaks for it: the living one of its name goes on under its number,
-/// and with it all that it holds.
+/// Enlists a worker that outlives the process that represents it. A living worker with its name continues under its id,
+/// and keeps its claims.
 pub(crate) async fn enlist<T: Txn>(turn: &mut Turn<'_, T>, new: &NewWorker) -> Result<Worker> {
     let Some(known) = living(turn, &new.name).await?.pop() else {
         return turn.txn.insert_worker(new, turn.now).await;
@@ -42,20 +51,24 @@ pub(crate) async fn enlist<T: Txn>(turn: &mut Turn<'_, T>, new: &NewWorker) -> R
             worker.lanes.push(lane.clone());
         }
     }
+    if new.build.is_some() {
+        worker.build.clone_from(&new.build);
+    }
     if worker != known {
         turn.txn.rewrite_worker(&worker).await?;
     }
     Ok(worker)
 }
 
-/// The workers of a name whose lease has not run out, by id.
+/// Returns the workers with a name whose lease has not expired, by id.
 async fn living<T: Txn>(turn: &mut Turn<'_, T>, name: &Name) -> Result<Vec<Worker>> {
     let mut workers = turn.txn.workers_named(name).await?;
     workers.retain(|worker| worker.lease_until > turn.now);
     Ok(workers)
 }
 
-/// Renews the leases of workers: one statement, however many there are and however many steps they run (rule 6.4).
+/// Renews the leases of workers in one statement, however many workers there are and however many steps they run
+/// (rule 6.4).
 pub(crate) async fn renew<T: Txn>(
     turn: &mut Turn<'_, T>,
     workers: &[WorkerId],
@@ -74,8 +87,8 @@ pub(crate) async fn renew<T: Txn>(
     Ok(Answer::Renewed { lost: asked })
 }
 
-/// Renews the leases of claims, and of the workers that hold them (rule 6.4): a worker is believed in at least as long as
-/// what it holds.
+/// Renews the leases of claims and of the workers that hold them (rule 6.4). A worker's lease lasts at least as long as
+/// its claims.
 pub(crate) async fn extend<T: Txn>(
     turn: &mut Turn<'_, T>,
     claims: &[Extension],
@@ -100,9 +113,9 @@ pub(crate) async fn extend<T: Txn>(
     Ok(beats)
 }
 
-/// Takes from dead workers what they hold (rule 5.3), whoever of them it was and however many there are. A process that
-/// slept through its lease may still send a claim that it had prepared; what that takes is taken back too, also when
-/// nobody remembers the worker any more.
+/// Takes back the claims of dead workers (rule 5.3), of all of them together. A process that slept through its lease
+/// may still send a claim that it had prepared. What it claims is taken back too, even if the worker is no longer
+/// known.
 pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result<Answer> {
     let dead: BTreeMap<WorkerId, Option<Name>> =
         turn.txn.dead_holders(turn.now).await?.into_iter().collect();
@@ -115,39 +128,64 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
     let held = turn.txn.held_by(&workers, room).await?;
     let held = turn.choose(held, |(_, touched)| touched.id, limit);
     let touched: Vec<Touched> = held.iter().map(|(_, touched)| touched.clone()).collect();
-    // What somebody has locked is taken back the next time.
+    // Rows that another transaction has locked are taken back next time.
     let mut ledger = Free::load(turn, &touched).await?;
+    let ids: Vec<InstanceId> = touched.iter().map(|touched| touched.id).collect();
+    let policies = policies_of(turn, &ids).await?;
     let forgotten = Name::stored("?");
+    let mut failing = Vec::new();
     for (worker, touched) in &held {
         let Some(account) = ledger.get(touched.id) else {
             continue;
         };
-        // One that was held to its time limit has failed, which [`fire`](super::timers::fire) sees to.
+        // A step that was held until its time limit has failed; [`fire`](super::timers::fire) handles it.
         let past_limit = account.row.lease.is_some_and(|l| l.is_past_limit(turn.now));
         let name = dead.get(worker).and_then(Option::as_ref);
         if account.row.worker == Some(*worker)
             && !past_limit
-            && let Some(told) = take_back(&mut account.row, name.unwrap_or(&forgotten), turn.now)
+            && let Some(back) = take_back(
+                &mut account.row,
+                name.unwrap_or(&forgotten),
+                Case::new(policies.get(&touched.id), count),
+                turn.now,
+            )
         {
-            account.told.push(told);
+            account.told.push(back.told);
+            failing.extend(back.fails.map(|error| (touched.id, error)));
             count += 1;
         }
     }
+    fail_dead(turn, &mut ledger, failing).await?;
     ledger.write(turn).await?;
     let more = count > 0 && held.len() >= limit;
     Ok(Answer::Touched { count, more })
 }
 
-/// Gives claims back; `attempt` does not grow (rule 5.4).
+/// Ends instances whose workers have died too often in their step (rule 5.7).
+pub(super) async fn fail_dead<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    failing: Vec<(InstanceId, String)>,
+) -> Result<()> {
+    end_all(turn, ledger, failing, |row, error, ending| {
+        deaths::fail(row, error, ending.pending, ending.limits, ending.now)
+    })
+    .await
+}
+
+/// Gives claims back. `attempt` does not increase (rule 5.4).
 pub(crate) async fn give_back<T: Txn>(turn: &mut Turn<'_, T>, claims: &[Claim]) -> Result<Answer> {
-    let mut ledger = Ledger::load(turn.txn, claims.iter().map(Claim::id).collect()).await?;
+    let ids: Vec<InstanceId> = claims.iter().map(Claim::id).collect();
+    let mut ledger = Ledger::load(turn.txn, ids.clone()).await?;
+    let policies = policies_of_suspects(turn, &mut ledger, &ids).await?;
     let mut count = 0;
     for claim in claims {
         let Some(account) = ledger.get(claim.id()) else {
             continue;
         };
+        let case = Case::new(policies.get(&claim.id()), count);
         if standing(&account.row, claim) == Standing::Holds
-            && put_back(&mut account.row, turn.now).is_some()
+            && put_back(&mut account.row, case, turn.now).is_some()
         {
             count += 1;
         }
@@ -156,7 +194,7 @@ pub(crate) async fn give_back<T: Txn>(turn: &mut Turn<'_, T>, claims: &[Claim]) 
     Ok(Answer::Touched { count, more: false })
 }
 
-/// Gives back what a worker holds and does not know of.
+/// Gives back the claims that a worker holds and does not know of.
 pub(crate) async fn give_back_except<T: Txn>(
     turn: &mut Turn<'_, T>,
     worker: WorkerId,
@@ -185,7 +223,7 @@ pub(crate) async fn give_back_except<T: Txn>(
     Ok(Answer::Touched { count, more })
 }
 
-/// Gives back all that a worker holds, and when nothing is left, forgets it (rule 6.7).
+/// Gives back all claims of a worker, and ends its lease when nothing is left (rule 6.7).
 pub(crate) async fn sign_off<T: Txn>(
     turn: &mut Turn<'_, T>,
     worker: WorkerId,
@@ -202,7 +240,7 @@ pub(crate) async fn sign_off<T: Txn>(
     Ok(Answer::Touched { count, more })
 }
 
-/// Gives back all that the living workers of a name hold, and forgets those that hold nothing any more.
+/// Gives back all claims of the living workers with a name, and ends the leases of those that hold nothing any more.
 pub(crate) async fn sign_off_named<T: Txn>(
     turn: &mut Turn<'_, T>,
     name: &Name,
@@ -230,12 +268,17 @@ async fn put_all_back<T: Txn>(
     held: &[Touched],
 ) -> Result<usize> {
     let mut ledger = locked(turn, held).await?;
+    let ids: Vec<InstanceId> = held.iter().map(|touched| touched.id).collect();
+    let policies = policies_of_suspects(turn, &mut ledger, &ids).await?;
     let mut count = 0;
     for touched in held {
         let Some(account) = ledger.get(touched.id) else {
             continue;
         };
-        if account.row.worker == Some(worker) && put_back(&mut account.row, turn.now).is_some() {
+        let case = Case::new(policies.get(&touched.id), count);
+        if account.row.worker == Some(worker)
+            && put_back(&mut account.row, case, turn.now).is_some()
+        {
             count += 1;
         }
     }
@@ -243,7 +286,25 @@ async fn put_all_back<T: Txn>(
     Ok(count)
 }
 
-/// Locks rows that were found without a lock: their partitions first.
+/// Loads the policies of those of these rows that may be suspected of killing their workers. There are almost never
+/// any, and then nothing is read.
+pub(super) async fn policies_of_suspects<T: Txn>(
+    turn: &mut Turn<'_, T>,
+    ledger: &mut Ledger<'_>,
+    ids: &[InstanceId],
+) -> Result<BTreeMap<InstanceId, Policy>> {
+    let mut ids = ids.to_vec();
+    ids.retain(|id| {
+        let account = ledger.get(*id);
+        account.is_some_and(|account| deaths::is_suspected(account.row.deaths, MAX_DEATHS))
+    });
+    if ids.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    policies_of(turn, &ids).await
+}
+
+/// Locks rows that were found without a lock, their partitions first.
 pub(super) async fn locked<'a, T: Txn>(
     turn: &mut Turn<'_, T>,
     touched: &[Touched],

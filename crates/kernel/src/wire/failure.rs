@@ -1,11 +1,12 @@
-//! Errors as they are sent, each in its class.
+//! The errors of a store in the form in which they are sent, each in its class.
 
 use abide_core::model::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// An error of a store, as it is sent: what the caller must do is the same on the other side.
+/// An error of a store in the form in which it is sent. The caller on the other side must do the same as for the
+/// original.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
@@ -17,6 +18,8 @@ pub enum Failure {
     Unavailable(String),
     /// See [`Error::Unknown`].
     Unknown(String),
+    /// See [`Error::NotSetUp`].
+    NotSetUp(String),
     /// See [`Error::Broken`].
     Broken(String),
     /// See [`Error::Closed`].
@@ -30,6 +33,7 @@ impl From<Error> for Failure {
             Error::Conflict(why) => Self::Conflict(why),
             Error::Unavailable(why) => Self::Unavailable(why),
             Error::Unknown(why) => Self::Unknown(why),
+            Error::NotSetUp(why) => Self::NotSetUp(why),
             Error::Broken(why) => Self::Broken(why),
             Error::Unjudged(_) => Self::Conflict(error.to_string()),
             Error::Closed => Self::Closed,
@@ -44,16 +48,19 @@ impl From<Failure> for Error {
             Failure::Conflict(why) => Self::Conflict(why),
             Failure::Unavailable(why) => Self::Unavailable(why),
             Failure::Unknown(why) => Self::Unknown(why),
+            Failure::NotSetUp(why) => Self::NotSetUp(why),
             Failure::Broken(why) => Self::Broken(why),
-            // The client's own store is open; it is the server that goes away, and nothing was written.
+            // The client's own store is open. The server is shutting down, and nothing was written.
             Failure::Closed => Self::Unavailable("the server is shutting down".into()),
         }
     }
 }
 
-/// A text that is no request.
-#[derive(Debug, thiserror::Error)]
+/// A text that is not a valid request.
+#[derive(thiserror::Error)]
 #[error(
     "this is no request of this release: {0}; a request is a JSON object like {{\"get\":{{\"key\":\"order:42\"}}}}"
 )]
 pub struct Malformed(pub(super) serde_json::Error);
+
+abide_core::debug_is_display!(Malformed);

@@ -1,8 +1,8 @@
-//! The whole of a store as a language in JSON: what a client asks of a server that keeps one, and what it is answered.
+//! The whole interface of a store as JSON: the requests of a client to a server that has a store, and the replies.
 //!
-//! A request is one call of [`Store`]: [`Request`] goes to `POST {base}/rpc/v1`, and [`Reply`] comes back, also when the
-//! store has refused it. What commits have to tell comes as server-sent events from `GET {base}/rpc/v1/news`: the data
-//! of each is one [`Effects`](crate::Effects).
+//! A request is one call of [`Store`]. A client sends [`Request`] to `POST {base}/rpc/v1` and receives [`Reply`], also
+//! if the store has refused the call. The effects of commits arrive as server-sent events from
+//! `GET {base}/rpc/v1/news`; the data of each event is one [`Effects`](crate::Effects).
 //!
 //! ```
 //! use abide_kernel::memory::Memory;
@@ -27,32 +27,33 @@ use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Refusal, Target, Timestamp,
-    Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Refusal, Target,
+    Timestamp, Worker,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, CommandFilter, CommandPage, Endings, EventFilter, EventPage, Filter, Op, Page,
-    QueueDepth, Records, Result, Store, WaiterFilter, WaiterPage, judge,
+    Answer, CommandFilter, CommandPage, Contracts, Endings, EventFilter, EventPage, Filter, Op,
+    OutboxDepth, Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings,
+    Tally, WaiterFilter, WaiterPage, judge,
 };
 
 pub use failure::{Failure, Malformed};
 pub use right::Right;
 
-/// Where requests are sent to, below a server's address.
+/// The path for requests, relative to a server's address.
 pub const PATH: &str = "/rpc/v1";
-/// Where news come from, below a server's address.
+/// The path for notifications, relative to a server's address.
 pub const NEWS: &str = "/rpc/v1/news";
-/// How the `type` of every problem of a server begins.
+/// The prefix of the `type` of every problem that a server returns.
 pub const PROBLEMS: &str = "/problems/";
-/// The only problem that says that nothing was written; any other that is not a refusal leaves that open.
+/// The only problem which says that nothing was written. For any other that is not a refusal, the outcome is unknown.
 pub const UNAVAILABLE: &str = "unavailable";
-/// A server that has nothing to tell says so at least that often, with a comment.
+/// The maximum time between two messages of the event stream. A server without effects to send sends a comment.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The most that a server gives on one page, whatever is asked for.
+/// The maximum number of items that a server returns on one page, whatever the request asks for.
 pub const PAGE_MOST: usize = 100_000;
-/// The most ids that one read may name (rule 16.4).
+/// The maximum number of ids that one read may name (rule 16.4).
 pub const IDS_MOST: usize = 1_000;
 
 /// One call of a store.
@@ -65,40 +66,42 @@ pub enum Request {
     Get(Target),
     /// [`Store::list`].
     List {
-        /// Which.
+        /// The conditions.
         filter: Filter,
-        /// Those below that one.
+        /// Only instances below this one.
         before: Option<InstanceId>,
-        /// At most that many.
+        /// The maximum number of instances.
         limit: usize,
     },
+    /// [`Store::around`].
+    Around(Vec<InstanceId>),
     /// [`Store::history`].
     History {
-        /// Whose.
+        /// The instance.
         id: InstanceId,
-        /// From the event after that one on.
+        /// Only events after this one.
         after: u32,
-        /// At most that many rows.
+        /// The maximum number of rows.
         limit: usize,
     },
     /// [`Store::children_page`].
     Children {
-        /// Whose.
+        /// The parent.
         parent: InstanceId,
-        /// Of which barrier.
+        /// The barrier.
         barrier: BarrierNumber,
-        /// Those above that one.
+        /// Only children above this one.
         after: Option<InstanceId>,
     },
     /// [`Store::endings_page`].
     Endings(Vec<InstanceId>),
     /// [`Store::commands`].
     Commands {
-        /// Which.
+        /// The conditions.
         filter: CommandFilter,
-        /// Those below that one.
+        /// Only records below this one.
         before: Option<CommandId>,
-        /// At most that many.
+        /// The maximum number of records.
         limit: usize,
     },
     /// [`Store::records_page`].
@@ -107,31 +110,33 @@ pub enum Request {
     Inbox(InstanceId),
     /// [`Store::events`].
     Events {
-        /// Which.
+        /// The conditions.
         filter: EventFilter,
-        /// Those below that one.
+        /// Only events below this one.
         before: Option<EventSequence>,
-        /// At most that many.
+        /// The maximum number of events.
         limit: usize,
     },
     /// [`Store::waiters`].
     Waiters {
-        /// Which.
+        /// The conditions.
         filter: WaiterFilter,
-        /// Those above that place.
+        /// Only waits above this position.
         after: Option<(InstanceId, u32)>,
-        /// At most that many.
+        /// The maximum number of waits.
         limit: usize,
     },
     /// [`Store::contract`].
     Contract(ContractId),
+    /// [`Store::contracts_page`].
+    Contracts(Vec<ContractId>),
     /// [`Store::machines`].
     Machines,
     /// [`Store::documents`].
     Documents(DocumentKind),
     /// [`Store::document`].
     Document {
-        /// Of which kind.
+        /// Its kind.
         kind: DocumentKind,
         /// Its name.
         name: Name,
@@ -142,65 +147,90 @@ pub enum Request {
     Workers,
     /// [`Store::depths`].
     Depths,
-    /// The time, as the store's workers agree on it.
+    /// [`Store::refused`].
+    Refused {
+        /// Only requests below this one.
+        before: Option<OutboxId>,
+        /// The maximum number of requests.
+        limit: usize,
+    },
+    /// [`Store::outbox_depth`].
+    OutboxDepth,
+    /// [`Store::ready_lanes`].
+    ReadyLanes,
+    /// [`Store::tally`].
+    Tally,
+    /// The time of the clock that the store's workers share.
     Now,
     /// [`Store::writers`].
     Writers,
 }
 
-/// What a request is answered with.
+/// The reply to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// What became of each operation, in order.
+    /// The answer to each operation, in order.
     Answers(Vec<Answer>),
-    /// One instance, if there is one.
+    /// One instance, if it exists.
     Instance(Option<Box<Instance>>),
     /// A page of instances.
     Instances(Page<Instance>),
+    /// Surroundings of instances.
+    Around(Vec<Surroundings>),
     /// Rows of a history.
     History(Vec<HistoryRow>),
     /// A page of children.
     Children(Page<Child>),
-    /// How those ended that have, who is not there, and who is left to ask for.
+    /// The endings of instances that have ended, the instances that do not exist, and those still to ask for.
     Endings(Endings),
     /// A page of records.
     Commands(CommandPage),
-    /// Records, and which are left to ask for.
+    /// Records, and those still to ask for.
     Records(Records),
-    /// What is pending in an inbox.
+    /// The pending commands of an inbox.
     Inbox(Vec<Command>),
     /// A page of events.
     Events(EventPage),
     /// A page of waits for events.
     Waiters(WaiterPage),
-    /// A contract, if there is one.
+    /// A contract, if it exists.
     Contract(Option<Json>),
-    /// All that is declared.
+    /// Contracts, and those still to ask for.
+    Contracts(Contracts),
+    /// All declarations.
     Machines(Vec<Declared>),
     /// Documents.
     Documents(Vec<Document>),
-    /// A document, if there is one.
+    /// A document, if it exists.
     Document(Option<Document>),
-    /// When something is due, if anything is.
+    /// The next due time, if there is one.
     Due(Option<Timestamp>),
     /// Workers.
     Workers(Vec<Worker>),
-    /// How many stand where.
+    /// The number of instances per queue, status and kind of wait.
     Depths(Vec<QueueDepth>),
+    /// A page of refused requests of the outbox.
+    Refused(RefusedPage),
+    /// The number of waiting and refused requests of the outbox.
+    OutboxDepth(OutboxDepth),
+    /// The lanes that have something to claim.
+    ReadyLanes(Vec<ReadyLane>),
+    /// The number of blocked, failing and ended instances.
+    Tally(Tally),
     /// The time.
     Now(Timestamp),
-    /// How many transactions may run side by side with profit.
+    /// The number of transactions that can usefully run in parallel.
     Writers(usize),
-    /// The store has answered with an error.
+    /// The store returned an error.
     Failed(Failure),
 }
 
 impl Request {
-    /// Sets who sends the requests in it that may arrive more than once: that is for the server to say.
+    /// Sets the caller of all requests in it that may arrive more than once. Only the server may decide this.
     pub fn on_behalf_of(&mut self, caller: &str) {
         let Self::Run(ops) = self else { return };
-        // A request that was just read shares them with no other.
+        // A request that was just parsed does not share its operations.
         for op in Arc::get_mut(ops).unwrap_or_default() {
             if let Op::Once(requests) = op {
                 for one in requests {
@@ -210,8 +240,8 @@ impl Request {
         }
     }
 
-    /// Sets the source of all that is sent in it to what the server knows of the caller (rule 7.3). A source that the
-    /// caller names is its claim, and is kept beside it.
+    /// Sets the source of all commands in it to what the server knows about the caller (rule 7.3). A source that the
+    /// caller names is only a claim, and is stored in addition.
     pub fn sent_by(&mut self, source: &str) {
         if let Self::Run(ops) = self {
             send_by(ops, source);
@@ -225,7 +255,7 @@ fn send_by(ops: &mut Arc<[Op]>, known: &str) {
             *claimed = Some(said);
         }
     };
-    // A request that was just read shares them with no other.
+    // A request that was just parsed does not share its operations.
     for op in Arc::get_mut(ops).unwrap_or_default() {
         match op {
             Op::Deliver(deliveries) => {
@@ -243,17 +273,18 @@ fn send_by(ops: &mut Arc<[Op]>, known: &str) {
                     send_by(&mut one.ops, known);
                 }
             }
+            // Outbox rows carry the role that inserted them; only a server takes them.
             _ => {}
         }
     }
 }
 
-/// Reads a request. What is wrong with one that is none is told with what was expected.
+/// Parses a request. The error for an invalid request says what was expected.
 pub fn parse(body: &[u8]) -> Result<Request, Malformed> {
     serde_json::from_slice(body).map_err(Malformed)
 }
 
-/// Asks a store, and answers as it does.
+/// Runs a request on a store, and returns its reply.
 pub async fn answer(store: &dyn Store, request: Request) -> Reply {
     match ask(store, request).await {
         Ok(reply) => reply,
@@ -271,6 +302,10 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
             before,
             limit,
         } => Reply::Instances(store.list(&filter, before, most(limit)).await?),
+        Request::Around(ids) => {
+            check_ids(ids.len())?;
+            Reply::Around(store.around(&ids).await?)
+        }
         Request::History { id, after, limit } => {
             Reply::History(store.history(id, after, most(limit)).await?)
         }
@@ -304,18 +339,28 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
             limit,
         } => Reply::Waiters(store.waiters(&filter, after, most(limit)).await?),
         Request::Contract(id) => Reply::Contract(store.contract(id).await?),
+        Request::Contracts(ids) => {
+            check_ids(ids.len())?;
+            Reply::Contracts(store.contracts_page(&ids).await?)
+        }
         Request::Machines => Reply::Machines(store.machines().await?),
         Request::Documents(kind) => Reply::Documents(store.documents(kind).await?),
         Request::Document { kind, name } => Reply::Document(store.document(kind, &name).await?),
         Request::NextDue => Reply::Due(store.next_due().await?),
         Request::Workers => Reply::Workers(store.workers().await?),
         Request::Depths => Reply::Depths(store.depths().await?),
+        Request::Refused { before, limit } => {
+            Reply::Refused(store.refused(before, most(limit)).await?)
+        }
+        Request::OutboxDepth => Reply::OutboxDepth(store.outbox_depth().await?),
+        Request::ReadyLanes => Reply::ReadyLanes(store.ready_lanes().await?),
+        Request::Tally => Reply::Tally(store.tally().await?),
         Request::Now => Reply::Now(store.clock().now()),
         Request::Writers => Reply::Writers(store.writers()),
     })
 }
 
-/// Refuses a read that names too many (rule 16.4): it would keep a reader of the store busy for long.
+/// Refuses a read that names too many ids, because it would keep a reader of the store busy for long (rule 16.4).
 fn check_ids(met: usize) -> Result<(), Refusal> {
     match met <= IDS_MOST {
         true => Ok(()),

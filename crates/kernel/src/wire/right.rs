@@ -1,4 +1,4 @@
-//! What one must be allowed to do to be answered.
+//! The permissions that requests need.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,23 @@ use abide_core::model::{CommandKind, DocumentKind};
 use super::Request;
 use crate::{Effects, Op};
 
-/// Something that one must be allowed to do.
+/// A permission of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
-    /// To look at things.
+    /// Read data.
     Read,
-    /// To send signals and updates, and to publish events.
+    /// Send signals and updates, and publish events.
     Send,
-    /// To claim instances and to commit what their steps answer.
+    /// Claim instances, and commit the outcomes of their steps.
     Work,
-    /// Everything else: to start, to cancel, to delete.
+    /// Everything else: start, cancel, delete.
     Operate,
 }
 
 impl Right {
-    /// What is heard of the news by who may do this and nothing else. Who sends hears of answers to updates, which it may look
-    /// up, and not what is worked on here; all others may look at that anyway, or work on it.
+    /// Returns the part of the notifications that a caller with only this permission receives. A sender receives the
+    /// answers to updates, which it may look up, but not what the workers do. All others may read or process that
+    /// anyway.
     pub fn hears(self, told: &Effects) -> Effects {
         match self {
             Self::Read | Self::Work | Self::Operate => told.clone(),
@@ -37,11 +38,11 @@ impl Right {
 }
 
 impl Request {
-    /// All that one must be allowed to do to be answered.
+    /// Returns all permissions that the request needs.
     pub fn needs(&self) -> BTreeSet<Right> {
         match self {
             Self::Run(ops) => ops.iter().flat_map(needs).collect(),
-            // They are hashes, but nobody's business.
+            // They are hashes, but must stay private.
             Self::Documents(DocumentKind::Token | DocumentKind::Secret)
             | Self::Document {
                 kind: DocumentKind::Token | DocumentKind::Secret,
@@ -67,6 +68,8 @@ fn needs(op: &Op) -> BTreeSet<Right> {
             let ops = requests.iter().flat_map(|one| &*one.ops);
             ops.flat_map(needs).collect()
         }
+        // Whatever they contain, because they may contain anything.
+        Op::Outbox(_) => [Right::Operate].into(),
         Op::Claim(_)
         | Op::Commit { .. }
         | Op::Extend(_)
@@ -79,6 +82,7 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         | Op::SignOffNamed { .. }
         | Op::Fire { .. }
         | Op::PassOver { .. }
+        | Op::Expire { .. }
         | Op::Reclaim { .. }
         | Op::ReleaseBlocked { .. }
         | Op::Declare { .. } => [Right::Work].into(),
@@ -90,6 +94,7 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         | Op::Examine { .. }
         | Op::Sweep(_)
         | Op::Survey(_)
+        | Op::Refused { .. }
         | Op::Keep(_) => [Right::Operate].into(),
     }
 }

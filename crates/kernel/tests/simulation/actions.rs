@@ -193,6 +193,7 @@ impl World {
             lease: LEASE,
             queues: QUEUES.map(name).into(),
             lanes: lanes(),
+            build: None,
         };
         // The older process of its name may go on for a while and not know that it is dead.
         if let Heard::Answers(answers) = self.send([Op::Register(worker)].into())

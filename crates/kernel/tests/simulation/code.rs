@@ -87,6 +87,8 @@ impl World {
             before.len()
         ));
         let op = Op::ReleaseBlocked {
+            build: None,
+            fresh: false,
             lanes: lanes(),
             after: InstanceId(0),
             limit,

@@ -49,6 +49,8 @@ impl World {
         for _ in 0..ROUNDS {
             self.clock.advance(ROUND);
             let release = Op::ReleaseBlocked {
+                build: None,
+                fresh: false,
                 lanes: lanes(),
                 after: InstanceId(0),
                 limit: 1000,
@@ -96,6 +98,7 @@ impl World {
             lease: LEASE,
             queues: QUEUES.map(name).into(),
             lanes: lanes(),
+            build: None,
         };
         let answers = self.run([Op::Register(worker)].into()).unwrap();
         let [Answer::Registered(worker)] = answers.as_slice() else {
@@ -165,6 +168,7 @@ fn end_of(claimed: &Claimed) -> Outcome {
             operations: Vec::new(),
             takes: Vec::new(),
             updates: Vec::new(),
+            held: 0,
             children: Vec::new(),
             state: None,
             then: Then::Done { result },

@@ -31,9 +31,11 @@ enum Parked {
     },
     /// So many of the children of its last barrier, or all.
     Children { at_least: Option<u32> },
-    /// A signal of these names, or so many ends of children more than there were.
+    /// A signal of these names, or so many ends of children more than there were, with so many updates that its code has not
+    /// answered yet.
     Turn {
         names: Vec<Name>,
+        held: u32,
         ends: usize,
         needed: Option<u32>,
         joins: bool,
@@ -94,6 +96,7 @@ impl Waits {
             Outcome::Workflow(turn) => match &turn.then {
                 Then::Park(park) => Parked::Turn {
                     names: park.names(),
+                    held: turn.held,
                     ends: self.ends.get(&id).copied().unwrap_or_default(),
                     needed: park.children.map(|children| children.needed),
                     joins: turn.children.iter().any(|brood| brood.needed > 0),
@@ -128,7 +131,11 @@ impl Waits {
         let mine = |record: &&Command| record.instance == Some(*id);
         let pending = || records.iter().filter(mine);
         let accepted = |record: &Command| record.status == CommandStatus::Accepted;
-        if let Some(update) = pending().find(|record| accepted(record)) {
+        let held = match self.parked.get(id) {
+            Some(Parked::Turn { held, .. }) => *held as usize,
+            _ => 0,
+        };
+        if let Some(update) = pending().filter(|record| accepted(record)).nth(held) {
             return Some(format!("{id} has not answered update {}", update.id));
         }
         let signal = |names: &[Name], handed: &BTreeSet<CommandId>| {
@@ -158,6 +165,7 @@ impl Waits {
             }
             Some(Parked::Turn {
                 names,
+                held: _,
                 ends,
                 needed,
                 joins,
