@@ -1,17 +1,17 @@
-//! Rows that the writer need not read again, because it knows what is in them.
+//! Rows that the writer need not read again, because it knows their content.
 
 use std::collections::HashMap;
 
 use abide_core::model::{InstanceId, Row};
 
-/// How many rows are kept at most; more executing ones are read when they are needed.
+/// Maximum number of cached rows; further executing rows are read when needed.
 const ROWS_MAX: usize = 16_384;
 
-/// Rows that are executing, as this connection wrote them last: when their outcome comes, they need not be read again.
+/// Rows that are executing, as this connection wrote them last: they need not be read again for their outcome.
 ///
-/// SQLite has one writer at a time. So a row is as this connection left it unless another connection has committed
-/// since, which `pragma data_version` tells, or the transaction that left it so was rolled back. In both cases all is
-/// forgotten. Whoever loads a row to change it takes it out.
+/// SQLite has one writer at a time. So a row is unchanged since this connection wrote it, unless another connection has
+/// committed since, which `pragma data_version` shows, or the transaction that wrote it was rolled back. In both cases
+/// the whole cache is cleared. Loading a row to change it removes it from the cache.
 #[derive(Default)]
 pub(crate) struct Cache(HashMap<InstanceId, Row>);
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use abide_core::model::{
-    Aside, Attended, Awaits, BarrierNumber, Cause, ContractId, Family, Inbox, InstanceId, Json,
-    Key, Lease, Name, Policy, Priority, Run, Sequence, Status, Timestamp, UniqueKey, WaitId,
-    WaitKind, WorkerId,
+    Aside, Attended, Awaits, BarrierNumber, Cause, ContractId, Epoch, Family, Folding, Inbox,
+    InstanceId, Json, Key, Lease, Name, OperationWait, Policy, Priority, ResumeSource, Run,
+    Sequence, Settled, Status, Timestamp, UniqueKey, WaitId, WaitKind, WorkerId,
 };
 use rusqlite::types::Type;
 use rusqlite::{Error, Result, Row};
@@ -36,7 +36,7 @@ pub(crate) fn maybe_time(row: &Row<'_>, at: usize) -> Result<Option<Timestamp>> 
     Ok(row.get::<_, Option<i64>>(at)?.map(Timestamp::from_micros))
 }
 
-/// A hold's own lease: two columns, the second without meaning when the first is null.
+/// The own lease of a claim: two columns; the second has no meaning if the first is null.
 pub(crate) fn lease(row: &Row<'_>, at: usize) -> Result<Option<Lease>> {
     let Some(until) = maybe_time(row, at)? else {
         return Ok(None);
@@ -45,7 +45,7 @@ pub(crate) fn lease(row: &Row<'_>, at: usize) -> Result<Option<Lease>> {
     Ok(Some(Lease { until, limit }))
 }
 
-/// What is declared of how a machine's steps fail.
+/// The failure policy that a machine declares, or that an instance was started with.
 pub(crate) fn policy(row: &Row<'_>, at: usize) -> Result<Option<Policy>> {
     packed(row, at)
 }
@@ -78,7 +78,7 @@ pub(crate) fn maybe_contract(row: &Row<'_>, at: usize) -> Result<Option<Contract
     Ok(row.get::<_, Option<i64>>(at)?.map(ContractId))
 }
 
-/// Which run of its chain it is: two columns.
+/// The run's position in its chain: two columns.
 pub(crate) fn run(row: &Row<'_>, at: usize) -> Result<Run> {
     Ok(Run {
         number: row.get(at)?,
@@ -108,13 +108,13 @@ fn parsed(text: String, at: usize) -> Result<Json> {
     Json::parse(text).map_err(|error| unreadable(at, Type::Text, error))
 }
 
-/// A list that is kept as JSON.
+/// A list that is stored as JSON.
 pub(crate) fn list<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Vec<T>> {
     let text = row.get_ref(at)?.as_str()?;
     serde_json::from_str(text).map_err(|error| unreadable(at, Type::Text, error))
 }
 
-/// What it waits for; null when it does not.
+/// The wait of a row; null if it does not wait.
 pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
     let Some(stored) = packed::<StoredAwaits>(row, at)? else {
         return Ok(None);
@@ -124,6 +124,8 @@ pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
         names,
         since_us,
         id,
+        waits,
+        resumed,
     } = stored;
     let since = Timestamp::from_micros(since_us);
     Ok(Some(Awaits {
@@ -131,15 +133,41 @@ pub(crate) fn awaits(row: &Row<'_>, at: usize) -> Result<Option<Awaits>> {
         names,
         since,
         id,
+        waits,
+        resumed,
     }))
 }
 
-/// Up to which events its operations have missed none; null when none waits for any.
+/// The last event up to which each operation has missed none; null if no operation waits for events.
 pub(crate) fn attended(row: &Row<'_>, at: usize) -> Result<Vec<Attended>> {
     Ok(packed(row, at)?.unwrap_or_default())
 }
 
-/// How its children stand; null when it never had any.
+/// The builds that could not run it; null if there are none.
+pub(crate) fn unfit(row: &Row<'_>, at: usize) -> Result<Vec<Name>> {
+    Ok(packed(row, at)?.unwrap_or_default())
+}
+
+/// The committed epochs: the last one, and those before it as bits.
+pub(crate) fn settled(row: &Row<'_>, last: usize, before: usize) -> Result<Settled> {
+    Ok(Settled {
+        last: Epoch(row.get(last)?),
+        before: row.get::<_, i64>(before)?.cast_unsigned(),
+    })
+}
+
+/// The attempts that its history records as one row; null for nearly all rows.
+pub(crate) fn folding(row: &Row<'_>, at: usize) -> Result<Vec<Folding>> {
+    Ok(packed(row, at)?.unwrap_or_default())
+}
+
+/// The stored form of the folded attempts.
+pub(crate) fn write_folding(folding: &[Folding]) -> Result<Option<String>> {
+    let some = !folding.is_empty();
+    some.then(|| written(folding)).transpose()
+}
+
+/// The counts of its children; null if it never had any.
 pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
     let Some(stored) = packed::<StoredFamily>(row, at)? else {
         return Ok(Family::default());
@@ -158,7 +186,7 @@ pub(crate) fn family(row: &Row<'_>, at: usize) -> Result<Family> {
     })
 }
 
-/// Its messages, counted; null when it never had any.
+/// The counters of its inbox; null if it never received a command.
 pub(crate) fn inbox(row: &Row<'_>, at: usize) -> Result<Inbox> {
     let Some(stored) = packed::<StoredInbox>(row, at)? else {
         return Ok(Inbox::default());
@@ -170,6 +198,7 @@ pub(crate) fn inbox(row: &Row<'_>, at: usize) -> Result<Inbox> {
         updates,
         handed,
         bytes,
+        commands,
     } = stored;
     Ok(Inbox {
         sequence: Sequence(sequence),
@@ -178,10 +207,11 @@ pub(crate) fn inbox(row: &Row<'_>, at: usize) -> Result<Inbox> {
         updates,
         handed: Sequence(handed),
         bytes,
+        commands: Sequence(commands),
     })
 }
 
-/// Where it goes back to when it runs for updates alone; null when it does not.
+/// The state that it returns to after it has run only for updates; null otherwise.
 pub(crate) fn aside(row: &Row<'_>, at: usize) -> Result<Option<Aside>> {
     let Some(stored) = packed::<StoredAside>(row, at)? else {
         return Ok(None);
@@ -194,7 +224,7 @@ pub(crate) fn aside(row: &Row<'_>, at: usize) -> Result<Option<Aside>> {
     }))
 }
 
-/// What is kept as JSON in a column; `None` when that is null.
+/// A value that is stored as JSON; `None` if the column is null.
 fn packed<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Option<T>> {
     let Some(text) = row.get_ref(at)?.as_str_or_null()? else {
         return Ok(None);
@@ -205,30 +235,39 @@ fn packed<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Option<T>> {
         .map_err(|error| unreadable(at, Type::Text, error))
 }
 
-/// What it waits for, as it is kept.
+/// The stored form of a wait.
 pub(crate) fn write_awaits(awaits: &Awaits) -> Result<String> {
     let Awaits {
         kind,
         names,
         since,
         id,
+        waits,
+        resumed,
     } = awaits;
     written(&StoredAwaits {
         kind: *kind,
         names: names.clone(),
         since_us: since.as_micros(),
         id: id.clone(),
+        waits: waits.clone(),
+        resumed: *resumed,
     })
 }
 
-/// Up to which events its operations have missed none, as it is kept.
+/// The stored form of the events up to which operations have missed none.
 pub(crate) fn write_attended(attended: &[Attended]) -> Result<Option<String>> {
     (!attended.is_empty())
         .then(|| written(attended))
         .transpose()
 }
 
-/// How its children stand, as it is kept.
+/// The stored form of the builds that could not run it.
+pub(crate) fn write_unfit(unfit: &[Name]) -> Result<Option<String>> {
+    (!unfit.is_empty()).then(|| written(unfit)).transpose()
+}
+
+/// The stored form of the counts of its children.
 pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
     if family == Family::default() {
         return Ok(None);
@@ -248,7 +287,7 @@ pub(crate) fn write_family(family: Family) -> Result<Option<String>> {
     .map(Some)
 }
 
-/// Its messages, counted, as they are kept.
+/// The stored form of the counters of its inbox.
 pub(crate) fn write_inbox(inbox: Inbox) -> Result<Option<String>> {
     if inbox == Inbox::default() {
         return Ok(None);
@@ -260,6 +299,7 @@ pub(crate) fn write_inbox(inbox: Inbox) -> Result<Option<String>> {
         updates,
         handed,
         bytes,
+        commands,
     } = inbox;
     written(&StoredInbox {
         sequence: sequence.0,
@@ -268,11 +308,12 @@ pub(crate) fn write_inbox(inbox: Inbox) -> Result<Option<String>> {
         updates,
         handed: handed.0,
         bytes,
+        commands: commands.0,
     })
     .map(Some)
 }
 
-/// Where it goes back to, as it is kept.
+/// The stored form of the state that it returns to.
 pub(crate) fn write_aside(aside: Aside) -> Result<String> {
     let Aside {
         status,
@@ -294,6 +335,10 @@ struct StoredAwaits {
     since_us: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<WaitId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waits: Vec<OperationWait>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resumed: Option<ResumeSource>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -312,12 +357,14 @@ struct StoredInbox {
     signals: u32,
     updates: u32,
     handed: i64,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     bytes: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    commands: i64,
 }
 
-fn is_zero(bytes: &u64) -> bool {
-    *bytes == 0
+fn is_default<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -341,7 +388,7 @@ fn unreadable(
     Error::FromSqlConversionFailure(at, kind, Box::new(error))
 }
 
-/// Reads names that are the same in row after row without making a new one each time.
+/// Reads names, and reuses the previous value if it is the same in the next row.
 #[derive(Default)]
 pub(crate) struct Names(Option<Name>);
 

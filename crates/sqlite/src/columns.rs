@@ -1,19 +1,19 @@
-//! The columns that are there for the indexes: worked out from what the model says of a row.
+//! The columns for the indexes, computed from the model of a row.
 
 use abide_core::model::{Name, NewRow, Row, Scope, Scopes, Status, Timestamp};
 
-/// What stands for "never" in `wake_at`, so that a row which is due at no time is in the index of what is parked.
+/// Value of `wake_at` for "never", so that a row without a due time is in the index of parked rows.
 pub(crate) const NEVER: i64 = i64::MAX;
 
-/// What stands for it when the row is scheduled, which `abide_blocked` is for. No moment is as late.
+/// Value of `wake_at` for a scheduled row without a due time, for the index `abide_blocked`. No real time is as late.
 pub(crate) const BLOCKED: i64 = NEVER - 1;
 
 /// A number for the rows that one worker may claim from one queue: a hash (FNV-1a) of the queue, the machine and the
-/// version. Two that share one are told apart by their names; the number only makes the index short.
+/// version. Rows with the same number are distinguished by these names; the number only keeps the index short.
 ///
 /// It is stored, so it must never change.
 pub(crate) fn lane(queue: &Name, machine: &Name, version: u32) -> i64 {
-    // No name has this byte in it.
+    // No name contains this byte.
     const END: &[u8] = &[0xff];
     let parts = [
         queue.as_str().as_bytes(),
@@ -29,7 +29,7 @@ pub(crate) fn lane(queue: &Name, machine: &Name, version: u32) -> i64 {
     hash.cast_signed()
 }
 
-/// What decides in which of the indexes a row is.
+/// The properties that determine in which indexes a row is.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     status: Status,
@@ -61,13 +61,13 @@ impl From<&NewRow> for Place {
 }
 
 impl Place {
-    /// When it became due, if it can be claimed.
+    /// The time when it became due, if it can be claimed.
     pub fn ready_at(self) -> Option<i64> {
         let ready = self.status == Status::Runnable && !self.behind;
         ready.then(|| self.due_at.unwrap_or_default().as_micros())
     }
 
-    /// When it is due, if it is scheduled or parked; what is reserved never is, and counted with them.
+    /// The due time, if it is scheduled or parked; a reserved row is never due, but is counted with them.
     pub fn wake_at(self) -> Option<i64> {
         match self.status {
             Status::Scheduled => Some(self.due_at.map_or(BLOCKED, Timestamp::as_micros)),
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// Where it stands in its partition.
+    /// Its position in its partition, as a number.
     pub fn standing(self) -> Option<i64> {
         match self.status {
             _ if !self.in_partition => None,
@@ -91,17 +91,17 @@ impl Place {
     }
 }
 
-/// Whether a row stands behind another, read back.
+/// `true` if a stored position is behind another row.
 pub(crate) fn is_behind(standing: Option<i64>) -> bool {
     matches!(standing, Some(0 | 1))
 }
 
-/// Two scopes in one number: a bit for each status, those of the key from bit 0 on, those of the unique key from 16 on.
+/// Two scopes in one number, one bit per status: the key's from bit 0 on, the unique key's from bit 16 on.
 pub(crate) fn scopes(key: Scope, unique_key: Scope) -> i64 {
     i64::from(key.bits()) | i64::from(unique_key.bits()) << 16
 }
 
-/// The scopes of the keys that a row has, as [`from_scopes`] reads them.
+/// The scopes of the keys that a row has, in the form that [`from_scopes`] reads.
 macro_rules! own_scopes {
     () => {
         "iif(key is null, 0, scopes & 65535) | iif(unique_key is null, 0, scopes & ~65535)"
@@ -109,7 +109,7 @@ macro_rules! own_scopes {
 }
 pub(crate) use own_scopes;
 
-/// The scopes, read back.
+/// Reads stored scopes.
 pub(crate) fn from_scopes(scopes: i32) -> Scopes {
     Scopes {
         key: Scope::from_bits(scopes),
@@ -117,7 +117,7 @@ pub(crate) fn from_scopes(scopes: i32) -> Scopes {
     }
 }
 
-/// Which of its keys a new row holds, bit 0 for the key and bit 16 for the unique key; `None` when it has none.
+/// The keys that a new row holds: bit 0 for the key, bit 16 for the unique key; `None` if it has none.
 pub(crate) fn taken(row: &NewRow) -> Option<i64> {
     let keyed = row.key.is_some() || row.unique_key.is_some();
     keyed.then(|| scopes(row.scope, row.unique_scope) >> row.status.code() & 65537)

@@ -1,10 +1,9 @@
-//! What SQLite's errors ask of the caller: the classes of [`abide_kernel::Error`], without a driver type in them.
+//! Maps SQLite's errors to the classes of [`abide_kernel::Error`], without a driver type in them.
 
 use abide_kernel::Error;
 use rusqlite::{ErrorCode, ffi};
 
-/// The class of an error that a statement met before the commit; its transaction is rolled back, so nothing was
-/// written.
+/// The class of an error of a statement before the commit; its transaction is rolled back, so nothing was written.
 pub(crate) fn classed(error: rusqlite::Error) -> Error {
     let text = error.to_string();
     match error.sqlite_error_code() {
@@ -22,8 +21,8 @@ pub(crate) fn classed(error: rusqlite::Error) -> Error {
             | ErrorCode::OutOfMemory
             | ErrorCode::OperationInterrupted,
         ) => Error::Unavailable(text),
-        // A key that was free, because its holder's scope left out the status it had, is taken now that the holder comes
-        // back into its scope (rule 2.2).
+        // A key was free because its holder's status was outside the holder's scope; it was taken, and now the holder
+        // returns into its scope (rule 2.2).
         Some(ErrorCode::ConstraintViolation)
             if text.ends_with("key") && !text.contains("partition_key") =>
         {
@@ -33,20 +32,21 @@ pub(crate) fn classed(error: rusqlite::Error) -> Error {
     }
 }
 
-/// What a failed COMMIT has left.
+/// Result of a failed COMMIT.
 pub(crate) struct FailedCommit {
-    /// What to tell those who were waiting for it.
+    /// The error for the callers that waited for it.
     pub error: Error,
-    /// Why nothing may be written through this connection any more, if so.
+    /// The reason if nothing may be written through this connection any more.
     pub poison: Option<String>,
 }
 
-/// The class of an error that COMMIT met.
+/// Classifies an error of COMMIT.
 ///
-/// A busy or a full disk: the last frame of the log, which makes it a commit, is not there, so nothing was written. Any
-/// other failure to write or to sync is another matter. The frame may be in the file, and whoever opens it next may
-/// find it and take it for good; and an operating system that could not sync a page may have forgotten that it has
-/// to. So it is unknown what was written, and nothing may be built upon it until the file is opened anew.
+/// If the database is busy or the disk is full, the last frame of the log, which makes it a commit, is missing, so
+/// nothing was written. Any other failure to write or to sync is different. The frame may be in the file, and the next
+/// process that opens it may find it and treat it as committed; and an operating system that failed to sync a page may
+/// have dropped the need to do so. So it is unknown what was written, and nothing may be written on top of it until the
+/// file is opened again.
 pub(crate) fn of_commit(error: rusqlite::Error) -> FailedCommit {
     if error.sqlite_error_code() != Some(ErrorCode::SystemIoFailure) {
         return FailedCommit {
@@ -60,8 +60,8 @@ pub(crate) fn of_commit(error: rusqlite::Error) -> FailedCommit {
     }
 }
 
-/// Why nothing may be written any more after a checkpoint that failed, if so: when the database file could not be
-/// synced. Whatever else keeps a checkpoint from its end can be tried again, since the log still has it all.
+/// The reason why nothing may be written any more after a failed checkpoint: the database file could not be synced.
+/// Returns `None` for every other failure, which can be retried, because the log still has everything.
 pub(crate) fn of_checkpoint(error: &rusqlite::Error) -> Option<String> {
     let code = error
         .sqlite_error()
@@ -77,7 +77,7 @@ fn poisoned(error: &rusqlite::Error) -> String {
     )
 }
 
-/// The text of an error without the words that name its class, to be set into another text.
+/// The text of an error without the words that name its class, for use in another text.
 pub(crate) fn bare(error: Error) -> String {
     match error {
         Error::Conflict(text)
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn after_a_failed_sync_nobody_knows_and_nothing_more_is_written() {
-        // rule 1.1: what is acknowledged survives; so what may not survive is not acknowledged.
+        // rule 1.1: acknowledged data survives, so data that may not survive is not acknowledged.
         let failed = of_commit(failure(ffi::SQLITE_IOERR_FSYNC));
         assert!(matches!(failed.error, Error::Unknown(_)) && failed.poison.is_some());
         let failed = of_commit(failure(ffi::SQLITE_FULL));

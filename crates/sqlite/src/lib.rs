@@ -18,19 +18,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - Writing: [`Sqlite`] hands the operations to a thread that owns the only connection which writes. It folds what is
-//!   waiting into one transaction, so that many callers share one sync of the disk, and answers when that is durable.
-//! - Reading: a few threads with connections of their own, which see what was committed and hinder no writer.
-//! - Waking: commits of this process tell who waits for them; commits of others, of another process or of your own
-//!   connection ([`run_within`]), are noticed by looking at the log file fifty times a second.
+//! - Writing: [`Sqlite`] sends operations to a thread that owns the only writing connection. The thread folds all
+//!   waiting operations into one transaction, so that many callers share one sync of the disk, and answers when that is
+//!   durable.
+//! - Reading: a few threads with connections of their own. They see committed data and do not block the writer.
+//! - Waking: commits of this process notify waiting tasks directly. Commits of others (another process, or your own
+//!   connection, see [`run_within`]) are noticed by checking the log file fifty times a second.
 //!
-//! The tables are named `abide_…` and may lie in a file with your own. Any number of processes may open one file.
+//! The tables are named `abide_…` and may be in one file with your own tables. Any number of processes may open one
+//! file.
 
 mod cache;
 mod cells;
 mod columns;
 mod error;
 mod log;
+mod lone;
 mod open;
 mod options;
 mod read;

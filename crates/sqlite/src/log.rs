@@ -1,41 +1,37 @@
-//! The write-ahead log, and when it is carried over into the database.
+//! The write-ahead log, and when it is checkpointed (copied into the database).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use rusqlite::hooks::Wal;
 use rusqlite::{Connection, Result};
 
-/// By how many pages the log may grow before it is carried over into the database while nobody waits.
+/// Pages by which the log may grow before it is checkpointed while no request waits.
 const LOG_PAGES_IDLE: i32 = 1000;
 
-/// By how many it may grow before it is carried over though somebody waits: as many as SQLite finds its way in by one
-/// table, so that reading stays as fast.
+/// Pages by which it may grow before it is checkpointed although requests wait: as many as one index table of SQLite
+/// covers, so that reading stays fast.
 const LOG_PAGES_MAX: i32 = 4000;
 
-/// The write-ahead log: how long it is, and when it is to be carried over.
+/// The write-ahead log: its length, and when it is to be checkpointed.
 ///
-/// Carrying it over takes a few milliseconds, in which nothing is written. So it is left for a moment in which nobody
-/// asks for anything but to look for others' commits, which the watch does soon after each of ours; unless the log has
-/// grown long before such a moment comes.
+/// A checkpoint takes a few milliseconds, in which nothing is written. So it waits for a moment without requests, other
+/// than the watch's check for commits of others, which follows soon after each of our commits; unless the log has grown
+/// long before such a moment comes.
 pub(crate) struct Log {
-    /// Its length in pages as of the last commit.
+    /// Its length in pages after the last commit.
     pages: Arc<AtomicI32>,
-    /// Its length when it was last asked about.
+    /// Its length at the last check.
     last: i32,
-    /// Its length when it was last carried over; 0 when it has begun anew since.
+    /// Its length at the last checkpoint; 0 if it has restarted since.
     carried: i32,
 }
 
 impl Log {
-    /// The log of a connection, which from now on leaves the carrying over to us.
+    /// Takes over the checkpoints of a connection. A release of rusqlite without a hook leaves them to SQLite, which
+    /// runs them within a commit, every thousand pages.
     pub fn of(conn: &mut Connection) -> Result<Self> {
         let pages = Arc::new(AtomicI32::new(0));
-        let told = Arc::clone(&pages);
-        conn.wal_hook(Some(move |_: &mut Wal, length| {
-            told.store(length, Ordering::Relaxed);
-            Ok(())
-        }))?;
+        hook(conn, &pages)?;
         let (last, carried) = (0, 0);
         Ok(Self {
             pages,
@@ -44,8 +40,8 @@ impl Log {
         })
     }
 
-    /// Whether it has grown enough to be carried over now. A reader of old data keeps it from beginning anew; then it is
-    /// carried over as often, and not after every commit.
+    /// `true` if it has grown enough to be checkpointed now. A reader of old data keeps the log from restarting; then
+    /// it is checkpointed as often as otherwise, and not after every commit.
     pub fn is_long(&mut self, idle: bool) -> bool {
         let pages = self.pages.load(Ordering::Relaxed);
         if pages < self.last {
@@ -59,6 +55,21 @@ impl Log {
         }
         long
     }
+}
+
+/// Records the length of the log after each commit.
+#[cfg(wal_hook)]
+fn hook(conn: &mut Connection, pages: &Arc<AtomicI32>) -> Result<()> {
+    let told = Arc::clone(pages);
+    conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, length| {
+        told.store(length, Ordering::Relaxed);
+        Ok(())
+    }))
+}
+
+#[cfg(not(wal_hook))]
+fn hook(_: &mut Connection, _: &Arc<AtomicI32>) -> Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]
@@ -78,10 +89,10 @@ mod tests {
             log.is_long(idle)
         };
         assert!(!is_long(1500, false) && is_long(1500, true));
-        // A reader holds on to it: again when it has grown as much again.
+        // A reader keeps the log from restarting: checkpoint again after the same growth.
         assert!(!is_long(1600, true) && !is_long(2400, true) && is_long(2500, true));
         assert!(!is_long(6400, false) && is_long(6500, false));
-        // It has begun anew.
+        // The log has restarted.
         assert!(!is_long(10, true) && is_long(1000, true));
     }
 }

@@ -109,12 +109,41 @@ fn cost_of_a_claim(conn: &Connection) -> i32 {
         lease: None,
     };
     let now = Timestamp::from_micros(NOW);
-    let claimed = claim::claim(conn, &request, now, |_| ()).unwrap();
+    let (claimed, _) = claim::claim(conn, &request, usize::MAX, now, |_| ()).unwrap();
     assert_eq!(claimed.len(), BATCH);
     let found = steps(conn, &claim::find_in(2, claim::CANDIDATE));
     let taken = steps(conn, claim::TAKE) + steps(conn, claim::TAKE_GUARDED);
     assert!(found > 0 && taken > 0, "both are counted");
     found + taken
+}
+
+#[test]
+fn a_claim_reads_no_further_than_its_bytes() {
+    // rule 16.4: what does not fit is not read, however much is asked for. Each state has 16 bytes.
+    let now = Timestamp::from_micros(NOW);
+    let cost = |limit, most| {
+        let conn = filled(&THOUSAND);
+        let request = ClaimRequest {
+            worker: WorkerId(1),
+            queue: name("default"),
+            lanes: served(),
+            limit,
+            lease: None,
+        };
+        let (claimed, is_more) = claim::claim(&conn, &request, most, now, |_| ()).unwrap();
+        let found = steps(&conn, &claim::find_in(2, claim::CANDIDATE));
+        (claimed.len(), is_more, found)
+    };
+    let (few, is_more, cost_of_few) = cost(11, usize::MAX);
+    assert_eq!((few, is_more), (11, false));
+    let (bounded, is_more, cost_of_bounded) = cost(100, 10 * 16);
+    assert_eq!((bounded, is_more), (10, true));
+    assert!(
+        cost_of_bounded <= cost_of_few,
+        "{cost_of_bounded} steps, and {cost_of_few} for as many rows"
+    );
+    let (all, is_more, _) = cost(100, 100 * 16);
+    assert_eq!((all, is_more), (100, false));
 }
 
 /// What it costs to see how urgent the most urgent is.
@@ -202,6 +231,8 @@ fn cost_of_messages(conn: &Connection) -> [i32; 4] {
         status: CommandStatus::Applied,
         wait_id: None,
         step_sequence: Some(1),
+        operation: None,
+        graph_step: None,
         result: None,
         error: None,
     });
@@ -412,7 +443,7 @@ fn taking_back_costs_the_same_with_many_dead_workers_as_with_few() {
             lease: None,
         };
         let now = Timestamp::from_micros(NOW);
-        claim::claim(&conn, &request, now, |_| ()).unwrap();
+        claim::claim(&conn, &request, usize::MAX, now, |_| ()).unwrap();
         assert_eq!(workers::dead_holders(&conn, now).unwrap(), []);
         let statement = conn.prepare_cached(workers::DEAD_HOLDERS).unwrap();
         statement.get_status(StatementStatus::VmStep)

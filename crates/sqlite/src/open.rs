@@ -1,4 +1,4 @@
-//! Opens connections to a file, and says clearly why when it cannot.
+//! Opens connections to a file, with clear errors if that fails.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,19 +10,26 @@ use crate::error::{bare, classed};
 use crate::options::Options;
 use crate::schema;
 
-/// How many prepared statements a connection keeps: more than there are, so that none is ever prepared twice.
+/// Number of prepared statements that a connection keeps: more than there are, so that none is prepared twice.
 const STATEMENTS: usize = 160;
 
-/// How much of the log is kept on disk between checkpoints, in bytes.
+/// Bytes of the log file that are kept on disk between checkpoints.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
 
-/// The longest that SQLite can be told to wait: it counts milliseconds, in 31 bits.
+/// The longest wait that SQLite supports: it counts milliseconds in 31 bits.
 const PATIENCE_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// Opens the connection that writes: creates the file, turns on its write-ahead log, and brings its tables up to date.
+/// Opens the writing connection: creates the file, turns on its write-ahead log, and migrates its tables. If the
+/// options do not allow that, it only checks the tables, before it opens anything for writing.
 pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
     refuse_what_cannot_be(path)?;
-    create_private(path);
+    if options.migrate {
+        create_private(path);
+    } else {
+        let checked = reader(path, options)
+            .and_then(|conn| schema::check(&conn).map_err(|error| about(path, error)));
+        checked?;
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -40,8 +47,8 @@ pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
     opened().map_err(|error| about(path, error))
 }
 
-/// Creates the file so that only its owner can read and write it, whatever the umask says; SQLite gives its log and its
-/// shared memory the same mode. A file that is there is left as it is, and what goes wrong here SQLite will say better.
+/// Creates the file with access only for its owner, whatever the umask; SQLite gives its log and its shared memory the
+/// same mode. An existing file is left unchanged. Errors are ignored here, because SQLite reports them better.
 fn create_private(path: &Path) {
     #[cfg(unix)]
     {
@@ -56,7 +63,7 @@ fn create_private(path: &Path) {
     let _ = path;
 }
 
-/// Opens a connection that reads. The writer's must be open.
+/// Opens a reading connection. The writer's must be open.
 pub(crate) fn reader(path: &Path, options: &Options) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = || -> rusqlite::Result<Connection> {
@@ -67,7 +74,7 @@ pub(crate) fn reader(path: &Path, options: &Options) -> Result<Connection> {
     opened().map_err(|error| about(path, classed(error)))
 }
 
-/// Opens another connection that writes. The writer's must be open.
+/// Opens another writing connection. The writer's must be open.
 pub(crate) fn another(path: &Path, options: &Options) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = || -> rusqlite::Result<Connection> {
@@ -85,8 +92,8 @@ fn prepare(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
     conn.pragma_update(None, "temp_store", "memory")
 }
 
-/// Turns on the write-ahead log, which the file remembers. While another process does the same, SQLite answers that it
-/// is busy without waiting, so we do.
+/// Turns on the write-ahead log; the setting is stored in the file. While another process does the same, SQLite reports
+/// busy without waiting, so this function waits.
 fn turn_on_log(conn: &Connection, patience: Duration) -> Result<()> {
     let (begun, mut backoff) = (Instant::now(), Backoff::away());
     loop {
@@ -108,7 +115,7 @@ fn turn_on_log(conn: &Connection, patience: Duration) -> Result<()> {
     }
 }
 
-/// Refuses a path where SQLite would only say that it cannot open it.
+/// Refuses a path for which SQLite would only say that it cannot open it.
 fn refuse_what_cannot_be(path: &Path) -> Result<()> {
     let problem = match path.parent() {
         _ if path.is_dir() => "it is a directory: name a file in it".to_owned(),
@@ -123,7 +130,7 @@ fn refuse_what_cannot_be(path: &Path) -> Result<()> {
     Err(about(path, Error::Unavailable(problem)))
 }
 
-/// Names the file, and what to do where SQLite's own words do not say.
+/// Adds the file name to an error, and what to do if SQLite's own text does not say.
 fn about(path: &Path, error: Error) -> Error {
     let path = path.display();
     match error {
@@ -134,6 +141,7 @@ fn about(path: &Path, error: Error) -> Error {
         }
         Error::Unavailable(text) => Error::Unavailable(format!("cannot open {path}: {text}")),
         Error::Conflict(text) => Error::Conflict(format!("cannot open {path} now: {text}")),
+        Error::NotSetUp(text) => Error::NotSetUp(format!("cannot use {path}: {text}")),
         Error::Broken(text) if text.starts_with("file is not a database") => Error::Broken(
             format!("{path} is not an SQLite database: name another file, or move this one away"),
         ),

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use abide_core::model::Limits;
 use abide_kernel::Clock;
 
-/// How a store is opened. The defaults are durable and fit for production.
+/// Options for opening a store. The defaults are durable and suitable for production.
 ///
 /// ```
 /// use abide_sqlite::{Options, Synchronous};
@@ -17,16 +17,19 @@ use abide_kernel::Clock;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// Where the time is taken from; this computer's clock when left out.
+    /// Source of the time; `None` means this computer's clock.
     pub clock: Option<Arc<dyn Clock>>,
-    /// How large things may get.
+    /// Size limits.
     pub limits: Limits,
-    /// What survives a loss of power.
+    /// Durability after a loss of power.
     pub synchronous: Synchronous,
-    /// How long to wait for another process that is writing, before a transaction is given up as a conflict.
+    /// Maximum wait for another process that is writing; then a transaction fails as a conflict.
     pub busy_timeout: Duration,
-    /// How many reads may run side by side; at least one.
+    /// Number of reads that may run in parallel; at least one.
     pub readers: usize,
+    /// If `true`, creates a missing file and migrates its tables to the newest version. If `false`, a file whose tables
+    /// are not those of this release is refused, and nothing is written to it.
+    pub migrate: bool,
 }
 
 impl Default for Options {
@@ -37,6 +40,7 @@ impl Default for Options {
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(5),
             readers: 4,
+            migrate: true,
         }
     }
 }
@@ -49,19 +53,20 @@ impl fmt::Debug for Options {
             .field("synchronous", &self.synchronous)
             .field("busy_timeout", &self.busy_timeout)
             .field("readers", &self.readers)
+            .field("migrate", &self.migrate)
             .finish()
     }
 }
 
-/// What survives a loss of power, and what that costs.
+/// Durability after a loss of power, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Synchronous {
-    /// Every commit is on the disk before it is answered. Commits that wait together share one sync.
+    /// Every commit is on the disk before it is acknowledged. Commits that wait at the same time share one sync.
     #[default]
     Full,
-    /// A commit survives the end of the process at once, and a loss of power some time later: the last commits may be
-    /// lost then, all of what came after some moment, and the file stays sound. This is less than what abide promises
-    /// (rule 1.1); it is for tests, and for data that can be had again.
+    /// A commit survives the end of the process at once, and a loss of power only some time later: the last commits may
+    /// then be lost, all those after some point in time, but the file stays consistent. This is less than abide
+    /// promises (rule 1.1); use it for tests, and for data that can be recreated.
     Normal,
 }
 

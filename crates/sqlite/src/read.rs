@@ -1,4 +1,4 @@
-//! The threads that read, and how they are asked.
+//! The threads that read, and the queue of reads.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,7 +15,7 @@ use crate::options::Options;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-/// A few threads, each with a connection that only reads. Every read sees what was committed when it began.
+/// A few threads, each with a read-only connection. Every read sees what was committed when it began.
 pub(crate) struct Readers {
     jobs: Mutex<Option<Sender<Job>>>,
 }
@@ -37,7 +37,7 @@ impl Readers {
         Ok((Self { jobs }, threads))
     }
 
-    /// Runs a read on the first thread that is free.
+    /// Runs a read on the first free thread.
     pub async fn read<T, F>(&self, query: F) -> Result<T>
     where
         T: Send + 'static,
@@ -46,7 +46,7 @@ impl Readers {
         let (answer, answered) = oneshot::channel();
         let job = Box::new(move |conn: &Connection| {
             if !answer.is_closed() {
-                // Who has gone away meanwhile does not want to know.
+                // The caller may have gone away.
                 let _ = answer.send(query(conn).map_err(classed));
             }
         });
@@ -60,7 +60,7 @@ impl Readers {
         jobs.send(job).map_err(|_| Error::Closed)
     }
 
-    /// Takes no more reads; the threads end when they have done those that wait.
+    /// Stops accepting reads; the threads end when they have run the waiting ones.
     pub fn close(&self) {
         self.jobs
             .lock()
@@ -71,7 +71,7 @@ impl Readers {
 
 fn serve(conn: &Connection, waiting: &Mutex<Receiver<Job>>) {
     loop {
-        // One thread waits for the next read, the others for their turn to.
+        // One thread waits for the next read; the others wait for their turn.
         let job = waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -83,7 +83,7 @@ fn serve(conn: &Connection, waiting: &Mutex<Receiver<Job>>) {
     }
 }
 
-/// Starts a thread with a name.
+/// Starts a named thread.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
     thread.map_err(|error| {

@@ -1,16 +1,16 @@
-//! The tables: numbered files that are applied in order, each in one transaction.
+//! The tables: numbered migrations that are applied in order, each in one transaction.
 
 use abide_kernel::{Error, Result};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::classed;
 
-/// One step from a version of the tables to the next.
+/// One migration from a version of the tables to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// The version the tables have after it.
+    /// The version of the tables after it.
     pub version: u32,
-    /// What it brings.
+    /// A short name.
     pub name: &'static str,
     /// Its statements.
     pub sql: &'static str,
@@ -27,9 +27,24 @@ const MIGRATIONS: &[Migration] = &[
         name: "isolation",
         sql: include_str!("../migrations/0002_isolation.sql"),
     },
+    Migration {
+        version: 3,
+        name: "commands",
+        sql: include_str!("../migrations/0003_commands.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "policy",
+        sql: include_str!("../migrations/0004_policy.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "deploys",
+        sql: include_str!("../migrations/0005_deploys.sql"),
+    },
 ];
 
-/// What there must be before versions can be counted.
+/// The objects that must exist before versions can be recorded.
 const FOUNDATION: &str = "create table if not exists abide_schema (
             version integer primary key,
             name text not null,
@@ -37,9 +52,9 @@ const FOUNDATION: &str = "create table if not exists abide_schema (
          ) strict";
 
 /// The version that this release works with.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 5;
 
-/// The tables as this release makes them, for who wants to read them or to apply them by other means.
+/// Returns the migrations of this release, to read them or to apply them with another tool.
 ///
 /// ```
 /// let migrations = abide_sqlite::migrations();
@@ -49,7 +64,8 @@ pub const fn migrations() -> &'static [Migration] {
     MIGRATIONS
 }
 
-/// The statements that bring tables of that version to the newest, as a script for another tool; empty when they have it.
+/// Returns the statements that migrate tables from that version to the newest, as a script for another tool; empty if
+/// they have the newest version.
 ///
 /// ```
 /// assert!(abide_sqlite::plan(0).contains("create table abide_instances"));
@@ -67,9 +83,9 @@ pub fn plan(version: u32) -> String {
     script.collect()
 }
 
-/// The version of the tables in a file, which is only looked at; 0 when it has none, or is not there.
+/// Reads the version of the tables in a file without changing anything; 0 if it has none, or does not exist.
 ///
-/// Errors: as those of opening it; a version that this release does not know is [`Broken`](Error::Broken).
+/// Errors: the same as for opening it; a version that this release does not know is [`Broken`](Error::Broken).
 pub fn schema_version(path: impl AsRef<std::path::Path>) -> Result<u32> {
     let path = path.as_ref();
     match path.exists() {
@@ -78,11 +94,11 @@ pub fn schema_version(path: impl AsRef<std::path::Path>) -> Result<u32> {
     }
 }
 
-/// Brings the tables to the version that this release works with.
+/// Migrates the tables to the version of this release.
 ///
-/// Each step is one transaction that looks at the version again once it may write, so that any number of processes may
-/// open one file at the same time: one of them makes the step and the others find it made. A crash leaves a version,
-/// never half of one. A file that a newer release has written to is refused and not touched.
+/// Each migration is one transaction that reads the version again once it may write, so any number of processes may
+/// open one file at the same time: one of them migrates, and the others find it done. A crash leaves a complete
+/// version, never half of one. A file that a newer release has written to is refused and not changed.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
     while version(conn)? < VERSION {
         step(conn)?;
@@ -90,7 +106,22 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// The version of the tables; 0 when there are none. Refuses one that this release does not know.
+/// Refuses tables of another version than that of this release, and a file without tables.
+pub(crate) fn check(conn: &Connection) -> Result<()> {
+    match version(conn)? {
+        VERSION => Ok(()),
+        0 => Err(Error::NotSetUp(
+            "it has no tables of abide: name another file, or let `abide migrate` create them"
+                .into(),
+        )),
+        found => Err(Error::NotSetUp(format!(
+            "its tables are at version {found} and must be at {VERSION}: run `abide migrate`, or start a program of this \
+             release that may migrate them"
+        ))),
+    }
+}
+
+/// The version of the tables; 0 if there are none. Refuses a version that this release does not know.
 pub(crate) fn version(conn: &Connection) -> Result<u32> {
     let found = stored_version(conn).map_err(classed)?;
     if found > VERSION {

@@ -1,32 +1,32 @@
-//! A transaction of the kernel on a connection: every call is one or a few statements, done when it answers.
+//! A kernel transaction on a connection: every call runs one or a few statements, and is complete when it returns.
 
 use std::ops::Deref;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
     DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Pending, Policy, Priority, RequestId, Row, Scopes, Sequence, Started, Target, Timestamp,
-    Waiter, Worker, WorkerId,
+    OutboxId, Pending, Policies, Priority, RequestId, Row, Scopes, Sequence, Started, Target,
+    Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
     Advance, Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp,
-    Looked, LookedBack, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span, Term,
-    Touched, Txn, TypeTotal,
+    Looked, LookedBack, MovedHistory, NewEvent, NewWorker, OutboxProblem, OutboxRows, Partition,
+    PathId, Recall, Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
 };
 use rusqlite::Connection;
 
 use crate::cache::Cache;
 use crate::error::classed;
 use crate::sql::{
-    children, claim, commands, contracts, documents, events, inbox, insert, keys, load, lookback,
-    machines, partitions, requests, runs, sweep, update, waiters, workers,
+    around, children, claim, commands, contracts, documents, events, inbox, insert, keys, load,
+    lookback, machines, outbox, partitions, requests, runs, sweep, update, waiters, workers,
 };
 
-/// A transaction that somebody else has begun and will commit.
+/// A transaction that the caller has begun and will commit.
 ///
-/// SQLite has one writer at a time, from `begin immediate` to the end, so a row that was read is a row that is locked.
+/// SQLite has one writer at a time, from `begin immediate` to the end, so a row that was read is locked.
 pub(crate) struct Session<'s, C> {
     conn: C,
     cache: &'s mut Cache,
@@ -37,7 +37,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         Self { conn, cache }
     }
 
-    /// Loads rows, those from the cache that are in it.
+    /// Loads rows, from the cache if they are in it.
     fn load(&mut self, ids: &[InstanceId]) -> rusqlite::Result<Vec<Row>> {
         let mut loader = load::Loader::new(&self.conn);
         let mut rows = Vec::with_capacity(ids.len());
@@ -51,7 +51,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
         Ok(rows)
     }
 
-    /// Forgets rows that are written to without having been loaded first.
+    /// Removes rows from the cache that are written without having been loaded first.
     fn forget(&mut self, ids: &[InstanceId]) {
         for id in ids {
             self.cache.take(*id);
@@ -67,7 +67,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
             moves,
             leases,
         } = changes;
-        // Rows whose change may concern a partition or a key; the others have nothing to do with those indexes.
+        // Rows whose change may affect a partition or a key; the other rows are not in those indexes.
         let guarded = |row: &Row| row.partition_key.is_some() || row.scopes != Scopes::NONE;
         if !given_up.is_empty() {
             keys::give_up(&self.conn, given_up)?;
@@ -97,6 +97,29 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
     }
 }
 
+impl<C: Deref<Target = Connection> + Send> OutboxRows for Session<'_, C> {
+    async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {
+        outbox::hold(&self.conn, ids).map(Some).map_err(classed)
+    }
+
+    async fn settle_outbox(
+        &mut self,
+        held: &[OutboxId],
+        refused: &[(OutboxId, OutboxProblem)],
+        now: Timestamp,
+    ) -> Result<()> {
+        outbox::settle(&self.conn, held, refused, now).map_err(classed)
+    }
+
+    async fn settle_refused(&mut self, ids: &[OutboxId], again: bool) -> Result<usize> {
+        outbox::settle_refused(&self.conn, ids, again).map_err(classed)
+    }
+
+    async fn forget_refused(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
+        outbox::forget_refused(&self.conn, before, limit).map_err(classed)
+    }
+}
+
 impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
         insert::insert(&self.conn, rows).map_err(classed)
@@ -122,9 +145,24 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         update::append(&self.conn, rows).map_err(classed)
     }
 
+    async fn move_history(&mut self, rows: &[MovedHistory]) -> Result<()> {
+        update::move_history(&self.conn, rows).map_err(classed)
+    }
+
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
+        Ok(self.claim_within(request, usize::MAX, now).await?.0)
+    }
+
+    const CLAIMS_WITHIN: bool = true;
+
+    async fn claim_within(
+        &mut self,
+        request: &ClaimRequest,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<(Vec<Claimed>, bool)> {
         let keep = |row| self.cache.keep(row);
-        claim::claim(&self.conn, request, now, keep).map_err(classed)
+        claim::claim(&self.conn, request, most, now, keep).map_err(classed)
     }
 
     async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
@@ -136,6 +174,13 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         barriers: &[(InstanceId, BarrierNumber)],
     ) -> Result<Vec<(InstanceId, Child)>> {
         children::of_all(&self.conn, barriers).map_err(classed)
+    }
+
+    async fn children_bytes(
+        &mut self,
+        barriers: &[(InstanceId, BarrierNumber)],
+    ) -> Result<Vec<(InstanceId, u64)>> {
+        children::bytes_of_all(&self.conn, barriers).map_err(classed)
     }
 
     async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
@@ -150,7 +195,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         load::due_after(&self.conn, now).map_err(classed)
     }
 
-    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policies)>> {
         machines::policies(&self.conn, ids).map_err(classed)
     }
 
@@ -489,14 +534,23 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     async fn blocked(
         &mut self,
         lanes: &[Lane],
+        unless: Option<&Name>,
         after: InstanceId,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        load::blocked(&self.conn, lanes, after, limit).map_err(classed)
+        load::blocked(&self.conn, lanes, unless, after, limit).map_err(classed)
     }
 
-    async fn known_workers(&mut self, workers: &[WorkerId]) -> Result<Vec<WorkerId>> {
-        workers::known(&self.conn, workers).map_err(classed)
+    async fn builds(&mut self, workers: &[WorkerId]) -> Result<Vec<(WorkerId, Name)>> {
+        workers::builds(&self.conn, workers).map_err(classed)
+    }
+
+    async fn applied(&mut self, instance: InstanceId, step_sequence: u32) -> Result<Vec<Command>> {
+        inbox::applied(&self.conn, instance, step_sequence).map_err(classed)
+    }
+
+    async fn around(&mut self, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
+        around::around(&self.conn, ids).map_err(classed)
     }
 
     async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {

@@ -7,12 +7,12 @@ use abide_kernel::{Answer, Bus, Clock, Error, Op, OwnTransaction, Result, was_ta
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
-use crate::error::classed;
+use crate::error::{classed, of_commit};
 use crate::within::run_lent;
 
-/// A transaction of the store's file, open for writing: nobody else writes until it ends, so keep it short.
+/// A transaction on the store's file, open for writing: nothing else can write until it ends, so keep it short.
 ///
-/// What is written through it is committed together with the step's outcome. Dropped before that, it is rolled back.
+/// What is written through it is committed together with the step's outcome. If dropped before that, it is rolled back.
 pub struct StepTransaction {
     conn: Connection,
     clock: Arc<dyn Clock>,
@@ -21,7 +21,7 @@ pub struct StepTransaction {
 }
 
 impl StepTransaction {
-    /// Begins on a connection of its own. Blocks while another writes.
+    /// Begins on a connection of its own. Blocks while another transaction writes.
     pub(crate) fn begin(
         conn: Connection,
         clock: Arc<dyn Clock>,
@@ -37,8 +37,8 @@ impl StepTransaction {
         })
     }
 
-    /// Hands the connection to code that writes rows: `transaction.with(|db| db.execute("insert …", []))?`. Leave
-    /// beginning and committing to abide.
+    /// Passes the connection to code that writes rows: `transaction.with(|db| db.execute("insert …", []))?`. Do not
+    /// begin or commit; abide does.
     pub fn with<R>(&mut self, code: impl FnOnce(&Connection) -> R) -> R {
         code(&self.conn)
     }
@@ -51,7 +51,8 @@ impl StepTransaction {
             .next()
             .ok_or_else(|| Error::Broken("an operation was not answered".into()))?;
         if was_taken(&answer) {
-            self.conn.execute_batch("commit").map_err(classed)?;
+            let committed = self.conn.execute_batch("commit");
+            committed.map_err(|error| of_commit(error).error)?;
             self.bus.tell(effects);
         }
         Ok(answer)
@@ -61,7 +62,7 @@ impl StepTransaction {
 impl OwnTransaction for StepTransaction {
     fn finish(self: Box<Self>, op: Op) -> BoxFuture<'static, Result<Answer>> {
         Box::pin(async move {
-            // What is not committed is rolled back when the connection closes.
+            // Uncommitted writes are rolled back when the connection closes.
             let ended = tokio::task::spawn_blocking(move || self.end(op)).await;
             ended.unwrap_or_else(|_| {
                 Err(Error::Unknown(

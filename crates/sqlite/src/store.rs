@@ -1,4 +1,4 @@
-//! The store: what holds the threads together, and what is asked of them.
+//! The store: its threads, and its implementation of `Store`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,37 +10,42 @@ use std::time::Duration;
 use abide_core::model::Limits;
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Waiter, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Waiter,
+    Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Store, SystemClock, Target,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter,
+    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
+    ReadyLane, Records, RefusedPage, Result, Store, Surroundings, SystemClock, Tally, Target,
     WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use crate::lone::Lone;
 use crate::open;
 use crate::options::Options;
 use crate::read::{Readers, spawn};
 use crate::sql::{
-    children, commands, contracts, documents, events, inbox, machines, query, waiters, workers,
+    around, census, children, commands, contracts, documents, events, inbox, machines, outbox,
+    query, waiters, workers,
 };
 use crate::step::StepTransaction;
 use crate::watch::Watch;
 use crate::within::run_within;
 use crate::writer::{Request, Run, Writer};
 
-/// How many requests may wait for the writer before a caller has to wait to be let in.
+/// Maximum number of requests in the writer's queue; further callers wait to enter it.
 const WAITING_MAX: usize = 4096;
 
 /// A store in an SQLite file.
 pub struct Sqlite {
     path: PathBuf,
+    lone: Arc<Lone>,
     clock: Arc<dyn Clock>,
     limits: Limits,
-    /// What it was opened with.
+    /// The options that it was opened with.
     settings: Options,
     bus: Bus,
     writer: mpsc::Sender<Request>,
@@ -59,30 +64,37 @@ struct Threads {
 }
 
 impl Sqlite {
-    /// Opens a file, which is created when it is not there, and brings its tables up to date.
+    /// Opens a file, creates it if it does not exist, and migrates its tables to the newest version.
     ///
-    /// Blocks while it does, which is a matter of milliseconds unless another process is writing. A crash in the midst
-    /// of it leaves a file that can be opened.
+    /// Blocks meanwhile, which takes milliseconds unless another process is writing. A crash during this leaves a file
+    /// that can be opened.
     ///
-    /// Errors: [`Unavailable`](Error::Unavailable) when the file cannot be opened or created;
-    /// [`Conflict`](Error::Conflict) when another process wrote for longer than the busy timeout;
-    /// [`Broken`](Error::Broken) when it is no SQLite database, or a newer release of abide has written to it. Nothing
-    /// was changed then.
+    /// Errors: [`Unavailable`](Error::Unavailable) if the file cannot be opened or created;
+    /// [`Conflict`](Error::Conflict) if another process wrote for longer than the busy timeout;
+    /// [`Broken`](Error::Broken) if it is not an SQLite database, or a newer release of abide has written to it. In all
+    /// these cases nothing was changed.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<Self>> {
         let path = std::path::absolute(path)
             .map_err(|error| Error::Unavailable(format!("the path of the database: {error}")))?;
         let conn = open::writer(&path, &options)?;
         let (readers, reading) = Readers::start(&path, &options)?;
         let settings = options.clone();
-        let clock = options
-            .clock
-            .unwrap_or_else(|| Arc::new(SystemClock::default()));
+        let lone = Arc::new(Lone::beside(&path));
+        // Its time is written for other processes only if it is the computer's.
+        let (clock, noted) = match options.clock {
+            Some(clock) => (clock, None),
+            None => {
+                let clock: Arc<dyn Clock> = Arc::new(begun(&path, &lone));
+                (clock.clone(), Some(clock))
+            }
+        };
         let bus = Bus::new();
         let commits = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
 
         let (writer, requests) = mpsc::channel(WAITING_MAX);
-        let watch = Watch::new(&path, writer.downgrade(), Arc::clone(&stop));
+        let (ending, beside) = (Arc::clone(&stop), Arc::clone(&lone));
+        let watch = Watch::new(&path, writer.downgrade(), ending, noted, beside);
         let writing = Writer::new(
             conn,
             requests,
@@ -97,6 +109,7 @@ impl Sqlite {
             watch: Some(spawn("abide-watch", move || watch.serve())?),
         };
         Ok(Arc::new(Self {
+            lone,
             path,
             clock,
             limits: options.limits,
@@ -110,18 +123,18 @@ impl Sqlite {
         }))
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many transactions this store has committed since it was opened: fewer than it was asked for when callers
-    /// came together.
+    /// Number of transactions that this store has committed since it was opened: fewer than the requests if callers
+    /// shared transactions.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Runs operations inside a transaction of the caller's, with this store's clock and limits: see [`run_within`].
+    /// Runs operations inside a transaction of the caller, with this store's clock and limits: see [`run_within`].
     pub fn run_within(&self, conn: &Connection, ops: &[Op]) -> Result<Vec<Answer>> {
         run_within(conn, ops, self.clock.now(), &self.limits)
     }
@@ -130,7 +143,7 @@ impl Sqlite {
         let (answer, answered) = oneshot::channel();
         let run = Request::Run(Run { ops, answer });
         self.writer.send(run).await.map_err(|_| Error::Closed)?;
-        // The thread is gone when it does not answer, and the operations with it: or it panicked, and rolled back.
+        // If the thread does not answer, it has ended, and the operations with it, or it panicked and rolled back.
         answered.await.unwrap_or(Err(Error::Closed))
     }
 }
@@ -145,6 +158,9 @@ impl fmt::Debug for Sqlite {
 
 impl Store for Sqlite {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        if ops.iter().any(|op| matches!(op, Op::Register(_))) {
+            self.lone.worker_registers(&self.path);
+        }
         Box::pin(judge::with_held(move || self.request(ops.clone())))
     }
 
@@ -170,7 +186,7 @@ impl Store for Sqlite {
     }
 
     fn writers(&self) -> usize {
-        // One thread writes; the second transaction is there already when the first is done, or shares its commit.
+        // One thread writes. A second transaction is ready when the first is done, or shares its commit.
         2
     }
 
@@ -194,6 +210,11 @@ impl Store for Sqlite {
                 .read(move |conn| query::list(conn, &filter, before, one_more, most));
             Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
         })
+    }
+
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
+        let ids = ids.to_vec();
+        Box::pin(self.readers.read(move |conn| around::around(conn, &ids)))
     }
 
     fn history(
@@ -287,7 +308,7 @@ impl Store for Sqlite {
             let one_more = limit.saturating_add(1);
             let read = self
                 .readers
-                .read(move |conn| waiters::list(conn, &filter, after, one_more));
+                .read(move |conn| waiters::list(conn, &filter, after, one_more, most));
             let place = |waiter: &Waiter| (waiter.instance, waiter.place);
             Ok(page(read.await?, limit, place).within(most, place))
         })
@@ -295,6 +316,12 @@ impl Store for Sqlite {
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
         Box::pin(self.readers.read(move |conn| contracts::contract(conn, id)))
+    }
+
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
+        let (ids, most) = (ids.to_vec(), self.limits.page_bytes);
+        let read = move |conn: &_| contracts::by_ids(conn, &ids, most);
+        Box::pin(self.readers.read(read))
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
@@ -333,8 +360,50 @@ impl Store for Sqlite {
         Box::pin(self.readers.read(query::depths))
     }
 
-    /// First the watch and the readers, so that nobody keeps the log from being carried over; then the writer, when it
-    /// has done what was waiting.
+    fn takes_outbox(&self) -> bool {
+        true
+    }
+
+    fn outbox<'a>(
+        &'a self,
+        passed_over: &'a [OutboxId],
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
+        let (passed_over, most) = (passed_over.to_vec(), self.limits.page_bytes);
+        let read = move |conn: &_| outbox::rows(conn, &passed_over, limit, most);
+        Box::pin(self.readers.read(read))
+    }
+
+    fn refused(
+        &self,
+        before: Option<OutboxId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<RefusedPage>> {
+        let before = before.unwrap_or(OutboxId(i64::MAX));
+        let most = self.limits.page_bytes;
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = self
+                .readers
+                .read(move |conn| outbox::refused(conn, before, one_more, most));
+            Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
+        })
+    }
+
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
+        Box::pin(self.readers.read(outbox::depth))
+    }
+
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
+        Box::pin(self.readers.read(census::ready_lanes))
+    }
+
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
+        Box::pin(self.readers.read(census::tally))
+    }
+
+    /// Ends the watch and the readers first, so that no reader keeps the log from being checkpointed; then the writer,
+    /// after it has run the waiting requests.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let mut threads = self.threads.lock().await;
@@ -349,14 +418,36 @@ impl Store for Sqlite {
                 writer,
             } = std::mem::take(&mut *threads);
             join(watch.into_iter().chain(readers)).await;
-            // It may have ended already.
+            // The thread may have ended already.
             let _ = self.writer.send(Request::Close).await;
             join(writer).await;
+            self.lone.let_go();
         })
     }
 }
 
-/// A page of what was read, which is one more than fits on it when there is a next one.
+/// Creates a clock that starts with the time of other processes on the file, or otherwise with the wall clock (rule
+/// 6.9).
+fn begun(path: &Path, lone: &Lone) -> SystemClock {
+    let Some(time) = lone.time() else {
+        return SystemClock::default();
+    };
+    let wall = SystemClock::here();
+    let off = wall.since(time).max(time.since(wall));
+    if off > NOTICEABLE {
+        tracing::warn!(
+            file = %path.display(), ?off,
+            "the wall clock was set while processes worked on this SQLite file: the time here is theirs, and comes after the wall \
+             clock slowly; to follow it at once, stop all of them before you start one again"
+        );
+    }
+    SystemClock::beginning_with(time)
+}
+
+/// Difference to the wall clock from which on a warning is logged.
+const NOTICEABLE: Duration = Duration::from_secs(1);
+
+/// Makes a page of the items, which are one more than the limit if there is a next page.
 fn page<T, C>(mut items: Vec<T>, limit: usize, place: fn(&T) -> C) -> Page<T, C> {
     let more = items.len() > limit;
     items.truncate(limit);
@@ -364,7 +455,7 @@ fn page<T, C>(mut items: Vec<T>, limit: usize, place: fn(&T) -> C) -> Page<T, C>
     Page { items, next }
 }
 
-/// Waits until threads have ended, without holding up the one that asks.
+/// Waits until threads have ended, without blocking the calling thread.
 async fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     let threads: Vec<_> = threads.into_iter().collect();
     if threads.is_empty() {

@@ -1,4 +1,4 @@
-//! Notices what others commit: another process, or a connection of the host's own.
+//! Notices commits of others: another process, or a connection of the host. Also writes the time for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,33 +7,49 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use abide_kernel::Clock;
 use tokio::sync::mpsc;
 
+use crate::lone::Lone;
 use crate::writer::Request;
 
-/// How often the log file is looked at.
+/// Interval between checks of the log file.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks at the log file, without opening it and without a statement, and asks the writer to see who has committed when
-/// it has changed.
+/// Number of checks between two writes of the time: once a second.
+const NOTED: u32 = 50;
+
+/// Checks the log file, without opening it and without a statement, and asks the writer to check for commits of others
+/// if it has changed.
 ///
-/// The writer's own commits change the file as well; only its connection can tell them from those of others. A file's
-/// time is coarse: what was written in the same tick after we looked leaves it as it is, so a file that has changed is
-/// looked into once more the next time.
+/// The writer's own commits change the file too; only its connection can distinguish them from those of others. The
+/// timestamp of a file is coarse: a write in the same tick after the check does not change it. So a file that has
+/// changed is checked once more the next time.
 pub(crate) struct Watch {
     log: PathBuf,
     writer: mpsc::WeakSender<Request>,
     stop: Arc<AtomicBool>,
+    /// The clock whose time is written beside the database; `None` if it is not the computer's.
+    clock: Option<Arc<dyn Clock>>,
+    lone: Arc<Lone>,
 }
 
 impl Watch {
-    pub fn new(path: &Path, writer: mpsc::WeakSender<Request>, stop: Arc<AtomicBool>) -> Self {
+    pub fn new(
+        path: &Path,
+        writer: mpsc::WeakSender<Request>,
+        stop: Arc<AtomicBool>,
+        clock: Option<Arc<dyn Clock>>,
+        lone: Arc<Lone>,
+    ) -> Self {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         Self {
             log: log.into(),
             writer,
             stop,
+            clock,
+            lone,
         }
     }
 
@@ -41,6 +57,7 @@ impl Watch {
     pub fn serve(self) {
         let mut seen = None;
         let mut again = false;
+        let mut looks = 0_u32;
         while !self.stop.load(Ordering::Acquire) {
             let Some(writer) = self.writer.upgrade() else {
                 return;
@@ -48,17 +65,23 @@ impl Watch {
             let found = self.signs();
             let changed = found != seen;
             if changed || again {
-                // A writer with so much to do that it cannot be asked is asked the next time.
+                // If the writer's queue is full, it is asked the next time.
                 let asked = writer.try_send(Request::Look).is_ok();
                 again = changed || !asked;
                 seen = found;
             }
             drop(writer);
+            if let Some(clock) = &self.clock
+                && looks.is_multiple_of(NOTED)
+            {
+                self.lone.note(|| clock.now());
+            }
+            looks = looks.wrapping_add(1);
             thread::park_timeout(INTERVAL);
         }
     }
 
-    /// What gives a write away: the file's time and length.
+    /// The signs of a write: the file's time and length.
     fn signs(&self) -> Option<(SystemTime, u64)> {
         let file = fs::metadata(&self.log).ok()?;
         Some((file.modified().ok()?, file.len()))
@@ -80,7 +103,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("abide.db");
         let (writer, mut requests) = mpsc::channel(8);
-        let watch = Watch::new(&path, writer.downgrade(), Arc::default());
+        let lone = Arc::new(Lone::beside(&path));
+        let watch = Watch::new(&path, writer.downgrade(), Arc::default(), None, lone);
         let watching = thread::spawn(move || watch.serve());
         assert!(!is_asked(&mut requests, INTERVAL * 5).await);
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Operations inside a transaction of the caller's own (rule 17.1).
+//! Operations inside a transaction of the caller (rule 17.1).
 
 use std::ops::Deref;
 
@@ -12,16 +12,16 @@ use crate::error::{bare, classed};
 use crate::schema;
 use crate::session::Session;
 
-/// Runs operations on a connection of the caller's, inside the transaction that is open on it, which may be a
-/// [`rusqlite::Transaction`] or a [`rusqlite::Savepoint`]. Nothing is begun and nothing committed here.
+/// Runs operations on a connection of the caller, inside its open transaction, which may be a [`rusqlite::Transaction`]
+/// or a [`rusqlite::Savepoint`]. This function neither begins nor commits.
 ///
-/// Atomic: all of the operations are part of the caller's transaction, or none is when this answers an error. They
-/// happen when the caller commits, and never if it rolls back. The stores that have the file open, in this process and
-/// in others, notice the commit and wake whoever waits for it.
+/// Atomic: all of the operations become part of the caller's transaction, or none if this returns an error. They take
+/// effect when the caller commits, and have no effect if it rolls back. The stores that have the file open, in this
+/// process and in others, notice the commit and wake waiting tasks.
 ///
-/// Errors: [`Conflict`](Error::Conflict) when another transaction writes; begin yours with `begin immediate`, so that
-/// it waits for the other at its beginning and cannot fail so later. [`Broken`](Error::Broken) when no transaction is
-/// open, or the file has not the tables of this release.
+/// Errors: [`Conflict`](Error::Conflict) if another transaction writes; begin yours with `begin immediate`, so that it
+/// waits for the other at its beginning and cannot fail this way later. [`Broken`](Error::Broken) if no transaction is
+/// open, or the file does not have the tables of this release.
 ///
 /// ```
 /// use abide_core::model::{Json, Limits, Name, Start, Timestamp};
@@ -48,11 +48,11 @@ pub fn run_within(
     now: Timestamp,
     limits: &Limits,
 ) -> Result<Vec<Answer>> {
-    // The stores notice the commit by themselves, so what there is to tell need not be kept.
+    // The stores notice the commit themselves, so the effects are not needed.
     run_lent(conn, ops, now, limits).map(|(answers, _effects)| answers)
 }
 
-/// Runs operations inside the transaction that is open on a connection; what there is to tell when it commits.
+/// Runs operations inside the open transaction of a connection; also returns the effects to publish after its commit.
 pub(crate) fn run_lent(
     conn: &Connection,
     ops: &[Op],
@@ -65,7 +65,7 @@ pub(crate) fn run_lent(
         ));
     }
     check_tables(conn)?;
-    // What one of the operations wrote before another failed must not stay in the caller's transaction.
+    // If an operation fails, the writes of earlier ones must not stay in the caller's transaction.
     let savepoint = |sql| conn.prepare_cached(sql)?.execute([]).map(drop);
     savepoint("savepoint abide_within").map_err(classed)?;
     let mut nothing_known = Cache::default();
@@ -80,8 +80,7 @@ pub(crate) fn run_lent(
     answers
 }
 
-/// A connection that is only lent, and never leaves the thread it is on: what the kernel makes of it is run to its end
-/// right here.
+/// A borrowed connection that never leaves its thread: the kernel's future is run to completion right here.
 struct Lent<'c>(SendWrapper<&'c Connection>);
 
 impl Deref for Lent<'_> {

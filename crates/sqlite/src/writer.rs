@@ -1,4 +1,4 @@
-//! The thread that writes: it folds what waits into one transaction, commits once, and answers all.
+//! The thread that writes: it folds waiting requests into one transaction, commits once, and answers all of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use abide_core::model::Limits;
 use abide_kernel::{Answer, Bus, Clock, Effects, Error, Op, Result, run_now};
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, DEFAULT_NAME};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::Cache;
@@ -17,29 +16,29 @@ use crate::error::{classed, of_checkpoint, of_commit};
 use crate::log::Log;
 use crate::session::Session;
 
-/// How many requests one transaction takes at most.
+/// Maximum number of requests in one transaction.
 const REQUESTS_AT_ONCE: usize = 256;
 
-/// How long a transaction goes on taking in requests that wait: nobody waits much longer than that for others.
+/// Time during which a transaction takes in waiting requests: no caller waits much longer than this for others.
 const FOLDING: Duration = Duration::from_millis(10);
 
-/// What the thread is asked.
+/// A request to the thread.
 pub(crate) enum Request {
-    /// To run operations in a transaction.
+    /// Runs operations in a transaction.
     Run(Run),
-    /// To see whether anybody else has committed.
+    /// Checks for commits of other connections.
     Look,
-    /// To finish what is waiting and end.
+    /// Runs the waiting requests and ends the thread.
     Close,
 }
 
-/// Operations, and who waits for their answers.
+/// Operations, and the channel for their answers.
 pub(crate) struct Run {
     pub ops: Arc<[Op]>,
     pub answer: oneshot::Sender<Result<Vec<Answer>>>,
 }
 
-/// What the thread works with.
+/// The state of the thread.
 pub(crate) struct Writer {
     conn: Connection,
     requests: mpsc::Receiver<Request>,
@@ -51,16 +50,16 @@ pub(crate) struct Writer {
     cache: Cache,
     /// Changes when another connection commits.
     data_version: i64,
-    /// Why nothing may be written any more.
+    /// The reason if nothing may be written any more.
     poison: Option<String>,
 }
 
-/// How a transaction of several requests went.
+/// Result of a transaction with several requests.
 enum Transacted {
-    /// It is committed. The answers are those of the first requests; one that failed before it wrote anything is
-    /// answered with its error.
+    /// The transaction is committed. The answers are those of the first requests; a request that failed before it wrote
+    /// anything gets its error.
     Done(Vec<Result<Vec<Answer>>>, Effects),
-    /// It was rolled back because the last of that many requests failed after it had written.
+    /// The transaction was rolled back because the last of that many requests failed after it had written.
     Spoiled(usize, Error),
     /// None of that many requests is known to be committed.
     Failed(usize, Error),
@@ -91,7 +90,7 @@ impl Writer {
         })
     }
 
-    /// Serves until it is told to close, or nobody is left who could ask. What was waiting then is served first.
+    /// Serves requests until it is closed, or until all senders are gone. Waiting requests are served first.
     pub fn serve(mut self) {
         let mut waiting = Vec::with_capacity(REQUESTS_AT_ONCE);
         while self
@@ -103,7 +102,7 @@ impl Writer {
             let mut look = false;
             for request in waiting.drain(..) {
                 match request {
-                    // Who has gone away meanwhile wants nothing any more.
+                    // The caller has gone away and needs no answer.
                     Request::Run(run) if run.answer.is_closed() => {}
                     Request::Run(run) => runs.push_back(run),
                     Request::Look => look = true,
@@ -116,13 +115,13 @@ impl Writer {
                 tracing::debug!(%error, "could not look for commits of others");
             }
             if self.log.is_long(idle) {
-                self.checkpoint(CheckpointMode::PASSIVE);
+                self.checkpoint(PASSIVE);
             }
         }
         self.finish();
     }
 
-    /// Runs requests in as few transactions as can be, and answers each.
+    /// Runs requests in as few transactions as possible, and answers each.
     fn run_all(&mut self, mut runs: VecDeque<Run>) {
         let mut alone = 0_usize;
         while !runs.is_empty() {
@@ -141,7 +140,7 @@ impl Writer {
                     });
                     self.bus.tell(effects);
                 }
-                // One of several is at fault, and the others must not suffer: each for itself.
+                // One of several requests failed. So that the others are not affected, each now runs alone.
                 Transacted::Spoiled(count, _) if count > 1 => alone = count,
                 Transacted::Spoiled(count, error) | Transacted::Failed(count, error) => {
                     answer(runs.drain(..count.min(most)), || Err(error.again()));
@@ -153,7 +152,7 @@ impl Writer {
     /// Runs requests, one after the other, in one transaction.
     fn transact(&mut self, runs: &[Run]) -> Transacted {
         if let Err(error) = self.begin() {
-            // Another process writes, and has for as long as one waits: no request is at fault.
+            // Another process has been writing for as long as the busy timeout: no request is the cause.
             let error = match classed(error) {
                 Error::Conflict(text) => Error::Unavailable(text),
                 error => error,
@@ -197,7 +196,7 @@ impl Writer {
         }
     }
 
-    /// Begins a transaction that writes: nobody else does until it ends.
+    /// Begins a write transaction, which excludes all other writers until it ends.
     fn begin(&mut self) -> rusqlite::Result<()> {
         self.execute("begin immediate")?;
         let looked = self.look();
@@ -211,7 +210,7 @@ impl Writer {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
 
-    /// Ends a transaction that went wrong, unless SQLite has ended it already.
+    /// Ends a failed transaction, unless SQLite has ended it already.
     fn roll_back(&mut self) {
         self.cache.forget();
         if !self.conn.is_autocommit()
@@ -223,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Stops all writing, also the carrying over of the log at the end: it is the evidence.
+    /// Stops all writing, including the checkpoint at the end: the log is the evidence.
     pub(crate) fn poison(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
         tracing::error!("{why}");
@@ -236,7 +235,8 @@ impl Writer {
         self.poison = Some(why);
     }
 
-    /// When another connection has committed since the last time: forgets what it knew, and tells everybody to look.
+    /// If another connection has committed since the last check: clears the cache, and notifies all listeners that
+    /// anything may have changed.
     fn look(&mut self) -> rusqlite::Result<()> {
         let version = data_version(&self.conn)?;
         if version != self.data_version {
@@ -247,10 +247,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Carries the log over into the database, as far as those who read allow. Those who waited have been answered.
-    fn checkpoint(&mut self, mode: CheckpointMode) {
+    /// Copies the log into the database (a checkpoint), as far as readers allow. All callers have been answered before.
+    /// If readers prevent a part of it, that is not an error: the pragma reports it, and the next attempt copies the
+    /// rest.
+    fn checkpoint(&mut self, sql: &str) {
         if self.poison.is_none()
-            && let Err(error) = self.conn.wal_checkpoint_v2(DEFAULT_NAME, mode)
+            && let Err(error) = self.conn.query_row(sql, [], |_| Ok(()))
         {
             tracing::debug!(%error, "the log was not carried over this time");
             self.poison(of_checkpoint(&error));
@@ -258,7 +260,7 @@ impl Writer {
     }
 
     fn finish(mut self) {
-        self.checkpoint(CheckpointMode::TRUNCATE);
+        self.checkpoint(TRUNCATE);
         if let Err((_, error)) = self.conn.close() {
             tracing::warn!(%error, "the connection did not close cleanly");
         }
@@ -267,12 +269,16 @@ impl Writer {
 
 fn answer(runs: impl Iterator<Item = Run>, mut with: impl FnMut() -> Result<Vec<Answer>>) {
     for run in runs {
-        // Who has gone away meanwhile does not want to know.
+        // The caller may have gone away.
         let _ = run.answer.send(with());
     }
 }
 
-/// Changes when another connection commits, and not when this one does.
+/// Checkpoints: one that copies what it can without waiting, and one that copies the rest and empties the log.
+const PASSIVE: &str = "pragma wal_checkpoint(passive)";
+const TRUNCATE: &str = "pragma wal_checkpoint(truncate)";
+
+/// Changes when another connection commits, but not when this one does.
 fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("pragma data_version")?
         .query_row([], |row| row.get(0))

@@ -34,6 +34,12 @@ fn versions(conn: &Connection) -> Vec<i64> {
     versions.collect::<Result<_, _>>().unwrap()
 }
 
+/// The versions that this release makes, in order.
+fn known_versions() -> Vec<i64> {
+    let migrations = abide_sqlite::migrations().iter();
+    migrations.map(|step| i64::from(step.version)).collect()
+}
+
 #[tokio::test]
 async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
     let place = Place::new();
@@ -43,7 +49,7 @@ async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
     let store = place.open();
     assert_eq!(store.get(&id.into()).await.unwrap().unwrap().id, id);
     store.close().await;
-    assert_eq!(versions(&place.connect()), [1, 2]);
+    assert_eq!(versions(&place.connect()), known_versions());
 }
 
 /// The mode of a file.
@@ -124,11 +130,14 @@ async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched()
     )
     .unwrap();
     let (broken, text) = refused(&place.path());
+    let mut known = known_versions();
+    let newest = format!("up to {}", known.last().unwrap());
     assert!(
-        broken && text.contains("99") && text.contains("up to 2") && text.contains("newer release"),
+        broken && text.contains("99") && text.contains(&newest) && text.contains("newer release"),
         "{text}"
     );
-    assert_eq!(versions(&conn), [1, 2, 99]);
+    known.push(99);
+    assert_eq!(versions(&conn), known);
 }
 
 #[test]
@@ -187,7 +196,7 @@ fn threads_that_open_a_new_file_together_all_find_its_tables_made_once() {
                 });
             }
         });
-        assert_eq!(versions(&place.connect()), [1, 2]);
+        assert_eq!(versions(&place.connect()), known_versions());
     }
 }
 
@@ -210,7 +219,7 @@ fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
     for mut process in processes {
         assert!(process.wait().unwrap().success());
     }
-    assert_eq!(versions(&place.connect()), [1, 2]);
+    assert_eq!(versions(&place.connect()), known_versions());
     assert_eq!(count(&place.path()), 4);
 }
 
@@ -222,4 +231,48 @@ async fn one_of_several_processes() {
         start_one(&*store).await;
         store.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_store_that_may_not_migrate_writes_nothing_to_a_file_without_its_tables() {
+    let place = Place::new();
+    let looking = Options {
+        migrate: false,
+        ..Options::default()
+    };
+    let refused = |path: &Path| match Sqlite::open(path, looking.clone()) {
+        Err(Error::NotSetUp(text)) => text,
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => panic!("{error}"),
+    };
+    // A file of another program: its tables, and the way it is written, stay as they are.
+    let foreign = place.path().with_file_name("foreign.db");
+    let conn = Connection::open(&foreign).unwrap();
+    conn.execute_batch("create table notes (text); insert into notes values ('ü')")
+        .unwrap();
+    drop(conn);
+    let before = std::fs::read(&foreign).unwrap();
+    let text = refused(&foreign);
+    assert!(
+        text.contains("foreign.db") && text.contains("no tables of abide"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read(&foreign).unwrap(), before);
+    // One of an older release.
+    let store = place.open();
+    store.close().await;
+    place
+        .connect()
+        .execute("delete from abide_schema where version > 1", [])
+        .unwrap();
+    let text = refused(&place.path());
+    assert!(
+        text.contains("at version 1") && text.contains("abide migrate"),
+        "{text}"
+    );
+    assert_eq!(versions(&place.connect()), [1]);
+    // One that is not there is not created.
+    let missing = place.path().with_file_name("missing.db");
+    assert!(Sqlite::open(&missing, looking.clone()).is_err());
+    assert!(!missing.exists());
 }

@@ -58,6 +58,7 @@ async fn turn(store: &dyn Store, claim: Claim, then: Then) -> Committed {
             operations: Vec::new(),
             takes: Vec::new(),
             updates: Vec::new(),
+            held: 0,
             children: Vec::new(),
             state: None,
             then,
@@ -91,6 +92,8 @@ async fn released(store: &dyn Store, lanes: Vec<Lane>, limit: usize) -> Vec<usiz
     let mut after = Some(InstanceId(0));
     while let Some(from) = after {
         let release = Op::ReleaseBlocked {
+            build: None,
+            fresh: false,
             lanes: lanes.clone(),
             after: from,
             limit,

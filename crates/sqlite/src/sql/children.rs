@@ -6,17 +6,23 @@ use rusqlite::{Connection, Result, Row, params};
 
 use crate::cells;
 
-/// By `abide_children`, in order of the id.
+/// Index: `abide_children`, in order of the id.
 pub(crate) const CHILDREN: &str = "
     select id, key, machine, status, state, result, last_error from abide_instances
     where parent_id = ?1 and parent_barrier = ?2 order by id";
 
-/// By `abide_children`, in order of the id.
+/// Index: `abide_children`, in order of the id.
 pub(crate) const CHILDREN_ABOVE: &str = "
     select id, key, machine, status, state, result, last_error from abide_instances
     where parent_id = ?1 and parent_barrier = ?2 and id > ?3 order by id";
 
-/// The children of one barrier above that one, by id, and no more than one that makes them more than so many bytes.
+/// Index: `abide_children`. SQLite knows the sizes without reading the texts.
+pub(crate) const CHILDREN_BYTES: &str = "
+    select coalesce(sum(octet_length(state) + coalesce(octet_length(result), 0)
+        + coalesce(octet_length(last_error), 0)), 0) from abide_instances
+    where parent_id = ?1 and parent_barrier = ?2";
+
+/// The children of one barrier above an id, by id; stops after the child that makes the total exceed a number of bytes.
 pub(crate) fn above(
     conn: &Connection,
     parent: InstanceId,
@@ -36,7 +42,7 @@ fn children(conn: &Connection, parent: InstanceId, barrier: BarrierNumber) -> Re
     rows.collect()
 }
 
-/// The children of each of these barriers, by id.
+/// The children of each given barrier, by id.
 pub(crate) fn of_all(
     conn: &Connection,
     barriers: &[(InstanceId, BarrierNumber)],
@@ -45,6 +51,20 @@ pub(crate) fn of_all(
     for (parent, barrier) in barriers {
         let of_this = children(conn, *parent, *barrier)?;
         all.extend(of_this.into_iter().map(|child| (*parent, child)));
+    }
+    Ok(all)
+}
+
+/// The total bytes of the children of each given barrier.
+pub(crate) fn bytes_of_all(
+    conn: &Connection,
+    barriers: &[(InstanceId, BarrierNumber)],
+) -> Result<Vec<(InstanceId, u64)>> {
+    let mut statement = conn.prepare_cached(CHILDREN_BYTES)?;
+    let mut all = Vec::with_capacity(barriers.len());
+    for (parent, barrier) in barriers {
+        let bytes: i64 = statement.query_row(params![parent.0, barrier.0], |row| row.get(0))?;
+        all.push((*parent, u64::try_from(bytes).unwrap_or_default()));
     }
     Ok(all)
 }

@@ -1,4 +1,4 @@
-//! The records of signals and updates: written, ended, moved on, and listed.
+//! The records of signals and updates: statements that write, close, move and list them.
 
 use abide_core::model::{
     Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Key, Name, Rejection,
@@ -14,12 +14,12 @@ use super::{Conditions, limited, one};
 use crate::cells;
 use crate::columns::NEVER;
 
-/// By primary key. Whoever is given numbers has written here and is the only one who writes until it commits; what is
-/// rolled back has taken none.
+/// Index: the primary key. A transaction that draws ids has written here, so it is the only writer until it commits; a
+/// rollback returns the ids.
 pub(crate) const NUMBER: &str =
     "update abide_numbers set last = last + ?1 where name = 'signals' returning last";
 
-/// That many ids for records, rising, none of which a record has, has had, or is about to have.
+/// Draws that many ids for records, ascending. No record has, has had, or is about to get one of them.
 pub(crate) fn number(conn: &Connection, count: usize) -> Result<Vec<CommandId>> {
     if count == 0 {
         return Ok(Vec::new());
@@ -30,21 +30,22 @@ pub(crate) fn number(conn: &Connection, count: usize) -> Result<Vec<CommandId>> 
     Ok((last - count + 1..=last).map(CommandId).collect())
 }
 
-/// Enters those of the table's indexes that it is for. A dedup key that is taken is an error: `abide_signals_deduped`.
+/// The record enters the indexes that apply to it. A dedup key that is taken is an error: `abide_signals_deduped`.
 pub(crate) const INSERT: &str = "
     insert into abide_signals (
         id, status, kind, instance_id, chain_id, sequence, pending_in, held_until, name, key, dedup_key, wait_id, step_seq,
         received_at, hold_until, closed_at, rejection, source, error, validation_errors, result, arguments,
-        claimed_source)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
+        claimed_source, command_sequence, operation, graph_step)
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
+        ?24, ?25, ?26)";
 
-/// By primary key; from the same values.
+/// Index: the primary key. Uses the same values as the insert.
 pub(crate) const REWRITE: &str = "
     update abide_signals
     set status = ?2, kind = ?3, instance_id = ?4, chain_id = ?5, sequence = ?6, pending_in = ?7, held_until = ?8,
         name = ?9, key = ?10, dedup_key = ?11, wait_id = ?12, step_seq = ?13, received_at = ?14, hold_until = ?15,
         closed_at = ?16, rejection = ?17, source = ?18, error = ?19, validation_errors = ?20, result = ?21,
-        arguments = ?22, claimed_source = ?23
+        arguments = ?22, claimed_source = ?23, command_sequence = ?24, operation = ?25, graph_step = ?26
     where id = ?1";
 
 /// Inserts records.
@@ -53,7 +54,7 @@ pub(crate) fn insert(conn: &Connection, commands: &[Command]) -> Result<()> {
     write_all(&mut statement, commands)
 }
 
-/// Writes records that are there, whole.
+/// Overwrites existing records completely.
 pub(crate) fn rewrite(conn: &Connection, commands: &[Command]) -> Result<()> {
     let mut statement = conn.prepare_cached(REWRITE)?;
     write_all(&mut statement, commands)
@@ -93,19 +94,22 @@ fn write_all(statement: &mut CachedStatement<'_>, commands: &[Command]) -> Resul
             command.result.as_ref().map(|result| result.as_str()),
             command.arguments.as_str(),
             command.claimed_source.as_deref(),
+            command.command_sequence.map(|number| number.0),
+            command.operation,
+            command.graph_step.as_ref().map(Name::as_str),
         ])?)?;
     }
     Ok(())
 }
 
-/// By primary key; leaves `abide_signals_pending` and touches no other index.
+/// Index: the primary key. The record leaves `abide_signals_pending`; no other index is written.
 pub(crate) const CLOSE: &str = "
     update abide_signals
     set status = ?2, pending_in = null, wait_id = coalesce(?3, wait_id), step_seq = ?4, closed_at = ?5, error = ?6,
-        result = ?7
+        result = ?7, operation = ?8, graph_step = ?9
     where id = ?1";
 
-/// Ends the life of records that are pending.
+/// Closes pending records.
 pub(crate) fn close(conn: &Connection, closings: &[Closing], now: Timestamp) -> Result<()> {
     let mut statement = conn.prepare_cached(CLOSE)?;
     for closing in closings {
@@ -117,32 +121,43 @@ pub(crate) fn close(conn: &Connection, closings: &[Closing], now: Timestamp) -> 
             now.as_micros(),
             closing.error.as_deref(),
             closing.result.as_ref().map(|result| result.as_str()),
+            closing.operation,
+            closing.graph_step.as_ref().map(Name::as_str),
         ])?)?;
     }
     Ok(())
 }
 
-/// By `abide_signals_pending`.
-pub(crate) const MOVE_PENDING: &str = "
-    update abide_signals set instance_id = ?2, pending_in = ?2
-    where pending_in = ?1 and pending_in is not null";
+/// Index: `abide_signals_pending`, which covers all columns that are read.
+pub(crate) const PENDING: &str = "
+    select sequence, id from abide_signals where pending_in = ?1 and pending_in is not null";
 
-/// Gives what is pending with the first of each pair to the second.
+/// Index: the primary key. The record moves in `abide_signals_pending` and `abide_signals_of_run`.
+pub(crate) const MOVE_PENDING: &str = "
+    update abide_signals set instance_id = ?2, pending_in = ?2, command_sequence = ?3 where id = ?1";
+
+/// Moves the pending commands of the first run of each pair to the second, which numbers them anew, in the same order.
 pub(crate) fn move_pending(conn: &Connection, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
+    let mut pending = conn.prepare_cached(PENDING)?;
     let mut statement = conn.prepare_cached(MOVE_PENDING)?;
     for (from, to) in moves {
-        statement.execute([from.0, to.0])?;
+        let found = pending.query_map([from.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut found: Vec<(i64, i64)> = found.collect::<Result<_>>()?;
+        found.sort_unstable();
+        for (number, (_, id)) in (1_i64..).zip(found) {
+            one(statement.execute([id, to.0, number])?)?;
+        }
     }
     Ok(())
 }
 
-/// All columns of a record, in the order in which [`read`] takes them.
+/// All columns of a record, in the order in which [`read`] reads them.
 macro_rules! select {
     ($where:literal) => {
         concat!(
             "select id, kind, name, status, rejection, instance_id, chain_id, key, sequence, arguments,
                     validation_errors, dedup_key, source, wait_id, step_seq, received_at, hold_until, closed_at, result,
-                    error, claimed_source
+                    error, claimed_source, command_sequence, operation, graph_step
              from abide_signals",
             $where
         )
@@ -150,7 +165,7 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// Reads a record that was selected with all its columns.
+/// Reads a record with all its columns.
 pub(super) fn read(row: &Row<'_>) -> Result<Command> {
     Ok(Command {
         id: CommandId(row.get(0)?),
@@ -174,6 +189,9 @@ pub(super) fn read(row: &Row<'_>) -> Result<Command> {
         result: cells::maybe_json(row, 18)?,
         error: row.get(19)?,
         claimed_source: row.get(20)?,
+        command_sequence: row.get::<_, Option<i64>>(21)?.map(Sequence),
+        operation: row.get(22)?,
+        graph_step: cells::maybe_name(row, 23)?,
     })
 }
 
@@ -185,7 +203,7 @@ fn status(row: &Row<'_>, at: usize) -> Result<CommandStatus> {
     })
 }
 
-/// By `abide_signals_deduped`, which has at most one entry for each.
+/// Index: `abide_signals_deduped`, which has at most one entry for each.
 pub(crate) const DEDUPED: &str = select!(
     " where chain_id = ?1 and kind = ?2 and dedup_key = ?3 and dedup_key is not null and sequence is not null"
 );
@@ -204,11 +222,11 @@ pub(crate) fn deduped(
     Ok(found)
 }
 
-/// By `abide_signals_held`.
+/// Index: `abide_signals_held`.
 pub(crate) const HELD: &str =
     select!(" indexed by abide_signals_held where key = ?1 and held_until is not null");
 
-/// The records held for these keys, by id.
+/// The records that are held for these keys, by id.
 pub(crate) fn held(conn: &Connection, keys: &[Key]) -> Result<Vec<Command>> {
     let mut statement = conn.prepare_cached(HELD)?;
     let mut held = Vec::new();
@@ -221,12 +239,12 @@ pub(crate) fn held(conn: &Connection, keys: &[Key]) -> Result<Vec<Command>> {
     Ok(held)
 }
 
-/// By `abide_signals_held`; of the arguments nothing but their length is read.
+/// Index: `abide_signals_held`. Only the length of the arguments is read.
 pub(crate) const HELD_SIZES: &str = "
     select count(*), coalesce(sum(octet_length(arguments)), 0) from abide_signals indexed by abide_signals_held
     where key = ?1 and held_until is not null and held_until > ?2";
 
-/// How many records are held for each of these keys, and of how many bytes.
+/// Number and bytes of the records that are held for each key.
 pub(crate) fn held_sizes(
     conn: &Connection,
     keys: &[Key],
@@ -245,16 +263,16 @@ pub(crate) fn held_sizes(
     Ok(sizes)
 }
 
-/// By `abide_signals_held_until`, from its beginning.
+/// Index: `abide_signals_held_until`, read from its beginning.
 pub(crate) const OVER: &str = "
     select id from abide_signals
     where held_until is not null and held_until <= ?1 order by held_until, id limit ?2";
 
-/// By primary key; leaves the indexes of what is held and enters `abide_signals_adrift`.
+/// Index: the primary key. The record leaves the indexes of held records and enters `abide_signals_adrift`.
 pub(crate) const EXPIRE: &str =
     "update abide_signals set status = 5, held_until = null, closed_at = ?2 where id = ?1";
 
-/// Marks held records whose time was up as expired; how many there were.
+/// Marks held records as expired if their time is over; returns how many.
 pub(crate) fn expire_held(conn: &Connection, now: Timestamp, limit: usize) -> Result<usize> {
     let over = ids(conn, OVER, now, limit)?;
     if !over.is_empty() {
@@ -266,15 +284,15 @@ pub(crate) fn expire_held(conn: &Connection, now: Timestamp, limit: usize) -> Re
     Ok(over.len())
 }
 
-/// By `abide_signals_adrift`, from its beginning.
+/// Index: `abide_signals_adrift`, read from its beginning.
 pub(crate) const ADRIFT: &str = "
     select id from abide_signals
     where instance_id is null and held_until is null and received_at < ?1 order by received_at, id limit ?2";
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const DELETE: &str = "delete from abide_signals where id = ?1";
 
-/// Deletes records that no instance has, that came before that moment and are not held; how many there were.
+/// Deletes records that belong to no instance, were received before a given time and are not held; returns how many.
 pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
     let old = ids(conn, ADRIFT, before, limit)?;
     if !old.is_empty() {
@@ -293,10 +311,11 @@ fn ids(conn: &Connection, sql: &str, moment: Timestamp, limit: usize) -> Result<
     rows.collect()
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const BY_ID: &str = select!(" where id = ?1");
 
-/// The first of the records with these ids, as many as fit into so many bytes; those that are not there are left out.
+/// The first of the records with these ids, as many as fit into a number of bytes; those that do not exist are left
+/// out.
 pub(crate) fn by_ids(conn: &Connection, ids: &[CommandId], bytes: usize) -> Result<Records> {
     let mut statement = conn.prepare_cached(BY_ID)?;
     let mut found = Vec::new();
@@ -305,7 +324,7 @@ pub(crate) fn by_ids(conn: &Connection, ids: &[CommandId], bytes: usize) -> Resu
     Ok(Records { found, rest })
 }
 
-/// Records that meet every condition given, newest first, below `before`.
+/// Records that match all given conditions, newest first, below `before`.
 pub(crate) fn list(
     conn: &Connection,
     filter: &CommandFilter,
@@ -318,16 +337,17 @@ pub(crate) fn list(
     gather(statement.query_map(params_from_iter(values), read)?, bytes)
 }
 
-/// What the runs of a chain have, by `abide_chain` and `abide_signals_of_run`. What it has kept of runs that were deleted
-/// is in no list.
+/// The records of the runs of a chain. Indexes: `abide_chain` and `abide_signals_of_run`. Records that the chain keeps
+/// of deleted runs are in no list.
 const OF_CHAIN: &str = "
     id in (select id from abide_signals indexed by abide_signals_of_run
            where instance_id in (select id from abide_instances where first_id = ?
                                  union all select id from abide_instances where id = ?))
     and chain_id = ?";
 
-/// What the runs of a key have, by `abide_key` and `abide_signals_of_run`; what is held for it, by `abide_signals_held`;
-/// and what nobody has, by `abide_signals_adrift`: all of that, which is not kept for long.
+/// The records of the runs with a key (indexes `abide_key` and `abide_signals_of_run`), the signals that are held for
+/// it (`abide_signals_held`), and the records that belong to no run (`abide_signals_adrift`). All of the latter are
+/// read, but they are not kept for long.
 const OF_KEY: &str = "
     id in (select id from abide_signals indexed by abide_signals_of_run
            where instance_id in (select id from abide_instances where key = ?)
@@ -338,8 +358,9 @@ const OF_KEY: &str = "
            select id from abide_signals indexed by abide_signals_adrift
            where key = ? and instance_id is null and held_until is null)";
 
-/// The statement of a list, and its values. A record has the chain and the key of its run, so that what a chain or a key
-/// has is found by their runs. Without them and without a run the table is read from its end until the page is full.
+/// Builds the statement of a list, and its values. A record has the chain and the key of its run, so the records of a
+/// chain or a key are found through their runs. Without any of these, the table is read from its end until the page is
+/// full.
 pub(crate) fn listing(
     filter: &CommandFilter,
     before: Option<CommandId>,

@@ -1,16 +1,17 @@
 //! Contracts, and which of them are in use.
 
 use abide_core::model::{ContractId, InstanceId, Json, Timestamp};
+use abide_kernel::{Contracts, look_up};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::limited;
 use crate::cells;
 
-/// By primary key.
+/// Index: the primary key.
 const DEFINE: &str = "
     insert into abide_definitions (id, contract, used_at) values (?1, ?2, ?3) on conflict do nothing";
 
-/// Writes contracts; those that are there stay as they are.
+/// Inserts contracts; existing ones stay unchanged.
 pub(crate) fn define(
     conn: &Connection,
     contracts: &[(ContractId, Json)],
@@ -23,10 +24,10 @@ pub(crate) fn define(
     Ok(())
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const CONTRACT: &str = "select contract from abide_definitions where id = ?1";
 
-/// A contract.
+/// Reads a contract.
 pub(crate) fn contract(conn: &Connection, id: ContractId) -> Result<Option<Json>> {
     let mut statement = conn.prepare_cached(CONTRACT)?;
     statement
@@ -34,7 +35,7 @@ pub(crate) fn contract(conn: &Connection, id: ContractId) -> Result<Option<Json>
         .optional()
 }
 
-/// The contracts with these ids.
+/// Reads the contracts with these ids.
 pub(crate) fn contracts(conn: &Connection, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
@@ -43,11 +44,19 @@ pub(crate) fn contracts(conn: &Connection, ids: &[ContractId]) -> Result<Vec<(Co
     Ok(found)
 }
 
-/// By primary key.
+/// Reads the first of the contracts with these ids, as many as fit into a number of bytes.
+pub(crate) fn by_ids(conn: &Connection, ids: &[ContractId], bytes: usize) -> Result<Contracts> {
+    let mut found = Vec::new();
+    let look = |id| Ok::<_, rusqlite::Error>(contract(conn, id)?.map(|contract| (id, contract)));
+    let rest = look_up(ids, bytes, look, |one| found.push(one))?;
+    Ok(Contracts { found, rest })
+}
+
+/// Index: the primary key.
 pub(crate) const NOTE: &str =
     "update abide_definitions set used_at = ?3 where id = ?1 and used_at < ?2";
 
-/// Notes that contracts are used.
+/// Records that contracts are used.
 pub(crate) fn note(
     conn: &Connection,
     ids: &[ContractId],
@@ -61,11 +70,11 @@ pub(crate) fn note(
     Ok(())
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const NAMED: &str =
     "select id, contract from abide_instances where id > ?1 order by id limit ?2";
 
-/// The first instances above an id, with the contract that each names.
+/// The first instances above an id, with the contract of each.
 pub(crate) fn named(
     conn: &Connection,
     above: InstanceId,
@@ -79,13 +88,13 @@ pub(crate) fn named(
     rows.collect()
 }
 
-/// All contracts are looked at: there are as many as were ever declared and not yet deleted.
+/// Reads all contracts: their number is limited to those that were declared and not yet deleted.
 pub(crate) const UNUSED: &str = "
     select id from abide_definitions
     where used_at < ?1 and id not in (select contract from abide_machines where contract is not null)
     order by id limit ?2";
 
-/// Contracts that nobody has used since a moment, and no machine declares.
+/// Contracts that were not used since a given time and that no machine declares.
 pub(crate) fn unused(
     conn: &Connection,
     before: Timestamp,
@@ -98,7 +107,7 @@ pub(crate) fn unused(
     rows.collect()
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const FORGET: &str = "delete from abide_definitions where id = ?1";
 
 /// Deletes contracts.

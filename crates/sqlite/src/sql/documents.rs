@@ -1,19 +1,19 @@
-//! Small documents, by kind and name.
+//! Small documents, addressed by kind and name.
 
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const KEEP: &str = "
     insert into abide_documents (kind, name, updated_at, body) values (?1, ?2, ?3, ?4)
     on conflict (kind, name) do update set updated_at = excluded.updated_at, body = excluded.body";
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const FORGET: &str = "delete from abide_documents where kind = ?1 and name = ?2";
 
-/// Writes documents, or deletes those that have no body.
+/// Writes documents, and deletes those without a body.
 pub(crate) fn keep(
     conn: &Connection,
     documents: &[(DocumentKind, &Name, Option<&Json>)],
@@ -35,22 +35,22 @@ pub(crate) fn keep(
     Ok(())
 }
 
-/// By primary key, whose order is theirs.
+/// Index: the primary key, in its order.
 pub(crate) const OF_KIND: &str =
     "select name, body, updated_at from abide_documents where kind = ?1 order by name";
 
-/// The documents of a kind, by name.
+/// Reads the documents of a kind, by name.
 pub(crate) fn documents(conn: &Connection, kind: DocumentKind) -> Result<Vec<Document>> {
     let mut statement = conn.prepare_cached(OF_KIND)?;
     let rows = statement.query_map([kind.code()], |row| read(kind, row))?;
     rows.collect()
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const OF_NAME: &str =
     "select name, body, updated_at from abide_documents where kind = ?1 and name = ?2";
 
-/// The document of a kind and a name, if there is one.
+/// Reads the document of a kind and a name, if there is one.
 pub(crate) fn document(
     conn: &Connection,
     kind: DocumentKind,

@@ -1,4 +1,4 @@
-//! Events that were published: stored, listed and forgotten.
+//! Published events: statements that store, list and delete them.
 
 use abide_core::model::{Event, EventSequence, Name, Timestamp};
 use abide_kernel::{EventFilter, NewEvent, gather};
@@ -7,16 +7,16 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use super::{Lazy, limited};
 use crate::cells;
 
-/// Enters all indexes of the table; `abide_events_known` says when there is one already.
+/// The event enters all indexes of the table; `abide_events_known` shows that it exists already.
 pub(crate) const STORE: &str = "
     insert into abide_events (published_at, event_type, event_id, payload) values (?1, ?2, ?3, ?4)
     on conflict (event_type, event_id) do nothing returning sequence";
 
-/// By `abide_events_known`, which has at most one entry for each.
+/// Index: `abide_events_known`, which has at most one entry for each.
 pub(crate) const KNOWN: &str =
     "select sequence from abide_events where event_type = ?1 and event_id = ?2";
 
-/// Stores events, in order; each with its place, and whether it is new.
+/// Stores events, in order; returns the sequence number of each, and whether it is new.
 pub(crate) fn store(
     conn: &Connection,
     events: &[NewEvent],
@@ -49,7 +49,7 @@ pub(super) fn sequence(row: &Row<'_>) -> Result<EventSequence> {
     Ok(EventSequence(row.get(0)?))
 }
 
-/// All columns of an event, in the order in which [`read`] takes them.
+/// All columns of an event, in the order in which [`read`] reads them.
 macro_rules! select {
     ($where:literal) => {
         concat!(
@@ -73,16 +73,16 @@ pub(super) fn published_at(row: &Row<'_>) -> Result<Timestamp> {
     cells::time(row, 4)
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const BY_SEQUENCE: &str = select!(" where sequence = ?1");
 
-/// By `abide_events_of_type`, from that place on.
+/// Index: `abide_events_of_type`, read from that sequence number on.
 pub(crate) const ABOVE: &str = select!(
     " indexed by abide_events_of_type where event_type = ?1 and sequence > ?2
     order by sequence limit ?3"
 );
 
-/// The first events of a type above a place, in order.
+/// The first events of a type above a sequence number, in order.
 pub(crate) fn above(
     conn: &Connection,
     event_type: &Name,
@@ -98,17 +98,17 @@ fn below(before: Option<EventSequence>) -> i64 {
     before.map_or(i64::MAX, |before| before.0)
 }
 
-/// By `abide_events_published`, from its beginning.
+/// Index: `abide_events_published`, read from its beginning.
 pub(crate) const OLD: &str = "
     select sequence from abide_events where published_at < ?1 order by published_at, sequence limit ?2";
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const DELETE: &str = "delete from abide_events where sequence = ?1";
 
-/// By `abide_event_terms_of_event`.
+/// Index: `abide_event_terms_of_event`.
 pub(crate) const DELETE_TERMS: &str = "delete from abide_event_terms where sequence = ?1";
 
-/// Deletes events that were published before a moment with their terms; how many events there were.
+/// Deletes events that were published before a given time, and their terms; returns how many events.
 pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
     let old: Vec<i64> = {
         let mut statement = conn.prepare_cached(OLD)?;
@@ -127,16 +127,16 @@ pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Resu
     Ok(old.len())
 }
 
-/// By primary key, from its end.
+/// Index: the primary key, read from its end.
 pub(crate) const NEWEST: &str = select!(" where sequence < ?1 order by sequence desc limit ?2");
 
-/// By `abide_events_of_type`, from the type's end.
+/// Index: `abide_events_of_type`, read from the end of the type.
 pub(crate) const NEWEST_OF_TYPE: &str = select!(
     " indexed by abide_events_of_type where event_type = ?3 and sequence < ?1
     order by sequence desc limit ?2"
 );
 
-/// Events that meet every condition given, newest first, below `before`.
+/// Events that match all given conditions, newest first, below `before`.
 pub(crate) fn list(
     conn: &Connection,
     filter: &EventFilter,

@@ -1,7 +1,9 @@
-//! What is pending in inboxes: found by `abide_signals_pending`, in which what is over, and what has another name, is
+//! The pending commands of inboxes. Index: `abide_signals_pending`; commands that are closed or have another name are
 //! never stepped over.
 
-use abide_core::model::{Command, CommandId, CommandKind, InstanceId, Name, Pending, Sequence};
+use abide_core::model::{
+    Command, CommandId, CommandKind, CommandStatus, InstanceId, Name, Pending, Sequence,
+};
 use abide_core::rules::commit::Look;
 use rusqlite::{Connection, Params, Result, Row, params};
 
@@ -9,21 +11,22 @@ use super::commands::{read, select};
 use super::{Lazy, distinct};
 use crate::cells;
 
-/// All there is to know of it is in the index; so with the next two.
+/// All pending commands.
 pub(crate) const ALL: &str = "
-    select id, kind, name, sequence from abide_signals where pending_in = ?1 and pending_in is not null";
+    select id, kind, name, sequence, command_sequence, wait_id from abide_signals
+    where pending_in = ?1 and pending_in is not null";
 
-/// All but the signals.
+/// All pending commands except signals.
 pub(crate) const UPDATES: &str = "
-    select id, kind, name, sequence from abide_signals
+    select id, kind, name, sequence, command_sequence, wait_id from abide_signals
     where pending_in = ?1 and pending_in is not null and kind >= 1";
 
-/// The signals of one name.
+/// The pending signals of one name.
 pub(crate) const NAMED: &str = "
-    select id, kind, name, sequence from abide_signals
+    select id, kind, name, sequence, command_sequence, wait_id from abide_signals
     where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2";
 
-/// What is pending in these inboxes, as far as each look asks, in the order of the looks and by sequence.
+/// The pending commands of these inboxes that `looks` asks for, in the order of `looks` and by sequence.
 pub(crate) fn pending(
     conn: &Connection,
     looks: &[(InstanceId, Look)],
@@ -50,12 +53,12 @@ pub(crate) fn pending(
     Ok(found)
 }
 
-/// By `abide_signals_pending`; of the arguments nothing but their length is read.
+/// Index: `abide_signals_pending`. Only the length of the arguments is read.
 pub(crate) const BYTES: &str = "
     select coalesce(sum(octet_length(arguments)), 0) from abide_signals
     where pending_in = ?1 and pending_in is not null";
 
-/// How many bytes of arguments are pending in each of these inboxes.
+/// Bytes of the arguments that are pending in each inbox.
 pub(crate) fn bytes(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
     let mut statement = conn.prepare_cached(BYTES)?;
     let mut sizes = Vec::with_capacity(ids.len());
@@ -72,15 +75,17 @@ fn brief(row: &Row<'_>) -> Result<Pending> {
         kind: CommandKind::from_code(row.get(1)?),
         name: cells::name(row, 2)?,
         sequence: Sequence(row.get(3)?),
+        command_sequence: row.get::<_, Option<i64>>(4)?.map(Sequence),
+        wait_id: cells::maybe_wait(row, 5)?,
     })
 }
 
-/// The signals of one name up to a sequence, whole.
+/// The signals of one name up to a sequence, with all columns.
 pub(crate) const AWAITED: &str = select!(
     " where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2 and sequence <= ?3"
 );
 
-/// The pending signals with these names up to that sequence, whole, in the order given and by sequence.
+/// The pending signals of these names up to that sequence, with all columns, in the given order and by sequence.
 pub(crate) fn awaited(
     conn: &Connection,
     of: &[(InstanceId, Vec<Name>, Sequence)],
@@ -98,18 +103,36 @@ pub(crate) fn awaited(
     Ok(found)
 }
 
-/// The messages of the kinds from a number on, whole.
+/// The commands whose kind is at least a given number, with all columns.
 pub(crate) const FROM_KIND: &str =
     select!(" where pending_in = ?1 and pending_in is not null and kind >= ?2");
 
-/// The pending updates and cancellations of these instances, whole, in the order given and by sequence.
+/// The pending updates and cancellations of these instances, with all columns, in the given order and by sequence.
 pub(crate) fn updates(conn: &Connection, of: &[InstanceId]) -> Result<Vec<Command>> {
     from_kind(conn, of, CommandKind::Update)
 }
 
-/// All that is pending with an instance, whole, by sequence.
+/// All pending commands of an instance, with all columns, by sequence.
 pub(crate) fn whole(conn: &Connection, of: InstanceId) -> Result<Vec<Command>> {
     from_kind(conn, &[of], CommandKind::Signal)
+}
+
+/// Index: `abide_signals_of_run`: all records of the run are read.
+pub(crate) const APPLIED: &str = select!(
+    " where instance_id = ?1 and instance_id is not null and kind = 0 and status = ?2 and step_seq = ?3"
+);
+
+/// The signals that a step of a run has consumed, with all columns, by sequence.
+pub(crate) fn applied(
+    conn: &Connection,
+    instance: InstanceId,
+    step_sequence: u32,
+) -> Result<Vec<Command>> {
+    let mut found = Vec::new();
+    let values = params![instance.0, CommandStatus::Applied.code(), step_sequence];
+    gather(&mut Lazy::new(conn, APPLIED), values, read, &mut found)?;
+    found.sort_unstable_by_key(|command| command.sequence);
+    Ok(found)
 }
 
 fn from_kind(conn: &Connection, of: &[InstanceId], first: CommandKind) -> Result<Vec<Command>> {

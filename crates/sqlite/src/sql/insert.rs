@@ -1,4 +1,4 @@
-//! Inserts rows, and finds who holds the key of one that may not be inserted.
+//! Inserts rows, and finds the holder of a key that prevents an insert.
 
 use abide_core::model::{InstanceId, Key, NewRow, Started, UniqueKey};
 use rusqlite::{CachedStatement, Connection, Result, ToSql, params};
@@ -8,18 +8,18 @@ use super::one;
 use crate::cells;
 use crate::columns::{Place, lane, scopes, taken};
 
-/// Dropped when `abide_key_taken` or `abide_unique_key_taken` has its key.
+/// Does not insert if `abide_key_taken` or `abide_unique_key_taken` has its key.
 pub(crate) const INSERT: &str = "
     insert into abide_instances (
         status, ready_at, wake_at, lane, priority, due_at, epoch, settled, step, step_seq, attempt, cause, timed_out,
         history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key, scopes, taken, queue, machine,
-        version, kind, first_step, created_at, updated_at, run_number, first_id, contract, inbox, state)
+        version, kind, first_step, created_at, updated_at, run_number, first_id, contract, inbox, state, policy)
     values (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, 1, 0, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?7, ?22, ?22, ?23, ?24, ?25, ?26, ?27)
+            ?21, ?7, ?22, ?22, ?23, ?24, ?25, ?26, ?27, ?28)
     on conflict do nothing";
 
-/// By primary key: all that [`INSERT`] writes, from the same values, into a row that was reserved. When that was made
-/// stays.
+/// Index: the primary key. Writes all that [`INSERT`] writes, from the same values, into a reserved row. The creation
+/// time stays.
 pub(crate) const OPEN: &str = "
     update abide_instances
     set status = ?1, ready_at = ?2, wake_at = ?3, lane = ?4, priority = ?5, due_at = ?6, worker = null, epoch = 0,
@@ -27,11 +27,11 @@ pub(crate) const OPEN: &str = "
         history_seq = ?9, finished_at = null, partition_key = ?10, standing = ?11, parent_id = ?12, parent_barrier = ?13,
         key = ?14, unique_key = ?15, scopes = ?16, taken = ?17, queue = ?18, machine = ?19, version = ?20, kind = ?21,
         first_step = ?7, updated_at = ?22, run_number = ?23, first_id = ?24, contract = ?25, inbox = ?26, aside = null,
-        last_error = null, result = null, state = ?27
-    where id = ?28";
+        last_error = null, result = null, state = ?27, policy = ?28
+    where id = ?29";
 
-/// Inserts rows in order; one whose key or unique key is taken is dropped and answered with the holder's id. Event 1 of
-/// a history, `started`, is told by the row itself, so a history begins with one event.
+/// Inserts rows in order; leaves out a row whose key or unique key is taken, and returns the id of the holder for it.
+/// The row itself records event 1 of its history, `started`, so a history begins with one event.
 pub(crate) fn insert(conn: &Connection, rows: &[NewRow]) -> Result<Vec<Started>> {
     let mut statement = conn.prepare_cached(INSERT)?;
     let mut started = Vec::with_capacity(rows.len());
@@ -44,7 +44,7 @@ pub(crate) fn insert(conn: &Connection, rows: &[NewRow]) -> Result<Vec<Started>>
     Ok(started)
 }
 
-/// Writes a start into a row that was reserved.
+/// Writes a start into a reserved row.
 pub(crate) fn open(conn: &Connection, id: InstanceId, row: &NewRow) -> Result<()> {
     let mut statement = conn.prepare_cached(OPEN)?;
     one(write(&mut statement, row, Some(id))?)
@@ -85,6 +85,7 @@ fn write(
         row.contract.map(|contract| contract.0),
         cells::write_inbox(row.inbox)?,
         row.state.as_str(),
+        row.policy.as_ref().map(cells::written).transpose()?,
         reserved.map(|id| id.0),
     ];
     match (reserved, values.split_last()) {
@@ -93,7 +94,7 @@ fn write(
     }
 }
 
-/// Who holds the key, else the unique key, that kept a row from being inserted.
+/// The holder of the key, or otherwise of the unique key, that prevented the insert of a row.
 fn holder(conn: &Connection, row: &NewRow) -> Result<InstanceId> {
     if let Some(key) = &row.key
         && row.scope.holds(row.status)

@@ -1,4 +1,4 @@
-//! Loads rows that an operation is to decide over.
+//! Loads the rows that an operation decides about.
 
 use abide_core::model::{
     BarrierNumber, Cause, Epoch, InstanceId, Kind, Lane, Name, ParentRef, Row, Timestamp, WorkerId,
@@ -10,13 +10,14 @@ use super::{Lazy, distinct, limited};
 use crate::cells::{self, Names};
 use crate::columns::{BLOCKED, from_scopes, is_behind, own_scopes};
 
-/// By primary key; the state and the result, which no rule reads, stay where they are.
+/// Index: the primary key. The state and the result are not read, because no rule uses them.
 pub(crate) const LOCK: &str = concat!(
     "select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
            history_seq, ",
     own_scopes!(),
     ", last_error, finished_at, partition_key, standing, awaits, family, parent_id,
-           parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until, attended
+           parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until, attended,
+           machine, created_at, unfit, deaths, folding, settled_before
     from abide_instances where id = ?1"
 );
 
@@ -25,6 +26,7 @@ pub(crate) struct Loader<'c> {
     statement: Lazy<'c>,
     queues: Names,
     steps: Names,
+    machines: Names,
 }
 
 impl<'c> Loader<'c> {
@@ -33,10 +35,11 @@ impl<'c> Loader<'c> {
             statement: Lazy::new(conn, LOCK),
             queues: Names::default(),
             steps: Names::default(),
+            machines: Names::default(),
         }
     }
 
-    /// Loads the row with that id, if it is there. Columns that cannot matter to it are not looked at.
+    /// Loads the row with that id, if it exists. Columns that cannot matter to it are not read.
     pub fn load(&mut self, id: InstanceId) -> Result<Option<Row>> {
         let mut rows = self.statement.get()?.query(params![id.0])?;
         let Some(row) = rows.next()? else {
@@ -50,6 +53,8 @@ impl<'c> Loader<'c> {
         Ok(Some(Row {
             id,
             kind: Kind::from_code(row.get(28)?),
+            machine: self.machines.read(row, 32)?,
+            created_at: cells::time(row, 33)?,
             status: cells::status(row, 1)?,
             scopes: from_scopes(row.get(14)?),
             behind: partition_key.is_some() && is_behind(row.get(18)?),
@@ -67,10 +72,11 @@ impl<'c> Loader<'c> {
                 None => None,
             },
             epoch: Epoch(row.get(6)?),
-            settled: Epoch(row.get(7)?),
+            settled: cells::settled(row, 7, 37)?,
             step: self.steps.read(row, 8)?,
             step_seq: row.get(9)?,
             attempt: row.get(10)?,
+            deaths: row.get(35)?,
             cause: Cause::from_code(row.get(11)?),
             timed_out: cells::flag(row, 12)?,
             awaits: cells::awaits(row, 19)?,
@@ -84,13 +90,15 @@ impl<'c> Loader<'c> {
             family: cells::family(row, 20)?,
             history: history_seq > 0,
             history_seq,
+            folding: cells::folding(row, 36)?,
             last_error: row.get(15)?,
+            unfit: cells::unfit(row, 34)?,
             finished_at,
         }))
     }
 }
 
-/// Whose child it is: two columns, the second without meaning when the first is null.
+/// The parent of a row: two columns; the second has no meaning if the first is null.
 pub(super) fn parent(
     row: &rusqlite::Row<'_>,
     at: usize,
@@ -101,13 +109,13 @@ pub(super) fn parent(
     }
 }
 
-/// By `abide_parked`, from its beginning.
+/// Index: `abide_parked`, read from its beginning.
 pub(crate) const DUE: &str = "
     select id, partition_key from abide_instances
     where wake_at is not null and wake_at <= ?1
     order by wake_at, id limit ?2 offset ?3";
 
-/// The first rows, scheduled or awaiting, that are due, after so many of them.
+/// The first due rows that are scheduled or awaiting, from an offset on.
 pub(crate) fn due(
     conn: &Connection,
     now: Timestamp,
@@ -120,14 +128,14 @@ pub(crate) fn due(
     rows.collect()
 }
 
-/// By `abide_parked` and `abide_leased`, one entry of each.
+/// Indexes: `abide_parked` and `abide_leased`, one entry of each.
 pub(crate) const DUE_AFTER: &str = "
     select min(at) from (
         select min(wake_at) as at from abide_instances where wake_at is not null and wake_at > ?1 and wake_at < ?2
         union all
         select min(lease_until) from abide_instances where lease_until is not null and lease_until > ?1)";
 
-/// The earliest moment after that one at which anything is due, or a lease runs out.
+/// The earliest time after a given time at which a row is due or a lease expires.
 pub(crate) fn due_after(conn: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     let mut statement = conn.prepare_cached(DUE_AFTER)?;
     let first: Option<i64> =
@@ -135,7 +143,7 @@ pub(crate) fn due_after(conn: &Connection, now: Timestamp) -> Result<Option<Time
     Ok(first.map(Timestamp::from_micros))
 }
 
-/// By `abide_leased`, from its beginning; the parents and the workers by primary key.
+/// Index: `abide_leased`, read from its beginning; the primary key for the parents and the workers.
 pub(crate) const LAPSED: &str = "
     select i.id, i.partition_key,
            (select p.id from abide_instances p where p.id = i.parent_id),
@@ -145,7 +153,7 @@ pub(crate) const LAPSED: &str = "
     where i.lease_until is not null and i.lease_until <= ?1
     order by i.lease_until, i.id limit ?2 offset ?3";
 
-/// The first rows whose own lease has run out, by when it did.
+/// The first rows whose own lease has expired, by the time of expiry.
 pub(crate) fn lapsed(
     conn: &Connection,
     now: Timestamp,
@@ -167,13 +175,13 @@ pub(crate) fn lapsed(
     rows.collect()
 }
 
-/// By `abide_held`, from the id on.
+/// Index: `abide_held`, read from the id on.
 pub(crate) const HELD: &str = "
     select id, partition_key from abide_instances
     where worker = ?1 and worker is not null and id > ?2
     order by id limit ?3";
 
-/// What these workers hold, by worker and id.
+/// The instances that these workers hold, by worker and id.
 pub(crate) fn held_by(
     conn: &Connection,
     workers: &[WorkerId],
@@ -191,7 +199,7 @@ pub(crate) fn held_by(
     Ok(all)
 }
 
-/// What a worker holds, by id, above `after`.
+/// The instances that a worker holds, by id, above `after`.
 pub(crate) fn held(
     conn: &Connection,
     worker: WorkerId,
@@ -203,7 +211,7 @@ pub(crate) fn held(
     rows.collect()
 }
 
-/// By primary key, from the id on.
+/// Index: the primary key, read from the id on.
 pub(crate) const ABOVE: &str =
     "select id, partition_key from abide_instances where id > ?1 order by id limit ?2";
 
@@ -214,23 +222,33 @@ pub(crate) fn above(conn: &Connection, after: InstanceId, limit: usize) -> Resul
     rows.collect()
 }
 
-/// By `abide_blocked`, from the id on.
+/// Index: `abide_blocked`, read from the id on. A build is in the list as a JSON string after a comma, or after the
+/// bracket; no other text in the list can contain that.
 pub(crate) const BLOCKED_ABOVE: &str = "
     select id, partition_key from abide_instances indexed by abide_blocked
     where wake_at = 9223372036854775806 and machine = ?1 and version = ?2 and id > ?3
+        and (?5 is null or unfit is null or instr(',' || substr(unfit, 2), ',' || json_quote(?5)) = 0)
     order by id limit ?4";
 
-/// The first instances of these lanes above an id that are scheduled and due at no time, by id.
+/// The first instances of these lanes above an id that are scheduled without a due time, by id, except those that are
+/// unfit for a build.
 pub(crate) fn blocked(
     conn: &Connection,
     lanes: &[Lane],
+    unless: Option<&Name>,
     after: InstanceId,
     limit: usize,
 ) -> Result<Vec<Touched>> {
     let mut statement = conn.prepare_cached(BLOCKED_ABOVE)?;
     let mut blocked: Vec<Touched> = Vec::new();
     for lane in distinct(lanes) {
-        let values = params![lane.machine.as_str(), lane.version, after.0, limited(limit)];
+        let values = params![
+            lane.machine.as_str(),
+            lane.version,
+            after.0,
+            limited(limit),
+            unless.map(Name::as_str)
+        ];
         for one in statement.query_map(values, touched)? {
             blocked.push(one?);
         }

@@ -1,4 +1,5 @@
-//! Looking back: which paths of which types waits look back on, what events say there, and pages of events by that.
+//! Looking back: the paths of event types that waits look back on, the terms of events at these paths, and pages of
+//! events found by them.
 
 use abide_core::model::{EventSequence, Name, Timestamp};
 use abide_kernel::{LookUp, Looked, LookedBack, PathId, Span, Term};
@@ -7,11 +8,11 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use super::{distinct, events, limited, one};
 use crate::cells;
 
-/// By `abide_event_paths_of_type`, all of a type.
+/// Index: `abide_event_paths_of_type`, all entries of a type.
 pub(crate) const PATHS: &str =
     "select path, id from abide_event_paths where event_type = ?1 order by path";
 
-/// On which paths of these types waits look back.
+/// The paths of these types that waits look back on.
 pub(crate) fn paths(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, String, PathId)>> {
     let mut statement = conn.prepare_cached(PATHS)?;
     let mut found = Vec::new();
@@ -26,16 +27,17 @@ pub(crate) fn paths(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, Stri
     Ok(found)
 }
 
-/// By `abide_event_paths_of_type`, which has at most one entry for each.
+/// Index: `abide_event_paths_of_type`, which has at most one entry for each.
 pub(crate) const PATH: &str =
     "select id, used_at from abide_event_paths where event_type = ?1 and path = ?2";
 
-/// By primary key, from that place down.
+/// Index: the primary key, read from that sequence number down.
 pub(crate) const TERMS: &str = "
     select sequence, published_at from abide_event_terms
     where path_id = ?1 and value = ?2 and sequence < ?3 order by sequence desc limit ?4";
 
-/// The newest events that say one of some values at a path; `None` when no wait looks back on it.
+/// Finds the newest events that have one of the given values at a path. Returns `None` if no wait looks back on the
+/// path.
 pub(crate) fn look_up(
     conn: &Connection,
     look: &LookUp<'_>,
@@ -77,7 +79,8 @@ pub(crate) fn look_up(
     Ok(Some((found, page)))
 }
 
-/// The newest events of a type, from `abide_events_of_type`; of those that were published too early the place alone.
+/// The newest events of a type; only the sequence number of those that were published too early. Index:
+/// `abide_events_of_type`.
 pub(crate) fn newest(conn: &Connection, event_type: &Name, span: Span) -> Result<Looked> {
     let mut statement = conn.prepare_cached(events::NEWEST_OF_TYPE)?;
     let values = params![span.below.0, limited(span.limit), event_type.as_str()];
@@ -95,13 +98,13 @@ pub(crate) fn newest(conn: &Connection, event_type: &Name, span: Span) -> Result
     Ok(page)
 }
 
-/// By `abide_event_paths_of_type`, which it enters.
+/// Index: `abide_event_paths_of_type`, which the path enters.
 pub(crate) const ADD: &str = "
     insert into abide_event_paths (used_at, event_type, path)
     select ?1, ?2, ?3 where (select count(*) from abide_event_paths where event_type = ?2) < ?4
     returning id";
 
-/// Notes a path, unless there are enough of the type.
+/// Adds a path, unless its type has enough of them.
 pub(crate) fn add(
     conn: &Connection,
     event_type: &Name,
@@ -115,23 +118,23 @@ pub(crate) fn add(
     Ok(id.map(PathId))
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const USE: &str = "update abide_event_paths set used_at = ?2 where id = ?1";
 
-/// Notes that a path is used.
+/// Records that a path is used.
 pub(crate) fn used(conn: &Connection, id: PathId, now: Timestamp) -> Result<()> {
     let mut statement = conn.prepare_cached(USE)?;
     one(statement.execute([id.0, now.as_micros()])?)
 }
 
-/// By `abide_event_paths_used`, from its beginning.
+/// Index: `abide_event_paths_used`, read from its beginning.
 pub(crate) const UNUSED: &str =
     "select id from abide_event_paths where used_at < ?1 order by used_at limit ?2";
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const FORGET: &str = "delete from abide_event_paths where id = ?1";
 
-/// Forgets paths that were not used for long; how many. Their terms stay until their events go.
+/// Deletes paths that were not used for long; returns how many. Their terms stay until their events are deleted.
 pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
     let unused: Vec<i64> = {
         let mut statement = conn.prepare_cached(UNUSED)?;
@@ -146,7 +149,7 @@ pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Resu
     Ok(unused.len())
 }
 
-/// Enters the primary key and `abide_event_terms_of_event`.
+/// The term enters the primary key and `abide_event_terms_of_event`.
 pub(crate) const WRITE: &str = "
     insert into abide_event_terms (path_id, value, sequence, published_at) values (?1, ?2, ?3, ?4)";
 

@@ -1,15 +1,15 @@
-//! What is declared of machines.
+//! The declarations of machines.
 
-use abide_core::model::{Declared, InstanceId, Kind, Name, Policy};
+use abide_core::model::{Declared, InstanceId, Kind, Name, Policies};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use crate::cells;
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const DECLARED: &str = "
     select kind, machine, version, first_step, queue, history, contract, policy from abide_machines where machine = ?1";
 
-/// The declarations of the machines named.
+/// The declarations of the given machines.
 pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Declared>> {
     let mut statement = conn.prepare_cached(DECLARED)?;
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Decla
     Ok(found)
 }
 
-/// By primary key, whose order is theirs.
+/// Index: the primary key, in its order.
 pub(crate) const ALL: &str = "
     select kind, machine, version, first_step, queue, history, contract, policy from abide_machines order by machine, version";
 
@@ -43,28 +43,38 @@ fn read(row: &Row<'_>) -> Result<Declared> {
         contract: cells::maybe_contract(row, 6)?,
         retry: None,
         step_timeout_ms: None,
+        max_deaths: None,
     }
     .with_policy(cells::policy(row, 7)?))
 }
 
-/// By the primary keys of both tables.
+/// Indexes: the primary keys of both tables.
 pub(crate) const POLICY: &str = "
-    select m.policy from abide_instances i
-    join abide_machines m on m.machine = i.machine and m.version = i.version
+    select i.policy, m.policy from abide_instances i
+    left join abide_machines m on m.machine = i.machine and m.version = i.version
     where i.id = ?1";
 
-/// What the machines of these instances have declared of how their steps fail.
-pub(crate) fn policies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+/// The failure policies that these instances were started with, and those that their machines declare.
+pub(crate) fn policies(
+    conn: &Connection,
+    ids: &[InstanceId],
+) -> Result<Vec<(InstanceId, Policies)>> {
     let mut statement = conn.prepare_cached(POLICY)?;
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
-        let policy = statement.query_row([id.0], |row| cells::policy(row, 0));
-        found.extend(policy.optional()?.flatten().map(|policy| (*id, policy)));
+        let of = statement.query_row([id.0], |row| {
+            Ok(Policies {
+                own: cells::policy(row, 0)?,
+                declared: cells::policy(row, 1)?,
+            })
+        });
+        let of = of.optional()?.filter(|of| *of != Policies::default());
+        found.extend(of.map(|of| (*id, of)));
     }
     Ok(found)
 }
 
-/// By primary key. One that says what is there already writes nothing.
+/// Index: the primary key. A declaration that equals the stored one writes nothing.
 const DECLARE: &str = "
     insert into abide_machines (machine, version, kind, first_step, queue, history, contract, policy)
     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -75,7 +85,7 @@ const DECLARE: &str = "
        is not (excluded.kind, excluded.first_step, excluded.queue, excluded.history, excluded.contract,
                excluded.policy)";
 
-/// Writes declarations, over those of the same machine and version.
+/// Inserts or overwrites declarations by machine and version.
 pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
     let mut statement = conn.prepare_cached(DECLARE)?;
     for one in declared {

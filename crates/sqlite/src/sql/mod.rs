@@ -1,10 +1,12 @@
 //! The statements of a transaction: one function for each, with its SQL beside it.
 //!
-//! Nothing here locks: a transaction that writes is the only one that does, from its beginning to its end. Statements
-//! that are run for many rows are prepared once and run in a loop, which SQLite likes better than one statement over a
-//! list. A number in the SQL of an index's condition (`status = 2`) stands there as a number, not as a parameter:
-//! SQLite takes a partial index only when it can see that its condition holds.
+//! Nothing here takes locks: a transaction that writes is the only writer, from its beginning to its end. A statement
+//! for many rows is prepared once and run in a loop, which is faster in SQLite than one statement over a list. A number
+//! in the condition of a partial index (`status = 2`) is a literal in the SQL, not a parameter: SQLite uses a partial
+//! index only if it can see that the condition holds.
 
+pub(crate) mod around;
+pub(crate) mod census;
 pub(crate) mod children;
 pub(crate) mod claim;
 pub(crate) mod commands;
@@ -17,6 +19,7 @@ pub(crate) mod keys;
 pub(crate) mod load;
 pub(crate) mod lookback;
 pub(crate) mod machines;
+pub(crate) mod outbox;
 pub(crate) mod partitions;
 pub(crate) mod query;
 pub(crate) mod requests;
@@ -54,7 +57,7 @@ impl<'c> Lazy<'c> {
     }
 }
 
-/// The values, each once: what is asked for twice would be found twice.
+/// The distinct values: a value that is given twice would be found twice.
 fn distinct<T: Ord>(values: &[T]) -> Vec<&T> {
     let mut values: Vec<&T> = values.iter().collect();
     values.sort_unstable();
@@ -62,12 +65,12 @@ fn distinct<T: Ord>(values: &[T]) -> Vec<&T> {
     values
 }
 
-/// How many rows a statement may answer.
+/// The row limit of a statement, as a parameter.
 fn limited(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Says that a statement which was to write one row has not found it.
+/// Returns an error if a statement that must write one row has not found it.
 fn one(written: usize) -> Result<()> {
     match written {
         1 => Ok(()),
@@ -83,29 +86,29 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// One more: each `?` in it stands for the value.
+    /// Adds a condition in which each `?` stands for the value.
     fn add(&mut self, text: &str, value: impl Into<Value>) {
         let value = self.value(value);
         self.texts.push(text.replace('?', &value));
     }
 
-    /// One more, as it is written.
+    /// Adds a condition as it is written.
     fn state(&mut self, text: impl Into<String>) {
         self.texts.push(text.into());
     }
 
-    /// One more value; what stands for it.
+    /// Adds a value; returns its placeholder.
     fn value(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         format!("?{}", self.values.len())
     }
 
-    /// A statement that selects what meets them, newest first, and its values.
+    /// Builds a statement that selects the matching rows, newest first, and its values.
     fn newest_first(self, select: &str, limit: usize) -> (String, Vec<Value>) {
         self.in_order(select, "id desc", limit)
     }
 
-    /// A statement that selects what meets them, in that order, and its values.
+    /// Builds a statement that selects the matching rows, in that order, and its values.
     fn in_order(mut self, select: &str, order: &str, limit: usize) -> (String, Vec<Value>) {
         let mut sql = select.to_owned();
         for (index, text) in self.texts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Who stands where in a partition.
+//! The order of rows in partitions.
 
 use abide_core::model::{InstanceId, Key, Name};
 use abide_core::rules::partition::Contender;
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Row};
 
 use crate::cells;
 
-/// Who is at the front of each partition, and who is the first of its runnable rows.
+/// The front of each partition, and its first runnable row.
 pub(crate) fn partitions(conn: &Connection, keys: &[Key]) -> Result<Vec<Partition>> {
     let mut front = conn.prepare_cached(FRONT)?;
     let mut first = conn.prepare_cached(FIRST)?;
@@ -23,12 +23,12 @@ pub(crate) fn partitions(conn: &Connection, keys: &[Key]) -> Result<Vec<Partitio
     Ok(found)
 }
 
-/// By `abide_partition_front`, which has at most one entry for each partition.
+/// Index: `abide_partition_front`, which has at most one entry for each partition.
 pub(crate) const FRONT: &str = "
     select id, status, priority, due_at, queue from abide_instances
     where partition_key = ?1 and standing >= 2";
 
-/// By `abide_partition_queue`, its first entry.
+/// Index: `abide_partition_queue`, its first entry.
 pub(crate) const FIRST: &str = "
     select id, status, priority, due_at, queue from abide_instances
     where partition_key = ?1 and (standing = 1 or standing = 2)
@@ -44,16 +44,16 @@ fn contender(row: &Row<'_>) -> Result<(Contender, Name)> {
     Ok((contender, cells::name(row, 4)?))
 }
 
-/// By primary key; leaves `abide_claimable` and `abide_partition_front`.
+/// Index: the primary key. The row leaves `abide_claimable` and `abide_partition_front`.
 pub(crate) const STEP_BACK: &str =
     "update abide_instances set standing = 1, ready_at = null where id = ?1";
 
-/// By primary key; enters `abide_claimable` and `abide_partition_front`.
+/// Index: the primary key. The row enters `abide_claimable` and `abide_partition_front`.
 pub(crate) const COME_FORWARD: &str =
     "update abide_instances set standing = 2, ready_at = due_at where id = ?1";
 
-/// Puts the first ones behind, then the second ones in front. In this order, or two would be at a front for a moment,
-/// which `abide_partition_front` refuses. All of them are runnable.
+/// Marks the first list as behind, then the second as front. In the other order a partition would have two fronts for a
+/// moment, which `abide_partition_front` refuses. All of the rows are runnable.
 pub(crate) fn reorder(conn: &Connection, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
     for (sql, ids) in [(STEP_BACK, back), (COME_FORWARD, front)] {
         let mut statement = conn.prepare_cached(sql)?;

@@ -1,4 +1,4 @@
-//! What readers ask: instances, histories, endings, due times, depths.
+//! The queries of readers: instances, histories, endings, due times, depths.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ const INSTANCE: &str = "
     select id, key, unique_key, scopes, kind, machine, version, first_step, step, step_seq, attempt, status, state,
            result, last_error, queue, priority, iif(finished_at is null, due_at, null), partition_key, standing, worker,
            cause, timed_out, awaits, family, parent_id, parent_barrier, history_seq, created_at, updated_at,
-           finished_at, run_number, first_id, contract, inbox, aside
+           finished_at, run_number, first_id, contract, inbox, aside, policy, unfit, deaths
     from abide_instances";
 
-/// One instance: by primary key, or the one that a key stands for.
+/// Reads one instance, by primary key or by the key that refers to it.
 pub(crate) fn get(conn: &Connection, target: &Target) -> Result<Option<Instance>> {
     let found = match target {
         Target::Id(id) => conn.prepare_cached(&by_id())?.query_row([id.0], instance),
@@ -40,8 +40,8 @@ pub(crate) fn by_key() -> String {
     format!("{INSTANCE} where id = {}", of_key!())
 }
 
-/// Instances that meet every condition given, newest first, below `before`. Children are found by `abide_children`, the
-/// runs of a chain by `abide_chain`; else the table is read from its end until the page is full.
+/// Instances that match all given conditions, newest first, below `before`. Indexes: `abide_children` for children,
+/// `abide_chain` for the runs of a chain; otherwise the table is read from its end until the page is full.
 pub(crate) fn list(
     conn: &Connection,
     filter: &Filter,
@@ -57,14 +57,14 @@ pub(crate) fn list(
     )
 }
 
-/// The runs of a chain: its first, and the others by `abide_chain`.
+/// The runs of a chain: its first run, and the others through the index `abide_chain`.
 const OF_CHAIN: &str = "
     id in (select id from abide_instances indexed by abide_chain where first_id = ? and first_id is not null
            union all select ?)
     and coalesce(first_id, id) = ?";
 
-/// Whether a row waits, also while it runs for nothing but updates. A step that is tried again later still knows of the
-/// wait that it was woken from.
+/// Condition: the row waits, also while it runs only for updates. A step that is to be retried still has the wait that
+/// it was woken from; that does not count.
 macro_rules! waits {
     () => {
         "(coalesce(aside ->> 'status', status) in (4, 5)
@@ -72,7 +72,7 @@ macro_rules! waits {
     };
 }
 
-/// The statement of a list, and its values.
+/// Builds the statement of a list, and its values.
 pub(crate) fn listing(
     filter: &Filter,
     before: Option<InstanceId>,
@@ -92,7 +92,7 @@ pub(crate) fn listing(
         conditions.add("queue = ?", queue.as_str().to_owned());
     }
     if let Some(prefix) = &filter.key_prefix {
-        // Not `like` or `glob`, to which some characters of a key mean something.
+        // Not `like` or `glob`, because some characters of a key are wildcards there.
         conditions.add("instr(key, ?) = 1", prefix.clone());
     }
     if let Some(parent) = filter.parent {
@@ -109,7 +109,8 @@ pub(crate) fn listing(
     }
     if let Some(name) = &filter.waiting_for {
         conditions.add(
-            concat!(waits!(), " and exists (select 1 from json_each(awaits, '$.names') where value in (?, 'event:' || ?))"),
+            concat!(waits!(), " and (exists (select 1 from json_each(awaits, '$.names') where value in (?, 'event:' || ?)) or exists (select 1 \
+                from json_each(awaits, '$.waits') where value ->> 'kind' = 'condition' and value ->> 'name' = ?))"),
             name.as_str().to_owned(),
         );
     }
@@ -134,10 +135,12 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
         step: cells::name(row, 8)?,
         step_seq: row.get(9)?,
         attempt: row.get(10)?,
+        deaths: row.get(38)?,
         status: cells::status(row, 11)?,
         state: cells::json(row, 12)?,
         result: cells::maybe_json(row, 13)?,
         last_error: row.get(14)?,
+        unfit: cells::unfit(row, 37)?,
         queue: cells::name(row, 15)?,
         priority: cells::priority(row, 16)?,
         due_at: cells::maybe_time(row, 17)?,
@@ -149,10 +152,16 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
         wait_kind: awaits.as_ref().map(|awaits| awaits.kind),
         wait_since: awaits.as_ref().map(|awaits| awaits.since),
         wait_id: awaits.as_ref().and_then(|awaits| awaits.id.clone()),
+        resume_source: awaits.as_ref().and_then(|awaits| awaits.resumed),
+        waits: awaits
+            .as_ref()
+            .map(|awaits| awaits.waits.clone())
+            .unwrap_or_default(),
         awaits: awaits.map(|awaits| awaits.names).unwrap_or_default(),
         aside: cells::aside(row, 35)?,
         inbox: cells::inbox(row, 34)?,
         contract: cells::maybe_contract(row, 33)?,
+        policy: cells::policy(row, 36)?,
         run: cells::run(row, 31)?,
         children_needed: family.needed,
         parent: cells::maybe_id(row, 25)?,
@@ -167,12 +176,15 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
     })
 }
 
-/// By primary key, from the row on that holds the event after `?2`. A row is numbered by its first event, so that is the
-/// last row whose number is at most one more; when the history ends before it there is nothing to tell.
+/// Index: the primary key, read from the row with the event after `?2` on. A row has the number of its first event, so
+/// that is the last row whose number is at most one more, unless that row ends before: numbers are missing where
+/// attempts were folded into a later row. If the history ends before that event, there are no rows.
 pub(crate) const HISTORY: &str = "
     select seq, at, events from abide_history
     where instance_id = ?1
-      and seq >= coalesce((select max(seq) from abide_history where instance_id = ?1 and seq <= ?2 + 1), 0)
+      and seq >= coalesce((
+        select case when seq > ?2 or seq + json_array_length(events) > ?2 + 1 then seq else ?2 + 1 end
+        from abide_history where instance_id = ?1 and seq <= ?2 + 1 order by seq desc limit 1), 0)
       and ?2 < (select history_seq from abide_instances where id = ?1)
     order by seq limit ?3";
 
@@ -195,11 +207,11 @@ pub(crate) fn history(
     gather(rows, HISTORY_BYTES)
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const ENDING: &str =
     "select status, result, last_error from abide_instances where id = ?1";
 
-/// How the first of the instances ended, as many as fit into so many bytes.
+/// Reads how the first of the instances ended, as many as fit into a number of bytes.
 pub(crate) fn endings(conn: &Connection, ids: &[InstanceId], bytes: usize) -> Result<Endings> {
     let mut statement = conn.prepare_cached(ENDING)?;
     let (mut ended, mut missing) = (Vec::new(), Vec::new());
@@ -228,15 +240,15 @@ pub(crate) fn endings(conn: &Connection, ids: &[InstanceId], bytes: usize) -> Re
     })
 }
 
-/// By `abide_parked`: its first entry.
+/// Index: `abide_parked`, its first entry.
 pub(crate) const NEXT_DUE: &str = "
     select wake_at from abide_instances where wake_at is not null order by wake_at limit 1";
 
-/// By `abide_leased`: its first entry.
+/// Index: `abide_leased`, its first entry.
 pub(crate) const NEXT_LAPSE: &str = "
     select lease_until from abide_instances where lease_until is not null order by lease_until limit 1";
 
-/// The earliest moment at which anything is due, or a lease runs out.
+/// The earliest time at which a row is due or a lease expires.
 pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     let first = |sql: &str| -> Result<Option<i64>> {
         let mut statement = conn.prepare_cached(sql)?;
@@ -251,27 +263,27 @@ pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
         .map(Timestamp::from_micros))
 }
 
-/// Counts by the indexes that carry only live rows; what has finished is not read, however much it is. What can be
-/// claimed, which may be much, is counted in the index, and the queue looked up in one row of each lane.
+/// Counts through the indexes that contain only live rows; finished rows are not read, however many there are.
+/// Claimable rows, which may be many, are counted in the index, and the queue is read from one row of each lane.
 pub(crate) const DEPTHS: &str = "
-    select (select queue from abide_instances where ready_at is not null and lane = ready.lane limit 1), 2, null, number,
+    select (select queue from abide_instances where ready_at is not null and lane = ready.lane limit 1), 2, null, number, 0,
            oldest
     from (select lane, count(*) as number, min(ready_at) as oldest from abide_instances indexed by abide_claimable
           where ready_at is not null group by lane) as ready
     union all
-    select queue, 2, null, count(*), min(due_at) from abide_instances indexed by abide_partition_queue
+    select queue, 2, null, count(*), 0, min(due_at) from abide_instances indexed by abide_partition_queue
     where (standing = 1 or standing = 2) and standing = 1 group by queue
     union all
-    select queue, 3, null, count(*), null from abide_instances indexed by abide_held where worker is not null
+    select queue, 3, null, count(*), 0, null from abide_instances indexed by abide_held where worker is not null
     group by queue
     union all
-    select queue, status, kind, count(*), null
-    from (select queue, status,
+    select queue, status, kind, count(*), sum(wake_at = 9223372036854775806), null
+    from (select queue, status, wake_at,
                  iif(status in (4, 5) or (status = 1 and awaits ->> 'kind' = 'timer'), awaits ->> 'kind', null) as kind
           from abide_instances indexed by abide_parked where wake_at is not null)
     group by queue, status, kind";
 
-/// How many instances stand where, queue by queue; finished ones are not counted.
+/// The number of instances by queue and status; finished ones are not counted.
 pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {
     let mut statement = conn.prepare_cached(DEPTHS)?;
     let mut depths: BTreeMap<(Name, Status, Option<String>), QueueDepth> = BTreeMap::new();
@@ -286,10 +298,12 @@ pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {
             status,
             wait_kind,
             count: 0,
+            blocked: 0,
             oldest: None,
         });
         depth.count += row.get::<_, i64>(3)?.unsigned_abs();
-        let oldest = cells::maybe_time(row, 4)?;
+        depth.blocked += row.get::<_, i64>(4)?.unsigned_abs();
+        let oldest = cells::maybe_time(row, 5)?;
         depth.oldest = depth.oldest.into_iter().chain(oldest).min();
     }
     Ok(depths.into_values().collect())

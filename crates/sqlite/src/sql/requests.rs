@@ -1,4 +1,4 @@
-//! Requests that were carried out, and what they were answered.
+//! Requests that were carried out, and their responses.
 
 use abide_core::model::{Fingerprint, RequestId, Timestamp};
 use abide_kernel::Recall;
@@ -6,11 +6,11 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::limited;
 
-/// By `abide_requests_known`.
+/// Index: `abide_requests_known`.
 pub(crate) const RECALL: &str =
     "select fingerprint, answer from abide_requests where caller = ?1 and key = ?2 and part = ?3";
 
-/// What is known of requests. No other transaction writes while this one may, so that none of them is being carried out.
+/// Reads what is stored of requests. No other transaction can write meanwhile, so none of them is being carried out.
 pub(crate) fn recall(conn: &Connection, ids: &[&RequestId]) -> Result<Vec<Recall>> {
     let mut statement = conn.prepare_cached(RECALL)?;
     let known = ids.iter().map(|id| {
@@ -30,7 +30,7 @@ pub(crate) const REMEMBER: &str = "
     insert into abide_requests (created_at, caller, key, part, fingerprint, answer)
     values (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Writes the answers to requests.
+/// Stores the responses to requests.
 pub(crate) fn remember(
     conn: &Connection,
     answers: &[(&RequestId, Option<&str>)],
@@ -50,14 +50,14 @@ pub(crate) fn remember(
     Ok(())
 }
 
-/// By `abide_requests_created`, from its beginning.
+/// Index: `abide_requests_created`, read from its beginning.
 pub(crate) const OLD: &str =
     "select id from abide_requests where created_at < ?1 order by created_at, id limit ?2";
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const DELETE: &str = "delete from abide_requests where id = ?1";
 
-/// Deletes the answers to requests that were carried out before a moment; how many there were.
+/// Deletes the responses to requests that were carried out before a given time; returns how many.
 pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
     let old: Vec<i64> = {
         let mut statement = conn.prepare_cached(OLD)?;

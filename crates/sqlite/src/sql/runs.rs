@@ -1,4 +1,4 @@
-//! Finds runs by id, key or chain, and writes what one run hands to the next.
+//! Finds runs by id, key or chain, and writes what one run hands over to the next.
 
 use abide_core::model::{Cause, InstanceId, Kind, NewRow, Target};
 use abide_kernel::{Found, Touched};
@@ -9,30 +9,29 @@ use super::{Lazy, one};
 use crate::cells;
 use crate::columns::{from_scopes, is_behind};
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const FIND_ID: &str = "select id, key, partition_key from abide_instances where id = ?1";
 
-/// The run that a key stands for (rule 2.5): the newest, by `abide_key`, its last entry for the key; but when that has
-/// ended, one that lives and holds the key, by `abide_key_taken`.
+/// The run that a key refers to (rule 2.5): the live run that holds the key, through the index `abide_key_taken`; if
+/// there is none, the newest, through `abide_key`, its last entry for the key.
 macro_rules! of_key {
     () => {
-        "(select iif(n.status < 6, n.id, coalesce(
+        "coalesce(
             (select h.id from abide_instances h
                 where h.key = ?1 and h.key is not null and h.taken & 1 = 1 and h.status < 6),
-            n.id))
-        from (select id, status from abide_instances
-            where key = ?1 and key is not null order by id desc limit 1) n)"
+            (select n.id from abide_instances n
+                where n.key = ?1 and n.key is not null order by n.id desc limit 1))"
     };
 }
 pub(crate) use of_key;
 
-/// By primary key, and as [`of_key`] says.
+/// Indexes: the primary key, and those of [`of_key`].
 pub(crate) const FIND_KEY: &str = concat!(
     "select id, key, partition_key from abide_instances where id = ",
     of_key!()
 );
 
-/// The run that each target stands for, in order.
+/// The run that each target refers to, in order.
 pub(crate) fn find(conn: &Connection, targets: &[Target]) -> Result<Vec<Option<Found>>> {
     let mut by_id = Lazy::new(conn, FIND_ID);
     let mut by_key = Lazy::new(conn, FIND_KEY);
@@ -55,12 +54,12 @@ fn found(row: &Row<'_>) -> Result<Found> {
     })
 }
 
-/// By `abide_chain`, its last entry for the chain.
+/// Index: `abide_chain`, its last entry for the chain.
 pub(crate) const NEWEST: &str = "
     select id from abide_instances
     where first_id = ?1 and first_id is not null order by id desc limit 1";
 
-/// By primary key: the chain's first run, when there is no other.
+/// Index: the primary key. Finds the first run of the chain, for a chain without other runs.
 pub(crate) const FIRST: &str = "select id from abide_instances where id = ?1 and first_id is null";
 
 /// The newest run of each of these chains, as chain and run.
@@ -82,14 +81,14 @@ pub(crate) fn newest(
     Ok(all)
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const COPY: &str = "
     select kind, machine, version, step, state, status, cause, key, scopes, unique_key, queue, priority,
            iif(finished_at is null, due_at, null), partition_key, standing, parent_id, parent_barrier, history_seq > 0,
-           run_number, first_id, contract, inbox, created_at
+           run_number, first_id, contract, inbox, created_at, policy
     from abide_instances where id = ?1";
 
-/// The rows with these ids as they would be inserted anew.
+/// The rows with these ids as new rows to insert.
 pub(crate) fn copies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
     let mut statement = conn.prepare_cached(COPY)?;
     let mut copies = Vec::with_capacity(ids.len());
@@ -127,16 +126,17 @@ fn copy(row: &Row<'_>) -> Result<NewRow> {
         run: cells::run(row, 18)?,
         inbox: cells::inbox(row, 21)?,
         created_at: cells::time(row, 22)?,
+        policy: cells::policy(row, 23)?,
     })
 }
 
-/// By primary key; frees its keys, whatever becomes of it, and leaves its place in `abide_children`.
+/// Index: the primary key. Frees its keys permanently, and its place in `abide_children`.
 pub(crate) const SUPERSEDE: &str = "
     update abide_instances
     set scopes = 0, taken = iif(taken is null, null, 0), parent_barrier = 0
     where id = ?1";
 
-/// Marks runs that another follows: they hold no key, and have no place at their parent's barrier.
+/// Marks runs that are followed by another: they hold no key, and have no place at their parent's barrier.
 pub(crate) fn supersede(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
     let mut statement = conn.prepare_cached(SUPERSEDE)?;
     for id in ids {
@@ -145,12 +145,12 @@ pub(crate) fn supersede(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
     Ok(())
 }
 
-/// By `abide_children`, all barriers of one parent. Those with a lower status have not ended.
+/// Index: `abide_children`, all barriers of one parent. Children with a lower status have not ended.
 pub(crate) const OFFSPRING: &str = "
     select id, partition_key from abide_instances
     where parent_id = ?1 and parent_id is not null and status < 6";
 
-/// The children of these, of whatever barrier, that have not ended, by id.
+/// The children of these instances, of all barriers, that have not ended, by id.
 pub(crate) fn offspring(conn: &Connection, parents: &[InstanceId]) -> Result<Vec<Touched>> {
     let mut statement = conn.prepare_cached(OFFSPRING)?;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Deletes what has finished.
+//! Deletes finished instances.
 
 use abide_core::model::{InstanceId, Timestamp};
 use abide_core::rules::retention::Kin;
@@ -8,14 +8,14 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use super::limited;
 use crate::cells;
 
-/// By `abide_finished`, from the cursor on.
+/// Index: `abide_finished`, read from the cursor on.
 pub(crate) const EXPIRING: &str = "
     select finished_at, id, coalesce(first_id, id), case when parent_barrier <> 0 then parent_id end
     from abide_instances
     where finished_at is not null and finished_at < ?1 and (finished_at, id) > (?2, ?3)
     order by finished_at, id limit ?4";
 
-/// The first rows that finished before that moment, after the cursor, in the order in which they did.
+/// The first rows that finished before a given time, after the cursor, in that order.
 pub(crate) fn expiring(
     conn: &Connection,
     before: Timestamp,
@@ -41,11 +41,11 @@ fn read(row: &Row<'_>) -> Result<Expiring> {
     })
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const KIN: &str = "
     select status, case when parent_barrier <> 0 then parent_id end from abide_instances where id = ?1";
 
-/// How these instances stand in their families.
+/// The relatives of these instances.
 pub(crate) fn kin(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
     let mut statement = conn.prepare_cached(KIN)?;
     let mut all = Vec::with_capacity(ids.len());
@@ -66,13 +66,13 @@ pub(crate) fn kin(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(Instance
     Ok(all)
 }
 
-/// By `abide_children`: those that have not ended are stepped over.
+/// Index: `abide_children`; children that have not ended are stepped over.
 pub(crate) const EXPIRED_CHILDREN: &str = "
     select finished_at, id, coalesce(first_id, id), parent_id
     from abide_instances indexed by abide_children
     where parent_id = ?1 and parent_barrier > 0 and finished_at < ?2 order by parent_barrier, id limit ?3";
 
-/// The children of these that finished before that moment and have their place at a barrier.
+/// The children of these instances that finished before a given time and have a place at a barrier.
 pub(crate) fn expired_children(
     conn: &Connection,
     parents: &[InstanceId],
@@ -91,12 +91,12 @@ pub(crate) fn expired_children(
     Ok(all)
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const TRIM_HISTORY: &str = "
     delete from abide_history where instance_id = ?1 and seq in
         (select seq from abide_history where instance_id = ?1 order by seq limit ?2)";
 
-/// By `abide_signals_of_run`, twice: left to itself, SQLite may go through a table that was small when it was analysed.
+/// Index: `abide_signals_of_run`, named twice: otherwise SQLite may scan a table that was small when it was analysed.
 pub(crate) const TRIM_SIGNALS: &str = "
     delete from abide_signals indexed by abide_signals_of_run
     where instance_id = ?1 and id in
@@ -104,8 +104,8 @@ pub(crate) const TRIM_SIGNALS: &str = "
          where instance_id = ?1 and (dedup_key is null or sequence is null)
          order by id limit ?2)";
 
-/// Deletes the histories of instances, and the records of what was sent to them but those of their chains; at most that
-/// many rows. How many there were.
+/// Deletes the histories of instances, and the records of commands to them except those that belong to their chains; at
+/// most that many rows. Returns how many.
 pub(crate) fn trim(conn: &Connection, ids: &[InstanceId], limit: usize) -> Result<usize> {
     let mut history = conn.prepare_cached(TRIM_HISTORY)?;
     let mut signals = conn.prepare_cached(TRIM_SIGNALS)?;
@@ -122,7 +122,7 @@ pub(crate) fn trim(conn: &Connection, ids: &[InstanceId], limit: usize) -> Resul
     Ok(count)
 }
 
-/// By `abide_signals_deduped`.
+/// Index: `abide_signals_deduped`.
 pub(crate) const FORGET_CHAIN: &str = "
     delete from abide_signals indexed by abide_signals_deduped
     where chain_id = ?1 and dedup_key is not null and sequence is not null";
@@ -136,7 +136,7 @@ pub(crate) fn forget_chains(conn: &Connection, chains: &[InstanceId]) -> Result<
     Ok(())
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const DELETE: &str = "delete from abide_instances where id = ?1";
 
 /// Deletes instances.

@@ -1,28 +1,28 @@
-//! Writes rows that were loaded, and appends to their histories.
+//! Writes loaded rows, and appends to their histories.
 
 use abide_core::model::{HistoryRow, Row, Timestamp};
-use abide_kernel::{Advance, Finish, Leased, Move, Wake};
+use abide_kernel::{Advance, Finish, Leased, Move, MovedHistory, Wake};
 use rusqlite::{Connection, Result, ToSql, params};
 
 use super::Lazy;
 use crate::cells;
 use crate::columns::Place;
 
-/// By primary key; touches no index.
+/// Index: the primary key. No index is written.
 pub(crate) const ADVANCE: &str = "
     update abide_instances
     set epoch = ?2, settled = ?3, step = ?4, step_seq = ?5, attempt = ?6, cause = ?7, history_seq = ?8,
-        updated_at = ?9, state = coalesce(?10, state)
+        updated_at = ?9, state = coalesce(?10, state), settled_before = ?11
     where id = ?1";
 
-/// Writes steps that went on under the same worker; the old state stays when there is no new one.
+/// Writes steps that continued under the same worker; the old state stays if there is no new one.
 pub(crate) fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestamp) -> Result<()> {
     let mut statement = conn.prepare_cached(ADVANCE)?;
     for Advance { row, state } in advances {
         statement.execute(params![
             row.id.0,
             row.epoch.0,
-            row.settled.0,
+            row.settled.last.0,
             row.step.as_str(),
             row.step_seq,
             row.attempt,
@@ -30,6 +30,7 @@ pub(crate) fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestam
             row.history_seq,
             now.as_micros(),
             state.map(|state| state.as_str()),
+            row.settled.before.cast_signed(),
         ])?;
     }
     Ok(())
@@ -40,23 +41,23 @@ macro_rules! finish {
         concat!(
             "update abide_instances
             set status = ?2, worker = null, epoch = ?3, settled = ?4, awaits = null, history_seq = ?5,
-                finished_at = ?6, updated_at = ?7, last_error = ?8, result = ?9",
+                finished_at = ?6, updated_at = ?7, last_error = ?8, result = ?9, settled_before = ?10",
             $more,
             " where id = ?1"
         )
     };
 }
 
-/// By primary key; leaves `abide_held` and enters `abide_finished`.
+/// Index: the primary key. The row leaves `abide_held` and enters `abide_finished`.
 pub(crate) const FINISH: &str = finish!("");
 
-/// The same, and it leaves its partition's front and frees those of its keys that its status frees.
+/// The same, for a row that leaves the front of its partition and frees the keys that its status frees.
 pub(crate) const FINISH_GUARDED: &str = finish!(
     ", standing = null,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
-/// Writes instances that were executing and have ended; `guarded` tells which of them have a partition or a key.
+/// Writes instances that were executing and have ended; `guarded` is `true` for rows with a partition or a key.
 pub(crate) fn finish(
     conn: &Connection,
     finishes: &[Finish<'_>],
@@ -75,12 +76,13 @@ pub(crate) fn finish(
             row.id.0,
             row.status.code(),
             row.epoch.0,
-            row.settled.0,
+            row.settled.last.0,
             row.history_seq,
             row.finished_at.map(Timestamp::as_micros),
             now.as_micros(),
             row.last_error.as_deref(),
             result.map(|result| result.as_str()),
+            row.settled.before.cast_signed(),
         ])?;
     }
     Ok(())
@@ -91,23 +93,23 @@ macro_rules! wake {
         concat!(
             "update abide_instances
             set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, cause = ?6, history_seq = ?7, updated_at = ?8,
-                inbox = ?9",
+                inbox = ?9, awaits = ?10",
             $more,
             " where id = ?1"
         )
     };
 }
 
-/// By primary key; leaves `abide_parked` and enters `abide_claimable`.
+/// Index: the primary key. The row leaves `abide_parked` and enters `abide_claimable`.
 pub(crate) const WAKE: &str = wake!("");
 
-/// The same, and where it stands in its partition, and which of its keys it holds.
+/// The same, and writes its position in its partition, and the keys that it holds.
 pub(crate) const WAKE_GUARDED: &str = wake!(
-    ", standing = ?10,
+    ", standing = ?11,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
-/// Writes instances that signals have come to; `guarded` as with [`finish`].
+/// Writes instances that received signals; `guarded` as for [`finish`].
 pub(crate) fn wake(
     conn: &Connection,
     wakes: &[Wake<'_>],
@@ -128,6 +130,7 @@ pub(crate) fn wake(
             row.history_seq,
             now.as_micros(),
             cells::write_inbox(row.inbox)?,
+            row.awaits.as_ref().map(cells::write_awaits).transpose()?,
             place.standing(),
         ];
         if guarded(row) {
@@ -148,23 +151,24 @@ macro_rules! move_row {
                 step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, timed_out = ?13, awaits = ?14, family = ?15,
                 history_seq = ?16, finished_at = ?17, updated_at = ?18, inbox = ?19, aside = ?20, last_error = ?21,
                 result = coalesce(?22, result), state = coalesce(?23, state), kind = ?24,
-                attended = ?25",
+                attended = ?25, unfit = ?26, deaths = ?27, folding = ?28, settled_before = ?29",
             $more,
             " where id = ?1"
         )
     };
 }
 
-/// By primary key. What no rule ever changes is left out: queue, priority, partition, parent, contract and run.
+/// Index: the primary key. Columns that no rule ever changes are left out: queue, priority, partition, parent, contract
+/// and run.
 pub(crate) const MOVE: &str = move_row!("");
 
-/// The same, and where it stands in its partition, and which of its keys it holds.
+/// The same, and writes its position in its partition, and the keys that it holds.
 pub(crate) const MOVE_GUARDED: &str = move_row!(
-    ", standing = ?26,
+    ", standing = ?30,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
-/// Writes any other change; the old state and the old result stay when there is no new one. `guarded` as with [`finish`].
+/// Writes any other change; the old state and the old result stay if there is no new one. `guarded` as for [`finish`].
 pub(crate) fn move_all(
     conn: &Connection,
     moves: &[Move<'_>],
@@ -184,7 +188,7 @@ pub(crate) fn move_all(
             row.due_at.map(Timestamp::as_micros),
             row.worker.map(|worker| worker.0),
             row.epoch.0,
-            row.settled.0,
+            row.settled.last.0,
             row.step.as_str(),
             row.step_seq,
             row.attempt,
@@ -202,6 +206,10 @@ pub(crate) fn move_all(
             state.map(|state| state.as_str()),
             row.kind.code(),
             cells::write_attended(&row.attended)?,
+            cells::write_unfit(&row.unfit)?,
+            row.deaths,
+            cells::write_folding(&row.folding)?,
+            row.settled.before.cast_signed(),
             place.standing(),
         ];
         if guarded(row) {
@@ -214,8 +222,8 @@ pub(crate) fn move_all(
     Ok(())
 }
 
-/// By primary key; enters `abide_leased`, or leaves it. A statement of its own, so that what has no lease never looks at
-/// that index.
+/// Index: the primary key. The row enters `abide_leased`, or leaves it. A separate statement, so that rows without a
+/// lease never use that index.
 pub(crate) const LEASE: &str =
     "update abide_instances set lease_until = ?2, limit_until = ?3, updated_at = ?4 where id = ?1";
 
@@ -235,11 +243,11 @@ pub(crate) fn lease(conn: &Connection, leases: &[Leased], now: Timestamp) -> Res
     Ok(())
 }
 
-/// At the end of the instance's part of the table, which is its primary key.
+/// Inserts at the end of the instance's part of the table, which is ordered by primary key.
 pub(crate) const APPEND: &str =
     "insert into abide_history (instance_id, seq, at, events) values (?1, ?2, ?3, ?4)";
 
-/// Appends to histories. A number that is there already is an error: two commits would tell of the same event.
+/// Appends to histories. A number that exists already is an error: two commits would record the same event.
 pub(crate) fn append(conn: &Connection, rows: &[HistoryRow]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -248,6 +256,20 @@ pub(crate) fn append(conn: &Connection, rows: &[HistoryRow]) -> Result<()> {
     for row in rows {
         let (id, at) = (row.instance.0, row.at.as_micros());
         statement.execute(params![id, row.seq, at, row.events.as_str()])?;
+    }
+    Ok(())
+}
+
+/// Index: the primary key, which changes: the row moves to the end of the instance's part of the table.
+pub(crate) const MOVE_HISTORY: &str =
+    "update abide_history set seq = ?3, at = ?4, events = ?5 where instance_id = ?1 and seq = ?2";
+
+/// Replaces rows of histories by others.
+pub(crate) fn move_history(conn: &Connection, rows: &[MovedHistory]) -> Result<()> {
+    let mut statement = conn.prepare_cached(MOVE_HISTORY)?;
+    for MovedHistory { was, row } in rows {
+        let (id, at) = (row.instance.0, row.at.as_micros());
+        statement.execute(params![id, was, row.seq, at, row.events.as_str()])?;
     }
     Ok(())
 }

@@ -1,24 +1,24 @@
-//! Who waits for events: found by what the events say, opened, closed, counted and listed.
+//! Waiters for events: statements that find them by the content of events, open, close, count and list them.
 
 use std::collections::BTreeMap;
 
 use abide_core::model::{EventSequence, InstanceId, Key, Name, Timestamp, Waiter};
-use abide_kernel::{TypeTotal, WaiterFilter};
+use abide_kernel::{TypeTotal, WaiterFilter, gather};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
 use super::{Conditions, distinct, one};
 use crate::cells;
 
-/// By `abide_waiters_found`, its first entry of a type.
+/// Index: `abide_waiters_found`, its first entry of a type.
 pub(crate) const FIRST_PATH: &str =
     "select path from abide_waiters where event_type = ?1 order by path limit 1";
 
-/// By `abide_waiters_found`, its first entry of a type behind those of a path.
+/// Index: `abide_waiters_found`, its first entry of a type after those of a path.
 pub(crate) const NEXT_PATH: &str =
     "select path from abide_waiters where event_type = ?1 and path > ?2 order by path limit 1";
 
-/// Under which paths waiters of these types stand: a look for each path, however many stand under it.
+/// The paths with waiters of these types: one search for each path, however many waiters it has.
 pub(crate) fn paths(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, String)>> {
     let mut first = conn.prepare_cached(FIRST_PATH)?;
     let mut next = conn.prepare_cached(NEXT_PATH)?;
@@ -36,7 +36,7 @@ pub(crate) fn paths(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, Stri
     Ok(paths)
 }
 
-/// All columns of a waiter, in the order in which [`read`] takes them.
+/// All columns of a waiter, in the order in which [`read`] reads them.
 macro_rules! select {
     ($where:literal) => {
         concat!(
@@ -62,10 +62,10 @@ fn read(row: &Row<'_>) -> Result<Waiter> {
     })
 }
 
-/// By `abide_waiters_found`; each of them by primary key.
+/// Index: `abide_waiters_found`, then the primary key for each waiter.
 pub(crate) const AT: &str = select!(" where event_type = ?1 and path = ?2 and value = ?3");
 
-/// The waiters at these places of the index: type, path and value.
+/// The waiters at these index entries: type, path and value.
 pub(crate) fn at(conn: &Connection, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
     let mut statement = conn.prepare_cached(AT)?;
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ pub(crate) fn at(conn: &Connection, probes: &[(Name, String, String)]) -> Result
     Ok(found)
 }
 
-/// Enters `abide_waiters_found`.
+/// The waiter enters `abide_waiters_found`.
 pub(crate) const OPEN: &str = "
     insert into abide_waiters (
         instance_id, place, value, path, event_type, since, deadline, wait_id, partition_key, conditions)
@@ -105,11 +105,11 @@ pub(crate) fn open(conn: &Connection, waiters: &[Waiter]) -> Result<()> {
     count(conn, counts)
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const CLOSE: &str =
     "delete from abide_waiters where instance_id = ?1 returning event_type";
 
-/// Deletes the waiters of these instances, and counts them off.
+/// Deletes the waiters of these instances, and subtracts them from the totals.
 pub(crate) fn close(conn: &Connection, instances: &[InstanceId]) -> Result<()> {
     let mut statement = conn.prepare_cached(CLOSE)?;
     let mut counts: BTreeMap<Name, i64> = BTreeMap::new();
@@ -121,12 +121,12 @@ pub(crate) fn close(conn: &Connection, instances: &[InstanceId]) -> Result<()> {
     count(conn, counts)
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const COUNT: &str = "
     insert into abide_waiter_totals (event_type, total) values (?1, ?2)
     on conflict (event_type) do update set total = total + excluded.total returning total";
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const DELETE_TOTAL: &str = "delete from abide_waiter_totals where event_type = ?1";
 
 fn count(conn: &Connection, counts: BTreeMap<Name, i64>) -> Result<()> {
@@ -142,15 +142,15 @@ fn count(conn: &Connection, counts: BTreeMap<Name, i64>) -> Result<()> {
     Ok(())
 }
 
-/// By primary key.
+/// Index: the primary key.
 pub(crate) const TOTAL: &str = "select total from abide_waiter_totals where event_type = ?1";
 
-/// By `abide_events_of_type`, the last entry of a type.
+/// Index: `abide_events_of_type`, the last entry of a type.
 pub(crate) const NEWEST_EVENT: &str = "
     select sequence from abide_events indexed by abide_events_of_type where event_type = ?1
     order by sequence desc limit 1";
 
-/// How many waiters of these types there are, and which event of each is the newest.
+/// The number of waiters of these types, and the newest event of each.
 pub(crate) fn totals(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
     let mut waiters = conn.prepare_cached(TOTAL)?;
     let mut newest = conn.prepare_cached(NEWEST_EVENT)?;
@@ -168,25 +168,26 @@ pub(crate) fn totals(conn: &Connection, types: &[Name]) -> Result<Vec<(Name, Typ
     Ok(totals)
 }
 
-/// Waits that meet every condition given, by instance and place, above `after`; each is told once.
+/// Waits that match all given conditions, by instance and place, above `after`; each is listed once.
 pub(crate) fn list(
     conn: &Connection,
     filter: &WaiterFilter,
     after: Option<(InstanceId, u32)>,
     limit: usize,
+    bytes: usize,
 ) -> Result<Vec<Waiter>> {
     let (sql, values) = listing(filter, after, limit);
     let mut statement = conn.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), read)?;
-    rows.collect()
+    gather(rows, bytes)
 }
 
-/// Of those at which one wait stands, the first place of the index; by primary key.
+/// Condition: the first of the index entries of one wait. Index: the primary key.
 const FIRST_VALUE: &str = "
     value = (select min(value) from abide_waiters as other
              where other.instance_id = one.instance_id and other.place = one.place)";
 
-/// The statement of a list, and its values. The table is read from there on until the page is full.
+/// Builds the statement of a list, and its values. The table is read from the cursor on until the page is full.
 pub(crate) fn listing(
     filter: &WaiterFilter,
     after: Option<(InstanceId, u32)>,
@@ -202,7 +203,7 @@ pub(crate) fn listing(
         conditions.add("instance_id = ?", instance.0);
     }
     if let Some(event_type) = &filter.event_type {
-        // Written so that no index of types is taken, which has them in another order.
+        // Written so that SQLite does not use an index of types, which has another order.
         conditions.add("+event_type = ?", event_type.as_str().to_owned());
     }
     conditions.in_order(select!(""), "instance_id, place", limit)

@@ -91,13 +91,16 @@ const SIGNALS: &[(&str, &str)] = &[
         "held_until is iif(status = 0, hold_until, null) and (status <> 0 or held_until is not null)",
     ),
     (
+        // One that was accepted with a dedup key is the chain's, and outlives its run (rule 16.2).
         "belongs to an instance that is there, and to its chain",
         "iif(instance_id is null, chain_id is null,
-             chain_id = (select coalesce(first_id, id) from abide_instances where id = instance_id))",
+             coalesce(chain_id = (select coalesce(first_id, id) from abide_instances where id = instance_id),
+                      dedup_key is not null and sequence is not null))",
     ),
     (
         "has the key of its instance",
-        "instance_id is null or key is (select key from abide_instances where id = instance_id)",
+        "instance_id is null or key is (select key from abide_instances where id = instance_id)
+             or not exists (select 1 from abide_instances where id = instance_id)",
     ),
     (
         "has a number that was given out",

@@ -75,6 +75,7 @@ pub async fn worker(store: &dyn Store, who: &str, lease: Duration) -> WorkerId {
         lease,
         queues: vec![name("default")],
         lanes: vec![lane()],
+        build: None,
     };
     match run(store, Op::Register(worker)).await {
         Answer::Registered(worker) => worker.id,
