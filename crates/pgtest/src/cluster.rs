@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, is_root, unprivileged_user};
 
 /// Durable as in production, because durability is what the tests are about; sized for a small machine.
 const SETTINGS: &[(&str, &str)] = &[
@@ -39,7 +39,15 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start_new(settings: &[(&str, &str)]) -> Cluster {
+        Self::start_with(settings, &[])
+    }
+
+    /// Starts one whose data directory has these files, too.
+    pub fn start_with(settings: &[(&str, &str)], files: &[(&str, &[u8])]) -> Cluster {
         let supervisor = Supervisor::spawn(None);
+        for (name, content) in files {
+            write_own(&supervisor.directory().join("data").join(name), content);
+        }
         configure(supervisor.directory(), SETTINGS);
         configure(supervisor.directory(), settings);
         Self::start_at_some_port(supervisor)
@@ -144,6 +152,22 @@ fn append(file: &Path, lines: &str) {
         .open(file)
         .and_then(|mut conf| conf.write_all(lines.as_bytes()))
         .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+}
+
+/// Writes a file that only the server may read: it takes a key in no other.
+fn write_own(path: &Path, content: &[u8]) {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let written = std::fs::write(path, content).and_then(|()| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        match is_root() {
+            true => {
+                let (uid, gid) = unprivileged_user();
+                chown(path, Some(uid), Some(gid))
+            }
+            false => Ok(()),
+        }
+    });
+    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
 /// A port nobody listens on just now, begun at a random place so that processes that start together do not meet.

@@ -105,6 +105,20 @@ impl Server {
         }
     }
 
+    /// The same, with files of your own in its data directory: a certificate and its key, or another `pg_hba.conf`. Only the
+    /// server may read them.
+    ///
+    /// # Panics
+    ///
+    /// When PostgreSQL is not installed, or does not start with these.
+    pub fn private_with(settings: &[(&str, &str)], files: &[(&str, &[u8])]) -> Server {
+        let cluster = Cluster::start_with(settings, files);
+        Server {
+            address: Address::local(cluster.port()),
+            owner: Owner::Test(cluster),
+        }
+    }
+
     /// A standby of this server, made by a base backup, that receives what this one commits; it is asynchronous until this
     /// server's `synchronous_standby_names` says otherwise. Stopped and removed when dropped.
     ///

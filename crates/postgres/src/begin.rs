@@ -1,8 +1,8 @@
-//! The texts that begin and end transactions: their isolation, and the time limits that keep one that hangs from holding
-//! up others.
+//! The texts that begin and end transactions: isolation, and the time limits that keep a hanging transaction from
+//! blocking others.
 //!
-//! The limits are set by the statement that begins a transaction, and for that transaction alone: so they hold behind
-//! pgbouncer too, where the next transaction may have another connection.
+//! The statement that begins a transaction sets the limits, for that transaction only. So they also hold behind
+//! pgbouncer, where the next transaction may use another connection.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,32 +10,33 @@ use std::time::Duration;
 use crate::Timeouts;
 use crate::clock::Server;
 
-/// Ends a transaction. The wait for a synchronous standby has no time limit: a server that gives it up says that all is
-/// well, though the standby may not have what was committed.
+/// Ends a transaction. The wait for a synchronous standby has no time limit: a server that gives up that wait reports
+/// success, although the standby may not have the commit.
 pub(crate) const COMMIT: &str = "set local statement_timeout = 0; commit";
 
-/// Has a COMMIT answered when it is durable, on a server whose default is otherwise (rule 1.6).
+/// Makes COMMIT return only after the commit is durable, on a server with another default (rule 1.6).
 const DURABLE: &str = "set local synchronous_commit = on";
 
-/// The texts that begin transactions on one server, and that a connection of our own begins with.
+/// The texts that begin transactions on one server, and the text that begins a connection of the store.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    /// A transaction of the store's.
+    /// Begins a transaction of the store.
     pub store: String,
-    /// The same on a server that would acknowledge what it has not made durable (rule 1.6).
+    /// The same, for a server that would acknowledge commits before they are durable (rule 1.6).
     pub durable: String,
-    /// One that sends a notice. Word need not be durable: what it tells of is, and a slow poll finds it.
+    /// Begins a transaction that sends a notification. It need not be durable: the change it announces is, and the slow
+    /// poll finds that.
     pub notice: String,
-    /// The time limits of statements outside of transactions. For connections that nobody else ever has.
+    /// The time limits of statements outside transactions. Only for connections that no other process uses.
     pub session: String,
 }
 
 impl Begin {
     pub fn new(timeouts: &Timeouts, server: Server) -> Self {
         let bounded = limits(timeouts, server, "set local");
-        // Compiling a statement to machine code costs a hundred times what any of ours takes to run, and the server would
-        // do it wherever it believes that there is much to read. Who has waited for a lock must see what its last holder
-        // has committed, whatever the database's default is.
+        // JIT compilation takes a hundred times as long as any of our statements, and the server would do it wherever
+        // it expects to read much. Read committed, whatever the database's default is: a transaction that has waited
+        // for a lock must see the commit of the previous holder.
         let store = format!("begin isolation level read committed; set local jit = off{bounded}");
         Self {
             durable: format!("{store}; {DURABLE}"),
@@ -48,8 +49,8 @@ impl Begin {
     }
 }
 
-/// Begins a transaction in which a step writes its own rows. What the step does there, and how long it takes over it, is
-/// the step's business up to its time limit; one that has none may be silent for as long as the timeouts say.
+/// Begins a transaction in which a step writes its own rows. Up to its time limit, the step may do what it wants and
+/// take as long as it wants; a step without a limit may be idle for as long as the timeouts allow.
 pub(crate) fn step(timeouts: &Timeouts, limit: Option<Duration>, durable: bool) -> String {
     let silent = limit.map_or(timeouts.step_idle, |limit| limit + timeouts.idle);
     let busy = limit.map_or(Duration::ZERO, |limit| limit + timeouts.idle);
@@ -65,13 +66,13 @@ pub(crate) fn step(timeouts: &Timeouts, limit: Option<Duration>, durable: bool) 
     text
 }
 
-/// The limits of a step's transaction from the moment at which its outcome is committed: rows of ours are locked then.
+/// The limits of a step's transaction from the commit of its outcome on: from then on it locks rows of the store.
 pub(crate) fn step_ends(timeouts: &Timeouts, server: Server) -> String {
     let bounded = limits(timeouts, server, "set local");
     format!("set local jit = off{bounded}")
 }
 
-/// Begins a migration: it may take as long as it takes, but a process that is paused in the middle of it is given up on.
+/// Begins a migration. It may take any time, but the server ends it if the process pauses in the middle.
 pub(crate) fn migration(timeouts: &Timeouts) -> String {
     let idle = millis(timeouts.idle);
     format!(
@@ -80,12 +81,12 @@ pub(crate) fn migration(timeouts: &Timeouts) -> String {
     )
 }
 
-/// How long a migration waits for a lock on a table, from now on.
+/// Sets how long a migration waits for a table lock, from now on.
 pub(crate) fn migration_locks(timeouts: &Timeouts) -> String {
     format!("set local lock_timeout = {}", millis(timeouts.lock))
 }
 
-/// The settings that bound how long a transaction can hold others up, each after a semicolon.
+/// The settings that limit how long a transaction can block others, each after a semicolon.
 fn limits(timeouts: &Timeouts, server: Server, set: &str) -> String {
     let (lock, idle) = (millis(timeouts.lock), millis(timeouts.idle));
     let transaction = millis(timeouts.transaction);
@@ -97,14 +98,15 @@ fn limits(timeouts: &Timeouts, server: Server, set: &str) -> String {
         let _ = write!(text, "; {set} transaction_timeout = {transaction}");
     }
     if server.is_linux {
-        // A process that is paused takes no answer: the server hangs while it sends one, where no other limit reaches it.
+        // A paused process does not read results: the server blocks while it sends one, and no other limit applies
+        // there.
         let unread = millis(timeouts.idle.saturating_mul(2));
         let _ = write!(text, "; {set} tcp_user_timeout = {unread}");
     }
     text
 }
 
-/// A time as the server takes it: whole milliseconds, at least one, for none would mean no limit; no limit for none.
+/// A duration for the server, in whole milliseconds: at least 1, because 0 means no limit; 0 stays 0.
 fn millis(time: Duration) -> i32 {
     match i32::try_from(time.as_millis()) {
         Ok(0) if !time.is_zero() => 1,

@@ -1,9 +1,9 @@
-//! Reading the cells of a row, one after the other, as values of the model.
+//! Reads the cells of a row, one after the other, as values of the model.
 
 use abide_core::model::{
     BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, EventSequence,
-    InstanceId, Json, Key, Kind, Name, Priority, Rejection, Scope, Sequence, Status, Timestamp,
-    UniqueKey, WaitId, WaitKind, WorkerId,
+    InstanceId, Json, Key, Kind, Name, OutboxId, Policy, Priority, Rejection, ResumeKind, Scope,
+    Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Result};
 use tokio_postgres::Row;
@@ -19,12 +19,12 @@ pub(crate) struct Cells<'r> {
 }
 
 impl<'r> Cells<'r> {
-    /// From the first cell on.
+    /// Starts at the first cell.
     pub fn of(row: &'r Row) -> Self {
         Self { row, at: 0 }
     }
 
-    /// The next cell. One that is not what it must be means that the database is not ours.
+    /// The next cell. Returns an error if its value is invalid: then the database is not one of abide.
     pub fn next<T: Value<'r>>(&mut self) -> Result<T> {
         let at = self.at;
         self.at += 1;
@@ -43,14 +43,14 @@ pub(crate) fn each<T>(rows: &[Row], read: impl Fn(&mut Cells<'_>) -> Result<T>) 
 
 /// A value that a cell can hold.
 pub(crate) trait Value<'r>: Sized {
-    /// As what the driver reads it.
+    /// The type that the driver reads.
     type Raw: FromSql<'r>;
 
-    /// Makes the value of it.
+    /// Converts the driver's value.
     fn read(raw: Self::Raw) -> Result<Self>;
 }
 
-/// Declares as what the driver reads a value, and what is made of that.
+/// Declares the type that the driver reads for a value, and the conversion from it.
 macro_rules! value {
     ($type:ty, $raw:ty, |$from:ident| $read:expr) => {
         impl<'r> Value<'r> for $type {
@@ -79,10 +79,14 @@ value!(UniqueKey, &'r [u8], |raw| Ok(UniqueKey::stored(
 )));
 value!(Json, &'r str, |raw| Json::parse(raw.to_owned())
     .map_err(|e| Error::Broken(e.to_string())));
+value!(Policy, &'r str, |raw| serde_json::from_str(raw).map_err(
+    |error| Error::Broken(format!("a policy cannot be read: {error}"))
+));
 value!(InstanceId, i64, |raw| Ok(InstanceId(raw)));
 value!(WorkerId, i64, |raw| Ok(WorkerId(raw)));
 value!(CommandId, i64, |raw| Ok(CommandId(raw)));
 value!(ContractId, i64, |raw| Ok(ContractId(raw)));
+value!(OutboxId, i64, |raw| Ok(OutboxId(raw)));
 value!(EventSequence, i64, |raw| Ok(EventSequence(raw)));
 value!(Sequence, i64, |raw| Ok(Sequence(raw)));
 value!(Epoch, i64, |raw| Ok(Epoch(raw)));
@@ -95,6 +99,8 @@ value!(Kind, i16, |raw| Ok(Kind::from_code(raw)));
 value!(WaitKind, i16, |raw| WaitKind::from_code(raw).ok_or_else(
     || Error::Broken(format!("{raw} is no kind of wait"))
 ));
+value!(ResumeKind, i16, |raw| ResumeKind::from_code(raw)
+    .ok_or_else(|| Error::Broken(format!("{raw} ends no wait"))));
 value!(CommandKind, i16, |raw| Ok(CommandKind::from_code(raw)));
 value!(CommandStatus, i16, |raw| CommandStatus::from_code(raw)
     .ok_or_else(|| Error::Broken(format!(
@@ -120,7 +126,7 @@ impl<'r, T: Value<'r>> Value<'r> for Option<T> {
     }
 }
 
-/// A `timestamptz`, whose time begins in 2000.
+/// A `timestamptz`, which counts from 2000.
 pub(crate) struct Moment(Timestamp);
 
 impl<'r> FromSql<'r> for Moment {
@@ -128,7 +134,7 @@ impl<'r> FromSql<'r> for Moment {
         kind: &Type,
         raw: &'r [u8],
     ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        // Of the same width and as plain as an int8.
+        // Same width and format as an int8.
         let micros = i64::from_sql(kind, raw)?;
         Ok(Self(Timestamp::from_micros(
             micros.saturating_add(EPOCH_US),

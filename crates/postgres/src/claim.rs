@@ -1,12 +1,13 @@
-//! Claims what is runnable, and looks at what would be claimed.
+//! Claims runnable instances, and reads what a claim would find.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 
 use abide_core::model::{
     BarrierNumber, Child, Claim, Claimed, InstanceId, Key, Lane, Name, ParentRef, Priority,
     Timestamp, WaitKind,
 };
-use abide_kernel::{ClaimRequest, Result};
+use abide_kernel::{ClaimRequest, INBOX_WHOLE_BYTES, Result};
 use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
@@ -14,38 +15,53 @@ use crate::load;
 use crate::param::Param;
 use crate::txn::{Last, Transaction};
 
-/// The columns that a claim answers, in the order in which [`claimed`] reads them.
+/// The columns that a claim returns after the parent, in the order in which [`claimed`] reads them.
 macro_rules! claimed_columns {
     () => {
-        "i.parent_id, i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, i.priority, \
+        "i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.deaths, i.state, i.priority, \
         i.due_at, i.cause, i.timed_out, i.children_pending, i.children_ended, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
-        i.updates_pending, i.handed, i.pending_bytes, i.wait_kind, i.barrier, i.awaits"
+        i.updates_pending, i.handed, i.pending_bytes, i.command_sequence, i.policy, i.wait_kind, i.barrier, i.awaits"
+    };
+}
+
+/// Condition: the row is not marked unfit for the build of the claiming worker, `$1` (rule 12.4). Almost no row is
+/// unfit for any build, and the worker is looked up only for a row that is.
+macro_rules! fits {
+    ($row:literal) => {
+        concat!(
+            "(",
+            $row,
+            "unfit is null or (select coalesce(w.build, w.name) from abide.workers w where w.id = $1) <> all(",
+            $row,
+            "unfit))"
+        )
     };
 }
 
 /// Claims the first rows of one lane of a queue (rules 6.1, 6.2).
 ///
-/// Index: `instances_claimable`, read from the place where the lane begins, and no further than to the last row that is
-/// claimed. Locks: just those rows, passing over what others have locked. They are found again by where they lie, which
-/// cannot change under the lock, and no plan can make a scan of that. The limit is hidden in a sub-select: a planner
-/// that sees it may prefer to fetch and sort the whole lane, when it believes that there is little in it.
+/// Index: `instances_claimable`, read from the start of the lane, up to the last row that is claimed. Locks: only those
+/// rows; rows that others have locked are skipped. The update finds them again by their physical location, which cannot
+/// change under the lock, so no plan can turn that into a scan. The limit is hidden in a sub-select: a planner that
+/// sees it may fetch and sort the whole lane if it estimates that the lane has few rows.
 pub const CLAIM: &str = concat!(
     "update abide.instances i \
     set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
         lease_until = $7 \
     where i.ctid = any(array( \
         select ctid from abide.instances \
-        where status = 2 and not behind and queue = $3 and machine = $4 and version = $5 \
-        order by priority, due_at, id limit (select $6::bigint) for update skip locked)) \
-    returning ",
+        where status = 2 and not behind and queue = $3 and machine = $4 and version = $5 and ",
+    fits!(""),
+    " order by priority, due_at, id limit (select $6::bigint) for update skip locked)) \
+    returning i.parent_id, ",
     claimed_columns!()
 );
 
 /// Claims the first rows of several lanes of a queue (rules 6.1, 6.2).
 ///
-/// First it looks, without locking, how many of the first rows are in which lane; then it locks so many of each, passing
-/// over what others have locked. So no more is locked than is claimed, and what is in lanes that were not named is never
-/// stepped over. Index: `instances_claimable`. Locks: the rows, lane by lane, waiting for none.
+/// It first counts, without locks, how many of the first rows are in each lane. Then it locks that many rows of each
+/// lane and skips rows that others have locked. So it locks no more rows than it claims, and it never steps over rows
+/// of other lanes. Index: `instances_claimable`. Locks: the rows, lane by lane, without waiting.
 pub const CLAIM_LANES: &str = concat!(
     "with lanes as materialized ( \
         select * from unnest((select $4::text[]), (select $5::int[])) as l(machine, version) \
@@ -54,8 +70,9 @@ pub const CLAIM_LANES: &str = concat!(
             select l.machine, l.version from lanes l cross join lateral ( \
                 select i.priority, i.due_at, i.id from abide.instances i \
                 where i.status = 2 and not i.behind and i.queue = $3 and i.machine = l.machine \
-                    and i.version = l.version \
-                order by i.priority, i.due_at, i.id limit (select $6::bigint) \
+                    and i.version = l.version and ",
+    fits!("i."),
+    " order by i.priority, i.due_at, i.id limit (select $6::bigint) \
             ) r order by r.priority, r.due_at, r.id limit (select $6::bigint) \
         ) firsts group by machine, version \
     ) \
@@ -66,23 +83,84 @@ pub const CLAIM_LANES: &str = concat!(
         select r.place from shares s cross join lateral ( \
             select i.ctid as place from abide.instances i \
             where i.status = 2 and not i.behind and i.queue = $3 and i.machine = s.machine \
-                and i.version = s.version \
-            order by i.priority, i.due_at, i.id limit s.share for update skip locked \
+                and i.version = s.version and ",
+    fits!("i."),
+    " order by i.priority, i.due_at, i.id limit s.share for update skip locked \
         ) r)) \
-    returning ",
+    returning i.parent_id, ",
     claimed_columns!()
 );
 
-/// The partitions of instances that have one; not locked: a partition never changes.
+/// The bytes that a claimed row adds to an HTTP response, counted as in `abide_kernel::claimed_bytes`; `$10` is the
+/// size of the largest inbox that is sent completely. The length of a text is known without reading it.
+macro_rules! claimed_bytes {
+    () => {
+        "octet_length(i.state) + case when i.pending_bytes <= $10::bigint or i.updates_pending > 0 \
+            or i.wait_kind in (1, 2) then coalesce(i.pending_bytes, 0) else 0 end"
+    };
+}
+
+/// Claims the first rows of lanes of a queue, up to `$9` bytes in total, but at least one (rules 6.1, 6.2, 16.4).
+///
+/// It first finds, without locks, how many of the first rows fit, and in which lanes they are. Then it locks that many
+/// rows of each lane and skips rows that others have locked. The locked rows may be larger than the rows it has seen,
+/// so it counts again. It reads only the states of the rows that it claims. It also returns whether rows were left out
+/// because of their size. Index: `instances_claimable`. Locks: the rows, lane by lane, without waiting.
+pub const CLAIM_WITHIN: &str = concat!(
+    "with lanes as materialized ( \
+        select * from unnest((select $4::text[]), (select $5::int[])) as l(machine, version) \
+    ), firsts as materialized ( \
+        select l.machine, l.version, r.priority, r.due_at, r.id, r.bytes \
+        from lanes l cross join lateral ( \
+            select i.priority, i.due_at, i.id, ",
+    claimed_bytes!(),
+    " as bytes from abide.instances i \
+            where i.status = 2 and not i.behind and i.queue = $3 and i.machine = l.machine \
+                and i.version = l.version and ",
+    fits!("i."),
+    " order by i.priority, i.due_at, i.id limit (select $6::bigint) \
+        ) r order by r.priority, r.due_at, r.id limit (select $6::bigint) \
+    ), shares as materialized ( \
+        select machine, version, count(*) as share from ( \
+            select machine, version, sum(bytes) over first as total, row_number() over first as place \
+            from firsts window first as (order by priority, due_at, id rows unbounded preceding) \
+        ) counted where total <= $9::bigint or place = 1 group by machine, version \
+    ), locked as materialized ( \
+        select r.spot, r.priority, r.due_at, r.id, r.bytes from shares s cross join lateral ( \
+            select i.ctid as spot, i.priority, i.due_at, i.id, ",
+    claimed_bytes!(),
+    " as bytes from abide.instances i \
+            where i.status = 2 and not i.behind and i.queue = $3 and i.machine = s.machine \
+                and i.version = s.version and ",
+    fits!("i."),
+    " order by i.priority, i.due_at, i.id limit s.share for update skip locked \
+        ) r \
+    ), taken as materialized ( \
+        select spot from ( \
+            select spot, sum(bytes) over first as total, row_number() over first as place \
+            from locked window first as (order by priority, due_at, id rows unbounded preceding) \
+        ) counted where total <= $9::bigint or place = 1 \
+    ) \
+    update abide.instances i \
+    set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
+        lease_until = $7 \
+    where i.ctid = any(array(select spot from taken)) \
+    returning i.parent_id, (select count(*) from firsts) > (select sum(share) from shares) \
+        or (select count(*) from locked) > (select count(*) from taken), ",
+    claimed_columns!()
+);
+
+/// The partitions of the given instances, for those that have one. Locks nothing: the partition of an instance never
+/// changes.
 ///
 /// Index: `instances_pkey`.
 pub const PARTITIONS_OF: &str = "\
 select id, partition_key from abide.instances \
 where id = any((select $1::bigint[])::bigint[]) and partition_key is not null";
 
-/// The priority of the first row in these lanes of a queue; not locked.
+/// The priority of the first row in the given lanes of a queue. Locks nothing.
 ///
-/// Index: `instances_claimable`, one entry for each lane.
+/// Index: `instances_claimable`, one entry per lane.
 pub const WAITING: &str = "\
 select min(r.priority) \
 from unnest((select $2::text[]), (select $3::int[])) as l(machine, version) \
@@ -93,7 +171,7 @@ cross join lateral ( \
     order by i.priority, i.due_at, i.id limit 1 \
 ) r";
 
-/// The children of each of these barriers, by id; not locked.
+/// The children of the given barriers, by id. Locks nothing.
 ///
 /// Index: `instances_children`.
 pub const CHILDREN: &str = "\
@@ -106,7 +184,20 @@ cross join lateral ( \
 ) c \
 order by b.place, c.id";
 
-/// Claims, and sorts what was claimed into the order in which it is to run.
+/// The total bytes of the children of each given barrier. Locks nothing. The length of a text is known without reading
+/// it.
+///
+/// Index: `instances_children`.
+pub const CHILDREN_BYTES: &str = "\
+select b.parent, c.bytes \
+from unnest((select $1::bigint[]), (select $2::int[])) as b(parent, barrier) \
+cross join lateral ( \
+    select coalesce(sum(octet_length(i.state) + coalesce(octet_length(i.result), 0) \
+        + coalesce(octet_length(i.last_error), 0)), 0)::bigint as bytes \
+    from abide.instances i where i.parent_id = b.parent and i.parent_barrier = b.barrier \
+) c";
+
+/// Claims rows, and sorts them into the order in which they run.
 pub(crate) async fn claim(
     txn: &mut Transaction<'_>,
     request: &ClaimRequest,
@@ -120,7 +211,7 @@ pub(crate) async fn claim(
         lease,
     } = request;
     let lease = lease.map(|lease| now + lease);
-    // A lane that is named twice must not have its share twice.
+    // A lane that is given twice must not be counted twice.
     let lanes: BTreeSet<&Lane> = lanes.iter().collect();
     let mut params = vec![
         Param::one(*worker),
@@ -142,8 +233,53 @@ pub(crate) async fn claim(
         }
     };
     let partitions = parents_partitions(txn, &rows).await?;
-    let mut claimed = each(&rows, |cells| {
+    in_order(&rows, &partitions, request, now, |_| Ok(()))
+}
+
+/// Claims rows up to a number of bytes, but at least one; also returns whether rows were left out because of their
+/// size.
+pub(crate) async fn claim_within(
+    txn: &mut Transaction<'_>,
+    request: &ClaimRequest,
+    most: usize,
+    now: Timestamp,
+) -> Result<(Vec<Claimed>, bool)> {
+    let lanes: BTreeSet<&Lane> = request.lanes.iter().collect();
+    let mut params = vec![
+        Param::one(request.worker),
+        Param::one(now),
+        Param::one(request.queue.as_str()),
+    ];
+    params.extend(lane_params(lanes));
+    params.extend([
+        Param::one(request.limit),
+        Param::one(request.lease.map(|lease| now + lease)),
+        Param::one(txn.epoch),
+        Param::one(most),
+        Param::one(INBOX_WHOLE_BYTES),
+    ]);
+    let rows = txn.read(CLAIM_WITHIN, params).await?;
+    let partitions = parents_partitions(txn, &rows).await?;
+    let is_more = Cell::new(false);
+    let claimed = in_order(&rows, &partitions, request, now, |cells| {
+        is_more.set(cells.next()?);
+        Ok(())
+    })?;
+    Ok((claimed, is_more.get()))
+}
+
+/// Reads the claimed rows, and sorts them into the order in which they run; `between` reads the columns between the
+/// parent and the other columns.
+fn in_order(
+    rows: &[Row],
+    partitions: &HashMap<InstanceId, Key>,
+    request: &ClaimRequest,
+    now: Timestamp,
+    between: impl Fn(&mut Cells<'_>) -> Result<()>,
+) -> Result<Vec<Claimed>> {
+    let mut claimed = each(rows, |cells| {
         let parent: Option<InstanceId> = cells.next()?;
+        between(cells)?;
         let parent = parent.map(|id| ParentRef {
             id,
             partition: partitions.get(&id).cloned(),
@@ -154,8 +290,8 @@ pub(crate) async fn claim(
     Ok(claimed)
 }
 
-/// The partitions of the parents of what was claimed. Most have no parent, and to ask for it in the claim itself would
-/// make that dearer for all.
+/// The partitions of the parents of the claimed rows. Most rows have no parent, and reading the partition in the claim
+/// statement would make every claim more expensive.
 async fn parents_partitions(
     txn: &mut Transaction<'_>,
     rows: &[Row],
@@ -171,7 +307,7 @@ async fn parents_partitions(
         .collect())
 }
 
-/// How urgent the work is that waits.
+/// The priority of the first waiting row of a queue.
 pub(crate) async fn waiting(
     txn: &mut Transaction<'_>,
     queue: &Name,
@@ -192,12 +328,24 @@ pub(crate) fn waiting_params(queue: &Name, lanes: &[Lane]) -> Vec<Param> {
     params
 }
 
-/// The children of barriers.
+/// Reads the children of barriers.
 pub(crate) async fn children(
     txn: &mut Transaction<'_>,
     barriers: &[(InstanceId, BarrierNumber)],
 ) -> Result<Vec<(InstanceId, Child)>> {
     read_children(&txn.read(CHILDREN, children_params(barriers)).await?)
+}
+
+/// Reads the total bytes of the children of barriers.
+pub(crate) async fn children_bytes(
+    txn: &mut Transaction<'_>,
+    barriers: &[(InstanceId, BarrierNumber)],
+) -> Result<Vec<(InstanceId, u64)>> {
+    let rows = txn.read(CHILDREN_BYTES, children_params(barriers)).await?;
+    each(&rows, |cells| {
+        let (parent, bytes): (InstanceId, i64) = (cells.next()?, cells.next()?);
+        Ok((parent, u64::try_from(bytes).unwrap_or_default()))
+    })
 }
 
 /// The parameters of [`CHILDREN`].
@@ -209,7 +357,7 @@ pub(crate) fn children_params(barriers: &[(InstanceId, BarrierNumber)]) -> Vec<P
     ]
 }
 
-/// The answer of [`CHILDREN`].
+/// Reads the rows of [`CHILDREN`].
 pub(crate) fn read_children(rows: &[Row]) -> Result<Vec<(InstanceId, Child)>> {
     each(rows, |cells| {
         let parent = cells.next()?;
@@ -226,7 +374,7 @@ pub(crate) fn read_children(rows: &[Row]) -> Result<Vec<(InstanceId, Child)>> {
     })
 }
 
-/// The machines of lanes, and their versions.
+/// The parameters for lanes: machines and versions.
 pub(crate) fn lane_params<'l>(lanes: impl IntoIterator<Item = &'l Lane>) -> [Param; 2] {
     let (machines, versions): (Vec<&str>, Vec<u32>) = lanes
         .into_iter()
@@ -251,6 +399,7 @@ fn claimed(
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
+        deaths: cells.next()?,
         state: cells.next()?,
         queue: request.queue.clone(),
         priority: cells.next()?,
@@ -266,6 +415,7 @@ fn claimed(
         aside: cells.next()?,
         inbox: load::inbox(cells)?,
         awaits: Vec::new(),
+        policy: cells.next()?,
     };
     let wait: Option<WaitKind> = cells.next()?;
     let barrier: BarrierNumber = cells.next()?;

@@ -1,10 +1,11 @@
-//! The server: whether it is new enough, and what time it has.
+//! The server's version and clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::Timestamp;
-use abide_kernel::{Error, Result, SystemClock};
+use abide_kernel::{Bus, Effects, Error, Result, SystemClock};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -12,34 +13,34 @@ use crate::cells::each;
 use crate::pool::Pool;
 use crate::read::query;
 
-/// What time the server has.
+/// Reads the server's time.
 const CLOCK: &str = "select clock_timestamp()";
 const SERVER: &str = "\
 select current_setting('server_version_num')::bigint, version() like '%linux%'";
 
-/// How often the server is asked for the time: when its clock is set, this one follows within a second (rule 6.9).
+/// Interval between reads of the server's time: if its clock is set, this one follows within a second (rule 6.9).
 const EVERY: Duration = Duration::from_millis(900);
 
-/// The oldest server that will do.
+/// The oldest supported version of the server.
 const VERSION_MIN: i64 = 14;
 
-/// What a server can do.
+/// Properties of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// Its version, as it counts: 170002 is 17.2.
+    /// Its version number: 170002 is 17.2.
     pub version: i64,
-    /// Whether it runs on Linux.
+    /// `true` if it runs on Linux.
     pub is_linux: bool,
 }
 
 impl Server {
-    /// Whether it can bound how long a whole transaction takes.
+    /// `true` if it can limit the duration of a whole transaction.
     pub fn has_transaction_timeout(self) -> bool {
         self.version >= 170_000
     }
 }
 
-/// Asks a server what it is, and refuses one that is too old.
+/// Reads the properties of a server, and refuses one that is too old.
 pub(crate) async fn check_server(client: &Client) -> Result<Server> {
     let rows = query(client, SERVER, Vec::new()).await?;
     let server = each(&rows, |cells| {
@@ -57,7 +58,7 @@ pub(crate) async fn check_server(client: &Client) -> Result<Server> {
     }
 }
 
-/// Sets the clock by the server's, so that all processes that use it agree.
+/// Sets the clock to the server's time, so that all processes that use the server agree.
 pub(crate) async fn follow(clock: &SystemClock, client: &Client) -> Result<()> {
     clock.follow(|| time(client)).await
 }
@@ -70,10 +71,13 @@ async fn time(client: &Client) -> Result<Timestamp> {
         .ok_or_else(|| Error::Broken("the server did not tell the time".into()))
 }
 
-/// Sets the clock by the server's once in a while, until it is stopped.
+/// Sets the clock to the server's time at intervals, until stopped, and notifies the bus of outbox rows that it sees in
+/// the same statement. `looks` is `true` while that check works.
 pub(crate) async fn keep_following(
     clock: Arc<SystemClock>,
     pool: Arc<Pool>,
+    bus: Bus,
+    looks: Arc<AtomicBool>,
     stop: CancellationToken,
 ) {
     loop {
@@ -82,11 +86,19 @@ pub(crate) async fn keep_following(
             () = stop.cancelled() => return,
         }
         let followed = match pool.get().await {
-            // Behind a pooler the server may become another under a connection that stays.
+            // Behind a pooler, the server may change under an open connection.
             Ok(client) => {
                 let look = || async {
-                    match pool.lineage().recognise(&client).await? {
-                        Some(now) => Ok(now),
+                    let seen = pool.lineage().recognise(&client).await?;
+                    looks.store(seen.is_some(), Ordering::Relaxed);
+                    if seen.is_some_and(|seen| seen.has_outbox) {
+                        bus.tell(Effects {
+                            outbox: true,
+                            ..Effects::default()
+                        });
+                    }
+                    match seen {
+                        Some(seen) => Ok(seen.now),
                         None => time(&client).await,
                     }
                 };
@@ -95,6 +107,7 @@ pub(crate) async fn keep_following(
             Err(error) => Err(error),
         };
         if let Err(error) = followed {
+            looks.store(false, Ordering::Relaxed);
             tracing::debug!(%error, "the server did not tell the time");
         }
     }

@@ -1,11 +1,11 @@
-//! The records of signals, updates and cancellations: inserts, finds and closes them.
+//! The records of signals, updates and cancellations: statements that insert, find and close them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Closing, Command, CommandId, CommandKind, InstanceId, Json, Key, Name, Pending, Sequence,
-    Timestamp, WaitId,
+    Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Pending,
+    Sequence, Timestamp, WaitId,
 };
 use abide_core::rules::commit::Look;
 use abide_kernel::Result;
@@ -22,16 +22,16 @@ macro_rules! command_columns {
         "s.id, s.kind, s.name, s.status, s.rejection, s.instance_id, s.chain_id, s.key, \
         s.message_sequence, s.arguments, s.validation_errors, s.dedup_key, s.source, s.wait_id, \
         s.step_sequence, s.received_at, s.hold_until, s.closed_at, s.result, s.error, \
-        s.claimed_source"
+        s.claimed_source, s.command_sequence, s.operation, s.graph_step"
     };
 }
 pub(crate) use command_columns;
 
-/// Numbers for records.
+/// Draws ids for records.
 pub const NUMBER: &str = "\
 select nextval('abide.signals_id_seq') from generate_series(1, (select $1::bigint))";
 
-/// The records that were accepted in chains with dedup keys (rule 7.3); not locked: the chain's run is.
+/// The records that were accepted in chains with dedup keys (rule 7.3). Locks nothing: the run of the chain is locked.
 ///
 /// Index: `signals_dedup`.
 pub const DEDUPED: &str = concat!(
@@ -45,10 +45,10 @@ pub const DEDUPED: &str = concat!(
     ) s"
 );
 
-/// What is held for keys (rule 7.8).
+/// The signals that are held for keys (rule 7.8).
 ///
-/// Index: `signals_held`. Locks: the records, by key and id, so that nobody else hands them over, or lets them expire,
-/// meanwhile. The keys are locked before.
+/// Index: `signals_held`. Locks: the records, by key and id, so that no other transaction hands them over or expires
+/// them meanwhile. The keys are locked before.
 pub const HELD_SIGNALS: &str = concat!(
     "select ",
     command_columns!(),
@@ -59,7 +59,8 @@ pub const HELD_SIGNALS: &str = concat!(
     ) s"
 );
 
-/// How much is held for keys beyond a moment (rule 16.4). The arguments are not read: their length stands beside them.
+/// Number and size of the signals that are held for keys after a given time (rule 16.4). The arguments are not read:
+/// their length is stored separately.
 ///
 /// Index: `signals_held`. The keys are locked before.
 pub const HELD_SIZES: &str = "\
@@ -69,7 +70,8 @@ cross join lateral ( \
     from abide.signals s where s.status = 0 and s.key = k.key and s.hold_until > $2 \
 ) s";
 
-/// How much is pending in inboxes (rule 16.4). The arguments are not read: their length stands beside them.
+/// Size of the commands that are pending in inboxes (rule 16.4). The arguments are not read: their length is stored
+/// separately.
 ///
 /// Index: `signals_pending`. The runs are locked.
 pub const PENDING_BYTES: &str = "\
@@ -81,19 +83,21 @@ cross join lateral ( \
 
 /// Inserts records.
 ///
-/// Index: `signals_dedup` keeps two in a chain from having one dedup key. The runs that have them are locked.
+/// Index: `signals_dedup` ensures that a dedup key occurs once in a chain. The runs of the records are locked.
 pub const INSERT_COMMANDS: &str = "\
 insert into abide.signals (id, kind, name, status, rejection, instance_id, chain_id, key, \
     message_sequence, arguments, validation_errors, dedup_key, source, wait_id, step_sequence, \
-    received_at, hold_until, closed_at, result, error, claimed_source) \
+    received_at, hold_until, closed_at, result, error, claimed_source, command_sequence, \
+    operation, graph_step) \
 select * from unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::smallint[], \
     $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::text[], $12::text[], \
     $13::text[], $14::text[], $15::int[], $16::timestamptz[], $17::timestamptz[], \
-    $18::timestamptz[], $19::text[], $20::text[], $21::text[])";
+    $18::timestamptz[], $19::text[], $20::text[], $21::text[], $22::bigint[], $23::int[], \
+    $24::text[])";
 
-/// Writes records over that were held.
+/// Overwrites records that were held.
 ///
-/// Index: `signals_pkey`. They are locked already.
+/// Index: `signals_pkey`. The records are locked already.
 pub const REWRITE_COMMANDS: &str = "\
 update abide.signals s set kind = c.kind, name = c.name, status = c.status, \
     rejection = c.rejection, instance_id = c.instance_id, chain_id = c.chain_id, key = c.key, \
@@ -101,58 +105,64 @@ update abide.signals s set kind = c.kind, name = c.name, status = c.status, \
     validation_errors = c.validation_errors, dedup_key = c.dedup_key, source = c.source, \
     wait_id = c.wait_id, step_sequence = c.step_sequence, received_at = c.received_at, \
     hold_until = c.hold_until, closed_at = c.closed_at, result = c.result, error = c.error, \
-    claimed_source = c.claimed_source \
+    claimed_source = c.claimed_source, command_sequence = c.command_sequence, \
+    operation = c.operation, graph_step = c.graph_step \
 from unnest((select $1::bigint[]), (select $2::smallint[]), (select $3::text[]), \
     (select $4::smallint[]), (select $5::smallint[]), (select $6::bigint[]), \
     (select $7::bigint[]), (select $8::text[]), (select $9::bigint[]), (select $10::text[]), \
     (select $11::text[]), (select $12::text[]), (select $13::text[]), (select $14::text[]), \
     (select $15::int[]), (select $16::timestamptz[]), (select $17::timestamptz[]), \
     (select $18::timestamptz[]), (select $19::text[]), (select $20::text[]), \
-    (select $21::text[])) \
+    (select $21::text[]), (select $22::bigint[]), (select $23::int[]), (select $24::text[])) \
     as c(id, kind, name, status, rejection, instance_id, chain_id, key, message_sequence, \
     arguments, validation_errors, dedup_key, source, wait_id, step_sequence, received_at, \
-    hold_until, closed_at, result, error, claimed_source) \
+    hold_until, closed_at, result, error, claimed_source, command_sequence, operation, \
+    graph_step) \
 where s.id = c.id";
 
-/// Ends the life of records that are pending.
+/// Closes pending records.
 ///
-/// Index: `signals_pkey`. The runs that have them are locked.
+/// Index: `signals_pkey`. The runs of the records are locked.
 pub const CLOSE: &str = "\
 update abide.signals s set status = c.status, wait_id = coalesce(c.wait_id, s.wait_id), \
-    step_sequence = c.step_sequence, result = c.result, error = c.error, closed_at = $1 \
+    step_sequence = c.step_sequence, result = c.result, error = c.error, closed_at = $1, \
+    operation = c.operation, graph_step = c.graph_step \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
-    (select $5::int[]), (select $6::text[]), (select $7::text[])) \
-    as c(id, status, wait_id, step_sequence, result, error) \
+    (select $5::int[]), (select $6::text[]), (select $7::text[]), (select $8::int[]), \
+    (select $9::text[])) \
+    as c(id, status, wait_id, step_sequence, result, error, operation, graph_step) \
 where s.id = c.id";
 
-/// The signals of some names that are pending in inboxes. The runs are locked, and it is another statement than the one
-/// that locked them: that one sees what was committed before it waited.
+/// The pending signals of given names in inboxes. The runs are locked by an earlier, separate statement: the locking
+/// statement itself sees only what was committed before it waited.
 ///
-/// Index: `signals_pending`, read from where a name begins to where it ends. The order makes it worth it where one name
-/// in one inbox is most of the table: a look for another would else read them all.
+/// Index: `signals_pending`, read from the start of a name to its end. The `order by` makes the planner use it also if
+/// one name in one inbox is most of the table; otherwise a search for another name would read all of them.
 pub const PENDING_NAMED: &str = "\
-select s.instance_id, s.id, s.kind, s.name, s.message_sequence \
+select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
 from unnest((select $1::bigint[]), (select $2::text[])) as l(instance, name) \
 cross join lateral ( \
-    select s.instance_id, s.id, s.kind, s.name, s.message_sequence from abide.signals s \
+    select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
+    from abide.signals s \
     where s.instance_id = l.instance and s.kind = 0 and s.name = l.name and s.status in (1, 2) \
     order by s.message_sequence offset 0 \
 ) s";
 
-/// All that is pending in inboxes of the kinds from a number on: from 0 all, from 1 all but the signals.
+/// The pending commands in inboxes whose kind is at least a given number: 0 means all, 1 means all except signals.
 ///
-/// Index: `signals_pending`, read from where the kind begins to where the inbox ends.
+/// Index: `signals_pending`, read from the start of the kind to the end of the inbox.
 pub const PENDING_ALL: &str = "\
-select s.instance_id, s.id, s.kind, s.name, s.message_sequence \
+select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
 from unnest((select $1::bigint[]), (select $2::smallint[])) as l(instance, kind) \
 cross join lateral ( \
-    select s.instance_id, s.id, s.kind, s.name, s.message_sequence from abide.signals s \
+    select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
+    from abide.signals s \
     where s.instance_id = l.instance and s.kind >= l.kind and s.status in (1, 2) offset 0 \
 ) s";
 
-/// The pending signals of some names up to a sequence, whole (rule 7.4).
+/// The pending signals of given names up to a sequence, with all columns (rule 7.4).
 ///
-/// Index: `signals_pending`, read from where a name begins to that sequence.
+/// Index: `signals_pending`, read from the start of a name to that sequence.
 pub const AWAITED: &str = concat!(
     "select ",
     command_columns!(),
@@ -164,9 +174,10 @@ pub const AWAITED: &str = concat!(
     ) s"
 );
 
-/// The pending messages of the kinds from a number on, whole: from 0 all, from 1 all but the signals.
+/// The pending commands whose kind is at least a given number, with all columns: 0 means all, 1 means all except
+/// signals.
 ///
-/// Index: `signals_pending`, read from where the kind begins to where the inbox ends.
+/// Index: `signals_pending`, read from the start of the kind to the end of the inbox.
 pub const PENDING_FROM_KIND: &str = concat!(
     "select ",
     command_columns!(),
@@ -177,23 +188,42 @@ pub const PENDING_FROM_KIND: &str = concat!(
     ) s"
 );
 
-/// Gives what is pending with one run to another (rule 2.4).
+/// The signals that a step of a run has consumed, with all columns (rule 11.2).
 ///
-/// Index: `signals_pending`. Both runs are locked, or new.
-pub const MOVE_PENDING: &str = "\
-update abide.signals s set instance_id = ( \
-    select m.heir from unnest($1::bigint[], $2::bigint[]) as m(giver, heir) \
-    where m.giver = s.instance_id) \
-where s.id = any(array( \
-    select q.id from unnest((select $1::bigint[])) as m(giver) cross join lateral ( \
-        select p.id from abide.signals p where p.instance_id = m.giver and p.status in (1, 2) \
-        order by p.kind, p.name, p.message_sequence offset 0 \
-    ) q))";
+/// Index: `signals_run`: all records of the run are read.
+pub const APPLIED: &str = concat!(
+    "select ",
+    command_columns!(),
+    " from abide.signals s where s.instance_id = $1 and s.kind = 0 and s.status = $2 and s.step_sequence = $3"
+);
 
-/// Marks held records whose time is up.
+/// Moves the pending commands of one run to another (rule 2.4), which numbers them anew, in the same order (rule 7.1).
 ///
-/// Index: `signals_hold_until`, read from its beginning. Locks: the records, passing over those that are being handed
-/// over.
+/// Indexes: `signals_pending` and `signals_pkey`. Both runs are locked, or new. The commands are gathered into arrays
+/// first: a planner that does not know how many there are might read the whole table to join them.
+pub const MOVE_PENDING: &str = "\
+update abide.signals s set instance_id = c.heir, command_sequence = c.number \
+from ( \
+    select unnest(a.ids) as id, unnest(a.heirs) as heir, unnest(a.numbers) as number from ( \
+        select array_agg(q.id) as ids, array_agg(q.heir) as heirs, array_agg(q.number) as numbers \
+        from ( \
+            select p.id, m.heir, \
+                row_number() over (partition by m.giver order by p.message_sequence) as number \
+            from unnest((select $1::bigint[]), (select $2::bigint[])) as m(giver, heir) \
+            cross join lateral ( \
+                select p.id, p.message_sequence from abide.signals p \
+                where p.instance_id = m.giver and p.status in (1, 2) \
+                order by p.kind, p.name, p.message_sequence offset 0 \
+            ) p \
+        ) q \
+    ) a \
+) c \
+where s.id = c.id";
+
+/// Marks held records as expired.
+///
+/// Index: `signals_hold_until`, read from its beginning. Locks: the records; those that are being handed over are
+/// skipped.
 pub const EXPIRE_HELD: &str = "\
 update abide.signals set status = 5, closed_at = $1 \
 where id = any(array( \
@@ -201,9 +231,9 @@ where id = any(array( \
     order by s.hold_until, s.id limit (select $2::bigint) for update skip locked)) \
 returning id";
 
-/// Deletes old records that no run has, apart from those that are held.
+/// Deletes old records that belong to no run, except held ones.
 ///
-/// Index: `signals_lone`, read from its beginning. Locks: the records, passing over those that another sweep has.
+/// Index: `signals_lone`, read from its beginning. Locks: the records; those that another sweep has locked are skipped.
 pub const FORGET_RECORDS: &str = "\
 delete from abide.signals \
 where id = any(array( \
@@ -212,13 +242,13 @@ where id = any(array( \
     order by s.received_at, s.id limit (select $2::bigint) for update skip locked)) \
 returning id";
 
-/// Keeps numbers for those who ask for them next.
+/// Keeps unused record ids for later calls in this transaction.
 pub(crate) fn keep_numbers(txn: &mut Transaction<'_>, mut numbers: Vec<CommandId>) {
     numbers.sort_unstable();
     txn.numbers.extend(numbers);
 }
 
-/// Numbers for records, rising; those that came along with something else before others.
+/// Returns ids for records, in ascending order. Uses ids first that an earlier statement has drawn.
 pub(crate) async fn number(txn: &mut Transaction<'_>, count: usize) -> Result<Vec<CommandId>> {
     let missing = count.saturating_sub(txn.numbers.len());
     if missing > 0 {
@@ -226,7 +256,7 @@ pub(crate) async fn number(txn: &mut Transaction<'_>, count: usize) -> Result<Ve
         let rows = if txn.published.is_empty() {
             txn.read(NUMBER, numbers).await?
         } else {
-            // Who publishes asks next where waiters stand.
+            // A transaction that publishes reads the paths of waiters next.
             let types = waiters::types_params(&txn.published);
             let (rows, paths) = txn
                 .read_both((NUMBER, numbers), (waiters::EVENT_PATHS, types))
@@ -240,7 +270,7 @@ pub(crate) async fn number(txn: &mut Transaction<'_>, count: usize) -> Result<Ve
     Ok(txn.numbers.drain(..count).collect())
 }
 
-/// The records that were accepted with dedup keys.
+/// Reads the records that were accepted with dedup keys.
 pub(crate) async fn deduped(
     txn: &mut Transaction<'_>,
     keys: &[(InstanceId, CommandKind, Name)],
@@ -253,7 +283,7 @@ pub(crate) async fn deduped(
     read_commands(&txn.read(DEDUPED, params).await?)
 }
 
-/// What is held for keys, by id; as it came along with the insert just before, if it did.
+/// Reads the signals that are held for keys, by id. Uses the rows that the insert just before has read, if any.
 pub(crate) async fn held_signals(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<Vec<Command>> {
     let mut held = match txn.held_ahead.take() {
         Some((asked, rows)) if keys.iter().all(|key| asked.contains(key)) => {
@@ -270,7 +300,7 @@ pub(crate) async fn held_signals(txn: &mut Transaction<'_>, keys: &[Key]) -> Res
     Ok(held)
 }
 
-/// How many records are held for each of these keys, and of how many bytes.
+/// Number and bytes of the records that are held for each key.
 pub(crate) async fn held_sizes(
     txn: &mut Transaction<'_>,
     keys: &[Key],
@@ -284,7 +314,7 @@ pub(crate) async fn held_sizes(
     })
 }
 
-/// How many bytes of arguments are pending in each of these inboxes.
+/// Bytes of the arguments that are pending in each inbox.
 pub(crate) async fn pending_bytes(
     txn: &mut Transaction<'_>,
     ids: &[InstanceId],
@@ -304,7 +334,7 @@ pub(crate) fn held_params<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Vec<Pa
 /// Inserts records.
 pub(crate) fn insert_commands(txn: &mut Transaction<'_>, commands: &[Command]) -> Result<()> {
     txn.held_ahead = None;
-    // Who was found only for a record's sake is not locked next.
+    // Rows that were found only to write their record are not locked next.
     txn.locked_ahead.clear();
     for part in parts(commands, |one| one.arguments.size()) {
         txn.write(INSERT_COMMANDS, columns(part))?;
@@ -312,7 +342,7 @@ pub(crate) fn insert_commands(txn: &mut Transaction<'_>, commands: &[Command]) -
     Ok(())
 }
 
-/// Writes records over that were held.
+/// Overwrites records that were held.
 pub(crate) fn rewrite_commands(txn: &mut Transaction<'_>, commands: &[Command]) -> Result<()> {
     txn.held_ahead = None;
     for part in parts(commands, |one| one.arguments.size()) {
@@ -321,7 +351,7 @@ pub(crate) fn rewrite_commands(txn: &mut Transaction<'_>, commands: &[Command]) 
     Ok(())
 }
 
-/// Ends the life of records.
+/// Closes records.
 pub(crate) fn close(txn: &mut Transaction<'_>, closings: &[Closing], now: Timestamp) -> Result<()> {
     for part in parts(closings, |one| one.result.as_ref().map_or(0, Json::size)) {
         let params = vec![
@@ -335,13 +365,18 @@ pub(crate) fn close(txn: &mut Transaction<'_>, closings: &[Closing], now: Timest
             Param::list(part.iter().map(|one| one.step_sequence)),
             Param::list(part.iter().map(|one| one.result.as_ref().map(Json::as_str))),
             Param::list(part.iter().map(|one| clean(&one.error))),
+            Param::list(part.iter().map(|one| one.operation)),
+            Param::list(
+                part.iter()
+                    .map(|one| one.graph_step.as_ref().map(Name::as_str)),
+            ),
         ];
         txn.write(CLOSE, params)?;
     }
     Ok(())
 }
 
-/// What is pending in inboxes, as far as it is asked for, by instance and sequence.
+/// Reads the pending commands that `looks` asks for, by instance and sequence.
 pub(crate) async fn pending(
     txn: &mut Transaction<'_>,
     looks: &[(InstanceId, Look)],
@@ -386,6 +421,8 @@ pub(crate) async fn pending(
             kind: cells.next()?,
             name: cells.next()?,
             sequence: cells.next()?,
+            command_sequence: cells.next()?,
+            wait_id: cells.next()?,
         };
         Ok((instance, pending))
     })?;
@@ -393,7 +430,7 @@ pub(crate) async fn pending(
     Ok(found)
 }
 
-/// The pending signals of some names up to a sequence.
+/// Reads the pending signals of given names up to a sequence.
 pub(crate) async fn awaited(
     txn: &mut Transaction<'_>,
     of: &[(InstanceId, Vec<Name>, Sequence)],
@@ -410,10 +447,24 @@ pub(crate) async fn awaited(
     in_order(&txn.read(AWAITED, params).await?)
 }
 
-/// The pending updates and cancellations of instances.
+/// Reads the pending updates and cancellations of instances.
 pub(crate) async fn updates(txn: &mut Transaction<'_>, of: &[InstanceId]) -> Result<Vec<Command>> {
     let params = from_kind_params(of, CommandKind::Update);
     in_order(&txn.read(PENDING_FROM_KIND, params).await?)
+}
+
+/// Reads the signals that a step of a run has consumed.
+pub(crate) async fn applied(
+    txn: &mut Transaction<'_>,
+    instance: InstanceId,
+    step_sequence: u32,
+) -> Result<Vec<Command>> {
+    let params = vec![
+        Param::one(instance),
+        Param::one(CommandStatus::Applied.code()),
+        Param::one(step_sequence),
+    ];
+    in_order(&txn.read(APPLIED, params).await?)
 }
 
 /// The parameters of [`PENDING_FROM_KIND`].
@@ -421,7 +472,7 @@ pub(crate) fn from_kind_params(of: &[InstanceId], first: CommandKind) -> Vec<Par
     vec![Param::list(of.iter().copied()), Param::one(first.code())]
 }
 
-/// Gives what is pending with the first of each pair to the second.
+/// Moves the pending commands of the first run of each pair to the second.
 pub(crate) fn move_pending(
     txn: &mut Transaction<'_>,
     moves: &[(InstanceId, InstanceId)],
@@ -433,7 +484,7 @@ pub(crate) fn move_pending(
     txn.write(MOVE_PENDING, params)
 }
 
-/// Marks held records whose time is up; how many.
+/// Marks held records as expired; returns how many.
 pub(crate) async fn expire_held(
     txn: &mut Transaction<'_>,
     now: Timestamp,
@@ -443,7 +494,7 @@ pub(crate) async fn expire_held(
     Ok(txn.read(EXPIRE_HELD, params).await?.len())
 }
 
-/// Deletes old records that no run has; how many.
+/// Deletes old records that belong to no run; returns how many.
 pub(crate) async fn forget_records(
     txn: &mut Transaction<'_>,
     before: Timestamp,
@@ -458,7 +509,7 @@ pub(crate) fn read_commands(rows: &[Row]) -> Result<Vec<Command>> {
     each(rows, command)
 }
 
-/// Reads records, and puts them in order, by instance and sequence.
+/// Reads records, and sorts them by instance and sequence.
 pub(crate) fn in_order(rows: &[Row]) -> Result<Vec<Command>> {
     let mut commands = read_commands(rows)?;
     commands.sort_unstable_by_key(|one| (one.instance, one.sequence));
@@ -488,6 +539,9 @@ fn command(cells: &mut Cells<'_>) -> Result<Command> {
         result: cells.next()?,
         error: cells.next()?,
         claimed_source: cells.next()?,
+        command_sequence: cells.next()?,
+        operation: cells.next()?,
+        graph_step: cells.next()?,
     })
 }
 
@@ -515,6 +569,9 @@ fn columns(list: &[Command]) -> Vec<Param> {
         Param::list(rows().map(|one| one.result.as_ref().map(Json::as_str))),
         Param::list(rows().map(|one| clean(&one.error))),
         Param::list(rows().map(|one| one.claimed_source.as_deref())),
+        Param::list(rows().map(|one| one.command_sequence)),
+        Param::list(rows().map(|one| one.operation)),
+        Param::list(rows().map(|one| one.graph_step.as_ref().map(Name::as_str))),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! Makes connections.
+//! Makes connections to the server.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use futures_util::future::poll_fn;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode as DriverMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, Error as DriverError, NoTls, SimpleQueryMessage,
@@ -17,20 +17,23 @@ use tokio_postgres::{
 };
 use tokio_util::task::TaskTracker;
 
+use crate::counted::Counted;
 use crate::error::{Fate, classify, describe};
+use crate::notify::{OUTBOX_CHANNEL, OUTBOX_NOTICE};
+use crate::ssl::{Ssl, SslMode};
 #[cfg(feature = "tls")]
-use crate::tls::Tls;
+use crate::tls::{HandshakeFailed, Tls};
 use crate::{Options, Timeouts};
 
-/// How long the other side may be silent before it is asked whether it is still there, and how long it has to answer.
+/// Idle time before a TCP keepalive probe, and the interval between probes.
 const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Where the server believes that it was connected to; nowhere by a socket of its own computer.
+/// The server's own address and port of this connection; the address is null over a Unix socket.
 const SERVER: &str =
     "select host(inet_server_addr()), coalesce(inet_server_port(), current_setting('port')::int)";
 
-/// What a caller whose URL cannot be used is told to write.
+/// Example in the error message for an invalid URL.
 const EXAMPLE: &str = "expected something like postgres://role:password@host:5432/database";
 
 /// Makes connections to one database.
@@ -39,29 +42,29 @@ pub(crate) struct Connector {
     config: Config,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
+    /// The first way to connect, and the second one if the server refuses the first.
+    attempts: (DriverMode, Option<DriverMode>),
     timeout: Duration,
-    /// How long what is asked over its connections may take.
+    /// Time limits for requests over its connections.
     pub timeouts: Timeouts,
-    /// The connections' own tasks.
+    /// The tasks that drive the connections.
     tasks: TaskTracker,
 }
 
 impl Connector {
-    /// Reads a URL. The error says what is wrong with it and does not repeat it: there may be a password in it.
+    /// Parses a URL. The error says what is wrong with it, but does not repeat it, because it may contain a password.
     pub fn new(url: &str, options: &Options) -> Result<Self> {
         let unusable = |why: String| {
             Error::Broken(format!("the database URL cannot be used: {why}; {EXAMPLE}"))
         };
         let (url, timeouts) = Timeouts::taken_from(url, options.timeouts)?;
-        // The driver knows no more than `require`, and we check certificates and names at that already.
-        let url = url.replace("sslmode=verify-full", "sslmode=require");
-        let url = url.replace("sslmode=verify-ca", "sslmode=require");
+        let (url, ssl) = Ssl::taken_from(&url, options.authorities.as_deref())?;
         let mut config = Config::from_str(&url).map_err(|error| unusable(describe(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(unusable("it names no host".into()));
         }
-        let encrypted = config.get_ssl_mode() == SslMode::Require;
-        if encrypted && cfg!(not(feature = "tls")) {
+        let attempts = attempts(ssl.mode, &config);
+        if attempts.0 == DriverMode::Require && cfg!(not(feature = "tls")) {
             return Err(unusable(
                 "it asks for TLS, and this program was built without: add the feature `tls` of abide-postgres".into(),
             ));
@@ -80,31 +83,37 @@ impl Connector {
         Ok(Self {
             config,
             #[cfg(feature = "tls")]
-            tls: encrypted
-                .then(|| Tls::new(options.authorities.as_deref()))
-                .transpose()?,
+            tls: match attempts == (DriverMode::Disable, None) {
+                true => None,
+                false => Some(Tls::new(&ssl.check)?),
+            },
+            attempts,
             timeout,
             timeouts,
             tasks: TaskTracker::new(),
         })
     }
 
-    /// Makes a connection, and what ends it at once: a driver that is dropped waits for what it has asked for. What is
-    /// notified to it goes to `notices`.
+    /// Creates a connector to the same database that tracks only its own connections.
+    pub fn another(&self) -> Self {
+        Self {
+            config: self.config.clone(),
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+            attempts: self.attempts,
+            timeout: self.timeout,
+            timeouts: self.timeouts,
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Makes a connection. Also returns a handle that ends it at once: a dropped driver would first wait for running
+    /// requests. Notifications go to `notices`.
     pub async fn connect(
         &self,
         notices: Option<UnboundedSender<String>>,
     ) -> Result<(Client, AbortHandle)> {
-        #[cfg(feature = "tls")]
-        let connecting = async {
-            match self.tls.clone() {
-                Some(tls) => self.connect_with(tls, notices).await,
-                None => self.connect_with(NoTls, notices).await,
-            }
-        };
-        #[cfg(not(feature = "tls"))]
-        let connecting = self.connect_with(NoTls, notices);
-        match tokio::time::timeout(self.timeout, connecting).await {
+        match tokio::time::timeout(self.timeout, self.attempt_all(&notices)).await {
             Ok(connected) => connected.map_err(|error| classify(&error, Fate::Open)),
             Err(_) => Err(Error::Unavailable(format!(
                 "no connection within {:?}",
@@ -113,8 +122,43 @@ impl Connector {
         }
     }
 
+    /// Connects in the first way that the server accepts. If it accepts none, returns the error of the first attempt,
+    /// unless another error says more.
+    async fn attempt_all(
+        &self,
+        notices: &Option<UnboundedSender<String>>,
+    ) -> std::result::Result<(Client, AbortHandle), DriverError> {
+        let (first, second) = self.attempts;
+        let error = match (self.attempt(first, notices.clone()).await, second) {
+            (Err(error), Some(_)) if is_refused_so(&error) => error,
+            (connected, _) => return connected,
+        };
+        let connected = self.attempt(second.unwrap_or(first), notices.clone()).await;
+        // A server that refuses the login reports that in both attempts; for one without TLS only the second error is
+        // useful.
+        connected.map_err(|again| match (error.code(), again.code()) {
+            (Some(_), Some(_)) => error,
+            _ => again,
+        })
+    }
+
+    async fn attempt(
+        &self,
+        mode: DriverMode,
+        notices: Option<UnboundedSender<String>>,
+    ) -> std::result::Result<(Client, AbortHandle), DriverError> {
+        let mut config = self.config.clone();
+        config.ssl_mode(mode);
+        #[cfg(feature = "tls")]
+        if let (true, Some(tls)) = (mode != DriverMode::Disable, self.tls.clone()) {
+            return self.connect_with(&config, tls, notices).await;
+        }
+        self.connect_with(&config, NoTls, notices).await
+    }
+
     async fn connect_with<T>(
         &self,
+        config: &Config,
         tls: T,
         notices: Option<UnboundedSender<String>>,
     ) -> std::result::Result<(Client, AbortHandle), DriverError>
@@ -122,16 +166,20 @@ impl Connector {
         T: MakeTlsConnect<Socket>,
         T::Stream: Send + 'static,
     {
-        let (client, connection) = self.config.connect(tls).await?;
-        let driven = self.tasks.spawn(drive(connection, notices));
+        let (client, connection) = config.connect(tls).await?;
+        let open = Counted::open();
+        let driven = self.tasks.spawn(async move {
+            drive(connection, notices).await;
+            drop(open);
+        });
         Ok((client, driven.abort_handle()))
     }
 
-    /// Whether a connection leads to the server itself, and not to something before it that may give every transaction
-    /// another connection: the server is asked for its address and port, which are those that were connected to. Where
-    /// that cannot be told, it is taken not to.
+    /// `true` if the connection leads directly to the server, not to a pooler that may assign connections per
+    /// transaction: the address and port that the server reports are those that were connected to. `false` if this
+    /// cannot be determined.
     pub async fn is_direct(&self, client: &Client) -> bool {
-        // Asked so that nothing is prepared: it may be another that answers.
+        // A simple query, so that nothing is prepared: behind a pooler another server process may run it.
         let answer = client.simple_query(SERVER).await.unwrap_or_default();
         let Some((address, port)) = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => {
@@ -160,14 +208,51 @@ impl Connector {
         }
     }
 
-    /// Waits until all connections that were made have ended.
+    /// Waits until all connections of this connector have ended.
     pub async fn wait(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-/// Moves what comes and goes over a connection, until it ends.
+/// The text of a notification. Inserts into the outbox notify a channel of their own, with any payload.
+fn heard<'n>(channel: &str, payload: &'n str) -> &'n str {
+    match channel {
+        OUTBOX_CHANNEL => OUTBOX_NOTICE,
+        _ => payload,
+    }
+}
+
+/// The first way to connect, and the second one if the server refuses the first, as in libpq. The driver's own `prefer`
+/// continues without TLS if the server has none, but not if the handshake or the login fails.
+fn attempts(mode: SslMode, config: &Config) -> (DriverMode, Option<DriverMode>) {
+    // Local connections are not encrypted.
+    let is_local = |host: &Host| !matches!(host, Host::Tcp(_));
+    if config.get_hostaddrs().is_empty() && config.get_hosts().iter().all(is_local) {
+        return (DriverMode::Disable, None);
+    }
+    match mode {
+        SslMode::Disable => (DriverMode::Disable, None),
+        SslMode::Allow => (DriverMode::Disable, Some(DriverMode::Require)),
+        SslMode::Prefer => (DriverMode::Prefer, Some(DriverMode::Disable)),
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => (DriverMode::Require, None),
+    }
+}
+
+/// `true` if the server might accept the same login with TLS instead of without, or the reverse: it refused this one,
+/// or the handshake failed.
+fn is_refused_so(error: &DriverError) -> bool {
+    #[cfg(feature = "tls")]
+    if let Some(source) = std::error::Error::source(error)
+        && source.is::<HandshakeFailed>()
+    {
+        return true;
+    }
+    let code = error.code().map(|code| code.code());
+    code.is_some_and(|code| code.starts_with("28"))
+}
+
+/// Drives a connection until it ends.
 async fn drive<S>(mut connection: Connection<Socket, S>, notices: Option<UnboundedSender<String>>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -175,8 +260,8 @@ where
     while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
         match (message, &notices) {
             (Ok(AsyncMessage::Notification(notice)), Some(notices)) => {
-                // Who does not listen any more is about to close the connection.
-                let _ = notices.send(notice.payload().to_owned());
+                // If the receiver is gone, the connection is about to be closed.
+                let _ = notices.send(heard(notice.channel(), notice.payload()).to_owned());
             }
             (Ok(_), _) => {}
             (Err(error), _) => {
@@ -208,10 +293,15 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_to_ask_for_tls_are_understood() {
-        for mode in ["disable", "prefer", "require", "verify-ca", "verify-full"] {
-            let url = format!("postgres://u@h/d?sslmode={mode}");
-            assert!(Connector::new(&url, &Options::default()).is_ok(), "{mode}");
-        }
+    fn what_does_not_leave_the_computer_is_not_encrypted() {
+        let config = |url: &str| Config::from_str(url).unwrap();
+        let socket = config("postgres:///d?host=/run/postgresql");
+        let plain = (DriverMode::Disable, None);
+        assert_eq!(attempts(SslMode::Require, &socket), plain);
+        let network = config("postgres://h/d");
+        let encrypted = (DriverMode::Require, None);
+        assert_eq!(attempts(SslMode::Require, &network), encrypted);
+        let either = (DriverMode::Prefer, Some(DriverMode::Disable));
+        assert_eq!(attempts(SslMode::Prefer, &network), either);
     }
 }

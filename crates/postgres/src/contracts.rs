@@ -16,7 +16,13 @@ use crate::txn::Transaction;
 pub const DEFINITIONS: &str = "\
 select id, contract from abide.definitions where id = any((select $1::bigint[])::bigint[])";
 
-/// Writes contracts; those that are there stay.
+/// Contracts in order of their ids, so that the end of a page shows which are left.
+///
+/// Index: `definitions_pkey`.
+pub const DEFINITIONS_IN_ORDER: &str = "\
+select id, contract from abide.definitions where id = any((select $1::bigint[])::bigint[]) order by id";
+
+/// Inserts contracts; existing ones stay unchanged.
 ///
 /// Index: `definitions_pkey`. Locks: the rows, by id.
 pub const DEFINE: &str = "\
@@ -24,8 +30,8 @@ insert into abide.definitions (id, contract, used_at) \
 select id, contract, $3 from unnest($1::bigint[], $2::text[]) as c(id, contract) \
 on conflict (id) do nothing";
 
-/// Notes that contracts are used. It comes before they are written: whoever is about to delete one is waited for, and then
-/// it is written anew.
+/// Records that contracts are used. It runs before they are written: it waits for a transaction that is about to delete
+/// one, and then the contract is written anew.
 ///
 /// Index: `definitions_pkey`. Locks: the rows, by id.
 pub const NOTE_CONTRACTS: &str = "\
@@ -35,16 +41,16 @@ from (select id from abide.definitions \
     order by id for update) as old \
 where d.id = old.id";
 
-/// The first instances above an id, with the contract that each names.
+/// The first instances above an id, with the contract of each.
 ///
 /// Index: `instances_pkey`.
 pub const NAMED_CONTRACTS: &str = "\
 select id, contract_id from abide.instances where id > $1 order by id limit (select $2::bigint)";
 
-/// Contracts that nobody has used since a moment, and no machine declares.
+/// Contracts that were not used since a given time and that no machine declares.
 ///
-/// All contracts are looked at: there are as many as were ever declared and not yet deleted. Locks: the rows, passing over
-/// those that another transaction has locked, which uses or deletes them.
+/// Reads all contracts: their number is limited to those that were declared and not yet deleted. Locks: the rows; those
+/// that another transaction has locked, to use or delete them, are skipped.
 pub const UNUSED_CONTRACTS: &str = "\
 select d.id from abide.definitions d \
 where d.used_at < $1 \
@@ -57,7 +63,7 @@ order by d.id limit (select $2::bigint) for update of d skip locked";
 pub const FORGET_CONTRACTS: &str = "\
 delete from abide.definitions where id = any((select $1::bigint[])::bigint[])";
 
-/// Contracts.
+/// Reads contracts.
 pub(crate) async fn contracts(
     txn: &mut Transaction<'_>,
     ids: &[ContractId],
@@ -66,7 +72,7 @@ pub(crate) async fn contracts(
     read_contracts(&txn.read(DEFINITIONS, params).await?)
 }
 
-/// The answer of [`DEFINITIONS`].
+/// Reads the rows of [`DEFINITIONS`].
 pub(crate) fn read_contracts(rows: &[Answered]) -> Result<Vec<(ContractId, Json)>> {
     each(rows, |cells| Ok((cells.next()?, cells.next()?)))
 }
@@ -86,7 +92,7 @@ pub(crate) fn define(
     txn.write(DEFINE, params)
 }
 
-/// Notes that contracts are used.
+/// Records that contracts are used.
 pub(crate) fn note(
     txn: &mut Transaction<'_>,
     ids: &[ContractId],
@@ -101,7 +107,7 @@ pub(crate) fn note(
     txn.write(NOTE_CONTRACTS, params)
 }
 
-/// The first instances above an id, with the contract that each names.
+/// Reads the first instances above an id, with the contract of each.
 pub(crate) async fn named(
     txn: &mut Transaction<'_>,
     above: InstanceId,
@@ -112,7 +118,7 @@ pub(crate) async fn named(
     each(&rows, |cells| Ok((cells.next()?, cells.next()?)))
 }
 
-/// Contracts that nobody has used since a moment, and no machine declares.
+/// Finds contracts that were not used since a given time and that no machine declares.
 pub(crate) async fn unused(
     txn: &mut Transaction<'_>,
     before: Timestamp,

@@ -1,4 +1,4 @@
-//! Small documents, by kind and name.
+//! Small documents, addressed by kind and name.
 
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
 use abide_kernel::Result;
@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::read::ask;
 use crate::txn::Transaction;
 
-/// Writes documents over those of the same kind and name.
+/// Inserts or overwrites documents by kind and name.
 ///
 /// Index: `documents_pkey`. Locks: the rows, by kind and name.
 pub const KEEP: &str = "\
@@ -30,7 +30,7 @@ select name, body, updated_at from abide.documents where kind = $1 order by name
 pub const DOCUMENT: &str = "\
 select name, body, updated_at from abide.documents where kind = $1 and name = $2";
 
-/// Writes documents, or deletes those that have no body.
+/// Writes documents, and deletes those without a body.
 pub(crate) fn keep(
     txn: &mut Transaction<'_>,
     documents: &[(DocumentKind, &Name, Option<&Json>)],
@@ -66,13 +66,13 @@ pub(crate) fn keep(
     Ok(())
 }
 
-/// The documents of a kind, by name.
+/// Reads the documents of a kind, by name.
 pub(crate) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<Document>> {
     let rows = ask(pool, DOCUMENTS, vec![Param::one(kind.code())]).await?;
     each(&rows, |cells| read(kind, cells))
 }
 
-/// The document of a kind and a name, if there is one.
+/// Reads the document of a kind and a name, if there is one.
 pub(crate) async fn document(
     pool: &Pool,
     kind: DocumentKind,

@@ -1,4 +1,4 @@
-//! Which of the kernel's errors a failure of the driver or the server is.
+//! Maps failures of the driver and the server to the kernel's errors.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -7,16 +7,16 @@ use std::io::ErrorKind;
 use abide_kernel::Error;
 use tokio_postgres::Error as DriverError;
 
-/// What is known of the transaction in which a failure was met.
+/// State of the transaction at the time of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Nothing of it can have been committed.
     Open,
-    /// COMMIT, or a statement that commits itself, is on its way: if the connection breaks, nobody knows.
+    /// COMMIT, or a statement that commits itself, was sent: if the connection breaks, the outcome is unknown.
     Committing,
 }
 
-/// Classes a failure by what the caller must do about it.
+/// Classifies a failure by what the caller must do.
 pub(crate) fn classify(error: &DriverError, fate: Fate) -> Error {
     let text = describe(error);
     match error.code() {
@@ -29,16 +29,27 @@ pub(crate) fn classify(error: &DriverError, fate: Fate) -> Error {
 /// The class of an SQLSTATE.
 fn by_code(code: &str, fate: Fate, text: String) -> Error {
     match (code, code.get(..2)) {
-        // A unique violation is a guard, of a key or of a partition's front, that another transaction was faster at. A
-        // statement that was cancelled ran for too long, or waited for too long: for this transaction, not for others.
+        // A unique violation comes from a guard (of a key or of a partition's front): another transaction was first. A
+        // cancelled statement ran or waited too long; that concerns this transaction, not others.
         ("40001" | "40P01" | "55P03" | "57014" | "23505", _) => Error::Conflict(text),
         ("40003", _) => Error::Unknown(text),
-        // A server that has become a standby; one that has no room.
+        // The server has become a standby, or has no space left.
         ("25006", _) | (_, Some("53")) => Error::Unavailable(text),
-        // The server ended a transaction in the middle of which this process was silent: it never got the COMMIT.
+        // The server ended a transaction because this process was idle in it: it never received the COMMIT.
         ("25P03", _) => Error::Unavailable(text),
-        // The server ends the connection. It may say so at any moment, also when it has just committed.
+        // The server ends the connection. It may report that at any time, also just after a commit.
         ("25P04", _) | (_, Some("08" | "57")) => lost(fate, text),
+        ("3D000", _) => Error::NotSetUp(format!(
+            "{text}: create it with `createdb NAME`, or correct the database's name in the URL"
+        )),
+        ("28P01", _) => Error::NotSetUp(format!("{text}: correct the password in the URL")),
+        ("28000", _) => Error::NotSetUp(format!(
+            "{text}: create the role with `createuser NAME`, or allow it in pg_hba.conf"
+        )),
+        ("42501", _) => Error::NotSetUp(format!(
+            "{text}: as an owner of the database, run `grant create on database NAME to ROLE` before the first start, or let \
+             the role own the schema abide"
+        )),
         _ => Error::Broken(text),
     }
 }
@@ -50,19 +61,23 @@ fn lost(fate: Fate, text: String) -> Error {
     }
 }
 
-/// Whether the connection is gone, rather than something said over it wrong.
+/// `true` if the connection is lost; `false` if a message was invalid.
 fn is_lost_connection(error: &DriverError) -> bool {
     if error.is_closed() {
         return true;
     }
-    let io = error
-        .source()
-        .and_then(|source| source.downcast_ref::<std::io::Error>());
-    // What cannot be written or read as a message is said to be invalid; all else is the network's doing.
+    let source = error.source();
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    #[cfg(feature = "tls")]
+    let io = io.or_else(|| {
+        let failed = source?.downcast_ref::<crate::tls::HandshakeFailed>();
+        failed.map(|failed| &failed.0)
+    });
+    // A message that cannot be encoded or decoded has one of these kinds; every other error comes from the network.
     io.is_some_and(|io| !matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData))
 }
 
-/// Says what happened in one line: the driver alone says no more than "db error".
+/// Describes the failure in one line: the driver alone only says "db error".
 pub(crate) fn describe(error: &DriverError) -> String {
     if let Some(server) = error.as_db_error() {
         let mut text = format!("{} (SQLSTATE {})", server.message(), server.code().code());
@@ -89,6 +104,7 @@ mod tests {
             Error::Conflict(_) => "conflict",
             Error::Unavailable(_) => "unavailable",
             Error::Unknown(_) => "unknown",
+            Error::NotSetUp(_) => "not set up",
             _ => "broken",
         }
     }
@@ -104,6 +120,9 @@ mod tests {
             }
             for stop in ["42P01", "XX001", "22021", "25P02", "23502"] {
                 assert_eq!(class(stop, fate), "broken", "{stop}");
+            }
+            for missing in ["3D000", "28P01", "28000", "42501"] {
+                assert_eq!(class(missing, fate), "not set up", "{missing}");
             }
         }
     }

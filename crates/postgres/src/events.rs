@@ -1,4 +1,4 @@
-//! Events that were published: stores, lists and forgets them.
+//! Published events: statements that store, list and delete them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,10 @@ macro_rules! event_columns {
     };
 }
 
-/// Stores events, and answers those that are new; no two of them have the same type and id.
+/// Stores events, and returns the new ones. No two of the given events have the same type and id.
 ///
-/// Index: `events_known`. Who publishes the same event at the same time is waited for; all come here in the order of
-/// types and ids, whatever the order in which they are numbered.
+/// Index: `events_known`. A transaction that publishes the same event at the same time is waited for. All transactions
+/// insert in the order of types and ids, whatever the order of their sequence numbers.
 pub const STORE_EVENTS: &str = "\
 insert into abide.events (sequence, event_type, event_id, payload, published_at) \
 select n.sequence, n.event_type, n.event_id, n.payload, $1 from ( \
@@ -35,7 +35,7 @@ select n.sequence, n.event_type, n.event_id, n.payload, $1 from ( \
 on conflict (event_type, event_id) do nothing \
 returning event_type, event_id, sequence";
 
-/// The places of events that there are.
+/// The sequence numbers of the given events that exist.
 ///
 /// Index: `events_known`.
 pub const KNOWN_EVENTS: &str = "\
@@ -46,10 +46,10 @@ cross join lateral ( \
     where e.event_type = k.event_type and e.event_id = k.event_id limit 1 \
 ) e";
 
-/// The first events of a type above a place, in order.
+/// The first events of a type above a sequence number, in order.
 ///
-/// Indexes: `events_of_type`, read from there, and it alone has all that is asked for, which keeps the planner from reading
-/// those of other types; then `events_pkey`.
+/// Indexes: `events_of_type`, read from there; it alone contains all the columns that are read, which keeps the planner
+/// from reading events of other types; then `events_pkey`.
 pub const EVENTS_ABOVE: &str = concat!(
     "select ",
     event_columns!(),
@@ -59,10 +59,10 @@ pub const EVENTS_ABOVE: &str = concat!(
     order by e.sequence"
 );
 
-/// Deletes old events, with their terms.
+/// Deletes old events and their terms.
 ///
-/// Indexes: `events_published`, read from its beginning; `events_pkey`, `event_terms_of_event`. Locks: the events, passing
-/// over those that another sweep has, or that terms are being written of.
+/// Indexes: `events_published`, read from its beginning; `events_pkey`, `event_terms_of_event`. Locks: the events;
+/// those that another sweep has locked, or whose terms are being written, are skipped.
 pub const FORGET_EVENTS: &str = "\
 with old as materialized ( \
     select e.sequence from abide.events e where e.published_at < $1 \
@@ -73,8 +73,8 @@ with old as materialized ( \
 delete from abide.events where sequence = any(array(select sequence from old)) \
 returning sequence";
 
-/// A page of events, newest first. Index: `events_pkey` read backwards, `events_of_type` for those of one type; a filter
-/// that is null falls away when it is planned.
+/// A page of events, newest first. Index: `events_pkey` read backwards, `events_of_type` for events of one type; the
+/// planner removes a filter that is null.
 pub const EVENTS: &str = concat!(
     "select ",
     event_columns!(),
@@ -82,13 +82,13 @@ pub const EVENTS: &str = concat!(
     order by e.sequence desc limit $3"
 );
 
-/// Stores events, in order; each with its place, and whether it is new.
+/// Stores events, in order; returns the sequence number of each, and whether it is new.
 pub(crate) async fn store_events(
     txn: &mut Transaction<'_>,
     events: &[NewEvent],
     now: Timestamp,
 ) -> Result<Vec<(EventSequence, bool)>> {
-    // The first of those that are the same, by its place in the batch.
+    // The first of equal events, by its position in the batch.
     let mut firsts: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
     for (at, event) in events.iter().enumerate() {
         firsts
@@ -111,7 +111,7 @@ pub(crate) async fn store_events(
             Param::list(part.iter().map(|one| one.event_id.as_str())),
             Param::list(part.iter().map(|one| one.payload.as_str())),
         ];
-        // Once only: where one batch takes several statements, the others are looked up later.
+        // Only for one statement: if a batch needs several, the waiters of the others are read later.
         let probes = probes_ahead(txn, part);
         let rows = if probes.is_empty() {
             txn.read(STORE_EVENTS, params).await?
@@ -154,7 +154,7 @@ fn place(cells: &mut Cells<'_>) -> Result<((Name, Name), EventSequence)> {
     Ok(((cells.next()?, cells.next()?), cells.next()?))
 }
 
-/// Where waiters will be looked for when these events are new, as far as it is known where any stand.
+/// The index entries where waiters are searched if these events are new, as far as their paths are known.
 fn probes_ahead(txn: &Transaction<'_>, events: &[&NewEvent]) -> BTreeSet<Probe> {
     let mut probes = BTreeSet::new();
     let paths = txn.paths_ahead.as_ref();
@@ -178,7 +178,7 @@ fn probes_ahead(txn: &Transaction<'_>, events: &[&NewEvent]) -> BTreeSet<Probe> 
     probes
 }
 
-/// The first events of a type above a place.
+/// Reads the first events of a type above a sequence number.
 pub(crate) async fn events_above(
     txn: &mut Transaction<'_>,
     event_type: &Name,
@@ -193,7 +193,7 @@ pub(crate) async fn events_above(
     each(&txn.read(EVENTS_ABOVE, params).await?, event)
 }
 
-/// Deletes old events; how many.
+/// Deletes old events; returns how many.
 pub(crate) async fn forget_events(
     txn: &mut Transaction<'_>,
     before: Timestamp,
@@ -203,7 +203,7 @@ pub(crate) async fn forget_events(
     Ok(txn.read(FORGET_EVENTS, params).await?.len())
 }
 
-/// A page of events.
+/// Reads a page of events.
 pub(crate) async fn list(
     pool: &Pool,
     filter: &EventFilter,

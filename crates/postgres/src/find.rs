@@ -1,4 +1,4 @@
-//! Finds the runs that keys, ids and chains stand for, and locks keys.
+//! Finds the runs that keys, ids and chains refer to, and locks keys.
 
 use std::collections::BTreeSet;
 
@@ -12,39 +12,42 @@ use crate::load::{self, lock_columns};
 use crate::param::Param;
 use crate::txn::Transaction;
 
-/// Locks each of these keys to the end of the transaction, for one who starts something under it. Two who start under one
-/// key come one after the other here, and not when they meet at the key's index, which comes after partitions and rows.
+/// Locks each key until the end of the transaction, for a transaction that starts an instance with that key. Two starts
+/// with one key are serialized here, and not at the unique index of the key, which they reach only after partitions and
+/// rows.
 ///
-/// Locks: the table `key_guard` in row share mode, which keeps off [`LOCK_ALL_KEYS_ALONE`] and nothing else; then a lock
-/// of each key's own, by its number. They are the first locks of a transaction. Two keys whose numbers are the same share
-/// a lock, which does no harm. It answers nothing that the locks guard: it sees what was committed before it waited for
-/// them.
+/// Locks: the table `key_guard` in row share mode, which excludes [`LOCK_ALL_KEYS_ALONE`] and nothing else; then one
+/// lock per key, in the order of their numbers. They are the first locks of a transaction. Two keys with the same
+/// number share a lock, which is harmless. The statement returns no data that the locks guard: it sees what was
+/// committed before it waited for them.
 pub const START_KEYS: &str = "\
 select pg_advisory_xact_lock(k.number), \
     (select count(*) from (select from abide.key_guard for share) g) \
 from (select distinct hashtextextended(key, 4702111234474983745) as number \
     from unnest($1::text[]) as key order by 1) k";
 
-/// Locks each of these keys to the end of the transaction, for one who must know that nobody starts under it.
+/// Locks each key until the end of the transaction, for a transaction that must know that no other starts with that
+/// key.
 ///
-/// Locks: as [`START_KEYS`] does, but the table in row exclusive mode, which keeps off all who lock all keys.
+/// Locks: as [`START_KEYS`], but the table in row exclusive mode, which excludes all transactions that lock all keys.
 pub const LOCK_KEYS: &str = "\
 with guard as (delete from abide.key_guard) \
 select pg_advisory_xact_lock(k.number) \
 from (select distinct hashtextextended(key, 4702111234474983745) as number \
     from unnest($1::text[]) as key order by 1) k";
 
-/// Locks those of these keys that nobody else has; which they are. It waits for none of them.
+/// Locks those of the keys that no other transaction has locked, without waiting; returns the numbers of the others.
 pub const TRY_KEYS: &str = "\
 select k.number \
 from (select distinct hashtextextended(key, 4702111234474983745) as number \
     from unnest($1::text[]) as key order by 1) k \
 where not pg_try_advisory_xact_lock(k.number)";
 
-/// Keeps off one who locks all keys, when it is too late to wait for that.
+/// Excludes transactions that lock all keys, when it is too late to wait for them.
 pub const GUARD_KEYS: &str = "lock table abide.key_guard in row share mode nowait";
 
-/// Locks types of events: the first ones shared, the second ones alone. There are few of them, so that they are never locked all at once.
+/// Locks event types: the first list shared, the second exclusively. There are few types, so no statement locks all of
+/// them at once.
 pub const LOCK_TYPES: &str = "\
 select case when n.alone then pg_advisory_xact_lock(n.number)::text \
     else pg_advisory_xact_lock_shared(n.number)::text end \
@@ -53,42 +56,43 @@ from (select hashtextextended(k.key, 4702111234474983745) as number, bool_or(k.a
         union all select key, true from unnest($2::text[]) as key) k \
     group by 1 order by 1) n";
 
-/// Locks all keys there can be, for one who starts under so many that the server has no room for the locks. Others who
-/// start go on, and are met at the index of keys; those who must know that nobody starts wait.
+/// Locks all possible keys, for a transaction that starts with so many keys that the server has no room for the locks.
+/// Other starts continue, and conflict at the unique index of keys; transactions that must know that no other starts
+/// wait.
 ///
 /// Locks: the table `key_guard` in share mode.
 pub const START_ALL_KEYS: &str = "lock table abide.key_guard in share mode";
 
-/// Locks all keys there can be, for one who must know that nobody starts under so many that the server has no room for the locks.
+/// Locks all possible keys, for a transaction that must know that no other starts with so many keys that the server has
+/// no room for the locks.
 ///
 /// Locks: the table `key_guard` in exclusive mode.
 pub const LOCK_ALL_KEYS_ALONE: &str = "lock table abide.key_guard in exclusive mode";
 
-/// How many keys a transaction locks one by one: as many as are folded into one. The server has room for 64 locks for each
-/// connection that it allows (`max_locks_per_transaction`), and all transactions share it.
+/// Maximum number of keys that a transaction locks one by one: as many as are folded into one transaction. The server
+/// has room for 64 locks per allowed connection (`max_locks_per_transaction`), shared by all transactions.
 const LOCKS_MAX: usize = 512;
 
-/// The run that a key stands for (rule 2.5): the newest; but when that has ended, one that lives and holds the key.
+/// The run that a key refers to (rule 2.5): the live run that holds the key; if there is none, the newest.
 ///
-/// Indexes: `instances_key`, its last entry for the key; where that has ended, `instances_key_taken` too.
+/// Indexes: `instances_key_taken`; if it has no such entry, `instances_key`, its last entry for the key.
 macro_rules! of_key {
     ($key:literal) => {
         concat!(
-            "(select case when n.status < 6 then n.id else coalesce( \
+            "coalesce( \
                 (select h.id from abide.instances h where h.key = ",
             $key,
             " and h.key is not null and (h.key_scope >> h.status) & 1 = 1 and h.status < 6 limit 1), \
-                n.id) end \
-            from (select k.id, k.status from abide.instances k where k.key = ",
+                (select k.id from abide.instances k where k.key = ",
             $key,
-            " order by k.id desc limit 1) n)"
+            " order by k.id desc limit 1))"
         )
     };
 }
 pub(crate) use of_key;
 
-/// The run with each id, or the one that each key stands for, in order, and, when wanted, a number for a record with each;
-/// not locked.
+/// The run with each id, or the run that each key refers to, in order, and optionally a new record id for each. Locks
+/// nothing.
 ///
 /// Indexes: `instances_pkey`, and those of the macro above.
 pub const FIND: &str = concat!(
@@ -106,8 +110,8 @@ pub const FIND: &str = concat!(
     order by t.place"
 );
 
-/// Locks the runs that [`FIND`] finds and loads them, in the order of their ids; but for those in a partition, which has
-/// to be locked before them.
+/// Locks and loads the runs that [`FIND`] finds, in the order of their ids, except runs in a partition, because the
+/// partition must be locked first.
 ///
 /// Indexes: `instances_pkey`, `instances_key`. Locks: the rows, for no key update, in the order of their ids.
 pub const LOCK_FOUND: &str = concat!(
@@ -123,7 +127,7 @@ pub const LOCK_FOUND: &str = concat!(
     order by id for no key update"
 );
 
-/// The newest run of each chain; not locked.
+/// The newest run of each chain. Locks nothing.
 ///
 /// Indexes: `instances_chain`, its last entry of each chain, and `instances_pkey`.
 pub const NEWEST: &str = "\
@@ -132,7 +136,7 @@ select c.chain, coalesce( \
     (select i.id from abide.instances i where i.id = c.chain)) \
 from unnest((select $1::bigint[])) as c(chain)";
 
-/// Locks keys. Nobody waits here for the locks, what follows does; unless it is too late to wait for them.
+/// Locks keys. Sends the statement without waiting for the locks, unless it is too late to wait: then it tries them.
 pub(crate) async fn lock_keys(
     txn: &mut Transaction<'_>,
     shared: &[Key],
@@ -171,11 +175,12 @@ pub(crate) async fn lock_keys(
     if types_shared.is_empty() && types_alone.is_empty() {
         return Ok(());
     }
-    // Instances' keys before types, everywhere.
+    // Locks of instance keys come before locks of types, everywhere.
     txn.write(LOCK_TYPES, vec![list(&types_shared), list(&types_alone)])
 }
 
-/// The runs that targets stand for. Who delivers asks for numbers next: they come along.
+/// Finds the runs of targets. A transaction that delivers needs record ids next, so they are drawn in the same
+/// statement.
 pub(crate) async fn find(
     txn: &mut Transaction<'_>,
     targets: &[Target],
@@ -198,12 +203,12 @@ pub(crate) async fn find(
     let numbered = txn.delivers && txn.numbers.len() < targets.len();
     let (ids, keys) = (Param::list(ids), Param::list(keys));
     let find = |numbered| vec![ids.clone(), keys.clone(), Param::one(numbered)];
-    // What is met late is locked with the rest of it, without waiting.
+    // Rows that are found late are locked later, together and without waiting.
     if !txn.delivers || !txn.is_before_rows() {
         let rows = txn.read(FIND, find(numbered)).await?;
         return take(txn, &rows);
     }
-    // Who delivers locks next what was found: most of it can be locked by the way.
+    // A transaction that delivers locks the found rows next: most of them can be locked in the same round trip.
     let lock = vec![ids.clone(), keys.clone()];
     let (rows, locked) = txn
         .read_both((FIND, find(numbered)), (LOCK_FOUND, lock))
@@ -217,20 +222,20 @@ pub(crate) async fn find(
     if alone.iter().eq(txn.locked_ahead.iter().map(|row| &row.id)) {
         return Ok(found);
     }
-    // Between the two a run went on as another. The newer is locked already, and to lock the older after it is to wait for
-    // those who have locked the older and wait for the newer.
+    // Between the two statements a run was continued as another. The newer run is locked already. Locking the older one
+    // now could wait for a transaction that has locked the older one and waits for the newer one.
     let rows = txn.read(FIND, find(false)).await?;
     take(txn, &rows)
 }
 
-/// The answer of [`FIND`]; the numbers are kept.
+/// Reads the rows of [`FIND`]; keeps the record ids.
 fn take(txn: &mut Transaction<'_>, rows: &[Row]) -> Result<Vec<Option<Found>>> {
     let numbers = each(rows, |cells| cells.next::<Option<_>>())?;
     commands::keep_numbers(txn, numbers.into_iter().flatten().collect());
     each(rows, found)
 }
 
-/// The newest runs of chains.
+/// Finds the newest runs of chains.
 pub(crate) async fn newest(
     txn: &mut Transaction<'_>,
     chains: &[InstanceId],

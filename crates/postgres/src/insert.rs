@@ -1,8 +1,8 @@
-//! Inserts instances, many at once.
+//! Inserts instances in batches.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use abide_core::model::{Inbox, InstanceId, Key, NewRow, Run, Started};
+use abide_core::model::{Inbox, InstanceId, Json, Key, NewRow, Run, Started};
 use abide_kernel::{Error, Result};
 
 use crate::cells::{Cells, each};
@@ -10,11 +10,11 @@ use crate::commands;
 use crate::param::{Param, parts, some};
 use crate::sweep;
 use crate::txn::{Last, Transaction};
-use crate::write::pending_bytes;
+use crate::write::{pending_bytes, written};
 
-/// Inserts instances none of which has a key and each of which begins a chain; answers their ids, in order.
+/// Inserts instances without keys and policies, each the first run of a chain; returns their ids, in order.
 ///
-/// Nothing can be in its way, so it neither looks for conflicts nor guards against them.
+/// Such rows cannot conflict, so the statement neither checks for conflicts nor guards against them.
 pub const INSERT: &str = "\
 insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
     key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
@@ -32,13 +32,13 @@ from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::s
     history, created_at, contract_id) \
 returning id";
 
-/// Inserts instances of which some have keys or begin in the middle of a chain; answers the ids that were given out, in
-/// order, and those that were inserted.
+/// Inserts instances of which some have keys or policies, or continue a chain; returns the ids that were drawn, in
+/// order, and the ids that were inserted.
 ///
-/// A row whose key or unique key is taken is dropped; one that another transaction is about to insert is waited for.
-/// Rows are inserted by `place`, so that two batches that meet each other wait in one order. Indexes:
-/// `instances_key_taken`, `instances_unique_key_taken`. No join: the caller compares the two lists, which costs the same
-/// at every size.
+/// A row whose key or unique key is taken is left out; a row that another transaction is about to insert is waited for.
+/// Rows are inserted by `place`, so that two batches with common keys wait in the same order. Indexes:
+/// `instances_key_taken`, `instances_unique_key_taken`. It has no join: the caller compares the two lists, which has
+/// the same cost per row at every size.
 pub const INSERT_KEYED: &str = "\
 with input as materialized ( \
     select nextval('abide.instances_id_seq') as id, c.* \
@@ -47,22 +47,25 @@ with input as materialized ( \
         $13::smallint[], $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], \
         $18::int[], $19::boolean[], $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], \
         $24::bigint[], $25::bigint[], $26::int[], $27::int[], $28::bigint[], $29::bigint[], \
-        $30::int[]) \
+        $30::bigint[], $31::text[], $32::int[]) \
         as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
         unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
         history, created_at, contract_id, run_number, first_id, message_sequence, \
-        message_cursor, signals_pending, updates_pending, handed, pending_bytes, place) \
+        message_cursor, signals_pending, updates_pending, handed, pending_bytes, command_sequence, \
+        policy, \
+        place) \
 ), inserted as ( \
     insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
         cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
         behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at, \
         contract_id, run_number, first_id, message_sequence, message_cursor, signals_pending, \
-        updates_pending, handed, pending_bytes) \
+        updates_pending, handed, pending_bytes, command_sequence, policy) \
     select c.id, c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, c.key, \
         c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
         c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
         c.created_at, c.created_at, c.contract_id, c.run_number, c.first_id, c.message_sequence, \
-        c.message_cursor, c.signals_pending, c.updates_pending, c.handed, c.pending_bytes \
+        c.message_cursor, c.signals_pending, c.updates_pending, c.handed, c.pending_bytes, \
+        c.command_sequence, c.policy \
     from input c order by c.place \
     on conflict do nothing \
     returning id \
@@ -70,7 +73,7 @@ with input as materialized ( \
 select (select array_agg(id) from input), \
     (select coalesce(array_agg(id), '{}') from inserted)";
 
-/// Who holds each of these keys, and who holds the unique key beside it; not locked.
+/// The holder of each key, and the holder of the unique key beside it. Locks nothing.
 ///
 /// Indexes: `instances_key_taken`, `instances_unique_key_taken`.
 pub const HOLDERS: &str = "\
@@ -82,9 +85,10 @@ from unnest((select $1::text[]), (select $2::bytea[])) with ordinality \
     as w(key, unique_key, place) \
 order by w.place";
 
-/// Of these keys those whose newest instance this transaction has not inserted, with that instance; not locked.
+/// Those of the keys whose newest instance was not inserted by this transaction, with that instance. Locks nothing.
 ///
-/// Index: `instances_key`, the last entry of each key. One that was inserted in a subtransaction of a host is answered too.
+/// Index: `instances_key`, the last entry of each key. An instance that was inserted in a subtransaction of a host is
+/// returned too.
 pub const NEWEST_OF_KEYS: &str = "\
 select k.key, n.id from unnest((select $1::text[])) as k(key) \
 cross join lateral ( \
@@ -92,7 +96,7 @@ cross join lateral ( \
 ) n \
 where n.xmin <> pg_current_xact_id_if_assigned()::xid";
 
-/// Writes a start into a row that was reserved (rule 2.7): all that an insert would write, but for when it was made.
+/// Writes a start into a reserved row (rule 2.7): all columns of an insert, except its creation time.
 ///
 /// Index: `instances_pkey`. The row is locked already.
 pub const OPEN: &str = "\
@@ -105,22 +109,23 @@ update abide.instances i set kind = c.kind, machine = c.machine, version = c.ver
     updated_at = c.created_at, contract_id = c.contract_id, run_number = c.run_number, \
     first_id = c.first_id, message_sequence = c.message_sequence, \
     message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
-    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes \
+    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes, \
+    command_sequence = c.command_sequence, policy = c.policy \
 from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
     $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
     $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
     $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], $24::bigint[], $25::bigint[], \
-    $26::int[], $27::int[], $28::bigint[], $29::bigint[]) \
+    $26::int[], $27::int[], $28::bigint[], $29::bigint[], $30::bigint[], $31::text[]) \
     as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
     history, created_at, contract_id, run_number, first_id, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, pending_bytes) \
-where i.id = $30";
+    signals_pending, updates_pending, handed, pending_bytes, command_sequence, policy) \
+where i.id = $32";
 
-/// How often a row is inserted again whose key was taken and, when its holder was looked for, was not.
+/// Maximum number of attempts to insert a row whose key was taken, but had no holder when the holder was read.
 const TRIES_MAX: usize = 5;
 
-/// Inserts rows; one whose key or unique key is taken is answered with the holder's id (rules 2.2, 2.3).
+/// Inserts rows; for a row whose key or unique key is taken, returns the id of the holder (rules 2.2, 2.3).
 pub(crate) async fn insert(txn: &mut Transaction<'_>, rows: &[NewRow]) -> Result<Vec<Started>> {
     let parts = parts(rows, |row| row.state.size());
     if let [all] = parts.as_slice() {
@@ -168,31 +173,32 @@ async fn insert_part(
     ))
 }
 
-/// Whether nothing can be in its way, and it has nothing from a run before it.
+/// `true` if the row cannot conflict, and inherits nothing from an earlier run.
 fn is_plain(row: &NewRow) -> bool {
     row.key.is_none()
         && row.unique_key.is_none()
+        && row.policy.is_none()
         && row.run == Run::default()
         && row.inbox == Inbox::default()
 }
 
-/// Writes a start into a row that was reserved.
+/// Writes a start into a reserved row.
 pub(crate) fn open(txn: &mut Transaction<'_>, id: InstanceId, row: &NewRow) -> Result<()> {
-    let mut params = all_columns(&[row]);
+    let mut params = all_columns(&[row])?;
     params.push(Param::one(id));
     txn.write(OPEN, params)
 }
 
-/// Inserts rows, and looks up who is in the way of those that were dropped; `None` where nobody is any more, and where a
-/// row is to be inserted again under a higher id.
+/// Inserts rows, and reads the holders for rows that were left out. Returns `None` for a row whose key has no holder
+/// any more, and for a row that must be inserted again with a higher id.
 ///
-/// rule 2.5: of all that have a key the newest has the highest id. An id is drawn before the row is there, and meanwhile
-/// another may have been started under the key, with a higher one, and have ended. Once the row is there, nobody else gets
-/// the key: what is found then is all there is. What was overtaken is taken out again.
+/// rule 2.5: of all instances with a key, the newest has the highest id. An id is drawn before the row exists.
+/// Meanwhile another instance with the key may have started, with a higher id, and have ended. Once the row exists, no
+/// other instance gets the key, so what is found then is complete. A row that was overtaken is deleted again.
 async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<Started>>> {
-    let mut params = all_columns(rows);
+    let mut params = all_columns(rows)?;
     params.push(Param::list(places(rows)));
-    // What is held for the keys is asked for next, and comes along.
+    // The signals that are held for the keys are needed next, so they are read in the same round trip.
     let keys: BTreeSet<Key> = rows.iter().filter_map(|row| row.key.clone()).collect();
     let mut newest: HashMap<Key, InstanceId> = HashMap::new();
     let answer = if keys.is_empty() {
@@ -242,7 +248,7 @@ async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<O
         if inserted.contains(&id) {
             return Some(Started::New(InstanceId(id)));
         }
-        // One that comes after it in the batch was not in its way: it has the key because this one was dropped.
+        // A holder later in the batch did not conflict with this row: it has the key because this row was left out.
         let in_the_way = |holder: &InstanceId| holder.0 < id || !inserted.contains(&holder.0);
         let (by_key, by_unique_key) = holders.next()?;
         let holder = by_key.filter(in_the_way);
@@ -251,10 +257,10 @@ async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<O
     Ok(given.into_iter().map(answer).collect())
 }
 
-/// Who holds the key and who the unique key of a row.
+/// The holder of the key and the holder of the unique key of a row.
 type Holders = (Option<InstanceId>, Option<InstanceId>);
 
-/// Who holds the key and who the unique key of each row, as far as the row itself would hold it.
+/// The holders of the key and the unique key of each row, where the row itself would hold them.
 async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Holders>> {
     let key = |row: &&NewRow| row.scope.holds(row.status);
     let unique = |row: &&NewRow| row.unique_scope.holds(row.status);
@@ -276,9 +282,9 @@ async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Hold
     each(&holders, |cells| Ok((cells.next()?, cells.next()?)))
 }
 
-/// In which order to insert: by key, so that two batches with the same keys wait for each other in one order and do not
-/// deadlock. Of two rows that want the same key the first comes first. Where two want the same unique key under different
-/// keys, the first must win too, and the order is left as it is.
+/// The order of insertion: by key, so that two batches with the same keys wait for each other in the same order and do
+/// not deadlock. Of two rows with the same key, the first comes first. If rows with different keys have the same unique
+/// key, the first of those must win too, so the order stays unchanged.
 fn places(rows: &[&NewRow]) -> Vec<i32> {
     let mut uniques: HashMap<_, &Option<Key>> = HashMap::new();
     let mut crossed = false;
@@ -338,8 +344,10 @@ fn columns(rows: &[&NewRow]) -> Vec<Param> {
     ]
 }
 
-/// The columns of a row that may stand in the middle of a chain.
-fn all_columns(rows: &[&NewRow]) -> Vec<Param> {
+/// The columns of a row that may continue a chain.
+fn all_columns(rows: &[&NewRow]) -> Result<Vec<Param>> {
+    let policies = rows.iter().map(|row| written(row.policy.as_ref()));
+    let policies = policies.collect::<Result<Vec<Option<Json>>>>()?;
     let mut params = columns(rows);
     params.extend([
         Param::list(rows.iter().map(|row| row.run.number)),
@@ -350,6 +358,8 @@ fn all_columns(rows: &[&NewRow]) -> Vec<Param> {
         Param::list(rows.iter().map(|row| row.inbox.updates)),
         Param::list(rows.iter().map(|row| some(row.inbox.handed))),
         Param::list(rows.iter().map(|row| pending_bytes(row.inbox))),
+        Param::list(rows.iter().map(|row| some(row.inbox.commands))),
+        Param::list(policies.iter().map(|one| one.as_ref().map(Json::as_str))),
     ]);
-    params
+    Ok(params)
 }

@@ -1,4 +1,4 @@
-//! Who holds keys that others would take, and who gives one up (rule 2.8).
+//! Holders of keys that other instances need, and the release of a key (rule 2.8).
 
 use abide_core::model::{AnyKey, InstanceId, Key, UniqueKey};
 use abide_kernel::{GivenUp, Holder, Result};
@@ -7,7 +7,7 @@ use crate::cells::Cells;
 use crate::param::{Param, parts};
 use crate::txn::Transaction;
 
-/// The keys of instances, and who holds each of them; not locked.
+/// The keys of instances, and the holder of each. Locks nothing.
 ///
 /// Indexes: `instances_pkey`, `instances_key_taken`, `instances_unique_key_taken`.
 pub const KEY_HOLDERS: &str = "\
@@ -19,7 +19,7 @@ select i.id, i.key, \
         and (h.unique_scope >> h.status) & 1 = 1 limit 1) \
 from abide.instances i where i.id = any((select $1::bigint[])::bigint[]) order by i.id";
 
-/// Takes statuses out of scopes.
+/// Removes statuses from scopes.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
 pub const GIVE_UP_KEYS: &str = "\
@@ -29,7 +29,7 @@ from unnest((select $1::bigint[]), (select $2::int[]), (select $3::int[])) \
     as c(id, key_scope, unique_scope) \
 where i.id = c.id";
 
-/// The keys of instances, and who holds each of them.
+/// Reads the keys of instances, and the holder of each.
 pub(crate) async fn holders(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Holder>> {
     let params = vec![Param::list(ids.iter().copied())];
     let mut holders = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) async fn holders(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Re
     Ok(holders)
 }
 
-/// Takes statuses out of scopes.
+/// Removes statuses from scopes.
 pub(crate) fn give_up(txn: &mut Transaction<'_>, given_up: &[GivenUp]) -> Result<()> {
     for part in parts(given_up, |_| 0) {
         let params = vec![

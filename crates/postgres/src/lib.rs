@@ -1,27 +1,30 @@
 //! The PostgreSQL store of the abide durable-execution engine.
 //!
 //! [`Postgres`] keeps instances in a PostgreSQL database (14 or newer), in a schema called `abide` that it creates and
-//! migrates itself. What follows from what is decided elsewhere, in the kernel; here is how rows are found, locked and
-//! written, each statement with its promise, the index it uses and what it locks.
+//! migrates itself. The kernel makes all decisions. This crate finds, locks and writes rows; each statement documents
+//! what it guarantees, which index it uses and what it locks.
 //!
-//! A transaction's statements are pipelined: a batch that loads, writes and commits takes two round trips. It works
-//! behind pgbouncer in transaction mode: no connection keeps state, and statements are [prepared](Prepare) only where the
-//! server itself was connected to; only [LISTEN](Listen) needs a way past it.
+//! The statements of a transaction are pipelined: a batch that loads, writes and commits takes two round trips. The
+//! store works behind pgbouncer in transaction mode: no connection keeps state, and statements are [prepared](Prepare)
+//! only on a direct connection to the server. Only [LISTEN](Listen) needs a connection that bypasses pgbouncer.
 //!
-//! With `sslmode=require` (or `verify-full`) in the URL a connection is encrypted, and the server's certificate and name
-//! are checked; without it, it is not.
+//! `sslmode` in the URL determines encryption, with the same meaning as in libpq: by default a connection is encrypted
+//! if the server supports it.
 //!
-//! Locks are taken in one order everywhere: keys by their number, types of events by theirs, partitions by the number of
-//! their lock, then instances by id. What is met too late for that is never waited for: see `locks`. Who has locked an
-//! instance has its inbox.
+//! Locks are taken in one order everywhere: keys by their lock number, event types by theirs, partitions by theirs,
+//! then instances by id. A transaction never waits for a lock that it needs too late for this order: see `locks`. The
+//! lock of an instance also covers its inbox.
 
+mod around;
 mod begin;
 mod cells;
+mod census;
 mod claim;
 mod clock;
 mod commands;
 mod connect;
 mod contracts;
+mod counted;
 mod documents;
 mod error;
 mod events;
@@ -35,11 +38,13 @@ mod lookback;
 mod migrate;
 mod notify;
 mod options;
+mod outbox;
 mod param;
 mod partition;
 mod pool;
 mod read;
 mod requests;
+mod ssl;
 #[doc(hidden)]
 pub mod statements;
 mod step;

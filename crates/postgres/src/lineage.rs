@@ -1,141 +1,182 @@
-//! Which database this is: the one that was written to before, or one that has taken its place.
+//! Detects that another server has replaced the database.
 //!
-//! A standby that takes over may lack the last commits of the server before it, and a database that is restored lacks
-//! all since its backup. Their sequences then give out numbers again that others have been told of, and claims are granted
-//! under epochs that somebody believes to hold. So the database remembers who it was, by the server's system identifier and
-//! timeline, and whoever connects compares: where they differ, sequences are moved far ahead, leases end, and from then on
-//! claims have epochs of another generation, before anything else is done (rule 1.6).
+//! A standby that takes over may lack the last commits of the previous server, and a restored database lacks all
+//! commits since its backup. Its sequences then issue numbers that were issued before, and its claims get epochs that
+//! other workers may believe to hold. So the database stores its identity: the server's system identifier and timeline.
+//! Every new connection compares them. If they differ, then before anything else is done, sequences are moved far
+//! ahead, leases end, and claims get epochs of a new generation from then on (rule 1.6).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use abide_core::model::{Epoch, Timestamp};
 use abide_kernel::{Error, Result};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
+use crate::begin::{Begin, COMMIT};
 use crate::cells::each;
 use crate::error::{Fate, classify, describe};
 use crate::param::Param;
 use crate::read::query;
 
-/// Who the server is, and what time it has. The timeline of the place that is written to: the control file tells of a new
-/// one too late.
+/// Reads the server's identity and time, and whether the outbox has rows, so that no other statement has to poll for
+/// them. The timeline is that of the current write position: the control file shows a new timeline too late.
+///
+/// Index: `outbox_pkey`.
 pub const IDENTITY: &str = "\
 select s.system_identifier, \
     ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint, \
-    clock_timestamp() \
+    clock_timestamp(), (select o.id from abide.outbox o order by o.id limit 1) is not null, \
+    current_setting('synchronous_commit') = 'off' \
 from pg_control_system() s";
 
-/// Whether commits are not waited for, though nobody has asked for that in the URL.
+/// Reads whether commits are asynchronous, and whether the URL itself asks for that.
 pub const COMMITS_ASYNC: &str = "\
-select setting = 'off' and source <> 'client' from pg_settings where name = 'synchronous_commit'";
+select setting = 'off', source = 'client' from pg_settings where name = 'synchronous_commit'";
 
-/// Remembers who the server is, when nobody has yet.
+/// Stores the server's identity if none is stored yet.
 ///
 /// Index: `lineage_pkey`.
 const REMEMBER: &str = "\
 insert into abide.lineage (one, system_identifier, timeline, generation) values (true, $1, $2, 0) \
 on conflict (one) do nothing";
 
-/// Who the server was. Locks: the row; whoever comes next waits until it is settled.
+/// Reads the stored identity. Locks: the row; the next transaction waits until the change is complete.
 const REMEMBERED: &str =
     "select system_identifier, timeline, generation from abide.lineage for update";
 
-/// Moves all sequences far ahead of whatever was given out by the server before.
+/// Moves all sequences far ahead of all numbers that the previous server has issued.
 const MOVE_AHEAD: &str = "\
 select setval(format('%I.%I', schemaname, sequencename)::regclass, coalesce(last_value, 0) + $1) \
 from pg_sequences where schemaname = 'abide'";
 
-/// Ends all leases: what workers hold is taken back, and they register anew.
+/// Ends all leases: claims of workers are taken back, and workers register again.
 const END_LEASES: &str = "\
 update abide.workers set lease_until = least(lease_until, clock_timestamp() - interval '1 second')";
 
-/// Remembers who the server is now.
+/// Stores the server's new identity.
 const SUCCEED: &str = "\
 update abide.lineage set system_identifier = $1, timeline = $2, generation = $3";
 
-/// How far sequences are moved: more than a server gives out before its standby has heard of it.
+/// Distance by which sequences are moved: more than a server issues before its standby has received it.
 const FAR: i64 = 1_000_000_000;
 
-/// Who a server is.
+/// Identity of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     system: i64,
     timeline: i64,
 }
 
-/// Which database this is, as far as this process knows.
-#[derive(Debug, Default)]
-pub(crate) struct Lineage(Mutex<Known>);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    /// Whether the tables are there.
-    is_kept: bool,
-    identity: Option<Identity>,
-    generation: i64,
-    /// Whether the server would not wait for commits, and has to be told to.
+/// The data that a server reports with its identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Its time.
+    pub now: Timestamp,
+    /// `true` if the outbox has rows.
+    pub has_outbox: bool,
+    /// `true` if it acknowledges commits before they are durable.
     commits_async: bool,
 }
 
+/// The identity of the database, as far as this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct Lineage {
+    known: Mutex<Known>,
+    /// Begins the transaction that handles a change of servers; set once the tables exist. The transaction locks the
+    /// only row of `lineage`, so it has the time limits of every transaction (rule 6.8).
+    begin: OnceLock<String>,
+    /// `true` if the log already has the warning that fail-overs are not detected.
+    has_warned: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    identity: Option<Identity>,
+    generation: i64,
+    /// `true` if transactions must ask the server to make commits durable before it acknowledges them.
+    commits_async: bool,
+    /// `true` if the URL itself says that commits need not be durable (rule 1.6).
+    allows_async: bool,
+}
+
 impl Lineage {
-    /// From now on every new connection is looked at: the tables are there.
-    pub fn keep(&self) {
-        self.known().is_kept = true;
+    /// Enables the check of every new connection; called once the tables exist. Its own transactions begin with the
+    /// given text.
+    pub fn keep(&self, begin: &Begin) {
+        let _ = self.begin.set(begin.durable.clone());
     }
 
-    /// The last epoch of the generations before this one.
+    /// The last epoch of the earlier generations.
     pub fn epoch(&self) -> Epoch {
         Epoch::before(self.known().generation)
     }
 
-    /// Whether the server has to be told to wait for commits.
+    /// `true` if transactions must ask the server to wait until commits are durable.
     pub fn commits_async(&self) -> bool {
         self.known().commits_async
     }
 
-    /// Looks at a new connection, before it is used.
+    /// Checks a new connection before it is used.
     pub async fn meet(&self, client: &Client) -> Result<()> {
-        if !self.known().is_kept {
+        if self.begin.get().is_none() {
             return Ok(());
         }
-        let commits_async = each(&query(client, COMMITS_ASYNC, Vec::new()).await?, |cells| {
-            cells.next::<bool>()
-        })?;
-        self.known().commits_async = commits_async.into_iter().any(|is| is);
+        let rows = query(client, COMMITS_ASYNC, Vec::new()).await?;
+        let settings = each(&rows, |cells| Ok((cells.next()?, cells.next()?)))?;
+        if let Some((is_off, by_url)) = settings.first() {
+            let mut known = self.known();
+            known.allows_async = *by_url;
+            known.commits_async = *is_off && !*by_url;
+        }
         self.recognise(client).await?;
         Ok(())
     }
 
-    /// Looks whether the database is still the one it was, and settles it when it is another; what time it had. None when
-    /// it does not tell us who it is.
-    pub async fn recognise(&self, client: &Client) -> Result<Option<Timestamp>> {
-        let Some((identity, now)) = identity(client).await? else {
+    /// Checks that the database is still the same, and handles the change if it is not; returns what else the server
+    /// reported. Returns `None` if the role may not read the server's identity.
+    pub async fn recognise(&self, client: &Client) -> Result<Option<Look>> {
+        let Some((identity, look)) = identity(client).await? else {
+            if !self.has_warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "fail-overs are not noticed: the role may not read the identity of the server; \
+                     grant it execute on the function pg_control_system()"
+                );
+            }
             return Ok(None);
         };
-        if self.known().identity == Some(identity) {
-            return Ok(Some(now));
+        {
+            // The setting can be changed while connections are open.
+            let mut known = self.known();
+            known.commits_async = look.commits_async && !known.allows_async;
         }
-        let generation = match settle(client, identity).await {
+        if self.known().identity == Some(identity) {
+            return Ok(Some(look));
+        }
+        let Some(begin) = self.begin.get() else {
+            return Ok(Some(look));
+        };
+        let generation = match settle(client, begin, identity).await {
             Ok(generation) => generation,
             Err(error) => {
-                // Nobody is to find an open transaction.
+                // No open transaction may be left on the connection.
                 drop(client.batch_execute("rollback").await);
                 return Err(error);
             }
         };
         let mut known = self.known();
         (known.identity, known.generation) = (Some(identity), generation);
-        Ok(Some(now))
+        Ok(Some(look))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who the server is, and what time it has; none when it does not tell us.
-async fn identity(client: &Client) -> Result<Option<(Identity, Timestamp)>> {
+/// Reads the server's identity, and what else it reports. Returns `None` if the role may not read it.
+async fn identity(client: &Client) -> Result<Option<(Identity, Look)>> {
     let told = client.query_typed(IDENTITY, &[]).await;
     let rows = match told {
         Ok(rows) => rows,
@@ -149,10 +190,9 @@ async fn identity(client: &Client) -> Result<Option<(Identity, Timestamp)>> {
                 .contains(&code)
             });
             if refused {
-                tracing::debug!(%error, "the server does not tell who it is; a fail-over is not noticed");
                 return Ok(None);
             }
-            // A standby, or one that is about to be none.
+            // A standby, or a server that is being promoted.
             if error.code() == Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE) {
                 return Err(Error::Unavailable(describe(&error)));
             }
@@ -164,20 +204,23 @@ async fn identity(client: &Client) -> Result<Option<(Identity, Timestamp)>> {
             system: cells.next()?,
             timeline: cells.next()?,
         };
-        Ok((identity, cells.next()?))
+        let look = Look {
+            now: cells.next()?,
+            has_outbox: cells.next()?,
+            commits_async: cells.next()?,
+        };
+        Ok((identity, look))
     })?;
     Ok(told.into_iter().next())
 }
 
-/// Compares who the server is with who it was, and makes it safe to go on when it is another; the generation since then.
-async fn settle(client: &Client, identity: Identity) -> Result<i64> {
+/// Compares the server's identity with the stored one, and makes it safe to continue if they differ; returns the
+/// current generation.
+async fn settle(client: &Client, begin: &str, identity: Identity) -> Result<i64> {
     let Identity { system, timeline } = identity;
     let who = || vec![Param::one(system), Param::one(timeline)];
     let run = |error| classify(&error, Fate::Open);
-    client
-        .batch_execute("begin isolation level read committed")
-        .await
-        .map_err(run)?;
+    client.batch_execute(begin).await.map_err(run)?;
     query(client, REMEMBER, who()).await?;
     let rows = query(client, REMEMBERED, Vec::new()).await?;
     let was = each(&rows, |cells| {
@@ -202,6 +245,6 @@ async fn settle(client: &Client, identity: Identity) -> Result<i64> {
         params.push(Param::one(generation));
         query(client, SUCCEED, params).await?;
     }
-    client.batch_execute("commit").await.map_err(run)?;
+    client.batch_execute(COMMIT).await.map_err(run)?;
     Ok(generation)
 }

@@ -1,10 +1,11 @@
-//! Loads rows: under lock for the rules, and what is declared of machines.
+//! Loads rows: instances under lock, for the rules, and the declarations of machines.
 
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Aside, Attended, Awaits, Declared, Family, Inbox, InstanceId, Json, Lane, Lease, Name, NewRow,
-    ParentRef, Policy, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
+    Aside, Attended, Awaits, CommandId, Declared, Family, Folding, Inbox, InstanceId, Lane, Lease,
+    Name, NewRow, OperationWait, ParentRef, Policies, ResumeKind, ResumeSource, Row, Run, Scopes,
+    Settled, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -15,24 +16,24 @@ use crate::param::Param;
 use crate::txn::Transaction;
 use crate::waiters;
 
-/// The columns that rules decide over, in the order in which [`rows`] reads them.
+/// The columns that rules use, in the order in which [`rows`] reads them.
 macro_rules! lock_columns {
     () => {
         "id, kind, status, case when key is null then 0 else key_scope end, \
-        case when unique_key is null then 0 else unique_scope end, step, step_seq, attempt, queue, priority, due_at, partition_key, behind, \
-        worker, lease_until, limit_until, epoch, settled, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
-        aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-        updates_pending, handed, pending_bytes, contract_id, run_number, first_id, parent_id, parent_barrier, \
-        barrier, children_pending, children_needed, children_ended, history, history_seq, last_error, \
-        finished_at, attended"
+        case when unique_key is null then 0 else unique_scope end, step, step_seq, attempt, deaths, queue, priority, due_at, partition_key, behind, \
+        worker, lease_until, limit_until, epoch, settled, settled_before, cause, timed_out, wait_kind, awaits, wait_since, wait_id, waits, \
+        resume_kind, resume_command, aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
+        updates_pending, handed, pending_bytes, command_sequence, contract_id, run_number, first_id, parent_id, parent_barrier, \
+        barrier, children_pending, children_needed, children_ended, history, history_seq, folding, last_error, \
+        finished_at, attended, machine, created_at, unfit"
     };
 }
 pub(crate) use lock_columns;
 
-/// Locks instances by id, in the order of their ids, and loads what rules decide over; those not there are left out.
+/// Locks instances in the order of their ids, and loads the columns that rules use; ids that do not exist are left out.
 ///
 /// Index: `instances_pkey`. Locks: the rows, for no key update, in the order of their ids. The array is hidden in a
-/// sub-select: a planner that sees how long it is reads the whole table instead when that is short.
+/// sub-select: a planner that sees its length reads the whole table if the table is small.
 pub const LOCK: &str = concat!(
     "select ",
     lock_columns!(),
@@ -41,9 +42,9 @@ pub const LOCK: &str = concat!(
     order by id for no key update"
 );
 
-/// Locks those of these instances that nobody else has locked, and loads what rules decide over.
+/// Locks those of the instances that no other transaction has locked, and loads the columns that rules use.
 ///
-/// Index: `instances_pkey`. Locks: the rows, for no key update. It waits for none of them.
+/// Index: `instances_pkey`. Locks: the rows, for no key update, without waiting.
 pub const LOCK_FREE: &str = concat!(
     "select ",
     lock_columns!(),
@@ -52,14 +53,14 @@ pub const LOCK_FREE: &str = concat!(
     order by id for no key update skip locked"
 );
 
-/// Which of these instances are reserved and not started, by id; not locked.
+/// Those of the instances that are reserved and not started, by id. Locks nothing.
 ///
 /// Index: `instances_pkey`.
 pub const RESERVED: &str = "\
 select id from abide.instances \
 where id = any((select $1::bigint[])::bigint[]) and status = 0 order by id";
 
-/// The first rows, scheduled or awaiting, that are due, after so many of them; not locked.
+/// The first due rows that are scheduled or awaiting, from an offset on. Locks nothing.
 ///
 /// Index: `instances_parked`, read from its beginning. The limit is hidden in a sub-select: a planner that sees it may
 /// prefer to sort.
@@ -68,7 +69,7 @@ select id, partition_key from abide.instances \
 where status in (1, 4, 5) and due_at <= $1 \
 order by due_at, id limit (select $2::bigint) offset (select $3::bigint)";
 
-/// The earliest moment after that one at which anything is due, or a lease runs out.
+/// The earliest time after a given time at which a row is due or a lease expires.
 ///
 /// Indexes: `instances_parked` and `instances_leased`, one entry of each.
 pub const DUE_AFTER: &str = "\
@@ -78,8 +79,8 @@ select least( \
     (select lease_until from abide.instances where status = 3 and lease_until > $1 \
         order by lease_until, id limit 1))";
 
-/// The first rows whose own lease has run out, after so many of them, with the partitions of their parents and the names of their workers; not
-/// locked.
+/// The first rows whose own lease has expired, from an offset on, with the partitions of their parents and the names of
+/// their workers. Locks nothing.
 ///
 /// Indexes: `instances_leased`, read from its beginning, `instances_pkey` and `workers_pkey`.
 pub const LAPSED: &str = "\
@@ -95,18 +96,19 @@ left join lateral ( \
 left join lateral (select k.name from abide.workers k where k.id = l.worker offset 0) w on true \
 order by l.lease_until, l.id";
 
-/// What the machines of instances have declared of how their steps fail.
+/// The failure policies that instances were started with, and those that their machines declare; instances with neither
+/// are left out.
 ///
 /// Indexes: `instances_pkey`, `machines_pkey`.
 pub const POLICIES: &str = "\
-select p.id, p.policy from unnest((select $1::bigint[])) as f(id) \
+select p.id, p.own, p.declared from unnest((select $1::bigint[])) as f(id) \
 cross join lateral ( \
-    select i.id, m.policy from abide.instances i \
-    join abide.machines m on m.machine = i.machine and m.version = i.version \
-    where i.id = f.id and m.policy is not null offset 0 \
+    select i.id, i.policy as own, m.policy as declared from abide.instances i \
+    left join abide.machines m on m.machine = i.machine and m.version = i.version \
+    where i.id = f.id and coalesce(i.policy, m.policy) is not null offset 0 \
 ) p";
 
-/// What a worker holds, above an id, by id; not locked.
+/// The instances that a worker holds, above an id, by id. Locks nothing.
 ///
 /// Index: `instances_held`.
 pub const HELD: &str = "\
@@ -114,9 +116,9 @@ select id, partition_key from abide.instances \
 where status = 3 and worker = $1 and id > $2 \
 order by id limit (select $3::bigint)";
 
-/// What workers hold, by worker and id; not locked.
+/// The instances that workers hold, by worker and id. Locks nothing.
 ///
-/// Index: `instances_held`, from its first entry of each worker on.
+/// Index: `instances_held`, from the first entry of each worker on.
 pub const HELD_BY: &str = "\
 select h.* from unnest((select $1::bigint[])) as w(id) \
 cross join lateral ( \
@@ -130,14 +132,14 @@ pub const MACHINES: &str = "\
 select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
 order by machine, version";
 
-/// The declarations of the machines named.
+/// The declarations of the given machines.
 ///
 /// Index: `machines_pkey`.
 pub const DECLARED: &str = "\
 select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
 where machine = any((select $1::text[])::text[])";
 
-/// The children of instances, of whatever barrier, that have not ended, by id; not locked.
+/// The children of instances, of all barriers, that have not ended, by id. Locks nothing.
 ///
 /// Index: `instances_children`.
 pub const OFFSPRING: &str = "\
@@ -149,7 +151,8 @@ cross join lateral ( \
 ) c \
 order by c.id";
 
-/// The first instances of some lanes above an id that are scheduled and due at no time, by id; not locked.
+/// The first instances of given lanes above an id that are scheduled without a due time, by id, except those that are
+/// unfit for a build. Locks nothing.
 ///
 /// Index: `instances_blocked`, read from there in each lane.
 pub const BLOCKED: &str = "\
@@ -159,31 +162,31 @@ cross join lateral ( \
     select i.id, i.partition_key from abide.instances i \
     where i.status = 1 and i.due_at is null and i.machine = l.machine \
         and i.version = l.version and i.id > $3 \
+        and ($5::text is null or i.unfit is null or $5 <> all(i.unfit)) \
     order by i.id limit (select $4::bigint) \
 ) b \
 order by b.id limit (select $4::bigint)";
 
-/// The first instances above an id; not locked.
+/// The first instances above an id. Locks nothing.
 ///
 /// Index: `instances_pkey`, read from there.
 pub const ABOVE: &str = "\
 select id, partition_key from abide.instances \
 where id > $1 order by id limit (select $2::bigint)";
 
-/// Instances as they would be inserted anew, by id, in the order in which [`copy`] reads them. The rows are locked
-/// already.
+/// Instances as new rows to insert, by id, in the order in which [`copy`] reads them. The rows are locked already.
 ///
 /// Index: `instances_pkey`.
 pub const COPIES: &str = "\
 select id, kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
     history, contract_id, run_number, first_id, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, pending_bytes, created_at \
+    signals_pending, updates_pending, handed, pending_bytes, command_sequence, created_at, policy \
 from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
 
 /// Locks rows and loads them.
 pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
-    // Once only: what was locked by the way may have been written to before it is locked again.
+    // Only once: a row that was locked ahead may be written before it is locked again.
     let ahead = std::mem::take(&mut txn.locked_ahead);
     if !ahead.is_empty() && ids.iter().eq(ahead.iter().map(|row| &row.id)) {
         return Ok(ahead);
@@ -200,7 +203,7 @@ pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Resul
     let rows = if txn.awaited.is_empty() {
         txn.read(LOCK, ids).await?
     } else {
-        // Who opens waiters asks next how many there are.
+        // A transaction that opens waiters reads their totals next.
         let types = waiters::types_params(&txn.awaited);
         let (rows, totals) = txn
             .read_both((LOCK, ids), (waiters::TYPE_TOTALS, types))
@@ -211,12 +214,12 @@ pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Resul
     self::rows(&rows)
 }
 
-/// The answer of [`LOCK`].
+/// Reads the rows of [`LOCK`].
 pub(crate) fn rows(rows: &[Answered]) -> Result<Vec<Row>> {
     each(rows, row)
 }
 
-/// What is due.
+/// Finds due rows.
 pub(crate) async fn due(
     txn: &mut Transaction<'_>,
     now: Timestamp,
@@ -227,7 +230,7 @@ pub(crate) async fn due(
     each(&txn.read(DUE, params).await?, touched)
 }
 
-/// When anything is due after a moment.
+/// Finds the next due time after a given time.
 pub(crate) async fn due_after(
     txn: &mut Transaction<'_>,
     now: Timestamp,
@@ -237,7 +240,7 @@ pub(crate) async fn due_after(
     Ok(first.into_iter().flatten().next())
 }
 
-/// Which instances are reserved.
+/// Finds the reserved instances.
 pub(crate) async fn reserved(
     txn: &mut Transaction<'_>,
     ids: &[InstanceId],
@@ -246,7 +249,7 @@ pub(crate) async fn reserved(
     each(&txn.read(RESERVED, params).await?, |cells| cells.next())
 }
 
-/// Locks what nobody else has locked.
+/// Locks the rows that no other transaction has locked.
 pub(crate) async fn lock_free(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
     let params = vec![Param::list(ids.iter().copied())];
     let locked = rows(&txn.read(LOCK_FREE, params).await?)?;
@@ -254,7 +257,7 @@ pub(crate) async fn lock_free(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> 
     Ok(locked)
 }
 
-/// What has a lease of its own that has run out.
+/// Finds rows whose own lease has expired.
 pub(crate) async fn lapsed(
     txn: &mut Transaction<'_>,
     now: Timestamp,
@@ -275,24 +278,22 @@ pub(crate) async fn lapsed(
     })
 }
 
-/// How the steps of the machines of instances fail.
+/// Reads the failure policies of instances.
 pub(crate) async fn policies(
     txn: &mut Transaction<'_>,
     ids: &[InstanceId],
-) -> Result<Vec<(InstanceId, Policy)>> {
+) -> Result<Vec<(InstanceId, Policies)>> {
     let rows = txn
         .read(POLICIES, vec![Param::list(ids.iter().copied())])
         .await?;
-    each(&rows, |cells| Ok((cells.next()?, policy(&cells.next()?)?)))
+    each(&rows, |cells| {
+        let id = cells.next()?;
+        let (own, declared) = (cells.next()?, cells.next()?);
+        Ok((id, Policies { own, declared }))
+    })
 }
 
-fn policy(stored: &Json) -> Result<Policy> {
-    stored
-        .to()
-        .map_err(|error| Error::Broken(format!("the policy of a machine cannot be read: {error}")))
-}
-
-/// What a worker holds.
+/// Finds the instances that a worker holds.
 pub(crate) async fn held(
     txn: &mut Transaction<'_>,
     worker: WorkerId,
@@ -304,7 +305,7 @@ pub(crate) async fn held(
     each(&rows, touched)
 }
 
-/// What workers hold.
+/// Finds the instances that workers hold.
 pub(crate) async fn held_by(
     txn: &mut Transaction<'_>,
     workers: &[WorkerId],
@@ -315,7 +316,7 @@ pub(crate) async fn held_by(
     each(&rows, |cells| Ok((cells.next()?, touched(cells)?)))
 }
 
-/// What is declared of machines.
+/// Reads the declarations of machines.
 pub(crate) async fn declared(
     txn: &mut Transaction<'_>,
     machines: &[Name],
@@ -324,7 +325,7 @@ pub(crate) async fn declared(
     read_declared(&txn.read(DECLARED, vec![machines]).await?)
 }
 
-/// The answer of [`DECLARED`] and of [`MACHINES`].
+/// Reads the rows of [`DECLARED`] and of [`MACHINES`].
 pub(crate) fn read_declared(rows: &[Answered]) -> Result<Vec<Declared>> {
     each(rows, |cells| {
         let declared = Declared {
@@ -337,13 +338,13 @@ pub(crate) fn read_declared(rows: &[Answered]) -> Result<Vec<Declared>> {
             contract: cells.next()?,
             retry: None,
             step_timeout_ms: None,
+            max_deaths: None,
         };
-        let stored: Option<Json> = cells.next()?;
-        Ok(declared.with_policy(stored.as_ref().map(policy).transpose()?))
+        Ok(declared.with_policy(cells.next()?))
     })
 }
 
-/// The children of instances that have not ended.
+/// Finds the children of instances that have not ended.
 pub(crate) async fn offspring(
     txn: &mut Transaction<'_>,
     parents: &[InstanceId],
@@ -352,21 +353,24 @@ pub(crate) async fn offspring(
     each(&txn.read(OFFSPRING, params).await?, touched)
 }
 
-/// The first instances of some lanes above an id that are scheduled and due at no time.
+/// Finds the first instances of given lanes above an id that are scheduled without a due time, except those that are
+/// unfit for a build.
 pub(crate) async fn blocked(
     txn: &mut Transaction<'_>,
     lanes: &[Lane],
+    unless: Option<&Name>,
     after: InstanceId,
     limit: usize,
 ) -> Result<Vec<Touched>> {
-    // One that is named twice would be found twice.
+    // A lane that is given twice would be found twice.
     let lanes: BTreeSet<&Lane> = lanes.iter().collect();
     let mut params = Vec::from(lane_params(lanes));
-    params.extend([Param::one(after), Param::one(limit)]);
+    let unless = unless.map(Name::as_str);
+    params.extend([Param::one(after), Param::one(limit), Param::one(unless)]);
     each(&txn.read(BLOCKED, params).await?, touched)
 }
 
-/// The first instances above an id.
+/// Finds the first instances above an id.
 pub(crate) async fn above(
     txn: &mut Transaction<'_>,
     after: InstanceId,
@@ -376,7 +380,7 @@ pub(crate) async fn above(
     each(&txn.read(ABOVE, params).await?, touched)
 }
 
-/// Instances as they would be inserted anew.
+/// Reads instances as new rows to insert.
 pub(crate) async fn copies(
     txn: &mut Transaction<'_>,
     ids: &[InstanceId],
@@ -397,6 +401,7 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
+        deaths: cells.next()?,
         queue: cells.next()?,
         priority: cells.next()?,
         due_at: cells.next()?,
@@ -405,7 +410,10 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         worker: cells.next()?,
         lease: lease(cells)?,
         epoch: cells.next()?,
-        settled: cells.next()?,
+        settled: Settled {
+            last: cells.next()?,
+            before: cells.next::<i64>()?.cast_unsigned(),
+        },
         cause: cells.next()?,
         timed_out: cells.next()?,
         awaits: awaits(cells)?,
@@ -423,19 +431,32 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         },
         history: cells.next()?,
         history_seq: cells.next()?,
+        folding: folding(cells)?,
         last_error: cells.next()?,
         finished_at: cells.next()?,
         attended: attended(cells)?,
+        machine: cells.next()?,
+        created_at: cells.next()?,
+        unfit: cells.next::<Option<_>>()?.unwrap_or_default(),
     })
 }
 
-/// Up to which events operations have missed none; null when none waits for any.
+/// The last event up to which each operation has missed none; null if no operation waits for events.
 fn attended(cells: &mut Cells<'_>) -> Result<Vec<Attended>> {
     let Some(stored) = cells.next::<Option<&str>>()? else {
         return Ok(Vec::new());
     };
     serde_json::from_str(stored)
         .map_err(|error| Error::Broken(format!("the events that were attended to: {error}")))
+}
+
+/// The attempts that the history records as one row; null for nearly all instances.
+fn folding(cells: &mut Cells<'_>) -> Result<Vec<Folding>> {
+    let Some(stored) = cells.next::<Option<&str>>()? else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(stored)
+        .map_err(|error| Error::Broken(format!("the attempts that were folded: {error}")))
 }
 
 fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
@@ -448,12 +469,31 @@ fn awaits(cells: &mut Cells<'_>) -> Result<Option<Awaits>> {
     let names: Option<Vec<Name>> = cells.next()?;
     let since: Option<Timestamp> = cells.next()?;
     let id = cells.next()?;
+    let (waits, resumed) = (waits(cells)?, resumed(cells)?);
     Ok(kind.map(|kind| Awaits {
         kind,
         names: names.unwrap_or_default(),
         since: since.unwrap_or_default(),
         id,
+        waits,
+        resumed,
     }))
+}
+
+/// Reads `waits`: the waits of a workflow's operations for signals and events; null if there are none.
+pub(crate) fn waits(cells: &mut Cells<'_>) -> Result<Vec<OperationWait>> {
+    let Some(stored) = cells.next::<Option<&str>>()? else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(stored)
+        .map_err(|error| Error::Broken(format!("the waits of an instance: {error}")))
+}
+
+/// Reads `resume_kind` and `resume_command`.
+pub(crate) fn resumed(cells: &mut Cells<'_>) -> Result<Option<ResumeSource>> {
+    let kind: Option<ResumeKind> = cells.next()?;
+    let command_id: Option<CommandId> = cells.next()?;
+    Ok(kind.map(|kind| ResumeSource { command_id, kind }))
 }
 
 /// Reads `aside_status`, `aside_due_at` and `aside_cause`.
@@ -468,7 +508,8 @@ pub(crate) fn aside(cells: &mut Cells<'_>) -> Result<Option<Aside>> {
     }))
 }
 
-/// Reads `message_sequence`, `message_cursor`, `signals_pending`, `updates_pending`, `handed` and `pending_bytes`.
+/// Reads `message_sequence`, `message_cursor`, `signals_pending`, `updates_pending`, `handed`, `pending_bytes` and
+/// `command_sequence`.
 pub(crate) fn inbox(cells: &mut Cells<'_>) -> Result<Inbox> {
     Ok(Inbox {
         sequence: cells.next::<Option<_>>()?.unwrap_or_default(),
@@ -477,6 +518,7 @@ pub(crate) fn inbox(cells: &mut Cells<'_>) -> Result<Inbox> {
         updates: cells.next()?,
         handed: cells.next::<Option<_>>()?.unwrap_or_default(),
         bytes: cells.next::<Option<i64>>()?.map_or(0, i64::unsigned_abs),
+        commands: cells.next::<Option<_>>()?.unwrap_or_default(),
     })
 }
 
@@ -514,6 +556,7 @@ fn copy(cells: &mut Cells<'_>) -> Result<(InstanceId, NewRow)> {
         run: run(cells)?,
         inbox: inbox(cells)?,
         created_at: cells.next()?,
+        policy: cells.next()?,
     };
     Ok((id, row))
 }

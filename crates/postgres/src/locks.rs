@@ -1,12 +1,12 @@
-//! What a transaction has locked, so that it never waits for a lock out of order.
+//! The locks that a transaction holds, so that it never waits for a lock out of order.
 //!
-//! Locks are taken in one order everywhere: keys, then partitions, then instances by id. A transaction waits only for
-//! what comes after all that it has locked already; then no two can wait for each other. What is met too late (a parent
-//! that a claim did not name, a run that has gone on, the second of two instances to cancel) is locked if nobody else has
-//! it. If somebody has, the transaction is rolled back and begins again, with all that it had locked and what it has
-//! met now locked first, in order.
+//! Locks are taken in one order everywhere: keys, then partitions, then instances by id. A transaction waits only for a
+//! lock that comes after all locks that it holds, so no two transactions can wait for each other. A lock that is needed
+//! too late (a parent that a claim did not name, a run that was continued, the second of two instances to cancel) is
+//! taken only if no other transaction has it. Otherwise the transaction is rolled back and starts again: it first takes
+//! all the locks that it had, and the one that it needed, in order.
 //!
-//! In a host's transaction that cannot be done, for there is more in it than ours. There a late lock is waited for.
+//! This is not possible in a host's transaction, which contains other work as well. There a late lock is waited for.
 
 use std::collections::BTreeSet;
 
@@ -18,22 +18,22 @@ use crate::param::Param;
 use crate::txn::Transaction;
 use crate::{find, partition};
 
-/// How often a transaction begins again because of what it has met too late.
+/// Maximum number of times that a transaction starts again because of a late lock.
 const TRIES_MAX: usize = 8;
 
-/// What a transaction has locked.
+/// The locks that a transaction holds.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// Keys that it shares with others, and keys that it has alone.
+    /// Keys that were requested as shared, and keys that were requested exclusively.
     pub shared: BTreeSet<Key>,
     pub alone: BTreeSet<Key>,
     pub partitions: BTreeSet<Key>,
     pub rows: BTreeSet<InstanceId>,
-    /// Whether rows are locked that are not named: those that decide who is at the front of a partition.
+    /// `true` if other rows are locked too: those that determine the front of a partition.
     pub fronts: bool,
-    /// Whether something was met too late: it is named here, and is not locked.
+    /// `true` if a lock was needed too late. It is listed here, but not held.
     missed: bool,
-    /// How often it has begun.
+    /// Number of restarts.
     tries: usize,
 }
 
@@ -47,35 +47,35 @@ impl Held {
     }
 }
 
-/// Which of these instances there are; not locked.
+/// Those of the instances that exist. Locks nothing.
 ///
 /// Index: `instances_pkey`.
 pub const PRESENT: &str = "\
 select id from abide.instances where id = any((select $1::bigint[])::bigint[])";
 
 impl Transaction<'_> {
-    /// Whether keys may be waited for.
+    /// `true` if the transaction may wait for keys.
     pub fn is_before_keys(&self) -> bool {
         self.is_before_partitions() && (self.is_host() || !self.held.has_keys())
     }
 
-    /// Whether partitions may be waited for.
+    /// `true` if the transaction may wait for partitions.
     pub fn is_before_partitions(&self) -> bool {
         self.is_before_rows() && (self.is_host() || self.held.partitions.is_empty())
     }
 
-    /// Whether instances may be waited for.
+    /// `true` if the transaction may wait for instances.
     pub fn is_before_rows(&self) -> bool {
         self.is_host() || !self.held.has_rows()
     }
 
-    /// What the caller is told who has met something too late that somebody else has locked.
+    /// Records that a lock was needed too late and that another transaction has it; returns the error.
     pub fn missed(&mut self) -> Error {
         self.held.missed = true;
         Error::Conflict("what has to be locked next is locked by another transaction".into())
     }
 
-    /// Whether all of these, which were to be locked without waiting, are; those that are not there need not be.
+    /// Checks that all rows that were to be locked without waiting are locked; rows that do not exist are ignored.
     pub async fn check_locked(
         &mut self,
         wanted: &[InstanceId],
@@ -95,8 +95,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Begins again when something was met too late: rolls back, and locks all that is known to be needed, in order.
-    /// Whether it did; when not, the error that it met stands.
+    /// Starts again if a lock was needed too late: rolls back, and takes all known locks, in order. Returns `false` if
+    /// it did not start again; then the original error stands.
     pub async fn begin_again(&mut self) -> Result<bool> {
         if !self.held.missed || self.is_host() || self.held.tries >= TRIES_MAX {
             return Ok(false);

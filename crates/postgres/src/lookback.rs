@@ -1,4 +1,5 @@
-//! Looking back: which paths of which types waits look back on, what events say there, and pages of events by that.
+//! Looking back: the paths of event types that waits look back on, the terms of events at these paths, and pages of
+//! events found by them.
 
 use abide_core::model::{Event, EventSequence, Json, Name, Timestamp};
 use abide_kernel::{LookUp, Looked, LookedBack, PathId, Result, Span, Term};
@@ -9,8 +10,8 @@ use crate::param::{Param, parts};
 use crate::txn::Transaction;
 use crate::waiters::look_again;
 
-/// How many bytes the payloads before one of a page `c` have, all together; where they are stored apart they are not read
-/// for it.
+/// The total bytes of the payloads before a row of a page `c`. Payloads that are stored out of line are not read for
+/// it.
 macro_rules! bytes_above {
     () => {
         "coalesce(sum(octet_length(c.payload)) over ( \
@@ -18,11 +19,12 @@ macro_rules! bytes_above {
     };
 }
 
-/// The newest events that say one of some values at a path, below a place, with the path itself: one row of it alone when
-/// there are none, and no row when no wait looks back on it. Of those that were published too early no event is read.
+/// The newest events below a sequence number that have one of the given values at a path, together with the path: one
+/// row with the path alone if there are no events, and no row if no wait looks back on the path. The event is not read
+/// if it was published too early.
 ///
-/// Indexes: `event_paths_of_type`; `event_terms_pkey`, for each value from that place down; `events_pkey`. The orders of
-/// columns that are all the same keep the planner from reading more of the index, or other indexes.
+/// Indexes: `event_paths_of_type`; `event_terms_pkey`, for each value from that sequence number down; `events_pkey`.
+/// Sorting by columns that are constant keeps the planner from reading more of the index, or other indexes.
 pub const LOOK_UP: &str = concat!(
     "select p.id, p.used_at, f.sequence, f.payload, f.event_type, f.event_id, f.published_at \
     from ( \
@@ -51,7 +53,8 @@ pub const LOOK_UP: &str = concat!(
     order by f.sequence desc"
 );
 
-/// The newest events of a type below a place; of those that were published too early the place alone.
+/// The newest events of a type below a sequence number; only the sequence number of those that were published too
+/// early.
 macro_rules! newest {
     ($lock:literal) => {
         concat!(
@@ -71,19 +74,21 @@ macro_rules! newest {
     };
 }
 
-/// The newest events of a type below a place; of those that were published too early the place alone.
+/// The newest events of a type below a sequence number; only the sequence number of those that were published too
+/// early.
 ///
-/// Index: `events_of_type`, from that place down. Both bounds say what an equality would, after which the planner might
-/// take the order for that of places, and read those of all other types.
+/// Index: `events_of_type`, from that sequence number down. The two bounds mean an equality. With an equality the
+/// planner might treat the order as that of sequence numbers, and read events of all other types.
 pub const NEWEST_EVENTS: &str = newest!("");
 
-/// The same, and no sweep deletes them before the transaction ends: a term without its event would stay for ever.
+/// The same events, protected from deletion by a sweep until the transaction ends: a term without its event would never
+/// be deleted.
 ///
-/// Index: `events_of_type`, from that place down. Locks: the events, beside others that do the same, passing over those
-/// that a sweep is about to delete.
+/// Index: `events_of_type`, from that sequence number down. Locks: the events, shared with other such transactions;
+/// those that a sweep is about to delete are skipped.
 pub const HOLD_NEWEST_EVENTS: &str = newest!(" for key share skip locked");
 
-/// Notes a path, unless there are enough of the type. Who does has the type alone.
+/// Adds a path, unless its type has enough of them. The caller has locked the type exclusively.
 ///
 /// Index: `event_paths_of_type`.
 pub const ADD_PATH: &str = "\
@@ -94,17 +99,17 @@ select $1, $2, $4 where ( \
     ) p) < $3::bigint \
 on conflict (event_type, path) do nothing returning id";
 
-/// Notes that a path is used. A sweep that is about to forget it is not waited for.
+/// Records that a path is used. Does not wait for a sweep that is about to delete the path.
 ///
 /// Index: `event_paths_pkey`.
 pub const USE_PATH: &str = "\
 update abide.event_paths set used_at = $2 where id = any(array( \
     select p.id from abide.event_paths p where p.id = $1 for update skip locked))";
 
-/// Forgets paths that were not used for long. Their terms stay until their events go: who has read the path may still look
-/// for them, or write others.
+/// Deletes paths that were not used for long. Their terms stay until their events are deleted: a transaction that has
+/// read the path may still search for terms, or write new ones.
 ///
-/// Index: `event_paths_used`, read from its beginning. Locks: the paths, passing over those that are being used.
+/// Index: `event_paths_used`, read from its beginning. Locks: the paths; those that are being used are skipped.
 pub const FORGET_PATHS: &str = "\
 delete from abide.event_paths where id = any(array( \
     select p.id from abide.event_paths p where p.used_at < $1 \
@@ -116,7 +121,8 @@ pub const WRITE_TERMS: &str = "\
 insert into abide.event_terms (path_id, value, sequence, published_at) \
 select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[])";
 
-/// The newest events that say one of some values at a path; `None` when no wait looks back on it.
+/// Finds the newest events that have one of the given values at a path. Returns `None` if no wait looks back on the
+/// path.
 pub(crate) async fn look_up(
     txn: &mut Transaction<'_>,
     look: &LookUp<'_>,
@@ -147,7 +153,7 @@ pub(crate) async fn look_up(
     Ok(found.map(|found| (found, page)))
 }
 
-/// The newest events of a type.
+/// Reads the newest events of a type.
 pub(crate) async fn newest_events(
     txn: &mut Transaction<'_>,
     event_type: &Name,
@@ -157,7 +163,7 @@ pub(crate) async fn newest_events(
     page(&rows.await?, span)
 }
 
-/// The newest events of a type, which no sweep deletes before the transaction ends.
+/// Reads the newest events of a type, and protects them from deletion by a sweep until the transaction ends.
 pub(crate) async fn hold_newest_events(
     txn: &mut Transaction<'_>,
     event_type: &Name,
@@ -187,7 +193,7 @@ fn page(rows: &[Row], span: Span) -> Result<Looked> {
     Ok(page)
 }
 
-/// What stands behind the place of an event; none when it was published too early.
+/// Reads the rest of an event. Returns `None` if it was published too early.
 fn event(sequence: EventSequence, cells: &mut Cells<'_>) -> Result<Option<Event>> {
     let Some(payload) = cells.next::<Option<Json>>()? else {
         return Ok(None);
@@ -201,7 +207,7 @@ fn event(sequence: EventSequence, cells: &mut Cells<'_>) -> Result<Option<Event>
     }))
 }
 
-/// Notes a path, unless there are enough of the type.
+/// Adds a path, unless its type has enough of them.
 pub(crate) async fn add_path(
     txn: &mut Transaction<'_>,
     event_type: &Name,
@@ -209,7 +215,7 @@ pub(crate) async fn add_path(
     most: usize,
     now: Timestamp,
 ) -> Result<Option<PathId>> {
-    // What is published next in this very transaction is indexed too.
+    // Events that are published later in this transaction must be indexed too.
     look_again(txn);
     let params = vec![
         Param::one(event_type.as_str()),
@@ -221,12 +227,12 @@ pub(crate) async fn add_path(
     Ok(ids.into_iter().next().map(PathId))
 }
 
-/// Notes that a path is used.
+/// Records that a path is used.
 pub(crate) fn use_path(txn: &mut Transaction<'_>, id: PathId, now: Timestamp) -> Result<()> {
     txn.write(USE_PATH, vec![Param::one(id.0), Param::one(now)])
 }
 
-/// Forgets paths that were not used for long; how many.
+/// Deletes paths that were not used for long; returns how many.
 pub(crate) async fn forget_paths(
     txn: &mut Transaction<'_>,
     before: Timestamp,

@@ -1,4 +1,4 @@
-//! The schema's versions: what they are, and how a database is brought to the newest.
+//! The versions of the schema, and the migration of a database to the newest one.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::pool::Pool;
 use crate::read::query;
 use crate::{Options, Timeouts};
 
-/// One step of the schema's way.
+/// One migration of the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// The version that the schema has after it.
+    /// The version of the schema after it.
     pub version: i32,
-    /// What it is about.
+    /// A short name.
     pub name: &'static str,
     /// The statements.
     pub sql: &'static str,
@@ -36,9 +36,24 @@ const MIGRATIONS: &[Migration] = &[
         name: "isolation",
         sql: include_str!("../migrations/0002_isolation.sql"),
     },
+    Migration {
+        version: 3,
+        name: "commands",
+        sql: include_str!("../migrations/0003_commands.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "policy",
+        sql: include_str!("../migrations/0004_policy.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "deploys",
+        sql: include_str!("../migrations/0005_deploys.sql"),
+    },
 ];
 
-/// All migrations in order, for who wants to read them or to run them by other means.
+/// Returns all migrations in order, to read them or to run them with another tool.
 ///
 /// ```
 /// let newest = abide_postgres::migrations().last().map(|migration| migration.version);
@@ -48,16 +63,17 @@ pub fn migrations() -> &'static [Migration] {
     MIGRATIONS
 }
 
-/// The lock of whoever changes the schema; any number that nobody else is likely to use.
+/// Serializes changes of the schema; an arbitrary number that other programs are unlikely to use.
 const LOCK: &str = "select pg_advisory_xact_lock(4710327810593620481)";
 
-/// What there must be before versions can be counted.
+/// The objects that must exist before versions can be recorded.
 const FOUNDATION: &str = "\
 create schema if not exists abide; \
 create table if not exists abide.schema_version ( \
     version int primary key, name text not null, applied_at timestamptz not null default now())";
 
-/// How often a migration is tried that waits for a lock, and how long others are let pass in between.
+/// Maximum number of attempts of a migration that waits for a lock, and the pause between attempts, in which others
+/// proceed.
 const TRIES_MAX: usize = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -65,7 +81,8 @@ const IS_FOUNDED: &str = "select to_regclass('abide.schema_version') is not null
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from abide.schema_version";
 const NOTE: &str = "insert into abide.schema_version (version, name) values ($1, $2)";
 
-/// The statements that bring a schema of that version to the newest, as a script for another tool; empty when it has it.
+/// Returns the statements that migrate a schema from that version to the newest, as a script for another tool; empty if
+/// it has the newest version.
 ///
 /// ```
 /// assert!(abide_postgres::plan(0).contains("create schema if not exists abide"));
@@ -85,20 +102,20 @@ pub fn plan(version: i64) -> String {
     script.collect()
 }
 
-/// The version of a database's schema, which is only looked at; 0 when it has none.
+/// Reads the version of a database's schema without changing anything; 0 if it has none.
 ///
-/// Errors: as those of [connecting](crate::Postgres::connect).
+/// Errors: the same as for [connecting](crate::Postgres::connect).
 pub async fn schema_version(url: &str, options: &Options) -> Result<i64> {
     let pool = Pool::new(Connector::new(url, options)?, 1);
     let client = pool.get().await?;
     version(&client).await
 }
 
-/// Brings the schema to the newest version, or, when it may not, checks that it has it.
+/// Migrates the schema to the newest version or, if that is not allowed, checks that it has it.
 ///
-/// Each migration is a transaction of its own. Any number of processes may do this at once: one does it and the others
-/// wait for it. A database that a newer release has migrated is refused. While a migration waits for a lock on a table,
-/// everybody else waits behind it: so it gives up soon, lets them pass, and tries again.
+/// Each migration is a transaction of its own. Any number of processes may do this at the same time: one migrates, and
+/// the others wait for it. A database that a newer release has migrated is refused. While a migration waits for a table
+/// lock, all other transactions wait behind it, so it gives up soon, lets them proceed, and tries again.
 pub(crate) async fn migrate(client: &Client, allowed: bool, timeouts: &Timeouts) -> Result<()> {
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.version);
     let version = version(client).await?;
@@ -109,9 +126,9 @@ pub(crate) async fn migrate(client: &Client, allowed: bool, timeouts: &Timeouts)
         )));
     }
     if version < i64::from(newest) && !allowed {
-        return Err(Error::Broken(format!(
+        return Err(Error::NotSetUp(format!(
             "the schema abide of this database is at version {version} and must be at {newest}: \
-             allow this program to migrate it, or run the migrations by other means"
+             run `abide migrate`, or start a program of this release that may migrate it"
         )));
     }
     for migration in MIGRATIONS
@@ -132,7 +149,7 @@ pub(crate) async fn migrate(client: &Client, allowed: bool, timeouts: &Timeouts)
     Ok(())
 }
 
-/// Which version the schema has; 0 when there is none.
+/// The version of the schema; 0 if there is none.
 async fn version(client: &Client) -> Result<i64> {
     let founded = each(&query(client, IS_FOUNDED, Vec::new()).await?, |cells| {
         cells.next()
@@ -154,7 +171,7 @@ async fn apply(client: &Client, migration: &Migration, timeouts: &Timeouts) -> R
             .await
             .map_err(|error| classify(&error, Fate::Open))
     };
-    // Another process that migrates is waited for, however long that takes it; tables are not.
+    // Waits for another process that migrates, as long as that takes; the wait for tables is limited.
     run(&begin::migration(timeouts)).await?;
     run(LOCK).await?;
     run(&begin::migration_locks(timeouts)).await?;

@@ -1,4 +1,4 @@
-//! Word of commits, from this process to others and from others to this one.
+//! Notifications of commits, from this process to others and from others to this one.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -21,41 +21,53 @@ use crate::param::Param;
 use crate::pool::{Pool, overdue};
 use crate::read::query;
 
-/// Sends word to whoever listens, when the transaction commits.
+/// Sends a notification to all listeners when the transaction commits.
 pub const NOTIFY: &str = "select pg_notify('abide', $1)";
 
-/// The longest word: PostgreSQL takes less than 8,000 bytes.
+/// The channel for callers that have inserted into the outbox, with any payload, and the payload that replaces it here.
+pub(crate) const OUTBOX_CHANNEL: &str = "abide_outbox";
+pub(crate) const OUTBOX_NOTICE: &str = r#"{"outbox":true}"#;
+/// Listens to both channels.
+const LISTEN: &str = "listen abide; listen abide_outbox";
+
+/// Maximum size of a notification: PostgreSQL accepts less than 8,000 bytes.
 const PAYLOAD_BYTES_MAX: usize = 7_000;
-/// How long to wait after a word for more to say: at first, and at most, when there always is more, so that a busy process
-/// says it all at once.
+/// Pause after a notification to gather more: the first value, and the maximum, which is reached while there always is
+/// more, so that a busy process sends everything together.
 const GATHER: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
-/// How often a connection that is silent is tried.
+/// Interval at which an idle connection is tested.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
 
-/// What one process tells others.
+/// A notification from one process to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Notice {
-    /// Who says it; it does not listen to itself. Nobody when it must hear it too.
+    /// The sender, which ignores its own notifications. `None` if the sender must receive it too.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<u64>,
-    /// The queues in which something became runnable.
+    /// The queues with new runnable instances.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     ready: BTreeSet<Name>,
-    /// Whether some have ended, or updates were answered.
+    /// `true` if instances have ended, or updates were answered.
     #[serde(skip_serializing_if = "is_false")]
     ended: bool,
     /// The instances that were cancelled while a worker ran them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     cancelled: BTreeSet<InstanceId>,
-    /// The workflows to which a message came while a worker ran them.
+    /// The workflows that received a command while a worker ran them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     mailed: BTreeSet<InstanceId>,
-    /// The earliest moment at which something is due, in microseconds since 1970.
+    /// The earliest new due time, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     due: Option<i64>,
-    /// Whether anything may have changed.
+    /// `true` if the outbox may have rows.
+    #[serde(skip_serializing_if = "is_false")]
+    outbox: bool,
+    /// `true` if a build could not run an instance that other builds may run.
+    #[serde(skip_serializing_if = "is_false")]
+    blocked: bool,
+    /// `true` if anything may have changed.
     #[serde(skip_serializing_if = "is_false")]
     anything: bool,
 }
@@ -65,7 +77,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Notice {
-    /// What there is to tell of effects.
+    /// Creates the notification for effects.
     pub fn of(effects: &Effects) -> Self {
         Self {
             from: None,
@@ -76,6 +88,8 @@ impl Notice {
             cancelled: effects.cancelled.iter().copied().collect(),
             mailed: effects.mailed.iter().copied().collect(),
             due: effects.due.map(Timestamp::as_micros),
+            outbox: effects.outbox,
+            blocked: effects.blocked,
             anything: effects.anything,
         }
     }
@@ -85,11 +99,13 @@ impl Notice {
         self.ended |= other.ended;
         self.cancelled.extend(other.cancelled);
         self.mailed.extend(other.mailed);
+        self.outbox |= other.outbox;
+        self.blocked |= other.blocked;
         self.anything |= other.anything;
         self.due = self.due.into_iter().chain(other.due).min();
     }
 
-    /// As text; what would be too long says that anything may have changed.
+    /// The notification as text; if it would be too long, the text says that anything may have changed.
     pub fn payload(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         if (1..=PAYLOAD_BYTES_MAX).contains(&text.len()) {
@@ -103,7 +119,7 @@ impl Notice {
         serde_json::to_string(&short).unwrap_or_default()
     }
 
-    /// What this process is to make of a text; what it cannot read may mean anything.
+    /// The effects of a text for this process; a text that cannot be parsed may mean anything.
     fn heard(text: &str, own: u64) -> Option<Effects> {
         let Ok(notice) = serde_json::from_str::<Self>(text) else {
             return Some(Effects::anything());
@@ -114,23 +130,25 @@ impl Notice {
             cancelled: notice.cancelled.into_iter().collect(),
             mailed: notice.mailed.into_iter().collect(),
             due: notice.due.map(Timestamp::from_micros),
+            outbox: notice.outbox,
+            blocked: notice.blocked,
             anything: notice.anything,
             ..Effects::default()
         })
     }
 }
 
-/// Gathers what this process has to tell others.
+/// Gathers the notifications of this process for others.
 #[derive(Debug)]
 pub(crate) struct Notifier {
-    /// This process, as others know it.
+    /// The id of this process in notifications.
     own: u64,
     gathered: Mutex<Option<Notice>>,
     wake: Notify,
 }
 
 impl Notifier {
-    /// One that has nothing to tell yet.
+    /// Creates a notifier with nothing to send.
     pub fn new() -> Self {
         let own = RandomState::new().hash_one(std::process::id());
         Self {
@@ -140,7 +158,7 @@ impl Notifier {
         }
     }
 
-    /// Tells others, soon.
+    /// Sends effects to other processes, soon.
     pub fn tell(&self, effects: &Effects) {
         if effects.is_empty() {
             return;
@@ -172,8 +190,8 @@ impl Notifier {
         })
     }
 
-    /// Sends what is gathered: the first word at once, then all that came meanwhile, together. Ends when it is stopped,
-    /// after a last word.
+    /// Sends what is gathered: the first notification at once, then all later ones together. Ends when stopped, after a
+    /// last notification.
     pub async fn run(&self, pool: &Pool, stop: CancellationToken) {
         let (first, most) = GATHER;
         let mut pause = first;
@@ -200,7 +218,7 @@ impl Notifier {
     }
 }
 
-/// Sends a notice in a small transaction of its own, in one round trip.
+/// Sends a notification in a small transaction of its own, in one round trip.
 async fn send(pool: &Pool, notice: &Notice) -> Result<()> {
     let client = pool.get().await?;
     let (_, begin) = pool.server()?;
@@ -221,7 +239,7 @@ async fn send(pool: &Pool, notice: &Notice) -> Result<()> {
 /// A connection that listens.
 pub(crate) struct Ear {
     client: Client,
-    /// Ends the connection when it is dropped, whatever is under way on it.
+    /// Ends the connection when it is dropped, even during a statement.
     hang_up: AbortHandle,
     notices: UnboundedReceiver<String>,
 }
@@ -233,7 +251,7 @@ impl Drop for Ear {
 }
 
 impl Ear {
-    /// Listens from now on.
+    /// Opens a connection and starts to listen.
     pub async fn open(connector: &Connector) -> Result<Self> {
         let (sender, notices) = mpsc::unbounded_channel();
         let (client, hang_up) = connector.connect(Some(sender)).await?;
@@ -243,14 +261,14 @@ impl Ear {
             notices,
         };
         let deadline = connector.timeouts.deadline();
-        match timeout(deadline, ear.client.batch_execute("listen abide")).await {
+        match timeout(deadline, ear.client.batch_execute(LISTEN)).await {
             Ok(listening) => listening.map_err(|error| classify(&error, Fate::Open))?,
             Err(_) => return Err(overdue(deadline)),
         }
         Ok(ear)
     }
 
-    /// Tells the bus what others say, until the connection is lost.
+    /// Passes notifications of others to the bus, until the connection is lost.
     async fn hear(mut self, bus: &Bus, own: u64) {
         loop {
             match timeout(PING, self.notices.recv()).await {
@@ -265,8 +283,8 @@ impl Ear {
     }
 }
 
-/// Listens to others until it is stopped, however often the connection is lost. Word may have been lost with it, so
-/// anything may have changed when it is back.
+/// Listens until stopped, and reconnects whenever the connection is lost. Notifications may have been lost with it, so
+/// after a reconnect anything may have changed.
 pub(crate) async fn listen(
     mut ear: Ear,
     connector: Arc<Connector>,
@@ -306,6 +324,7 @@ mod tests {
     fn effects() -> Effects {
         let mut effects = Effects {
             ended_elsewhere: true,
+            blocked: true,
             ..Effects::default()
         };
         effects.ready.insert(Name::stored("mail"));

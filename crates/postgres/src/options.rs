@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use abide_kernel::Clock;
 
 use crate::Timeouts;
 
-/// How a store is opened. The defaults are right for most.
+/// Options for opening a store. The defaults suit most uses.
 ///
 /// ```
 /// use abide_postgres::{Listen, Options};
@@ -22,51 +22,51 @@ use crate::Timeouts;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// Where the time comes from; the database server's clock when left out, so that all who use it agree.
+    /// Source of the time. `None` means the database server's clock, so that all processes that use the database agree.
     pub clock: Option<Arc<dyn Clock>>,
-    /// How large things may get.
+    /// Size limits.
     pub limits: Limits,
-    /// How many connections are open at most, besides the one that listens.
+    /// Maximum number of open connections, in addition to the one that listens.
     pub pool_size: usize,
-    /// Where word of other processes' commits comes from.
+    /// Source of notifications about commits of other processes.
     pub listen: Listen,
-    /// Whether to bring the schema up to date. When `false`, a schema that is not is an error.
+    /// If `true`, migrates the schema to the newest version. If `false`, an outdated schema is an error.
     pub migrate: bool,
-    /// Whether each connection has the hot statements prepared.
+    /// Determines on which connections the hot statements are prepared.
     pub prepare: Prepare,
-    /// How long to wait for a connection to come about.
+    /// Time limit for making a connection.
     pub connect_timeout: Duration,
-    /// How long something that hangs may hold others up.
+    /// Time limits for operations that would otherwise block others.
     pub timeouts: Timeouts,
-    /// A PEM file with the certificates of the authorities to trust when the URL asks for TLS; those that the system
-    /// trusts when left out.
+    /// PEM file with the certificates of trusted authorities, unless the URL names one (`sslrootcert`). With it, every
+    /// encrypted connection is checked at least as strictly as with `sslmode=verify-ca`.
     pub authorities: Option<PathBuf>,
 }
 
-/// Whether each connection has the hot statements prepared. That spares the server from planning them anew each time,
-/// which for a small batch is most of the work; but it must not be behind a pool that gives every transaction another
-/// connection, like pgbouncer in transaction mode.
+/// Determines on which connections the hot statements are prepared. The server then does not plan them each time, which
+/// is most of the work of a small batch. Do not prepare behind a pooler that assigns connections per transaction, such
+/// as pgbouncer in transaction mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prepare {
-    /// When the server says that it is the one that was connected to: that the address and the port are its own.
+    /// Prepares if the connection is direct: the server reports the address and port that were connected to as its own.
     #[default]
     Auto,
-    /// Always.
+    /// Always prepares.
     Always,
-    /// Never.
+    /// Never prepares.
     Never,
 }
 
-/// Where word of other processes' commits comes from.
+/// Source of notifications about commits of other processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
-    /// From the database itself, by a connection of its own.
+    /// The database itself, over a separate connection.
     #[default]
     Here,
-    /// From the same database under another URL: LISTEN does not work through pgbouncer in transaction mode, so this
-    /// leads past it.
+    /// The same database under another URL. LISTEN does not work through pgbouncer in transaction mode; this URL
+    /// bypasses it.
     At(String),
-    /// From nowhere: what other processes do is found by the slow poll.
+    /// None: the slow poll finds what other processes do.
     Off,
 }
 

@@ -1,22 +1,22 @@
-//! Parameters of statements, encoded at once into bytes that borrow from nobody, so that a statement can be sent and its
-//! answer be waited for later.
+//! Parameters of statements, encoded at once into owned bytes, so that a statement can be sent now and its result read
+//! later.
 
 use std::borrow::Cow;
 use std::error::Error;
 
 use abide_core::model::{
-    BarrierNumber, CommandId, ContractId, Epoch, EventSequence, InstanceId, Priority, Sequence,
-    Timestamp, WorkerId,
+    BarrierNumber, CommandId, ContractId, Epoch, EventSequence, InstanceId, OutboxId, Priority,
+    Sequence, Timestamp, WorkerId,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-/// Microseconds from 1970 to 2000, where PostgreSQL's time begins.
+/// Microseconds from 1970 to 2000, the origin of PostgreSQL's time.
 pub(crate) const EPOCH_US: i64 = 946_684_800_000_000;
-/// The earliest moment that PostgreSQL knows, in microseconds since 2000 (4714 BC).
+/// The earliest time that PostgreSQL supports, in microseconds since 2000 (4714 BC).
 const EARLIEST_US: i64 = -211_813_488_000_000_000;
 
-/// How much text one statement carries at most, in bytes: no message of the protocol may be of any size.
+/// Maximum text in one statement, in bytes: the size of a protocol message is limited.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// One parameter of a statement, encoded.
@@ -26,7 +26,7 @@ pub(crate) struct Param {
     bytes: Encoded,
 }
 
-/// The bytes of a parameter; none is null.
+/// The bytes of a parameter; `None` is null.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded(Option<Bytes>);
 
@@ -41,7 +41,7 @@ impl Param {
         }
     }
 
-    /// An array, in the format that `unnest` takes apart.
+    /// An array, in the binary format that `unnest` expects.
     pub fn list<C: Cell>(values: impl IntoIterator<Item = C>) -> Self {
         const HEADER: usize = 20;
         let values = values.into_iter();
@@ -60,7 +60,7 @@ impl Param {
             overwrite(&mut to, at, length);
             count += 1;
         }
-        // One dimension; whether there are nulls; of what type; how many, counted from 1.
+        // Number of dimensions; has nulls; element type; number of elements; lower bound 1.
         let header = [
             1,
             i32::from(has_null),
@@ -77,7 +77,7 @@ impl Param {
         }
     }
 
-    /// The pair that the driver takes.
+    /// The encoded value and its type, as the driver expects them.
     pub fn typed(self) -> (Encoded, Type) {
         (self.bytes, self.kind)
     }
@@ -113,16 +113,16 @@ impl ToSql for Encoded {
 
 /// A value that a parameter can hold, alone or in an array.
 pub(crate) trait Cell {
-    /// Its type.
+    /// Its PostgreSQL type.
     const KIND: Type;
-    /// The type of an array of them.
+    /// The PostgreSQL type of an array of them.
     const LIST: Type;
 
-    /// Writes it in PostgreSQL's binary format; `false` when it is null.
+    /// Writes it in PostgreSQL's binary format; returns `false` if it is null.
     fn write(&self, to: &mut BytesMut) -> bool;
 }
 
-/// Declares a type of value: as what it is known to PostgreSQL, and how it is written.
+/// Declares a value: its PostgreSQL types, and how it is written.
 macro_rules! cell {
     ($type:ty, $kind:ident, $list:ident, |$value:ident, $to:ident| $write:expr) => {
         impl Cell for $type {
@@ -162,6 +162,7 @@ cell!(WorkerId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(CommandId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(ContractId, INT8, INT8_ARRAY, |value, to| to
     .put_i64(value.0));
+cell!(OutboxId, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
 cell!(EventSequence, INT8, INT8_ARRAY, |value, to| to
     .put_i64(value.0));
 cell!(Sequence, INT8, INT8_ARRAY, |value, to| to.put_i64(value.0));
@@ -182,7 +183,7 @@ impl<C: Cell> Cell for Option<C> {
     }
 }
 
-/// Cuts a list into parts that fit a message; as a rule there is one, and of nothing there is none.
+/// Splits a list into parts that fit into a message; usually there is one part, and none for an empty list.
 pub(crate) fn parts<T>(mut list: &[T], size: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let mut parts = Vec::with_capacity(1);
     while !list.is_empty() {
@@ -198,12 +199,12 @@ pub(crate) fn parts<T>(mut list: &[T], size: impl Fn(&T) -> usize) -> Vec<&[T]> 
     parts
 }
 
-/// A place in an inbox, when there is one; the columns are null until then.
+/// A sequence of an inbox, if it has one; `None` (null) before the first command.
 pub(crate) fn some(sequence: Sequence) -> Option<Sequence> {
     Some(sequence).filter(|sequence| *sequence != Sequence::default())
 }
 
-/// A text without the one character that PostgreSQL cannot keep.
+/// Removes NUL, the one character that PostgreSQL cannot store.
 pub(crate) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         text.replace('\0', "\u{fffd}").into()

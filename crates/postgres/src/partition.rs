@@ -1,4 +1,4 @@
-//! Partitions: who may change them, who stands where in them.
+//! Partitions: locks, and the order of rows in them.
 
 use std::collections::HashMap;
 
@@ -10,24 +10,24 @@ use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::txn::Transaction;
 
-/// Locks partitions, in the order of their locks' numbers, to the end of the transaction.
+/// Locks partitions until the end of the transaction, in the order of their lock numbers.
 ///
-/// Locks: all partitions together, shared, then each of these alone. They are the first locks of a transaction: rows
-/// come after them. Two keys whose numbers are the same share a lock, which does no harm.
+/// Locks: the lock of all partitions, shared, then each given one exclusively. They are the first locks of a
+/// transaction: rows come after them. Two keys with the same number share a lock, which is harmless.
 pub const LOCK_PARTITIONS: &str = "\
 select pg_advisory_xact_lock_shared(-7021804617402541371), pg_advisory_xact_lock(k.number) \
 from (select distinct hashtextextended(key, 7021804617402541371) as number \
     from unnest($1::text[]) as key order by 1) k";
 
-/// Locks all partitions there can be, for whoever would lock so many that the server has no room for the locks.
+/// Locks all possible partitions, for a transaction that would lock so many that the server has no room for the locks.
 ///
-/// Locks: all partitions together, alone.
+/// Locks: the lock of all partitions, exclusively.
 pub const LOCK_ALL_PARTITIONS: &str = "select pg_advisory_xact_lock(-7021804617402541371)";
 
-/// Who is at the front of each partition: runnable or executing, and not behind.
+/// The front of each partition: the row that is runnable or executing, and not behind.
 ///
-/// Index: `instances_partition_front`. Locks: those rows, for no key update; a claim that has one of them is waited for.
-/// Whoever comes here has locked the partitions before.
+/// Index: `instances_partition_front`. Locks: those rows, for no key update; waits for a claim that has locked one of
+/// them. The caller has locked the partitions before.
 pub const FRONTS: &str = "\
 select k.place, f.id, f.status, f.priority, f.due_at \
 from unnest((select $1::text[])) with ordinality as k(key, place) \
@@ -37,7 +37,7 @@ cross join lateral ( \
     for no key update \
 ) f";
 
-/// Who is the first of each partition's runnable rows, by priority, due time and id.
+/// The first runnable row of each partition, by priority, due time and id.
 ///
 /// Index: `instances_partition_queue`, one entry for each partition. Locks: those rows, for no key update.
 pub const FIRSTS: &str = "\
@@ -49,18 +49,18 @@ cross join lateral ( \
     order by i.priority, i.due_at, i.id limit 1 for no key update \
 ) f";
 
-/// Locks those of these partitions that nobody else has, to the end of the transaction; which they are.
+/// Locks those of the partitions that no other transaction has locked, until the end of the transaction; returns them.
 ///
-/// Locks: as [`LOCK_PARTITIONS`] does, but it waits for none of them.
+/// Locks: as [`LOCK_PARTITIONS`], but without waiting.
 pub const TRY_PARTITIONS: &str = "\
 select k.key from unnest($1::text[]) as k(key) \
 where pg_try_advisory_xact_lock_shared(-7021804617402541371) \
     and pg_try_advisory_xact_lock(hashtextextended(k.key, 7021804617402541371))";
 
-/// In which of these partitions nobody else has locked the one at the front or the first of those that are runnable.
+/// Those of the partitions in which no other transaction has locked the front or the first runnable row.
 ///
-/// Indexes: `instances_partition_front`, `instances_partition_queue`. Locks: those rows, for no key update; it waits for
-/// none of them. The partitions are locked.
+/// Indexes: `instances_partition_front`, `instances_partition_queue`. Locks: those rows, for no key update, without
+/// waiting. The partitions are locked.
 pub const FREE_PARTITIONS: &str = "\
 select k.key from unnest((select $1::text[])) as k(key) \
 left join lateral ( \
@@ -82,17 +82,18 @@ left join lateral ( \
 ) first_free on true \
 where front_free.id is not distinct from front.id and first_free.id is not distinct from first.id";
 
-/// Puts instances behind, or in front.
+/// Marks instances as behind, or as the front.
 ///
-/// Index: `instances_pkey`; `instances_partition_front` keeps two from being in front. The rows are locked already.
+/// Index: `instances_pkey`; `instances_partition_front` ensures a single front. The rows are locked already.
 pub const REORDER: &str = "\
 update abide.instances set behind = $2 where id = any((select $1::bigint[])::bigint[])";
 
-/// How many partitions a transaction locks one by one. The server has room for 64 locks for each connection that it
-/// allows, and all transactions share it.
+/// Maximum number of partitions that a transaction locks one by one. The server has room for 64 locks per allowed
+/// connection, shared by all transactions.
 const LOCKS_MAX: usize = 1000;
 
-/// Locks partitions. Nobody waits here for the locks, what follows does; unless it is too late to wait for them.
+/// Locks partitions. Sends the statement without waiting for the locks, unless it is too late to wait: then it tries
+/// them.
 pub(crate) async fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<()> {
     let new = |key: &&Key| !txn.held.partitions.contains(*key);
     let keys: Vec<Key> = keys.iter().filter(new).cloned().collect();
@@ -120,7 +121,8 @@ pub(crate) async fn lock_partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> 
     )
 }
 
-/// Locks those that nobody else has, and in which nobody has locked a row that decides who is at the front.
+/// Locks those of the partitions that no other transaction has locked, and in which no other has locked a row that
+/// determines the front.
 pub(crate) async fn lock_free_partitions(
     txn: &mut Transaction<'_>,
     keys: &[Key],
@@ -143,12 +145,12 @@ pub(crate) async fn lock_free_partitions(
     })
 }
 
-/// Who stands where.
+/// Reads the front and the first runnable row of partitions.
 pub(crate) async fn partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<Vec<Partition>> {
     let params = || vec![Param::list(keys.iter().map(Key::as_str))];
     txn.held.fronts = true;
-    // Two statements, and the second begins when the first has its locks: what a claim took meanwhile is not seen as
-    // runnable any more.
+    // Two statements: the second starts when the first has its locks, so a row that was claimed meanwhile is no longer
+    // seen as runnable.
     let (fronts, firsts) = txn
         .read_both((FRONTS, params()), (FIRSTS, params()))
         .await?;
@@ -167,7 +169,7 @@ pub(crate) async fn partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Resul
     Ok((1..).zip(keys).map(partition).collect())
 }
 
-/// Puts the first ones behind, then the second ones in front.
+/// Marks the first list as behind, then the second as front.
 pub(crate) fn reorder(
     txn: &mut Transaction<'_>,
     back: &[InstanceId],

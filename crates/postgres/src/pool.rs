@@ -1,10 +1,10 @@
-//! A handful of connections, lent out one at a time.
+//! A pool of a few connections, each lent to one caller at a time.
 
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abide_kernel::{Error, Result};
 use futures_util::future::try_join_all;
@@ -16,28 +16,31 @@ use tokio_postgres::{Client, Statement};
 use crate::begin::Begin;
 use crate::clock::Server;
 use crate::connect::Connector;
+use crate::counted::{self, Counted};
 use crate::error::{Fate, classify};
 use crate::lineage::Lineage;
 use crate::statements::HOT;
 use crate::{Prepare, Timeouts};
 
-/// A handful of connections, lent out one at a time. One that broke is dropped, and another made in its place when it
-/// is wanted.
+/// A pool of a few connections, each lent to one caller at a time. A broken connection is dropped, and replaced when
+/// one is needed.
 #[derive(Debug)]
 pub(crate) struct Pool {
     connector: Connector,
-    /// What the server is, and the texts that begin transactions on it; known when it was asked.
+    /// The server's properties, and the texts that begin transactions on it; set after the server was queried.
     server: OnceLock<(Server, Begin)>,
-    /// Whether each connection has the hot statements prepared.
+    /// `true` if the hot statements are prepared on each connection.
     prepare: AtomicBool,
     permits: Semaphore,
-    /// Which database it connects to.
-    lineage: Lineage,
-    /// Of steps that have a transaction of their own.
+    /// Number of connections.
+    size: usize,
+    /// Identity of the database.
+    lineage: Arc<Lineage>,
+    /// Permits for steps with a transaction of their own.
     steps: Arc<Semaphore>,
-    /// Of those who renew a lease.
+    /// Permits for lease renewals.
     renewals: Semaphore,
-    /// The connections that nobody has, the one used last on top.
+    /// The connections that are not lent, the most recently used one last.
     idle: Mutex<Vec<Arc<Line>>>,
 }
 
@@ -45,41 +48,45 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Line {
     client: Client,
-    /// Ends the connection at once, whatever is under way on it.
+    /// Ends the connection at once, even during a statement.
     hang_up: AbortHandle,
     prepared: OnceCell<Prepared>,
 }
 
-/// Statements that were prepared, by their text.
+/// Prepared statements, by their text.
 pub(crate) type Prepared = Vec<(&'static str, Statement)>;
 
-/// A connection on loan; given back when it is dropped, and ended when something may be under way on it then.
+/// A lent connection. It is returned when dropped, and ended if a statement may still be running on it.
 pub(crate) struct Loan<'p> {
     pool: &'p Pool,
     line: Arc<Line>,
     was_idle: bool,
     is_busy: AtomicBool,
+    #[expect(dead_code, reason = "held: the loan is counted as long as this lives")]
+    counted: Counted,
     #[expect(dead_code, reason = "held: the loan lasts as long as this does")]
     permit: SemaphorePermit<'p>,
 }
 
-/// A connection that a step has for a transaction of its own. Given back when it is dropped, if it is clean.
+/// A connection lent to a step for a transaction of its own. It is returned when dropped, if it is clean.
 pub(crate) struct OwnedLoan {
     pool: Arc<Pool>,
     line: Arc<Line>,
-    /// Whether no transaction is open on it.
+    /// `true` if no transaction is open on it.
     pub clean: bool,
+    #[expect(dead_code, reason = "held: the loan is counted as long as this lives")]
+    counted: Counted,
     #[expect(dead_code, reason = "held: the loan lasts as long as this does")]
     permit: OwnedSemaphorePermit,
 }
 
 impl OwnedLoan {
-    /// How long what is asked may take.
+    /// Time limits of statements.
     pub fn timeouts(&self) -> &Timeouts {
         self.pool.timeouts()
     }
 
-    /// What the server is, and the texts that begin transactions on it.
+    /// The server's properties, and the texts that begin transactions on it.
     pub fn server(&self) -> Result<&(Server, Begin)> {
         self.pool.server()
     }
@@ -103,7 +110,7 @@ impl Drop for OwnedLoan {
 }
 
 impl Pool {
-    /// A pool of that many connections, none of which is made yet.
+    /// Creates a pool of that many connections, none of which is made yet.
     pub fn new(connector: Connector, size: usize) -> Self {
         let size = size.clamp(1, Semaphore::MAX_PERMITS);
         let permits = Semaphore::new(size);
@@ -112,31 +119,45 @@ impl Pool {
             server: OnceLock::new(),
             prepare: AtomicBool::new(false),
             permits,
-            lineage: Lineage::default(),
+            size,
+            lineage: Arc::default(),
             steps: Arc::new(Semaphore::new(size)),
             renewals: Semaphore::new(1),
             idle: Mutex::default(),
         }
     }
 
-    /// How long what is asked may take.
+    /// Creates a pool of one connection to the same database, independent of this pool's runtime: the connection
+    /// belongs to the runtime that first uses it. Nothing is prepared on it.
+    pub fn beside(&self) -> Self {
+        let beside = Self::new(self.connector.another(), 1);
+        if let Some((server, _)) = self.server.get() {
+            beside.meet(*server);
+        }
+        Self {
+            lineage: self.lineage.clone(),
+            ..beside
+        }
+    }
+
+    /// Time limits of statements.
     pub fn timeouts(&self) -> &Timeouts {
         &self.connector.timeouts
     }
 
-    /// Makes known what the server is; the first word counts.
+    /// Sets the server's properties; later calls have no effect.
     pub fn meet(&self, server: Server) {
         let begin = Begin::new(self.timeouts(), server);
         let _ = self.server.set((server, begin));
     }
 
-    /// What the server is, and the texts that begin transactions on it.
+    /// The server's properties, and the texts that begin transactions on it.
     pub fn server(&self) -> Result<&(Server, Begin)> {
         let unknown = || Error::Broken("the server was not asked what it is".into());
         self.server.get().ok_or_else(unknown)
     }
 
-    /// Has the hot statements prepared on every connection from now on, as the option says.
+    /// Prepares the hot statements on every connection from now on, as the option says.
     pub async fn prepare(&self, prepare: Prepare, client: &Client) {
         let prepare = match prepare {
             Prepare::Auto => self.connector.is_direct(client).await,
@@ -146,14 +167,16 @@ impl Pool {
         self.prepare.store(prepare, Ordering::Relaxed);
     }
 
-    /// Which database it connects to: looked at with every new connection, before anything is done on it.
+    /// Identity of the database, checked on every new connection before it is used.
     pub fn lineage(&self) -> &Lineage {
         &self.lineage
     }
 
-    /// A connection; waits while all of them are lent out.
+    /// Lends a connection; waits while all of them are lent.
     pub async fn get(&self) -> Result<Loan<'_>> {
+        let began = Instant::now();
         let permit = self.permits.acquire().await.map_err(|_| Error::Closed)?;
+        counted::waited(began.elapsed());
         self.lent(permit).await
     }
 
@@ -164,12 +187,14 @@ impl Pool {
             line,
             was_idle,
             is_busy: AtomicBool::new(false),
+            counted: Counted::in_use(),
             permit,
         })
     }
 
-    /// A connection for renewing a lease (rule 6.4). When all of them are lent out there is one more: who waits for a
-    /// connection for too long loses all that it holds, and it is then that the others are busy.
+    /// Lends a connection for renewing a lease (rule 6.4). There is one extra connection if all others are lent: a
+    /// worker that waits too long for a connection loses all its claims, and that happens exactly when the other
+    /// connections are busy.
     pub async fn get_for_renewal(&self) -> Result<Loan<'_>> {
         let permit = match self.permits.try_acquire() {
             Ok(permit) => permit,
@@ -182,14 +207,14 @@ impl Pool {
         self.lent(permit).await
     }
 
-    /// A new connection, after one was lost: whatever ended that has ended the idle ones too, as a rule.
+    /// Lends a new connection after one was lost: the cause has usually ended the idle connections too.
     pub async fn get_new(&self) -> Result<Loan<'_>> {
         self.idle().clear();
         self.get().await
     }
 
-    /// A connection for a step's own transaction. There are as many of these as of the others, and beside them: a step
-    /// that has one may well ask for something that needs another.
+    /// Lends a connection for a step's own transaction. There are as many of these as of the others, in addition to
+    /// them: a step that has one may call an operation that needs another.
     pub async fn lend(self: &Arc<Self>) -> Result<OwnedLoan> {
         let permit = self.steps.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Error::Closed)?;
@@ -198,22 +223,24 @@ impl Pool {
             pool: self.clone(),
             line,
             clean: false,
+            counted: Counted::in_use(),
             permit,
         })
     }
 
-    /// A new one of these, after one was lost.
+    /// Lends a new connection for a step after one was lost.
     pub async fn lend_new(self: &Arc<Self>) -> Result<OwnedLoan> {
         self.idle().clear();
         self.lend().await
     }
 
-    /// A connection that nobody has, and whether it was idle before.
+    /// A connection that is not lent, and `true` if it was idle before.
     async fn line(&self) -> Result<(Arc<Line>, bool)> {
         let idle = std::iter::from_fn(|| self.idle().pop()).find(|line| !line.client.is_closed());
         if let Some(line) = idle {
             return Ok((line, true));
         }
+        counted::size(self.size);
         let (client, hang_up) = self.connector.connect(None).await?;
         let line = Line {
             client,
@@ -224,7 +251,7 @@ impl Pool {
         Ok((Arc::new(line), false))
     }
 
-    /// Looks at which database a new connection leads to, and bounds what is asked over it.
+    /// Checks to which database a new connection leads, and sets its time limits.
     async fn introduce(&self, line: &Line) -> Result<()> {
         let introduced = async {
             self.lineage.meet(&line.client).await?;
@@ -239,7 +266,7 @@ impl Pool {
         }
     }
 
-    /// Bounds how long statements outside of transactions take, where a connection is ours alone.
+    /// Sets time limits for statements outside transactions, if the connection is used by this process only.
     async fn bound(&self, line: &Line) -> Result<()> {
         let Some((_, begin)) = self.server.get() else {
             return Ok(());
@@ -257,7 +284,7 @@ impl Pool {
         }
     }
 
-    /// Lends out nothing any more, and ends the connections when those on loan are back.
+    /// Stops lending, and ends the connections when the lent ones are returned.
     pub async fn close(&self) {
         self.permits.close();
         self.steps.close();
@@ -272,8 +299,7 @@ impl Pool {
 }
 
 impl Loan<'_> {
-    /// The statements that are prepared on this connection; prepares them when it is asked for the first time, all in
-    /// one round trip.
+    /// The statements that are prepared on this connection. The first call prepares them, all in one round trip.
     pub async fn prepared(&self) -> Result<&Prepared> {
         let prepare = async || {
             let prepare = self.pool.prepare.load(Ordering::Relaxed);
@@ -286,34 +312,34 @@ impl Loan<'_> {
         self.line.prepared.get_or_try_init(prepare).await
     }
 
-    /// Whether it was made some time ago: then it may have been lost meanwhile, and nobody has noticed.
+    /// `true` if the connection was made earlier: it may have been lost since, without notice.
     pub fn was_idle(&self) -> bool {
         self.was_idle
     }
 
-    /// From now on something is under way, a transaction perhaps: a caller that is cancelled before it
-    /// [ends](Self::ended) leaves a connection that nobody else may use.
+    /// Marks the connection as busy, perhaps with a transaction. If the caller is cancelled before it
+    /// [ends](Self::ended), no other caller may use the connection.
     pub fn begun(&self) {
         self.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing is under way any more.
+    /// Marks the connection as no longer busy.
     pub fn ended(&self) {
         self.is_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Bounds how long statements outside of transactions take, on a connection that was made before the server was
-    /// known.
+    /// Sets time limits for statements outside transactions, on a connection that was made before the server's
+    /// properties were known.
     pub async fn bound(&self) -> Result<()> {
         self.pool.bound(&self.line).await
     }
 
-    /// How long an answer may take.
+    /// Time limit for a response.
     pub fn deadline(&self) -> Duration {
         self.pool.timeouts().deadline()
     }
 
-    /// Waits for what is asked over it, which writes nothing, for as long as the timeouts allow; then hangs up.
+    /// Waits for a request that writes nothing, up to the time limit; then ends the connection.
     pub async fn bounded<T>(&self, asked: impl Future<Output = Result<T>>) -> Result<T> {
         self.begun();
         let deadline = self.pool.timeouts().deadline();
@@ -345,7 +371,7 @@ impl Drop for Loan<'_> {
     }
 }
 
-/// What a caller is told to whom the server has not answered in time, and to whom nothing was committed.
+/// The error if the server has not responded in time and nothing was committed.
 pub(crate) fn overdue(deadline: Duration) -> Error {
     Error::Unavailable(format!(
         "no answer from the database within {deadline:?}: the server or the network hangs; retry"

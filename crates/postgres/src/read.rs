@@ -1,4 +1,4 @@
-//! The read side: what is committed, seen from outside any transaction.
+//! The read side: committed data, read outside any transaction.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use abide_core::model::{
     HistoryRow, Instance, InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{
-    CommandFilter, CommandPage, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed, Page,
-    QueueDepth, Records, Result, Target,
+    CommandFilter, CommandPage, Contracts, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed,
+    Page, QueueDepth, Records, Result, Target,
 };
 use futures_util::TryStreamExt;
 use tokio::time::timeout;
@@ -30,10 +30,10 @@ use crate::pool::{Loan, Pool, overdue};
 macro_rules! instance_columns {
     () => {
         "id, key, key_scope, unique_key, unique_scope, kind, machine, version, first_step, step, \
-        step_seq, attempt, status, state, result, last_error, queue, priority, due_at, \
+        step_seq, attempt, deaths, status, state, result, last_error, unfit, queue, priority, due_at, \
         partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
-        aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, \
-        signals_pending, updates_pending, handed, pending_bytes, contract_id, run_number, first_id, \
+        waits, resume_kind, resume_command, aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, \
+        signals_pending, updates_pending, handed, pending_bytes, command_sequence, contract_id, policy, run_number, first_id, \
         children_needed, parent_id, parent_barrier, barrier, children_pending, history, history_seq, \
         created_at, updated_at, finished_at"
     };
@@ -46,7 +46,7 @@ pub const BY_ID: &str = concat!(
     " from abide.instances where id = $1"
 );
 
-/// The instance that a key stands for. Indexes: `instances_key_taken`, `instances_key`, `instances_pkey`.
+/// The instance that a key refers to. Indexes: `instances_key_taken`, `instances_key`, `instances_pkey`.
 pub const BY_KEY: &str = concat!(
     "select ",
     instance_columns!(),
@@ -54,8 +54,9 @@ pub const BY_KEY: &str = concat!(
     of_key!("$1")
 );
 
-/// A page of instances, newest first. Index: `instances_pkey` read backwards, `instances_children` for those of one
-/// parent, `instances_key` for those whose keys begin alike, `instances_chain` for the runs of one chain; a filter that is null falls away when it is planned.
+/// A page of instances, newest first. Index: `instances_pkey` read backwards, `instances_children` for children of one
+/// parent, `instances_key` for keys with a prefix, `instances_chain` for the runs of one chain; the planner removes a
+/// filter that is null.
 pub const LIST: &str = concat!(
     "select ",
     instance_columns!(),
@@ -69,13 +70,16 @@ pub const LIST: &str = concat!(
             or coalesce(aside_status, status) in (4, 5) \
             or (coalesce(aside_status, status) = 1 and wait_kind = 4)) \
         and ($9::smallint is null or wait_kind = $9) \
-        and ($10::text is null or awaits && array[$10, 'event:' || $10]) \
+        and ($10::text is null or awaits && array[$10, 'event:' || $10] \
+            or exists (select 1 from jsonb_array_elements(waits::jsonb) as w \
+                where w ->> 'kind' = 'condition' and w ->> 'name' = $10)) \
     order by id desc limit $7"
 );
 
-/// A page of records, newest first. Index: `signals_run` for those of one run, of a chain's runs, and of the runs that
-/// have a key, with `signals_lone` and `signals_held` for those that no run has; else `signals_pkey` read backwards. A
-/// filter that is null falls away when it is planned. What a chain has kept of runs that were deleted is in none of them.
+/// A page of records, newest first. Index: `signals_run` for records of one run, of a chain's runs, and of the runs
+/// with a key, with `signals_lone` and `signals_held` for those that belong to no run; otherwise `signals_pkey` read
+/// backwards. The planner removes a filter that is null. Records that a chain keeps of deleted runs are in none of
+/// these lists.
 pub const COMMANDS: &str = concat!(
     "select ",
     command_columns!(),
@@ -98,28 +102,30 @@ pub const RECORDS: &str = concat!(
     " from abide.signals s where s.id = any((select $1::bigint[])::bigint[]) order by s.id"
 );
 
-/// The rows of a history whose last event is after a number. A row does not tell how many events it holds: the row after
-/// it does, and of the last row the instance. Index: `history_pkey`.
+/// The rows of a history whose last event is after a number. A row has the number of its first event, so the first of
+/// them is the last row whose number is at most one more, unless that row ends before: numbers are missing where
+/// attempts were folded into a later row. Index: `history_pkey`.
 pub const HISTORY: &str = "\
 select instance_id, seq, at, events from abide.history \
 where instance_id = $1 \
     and (select i.history_seq from abide.instances i where i.id = $1) > $2 \
-    and seq >= coalesce((select max(h.seq) from abide.history h \
-        where h.instance_id = $1 and h.seq <= $2::bigint + 1), 0) \
+    and seq >= coalesce(( \
+        select case when h.seq > $2 or h.seq + json_array_length(h.events::json) > $2 + 1 then h.seq else $2 + 1 end \
+        from abide.history h where h.instance_id = $1 and h.seq <= $2::bigint + 1 order by h.seq desc limit 1), 0) \
 order by seq limit $3";
 
-/// The children of one barrier above one of them, by id. Index: `instances_children`.
+/// The children of one barrier above an id, by id. Index: `instances_children`.
 pub const CHILDREN_ABOVE: &str = "\
 select parent_id, id, key, machine, status, state, result, last_error \
 from abide.instances where parent_id = $1 and parent_barrier = $2 and id > $3 order by id";
 
-/// How instances stand, and how those that have ended did, by id. Index: `instances_pkey`.
+/// The statuses of instances, and the results of those that have ended, by id. Index: `instances_pkey`.
 pub const ENDINGS: &str = "\
 select id, status, case when status >= 6 then result end, case when status >= 6 then last_error end \
 from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
 
-/// The earliest moment at which anything is due, or a lease runs out. Indexes: `instances_parked` and `instances_leased`,
-/// the first entry of each.
+/// The earliest time at which a row is due or a lease expires. Indexes: `instances_parked` and `instances_leased`, the
+/// first entry of each.
 pub const NEXT_DUE: &str = "\
 select least( \
     (select due_at from abide.instances where status in (1, 4, 5) and due_at is not null \
@@ -127,25 +133,27 @@ select least( \
     (select lease_until from abide.instances where status = 3 and lease_until is not null \
         order by lease_until, id limit 1))";
 
-/// How many instances stand where. Indexes: `instances_claimable`, `instances_partition_queue`, `instances_held`,
-/// `instances_parked` and `instances_reserved`, which together carry all that has not ended, and nothing that has.
+/// The number of instances by queue and status. Indexes: `instances_claimable`, `instances_partition_queue`,
+/// `instances_held`, `instances_parked` and `instances_reserved`, which together contain all instances that have not
+/// ended, and no others.
 pub const DEPTHS: &str = "\
-select queue, status, waits, count(*), min(ready) from ( \
-    select queue, status, null::smallint as waits, due_at as ready \
+select queue, status, waits, count(*), count(*) filter (where blocked), min(ready) from ( \
+    select queue, status, null::smallint as waits, due_at as ready, false as blocked \
         from abide.instances where status = 2 and not behind \
     union all \
-    select queue, status, null, due_at from abide.instances \
+    select queue, status, null, due_at, false from abide.instances \
         where status = 2 and behind and partition_key is not null \
     union all \
-    select queue, status, null, null from abide.instances where status = 3 \
+    select queue, status, null, null, false from abide.instances where status = 3 \
     union all \
-    select queue, status, case when status <> 1 or wait_kind = 4 then wait_kind end, null \
+    select queue, status, case when status <> 1 or wait_kind = 4 then wait_kind end, null, \
+        status = 1 and due_at is null \
         from abide.instances where status in (1, 4, 5) \
     union all \
-    select queue, status, null, null from abide.instances where status = 0 \
+    select queue, status, null, null, false from abide.instances where status = 0 \
 ) live group by queue, status, waits order by queue, status, waits";
 
-/// Runs a statement outside of any transaction of ours.
+/// Runs a statement outside any transaction of the store.
 pub(crate) async fn query(
     client: &Client,
     sql: &'static str,
@@ -160,7 +168,7 @@ pub(crate) async fn query(
     rows.await.map_err(|error| classify(&error, Fate::Open))
 }
 
-/// Runs a statement on a connection of the pool; on another one when the first was lost.
+/// Runs a statement on a connection of the pool; retries on another one if the first was lost.
 pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
     let client = pool.get().await?;
     match client.bounded(query(&client, sql, params.clone())).await {
@@ -173,8 +181,8 @@ pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> R
     }
 }
 
-/// Runs a statement, and reads no more rows than one that makes them more than so many bytes, and two at least (rule 16.4).
-/// A connection on which there is more to come is given up: nobody waits for what nobody reads.
+/// Runs a statement, and stops reading after the row that makes the total exceed a number of bytes, but reads at least
+/// two rows (rule 16.4). A connection with unread rows is closed, so that nothing waits for them.
 pub(crate) async fn ask_some(
     pool: &Pool,
     sql: &'static str,
@@ -222,14 +230,14 @@ async fn query_some(
     Ok(some)
 }
 
-/// Rows, and whether there are more of them than were read.
+/// Rows, and whether there are more than were read.
 pub(crate) struct Read {
     pub rows: Vec<Row>,
     cut: bool,
 }
 
 impl Read {
-    /// A page of what was read.
+    /// Makes a page of the rows.
     pub fn page<T: Listed, C>(
         &self,
         read: impl FnOnce(&[Row]) -> Result<Vec<T>>,
@@ -245,7 +253,7 @@ impl Read {
     }
 }
 
-/// One instance.
+/// Reads one instance.
 pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>> {
     let rows = match target {
         Target::Id(id) => ask(pool, BY_ID, vec![Param::one(*id)]).await?,
@@ -254,7 +262,7 @@ pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>
     Ok(each(&rows, instance)?.into_iter().next())
 }
 
-/// A page of instances.
+/// Reads a page of instances.
 pub(crate) async fn list(
     pool: &Pool,
     filter: &Filter,
@@ -267,7 +275,7 @@ pub(crate) async fn list(
         .as_ref()
         .is_some_and(|prefix| prefix.contains('\0'))
     {
-        // No key begins so, and the server would not take it as text.
+        // No key has this prefix, and the server does not accept it as text.
         return Ok(Page {
             items: Vec::new(),
             next: None,
@@ -289,12 +297,12 @@ pub(crate) async fn list(
     read.page(|rows| each(rows, instance), limit, most, |last| last.id)
 }
 
-/// How many bytes of rows hold what a page of so many bytes lists, and one entry more: other columns have their size too.
+/// Bytes of rows to read for a page of a given size and one more entry: other columns add to the size.
 pub(crate) const fn reading(most: usize) -> usize {
     most.saturating_mul(2)
 }
 
-/// A page of what was found, which is one more than fits when there is a next page.
+/// Makes a page of the items, which are one more than the limit if there is a next page.
 pub(crate) fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> C) -> Page<T, C> {
     let more = items.len() > limit;
     items.truncate(limit);
@@ -302,7 +310,7 @@ pub(crate) fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) ->
     Page { items, next }
 }
 
-/// A page of records.
+/// Reads a page of records.
 pub(crate) async fn commands(
     pool: &Pool,
     filter: &CommandFilter,
@@ -324,7 +332,7 @@ pub(crate) async fn commands(
     read.page(read_commands, limit, most, |last| last.id)
 }
 
-/// The first records of these ids, as many as fit on a page.
+/// Reads the first of the given records, as many as fit on a page.
 pub(crate) async fn records(pool: &Pool, ids: &[CommandId], most: usize) -> Result<Records> {
     let params = vec![Param::list(ids.iter().copied())];
     let read = ask_some(pool, RECORDS, params, reading(most)).await?;
@@ -334,7 +342,7 @@ pub(crate) async fn records(pool: &Pool, ids: &[CommandId], most: usize) -> Resu
     Ok(Records { found, rest })
 }
 
-/// The ids that a page in order of the ids says nothing of, as it ends with that one.
+/// The ids that a page in order of ids does not cover, because it ends with the given id.
 fn left<I: Copy + Ord>(ids: &[I], last: Option<I>) -> Vec<I> {
     let Some(last) = last else {
         return Vec::new();
@@ -342,7 +350,7 @@ fn left<I: Copy + Ord>(ids: &[I], last: Option<I>) -> Vec<I> {
     ids.iter().copied().filter(|id| *id > last).collect()
 }
 
-/// A page of the children of a barrier.
+/// Reads a page of the children of a barrier.
 pub(crate) async fn children(
     pool: &Pool,
     parent: InstanceId,
@@ -363,20 +371,30 @@ pub(crate) async fn children(
     read.page(children, usize::MAX, most, |last| last.id)
 }
 
-/// What is pending in an inbox, by sequence.
+/// Reads the pending commands of an inbox, by sequence.
 pub(crate) async fn inbox(pool: &Pool, id: InstanceId) -> Result<Vec<Command>> {
     let params = from_kind_params(&[id], CommandKind::Signal);
     in_order(&ask(pool, PENDING_FROM_KIND, params).await?)
 }
 
-/// A contract.
+/// Reads a contract.
 pub(crate) async fn contract(pool: &Pool, id: ContractId) -> Result<Option<Json>> {
     let rows = ask(pool, contracts::DEFINITIONS, vec![Param::list([id])]).await?;
     let found = contracts::read_contracts(&rows)?.into_iter().next();
     Ok(found.map(|(_, contract)| contract))
 }
 
-/// The rows of a history.
+/// Reads the first of the given contracts, as many as fit on a page.
+pub(crate) async fn contracts(pool: &Pool, ids: &[ContractId], most: usize) -> Result<Contracts> {
+    let params = vec![Param::list(ids.iter().copied())];
+    let read = ask_some(pool, contracts::DEFINITIONS_IN_ORDER, params, reading(most)).await?;
+    let page = read.page(contracts::read_contracts, usize::MAX, most, |last| last.0)?;
+    let rest = left(ids, page.next);
+    let found = page.items;
+    Ok(Contracts { found, rest })
+}
+
+/// Reads rows of a history.
 pub(crate) async fn history(
     pool: &Pool,
     id: InstanceId,
@@ -400,7 +418,7 @@ pub(crate) async fn history(
     })
 }
 
-/// How the first of these instances ended, and which are not there, as many as fit on a page.
+/// Reads how the first of the given instances ended, and which do not exist, as many as fit on a page.
 pub(crate) async fn endings(pool: &Pool, ids: &[InstanceId], most: usize) -> Result<Endings> {
     let params = vec![Param::list(ids.iter().copied())];
     let read = ask_some(pool, ENDINGS, params, reading(most)).await?;
@@ -429,29 +447,31 @@ pub(crate) async fn endings(pool: &Pool, ids: &[InstanceId], most: usize) -> Res
     })
 }
 
-/// All declarations, by machine and version.
+/// Reads all declarations, by machine and version.
 pub(crate) async fn machines(pool: &Pool) -> Result<Vec<Declared>> {
     load::read_declared(&ask(pool, load::MACHINES, Vec::new()).await?)
 }
 
-/// The earliest moment at which anything is due.
+/// Reads the earliest due time.
 pub(crate) async fn next_due(pool: &Pool) -> Result<Option<Timestamp>> {
     let rows = ask(pool, NEXT_DUE, Vec::new()).await?;
     let next: Vec<Option<Timestamp>> = each(&rows, |cells| cells.next())?;
     Ok(next.into_iter().flatten().next())
 }
 
-/// How many instances stand where.
+/// Counts the instances by queue and status.
 pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
     let rows = ask(pool, DEPTHS, Vec::new()).await?;
     each(&rows, |cells| {
         let (queue, status, wait_kind) = (cells.next()?, cells.next()?, cells.next()?);
         let count = u64::try_from(cells.next::<i64>()?).unwrap_or_default();
+        let blocked = u64::try_from(cells.next::<i64>()?).unwrap_or_default();
         Ok(QueueDepth {
             queue,
             status,
             wait_kind,
             count,
+            blocked,
             oldest: cells.next()?,
         })
     })
@@ -471,10 +491,12 @@ fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
+        deaths: cells.next()?,
         status: cells.next()?,
         state: cells.next()?,
         result: cells.next()?,
         last_error: cells.next()?,
+        unfit: cells.next::<Option<Vec<Name>>>()?.unwrap_or_default(),
         queue: cells.next()?,
         priority: cells.next()?,
         due_at: cells.next()?,
@@ -487,9 +509,12 @@ fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
         awaits: cells.next::<Option<Vec<Name>>>()?.unwrap_or_default(),
         wait_since: cells.next()?,
         wait_id: cells.next()?,
+        waits: load::waits(cells)?,
+        resume_source: load::resumed(cells)?,
         aside: load::aside(cells)?,
         inbox: load::inbox(cells)?,
         contract: cells.next()?,
+        policy: cells.next()?,
         run: load::run(cells)?,
         children_needed: cells.next()?,
         parent: cells.next()?,

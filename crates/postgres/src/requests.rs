@@ -1,4 +1,4 @@
-//! Requests that were carried out, and what they were answered.
+//! Requests that were carried out, and their responses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,17 +9,18 @@ use crate::cells::each;
 use crate::param::{Param, parts};
 use crate::txn::Transaction;
 
-/// Locks requests, those that nobody else has locked; which these are.
+/// Locks those of the requests that no other transaction has locked; returns which.
 ///
-/// Locks: one number for each request, never waiting. Two whose numbers are the same take one for the other at times, and
-/// try again.
+/// Locks: one number for each request, without waiting. Two requests with the same number may be confused; the loser
+/// tries again.
 pub const LOCK_REQUESTS: &str = "\
 select r.place from unnest($1::bigint[]) with ordinality as r(number, place) \
 where pg_try_advisory_xact_lock(r.number)";
 
 /// The requests that were carried out.
 ///
-/// Index: `requests_known`. Not locked: who has the lock of a request and does not find it is the one to carry it out.
+/// Index: `requests_known`. Locks nothing: a transaction that has the lock of a request and does not find it carries it
+/// out.
 pub const RECALL: &str = "\
 select r.place, q.fingerprint, q.answer \
 from unnest((select $1::text[]), (select $2::text[]), (select $3::int[])) with ordinality \
@@ -28,7 +29,7 @@ cross join lateral ( \
     select q.fingerprint, q.answer from abide.requests q \
     where q.caller = r.caller and q.key = r.key and q.part = r.part limit 1) q";
 
-/// Writes the answers to requests. `requests_known` keeps two from being written of one.
+/// Stores the responses to requests. `requests_known` ensures one per request.
 pub const REMEMBER: &str = "\
 insert into abide.requests (created_at, caller, key, part, fingerprint, answer) \
 select $1, r.caller, r.key, r.part, r.fingerprint, r.answer \
@@ -37,7 +38,8 @@ from unnest($2::text[], $3::text[], $4::int[], $5::text[], $6::text[]) \
 
 /// Deletes old requests.
 ///
-/// Index: `requests_created`, read from its beginning. Locks: the rows, passing over those that another sweep has.
+/// Index: `requests_created`, read from its beginning. Locks: the rows; those that another sweep has locked are
+/// skipped.
 pub const FORGET_REQUESTS: &str = "\
 delete from abide.requests \
 where id = any(array( \
@@ -45,7 +47,7 @@ where id = any(array( \
     order by q.created_at, q.id limit (select $2::bigint) for update skip locked)) \
 returning id";
 
-/// What is known of requests.
+/// Tries to lock requests, and reads what is stored of them.
 pub(crate) async fn recall(txn: &mut Transaction<'_>, ids: &[&RequestId]) -> Result<Vec<Recall>> {
     let locks = vec![Param::list(ids.iter().map(|id| number(id)))];
     let which = vec![
@@ -53,7 +55,7 @@ pub(crate) async fn recall(txn: &mut Transaction<'_>, ids: &[&RequestId]) -> Res
         Param::list(ids.iter().map(|id| id.key.as_str())),
         Param::list(ids.iter().map(|id| id.part)),
     ];
-    // Two statements, and the second begins when the first has its locks: what was committed before is seen.
+    // Two statements: the second starts when the first has its locks, so it sees what was committed before.
     let (locked, found) = txn
         .read_both((LOCK_REQUESTS, locks), (RECALL, which))
         .await?;
@@ -76,7 +78,7 @@ pub(crate) async fn recall(txn: &mut Transaction<'_>, ids: &[&RequestId]) -> Res
     Ok((1..).zip(ids).map(known).collect())
 }
 
-/// Writes the answers to requests.
+/// Stores the responses to requests.
 pub(crate) fn remember(
     txn: &mut Transaction<'_>,
     answers: &[(&RequestId, Option<&str>)],
@@ -97,7 +99,7 @@ pub(crate) fn remember(
     Ok(())
 }
 
-/// Deletes the answers to requests that were carried out before a moment; how many.
+/// Deletes the responses to requests that were carried out before a given time; returns how many.
 pub(crate) async fn forget(
     txn: &mut Transaction<'_>,
     before: Timestamp,
@@ -107,7 +109,7 @@ pub(crate) async fn forget(
     Ok(txn.read(FORGET_REQUESTS, params).await?.len())
 }
 
-/// The number that stands for a request among the locks: 64 bits of a hash.
+/// The lock number of a request: 64 bits of a hash.
 fn number(id: &RequestId) -> i64 {
     let part = id.part.to_be_bytes();
     let of = [

@@ -18,15 +18,15 @@ use crate::notify::Notifier;
 use crate::pool::{OwnedLoan, Pool, overdue};
 use crate::txn::Transaction;
 
-/// A transaction of the store's database. It is a [`Client`] on which one is open: what is written through it is
-/// committed together with the step's outcome. Leave beginning and committing to abide. Dropped before that, it is
-/// rolled back.
+/// A transaction in the store's database. It is a [`Client`] with an open transaction: what is written through it is
+/// committed together with the step's outcome. Do not begin or commit; abide does. If dropped before that, it is rolled
+/// back.
 pub struct StepTransaction {
     loan: OwnedLoan,
     home: Home,
 }
 
-/// What a transaction needs of the store that it is of.
+/// The parts of the store that a transaction needs.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub clock: Arc<dyn Clock>,
@@ -53,7 +53,8 @@ impl StepTransaction {
         let mut loan = pool.lend().await?;
         let begun = timeout(deadline, loan.batch_execute(&begin())).await;
         if !matches!(begun, Ok(Ok(()))) {
-            // It was idle for long, and the server may have ended it; a new one tells whether it is there.
+            // The connection was idle, and the server may have ended it; a new one shows whether the server is
+            // available.
             drop(loan);
             loan = pool.lend_new().await?;
             match timeout(deadline, loan.batch_execute(&begin())).await {
@@ -64,7 +65,7 @@ impl StepTransaction {
         Ok(Self { loan, home })
     }
 
-    /// Commits an outcome in it. From now on it has the time limits of every transaction.
+    /// Commits an outcome in it. From here on it has the time limits of every transaction.
     async fn end(mut self, op: Op) -> Result<Answer> {
         let deadline = self.loan.timeouts().deadline();
         let (answer, effects) = match timeout(deadline, self.run(op)).await {

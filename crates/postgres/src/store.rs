@@ -1,17 +1,19 @@
-//! The store: what it is made of, and what it does for those who use it.
+//! The store: its parts, and its implementation of `Store`.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, Timestamp, Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Endings, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Store, SystemClock, Target,
-    WaiterFilter, WaiterPage, judge,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, EventFilter, EventPage,
+    Filter, Listener, OUTBOX_POLL, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
+    ReadyLane, Records, RefusedPage, Renewer, Result, Store, Surroundings, SystemClock, Tally,
+    Target, WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
@@ -24,10 +26,16 @@ use crate::notify::{Ear, Notifier, listen};
 use crate::param::Param;
 use crate::pool::Pool;
 use crate::step::{Home, StepTransaction};
-use crate::writer::Writer;
-use crate::{Listen, Options, clock, documents, events, migrate, read, waiters, within, workers};
+use crate::writer::{Renewals, Writer};
+use crate::{
+    Listen, Options, around, census, clock, documents, events, migrate, outbox, read, waiters,
+    within, workers,
+};
 
-/// How long to wait for connections to end.
+/// Interval between reads of the outbox while the clock task also checks for rows, about every second.
+const LOOKED_FOR: Duration = Duration::from_secs(30);
+
+/// Time limit for closing the connections.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// A store in a PostgreSQL database, in a schema called `abide`.
@@ -47,14 +55,16 @@ pub struct Postgres {
     writer: Arc<Writer>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// `true` while the task that follows the server's clock also checks for outbox rows.
+    looks_for_outbox: Arc<AtomicBool>,
     #[expect(dead_code, reason = "held: tasks end when the store is dropped")]
     stop_when_dropped: DropGuard,
 }
 
 impl Postgres {
-    /// Opens a store: connects, brings the schema up to date, and begins to listen.
+    /// Opens a store: connects, migrates the schema to the newest version, and starts to listen.
     ///
-    /// Any number of processes may open one database at once. Errors: a URL that cannot be used, a database that a newer
+    /// Any number of processes may open one database at the same time. Errors: an invalid URL, a database that a newer
     /// release has migrated and a server older than PostgreSQL 14 are [`Broken`](abide_kernel::Error::Broken), and the
     /// text says what to do; a server that cannot be reached is [`Unavailable`](abide_kernel::Error::Unavailable).
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
@@ -68,7 +78,7 @@ impl Postgres {
         let client = pool.get().await?;
         pool.meet(client.bounded(clock::check_server(&client)).await?);
         migrate::migrate(&client, options.migrate, pool.timeouts()).await?;
-        pool.lineage().keep();
+        pool.lineage().keep(&pool.server()?.1);
         client.bounded(pool.lineage().meet(&client)).await?;
         let prepare = async {
             pool.prepare(options.prepare, &client).await;
@@ -79,6 +89,8 @@ impl Postgres {
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let stop_when_dropped = stop.clone().drop_guard();
+        let (bus, notifier) = (Bus::new(), Arc::new(Notifier::new()));
+        let looks_for_outbox = Arc::new(AtomicBool::new(false));
         let clock: Arc<dyn Clock> = match options.clock {
             Some(clock) => clock,
             None => {
@@ -87,6 +99,8 @@ impl Postgres {
                 tasks.spawn(clock::keep_following(
                     clock.clone(),
                     pool.clone(),
+                    bus.clone(),
+                    looks_for_outbox.clone(),
                     stop.clone(),
                 ));
                 clock
@@ -94,7 +108,6 @@ impl Postgres {
         };
         drop(client);
 
-        let (bus, notifier) = (Bus::new(), Arc::new(Notifier::new()));
         if let Some(connector) = ear.map(Arc::new) {
             let ear = Ear::open(&connector).await?;
             tasks.spawn(listen(
@@ -119,6 +132,7 @@ impl Postgres {
             writer: Arc::new(Writer::new(pool, home, tasks.clone())),
             tasks,
             stop,
+            looks_for_outbox,
             stop_when_dropped,
         })
     }
@@ -127,7 +141,7 @@ impl Postgres {
         &self.writer.pool
     }
 
-    /// The most bytes of a page.
+    /// Size limit of a page, in bytes.
     fn page_bytes(&self) -> usize {
         self.writer.home.limits.page_bytes
     }
@@ -170,6 +184,10 @@ impl Store for Postgres {
         })
     }
 
+    fn renewer(&self) -> Result<Option<Box<dyn Renewer>>> {
+        Ok(Some(Box::new(Renewals(self.writer.beside()))))
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         self.writer.home.clock.clone()
     }
@@ -195,6 +213,10 @@ impl Store for Postgres {
         Box::pin(
             async move { read::list(self.pool(), filter, before, limit, self.page_bytes()).await },
         )
+    }
+
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
+        Box::pin(async move { around::look(self.pool(), ids).await })
     }
 
     fn history(
@@ -257,11 +279,17 @@ impl Store for Postgres {
         after: Option<(InstanceId, u32)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<WaiterPage>> {
-        Box::pin(async move { waiters::list(self.pool(), filter, after, limit).await })
+        Box::pin(async move {
+            waiters::list(self.pool(), filter, after, limit, self.page_bytes()).await
+        })
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
         Box::pin(async move { read::contract(self.pool(), id).await })
+    }
+
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
+        Box::pin(async move { read::contracts(self.pool(), ids, self.page_bytes()).await })
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
@@ -297,9 +325,52 @@ impl Store for Postgres {
         Box::pin(async move { read::depths(self.pool()).await })
     }
 
+    fn takes_outbox(&self) -> bool {
+        true
+    }
+
+    fn outbox_poll(&self) -> Duration {
+        match self.looks_for_outbox.load(Ordering::Relaxed) {
+            true => LOOKED_FOR,
+            false => OUTBOX_POLL,
+        }
+    }
+
+    fn outbox<'a>(
+        &'a self,
+        passed_over: &'a [OutboxId],
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
+        Box::pin(
+            async move { outbox::rows(self.pool(), passed_over, limit, self.page_bytes()).await },
+        )
+    }
+
+    fn refused(
+        &self,
+        before: Option<OutboxId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<RefusedPage>> {
+        Box::pin(
+            async move { outbox::refused(self.pool(), before, limit, self.page_bytes()).await },
+        )
+    }
+
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
+        Box::pin(async move { outbox::depth(self.pool()).await })
+    }
+
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
+        Box::pin(async move { census::ready_lanes(self.pool()).await })
+    }
+
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
+        Box::pin(async move { census::tally(self.pool()).await })
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // The notifier has a last word, then nothing new begins, then the connections end.
+            // Order: the notifier sends its last notification, no new work begins, then the connections end.
             self.stop.cancel();
             self.tasks.close();
             let closing = async {
@@ -308,7 +379,7 @@ impl Store for Postgres {
             };
             if timeout(CLOSING, closing).await.is_err() {
                 tracing::warn!("connections did not end within {CLOSING:?}; left to themselves");
-                // Nobody gets a connection any more all the same.
+                // The pool hands out no connections from now on, even though the wait was given up.
                 drop(timeout(Duration::ZERO, self.pool().close()).await);
             }
         })

@@ -8,9 +8,9 @@ use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::txn::Transaction;
 
-/// The first rows that finished before a moment, after a place in that order (rule 16.2).
+/// The first rows that finished before a given time, after a cursor in that order (rule 16.2).
 ///
-/// Index: `instances_finished`, read from that place. Locks: the rows, passing over those that another sweep has.
+/// Index: `instances_finished`, read from the cursor. Locks: the rows; those that another sweep has locked are skipped.
 pub const EXPIRING: &str = "\
 select finished_at, id, coalesce(first_id, id), case when parent_barrier <> 0 then parent_id end \
 from abide.instances \
@@ -18,17 +18,17 @@ where finished_at is not null and finished_at < $1 and (finished_at, id) > ($2, 
 order by finished_at, id limit (select $4::bigint) \
 for update skip locked";
 
-/// How instances stand in their families.
+/// The relatives of instances.
 ///
-/// Index: `instances_pkey`. Not locked: who has ended never lives again.
+/// Index: `instances_pkey`. Locks nothing: an instance that has ended never runs again.
 pub const KIN: &str = "\
 select id, status, case when parent_barrier <> 0 then parent_id end \
 from abide.instances where id = any((select $1::bigint[])::bigint[])";
 
-/// The children of some that finished before a moment and have their place at a barrier.
+/// The children of given instances that finished before a given time and have a place at a barrier.
 ///
-/// Index: `instances_children`; those that have not ended are stepped over. Locks: the rows, passing over those that
-/// another sweep has.
+/// Index: `instances_children`; children that have not ended are stepped over. Locks: the rows; those that another
+/// sweep has locked are skipped.
 pub const EXPIRED_CHILDREN: &str = "\
 select c.* from unnest((select $1::bigint[])) as p(id) \
 cross join lateral ( \
@@ -39,9 +39,9 @@ cross join lateral ( \
 ) c \
 limit (select $3::bigint)";
 
-/// Deletes from the histories of instances, at most that many rows; how many.
+/// Deletes a limited number of rows from the histories of instances; returns how many.
 ///
-/// Index: `history_pkey`. Nobody writes the history of one that has ended and is locked.
+/// Index: `history_pkey`. No transaction writes the history of an instance that has ended and is locked.
 pub const TRIM_HISTORY: &str = "\
 with gone as ( \
     delete from abide.history \
@@ -53,7 +53,8 @@ with gone as ( \
     returning 1) \
 select count(*) from gone";
 
-/// Deletes from the records of instances' messages, but for those of their chains, at most that many rows; how many.
+/// Deletes a limited number of records of commands to instances, except those that belong to their chains; returns how
+/// many.
 ///
 /// Index: `signals_run`.
 pub const TRIM_SIGNALS: &str = "\
@@ -82,7 +83,7 @@ delete from abide.signals where chain_id = any((select $1::bigint[])::bigint[]) 
 pub const DELETE: &str = "\
 delete from abide.instances where id = any((select $1::bigint[])::bigint[])";
 
-/// What may be deleted.
+/// Finds instances that may be deleted.
 pub(crate) async fn expiring(
     txn: &mut Transaction<'_>,
     before: Timestamp,
@@ -114,7 +115,7 @@ fn expired(cells: &mut Cells<'_>) -> Result<Expiring> {
     })
 }
 
-/// How instances stand in their families.
+/// Reads the relatives of instances.
 pub(crate) async fn kin(
     txn: &mut Transaction<'_>,
     ids: &[InstanceId],
@@ -127,7 +128,7 @@ pub(crate) async fn kin(
     })
 }
 
-/// The children of some that may be deleted with them.
+/// Finds children that may be deleted with their parents.
 pub(crate) async fn expired_children(
     txn: &mut Transaction<'_>,
     parents: &[InstanceId],
@@ -142,7 +143,7 @@ pub(crate) async fn expired_children(
     each(&txn.read(EXPIRED_CHILDREN, params).await?, expired)
 }
 
-/// Deletes from what belongs to instances, but for what belongs to their chains; how many rows.
+/// Deletes rows that belong to instances, except those that belong to their chains; returns how many.
 pub(crate) async fn trim(
     txn: &mut Transaction<'_>,
     ids: &[InstanceId],

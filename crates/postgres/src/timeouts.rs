@@ -1,26 +1,28 @@
-//! How long something that hangs may hold others up, and where that is said.
+//! Time limits that keep a hanging process or server from blocking others, and their settings.
 
 use std::time::Duration;
 
 use abide_kernel::{Error, Result};
 
-/// How long something that hangs may hold others up (rule 6.8). Zero is no limit.
+/// Time limits that keep a hanging process or server from blocking others (rule 6.8). Zero means no limit.
 ///
-/// Each can be given in the connection string too, in milliseconds, which goes before what is said here:
+/// Each can also be set in the connection string, in milliseconds, which takes precedence:
 /// `postgres://abide@localhost/orders?lock_timeout_ms=1000&idle_timeout_ms=2000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// How long a transaction waits for one lock before it is rolled back and tried again (`lock_timeout_ms`); 3 s.
+    /// Maximum wait of a transaction for one lock; then it is rolled back and tried again (`lock_timeout_ms`). Default:
+    /// 3 s.
     pub lock: Duration,
-    /// How long a process may be silent in the middle of a transaction before the server rolls that back
-    /// (`idle_timeout_ms`); 5 s. A process that is paused while it holds locks holds them for no longer. One that has
-    /// been sent more than it takes is given up on after twice that.
+    /// Maximum idle time of a process within a transaction; then the server rolls it back (`idle_timeout_ms`). Default:
+    /// 5 s. A paused process holds its locks no longer than this. If the process does not read the results that it is
+    /// sent, the server ends the connection after twice this time.
     pub idle: Duration,
-    /// How long a transaction, or a read, may take in all (`transaction_timeout_ms`); 30 s. The server ends a statement
-    /// then, and the transaction (PostgreSQL 17 and later); one that does not answer by then is hung up on.
+    /// Maximum duration of a transaction, or of a read (`transaction_timeout_ms`). Default: 30 s. The server then ends
+    /// the statement, and also the transaction (PostgreSQL 17 and later). If the server does not respond by then, the
+    /// connection is closed.
     pub transaction: Duration,
-    /// How long a step that has no time limit may be silent in a [transaction of its own](crate::StepTransaction)
-    /// (`step_idle_timeout_ms`); 10 min. One that has a limit may be for as long as that.
+    /// Maximum idle time of a step without a time limit in a [transaction of its own](crate::StepTransaction)
+    /// (`step_idle_timeout_ms`). Default: 10 min. A step with a time limit may be idle for that time.
     pub step_idle: Duration,
 }
 
@@ -35,13 +37,13 @@ impl Default for Timeouts {
     }
 }
 
-/// How much longer than the server this side waits for an answer: the server's own says more.
+/// Extra time that the client waits for a response after the server's limit, because the server's own error says more.
 const SLACK: Duration = Duration::from_secs(1);
-/// A time that no clock comes to.
+/// A duration that is never reached.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Timeouts {
-    /// How long this side waits for what the server ends by itself after [`transaction`](Self::transaction).
+    /// Time limit of the client for requests that the server ends itself after [`transaction`](Self::transaction).
     pub(crate) fn deadline(&self) -> Duration {
         match self.transaction {
             Duration::ZERO => NEVER,
@@ -49,7 +51,7 @@ impl Timeouts {
         }
     }
 
-    /// Takes what a connection string says of them; the string without it.
+    /// Extracts the time limits of a connection string; also returns the string without them.
     pub(crate) fn taken_from(url: &str, mut timeouts: Self) -> Result<(String, Self)> {
         let Some((place, parameters)) = url.split_once('?') else {
             return Ok((url.to_owned(), timeouts));

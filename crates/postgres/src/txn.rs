@@ -1,9 +1,9 @@
-//! A transaction in flight: statements are sent without waiting for the answers of those before them.
+//! A transaction in flight: statements are sent without waiting for the results of earlier ones.
 //!
-//! A write is encoded, sent, and its answer left for later; a read waits for its own answer and so for all before it.
-//! BEGIN travels with the first statement and COMMIT with the last, so that a batch which loads, writes and commits
-//! takes two round trips, whatever it writes. Every answer is looked at: COMMIT itself answers that all is well also
-//! when a statement before it failed and the server has rolled back.
+//! A write is encoded and sent, and its result is read later. A read waits for its own result, and so for all results
+//! before it. BEGIN is sent with the first statement and COMMIT with the last, so a batch that loads, writes and
+//! commits takes two round trips, however much it writes. Every result is checked: COMMIT itself reports success even
+//! if an earlier statement failed and the server has rolled back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::Future;
@@ -25,7 +25,7 @@ use crate::param::Param;
 use crate::pool::{Prepared, overdue};
 use crate::waiters::{self, Probe};
 
-/// What the driver answers to a statement.
+/// The driver's result of a statement.
 type Answered = std::result::Result<Vec<Row>, DriverError>;
 
 /// A statement that was sent.
@@ -43,25 +43,25 @@ impl Sent<'_> {
     }
 }
 
-/// Where a transaction stands.
+/// State of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing was sent yet.
+    /// Nothing is sent yet.
     Fresh,
     /// BEGIN was sent.
     Open,
-    /// It is the host's: who began it will end it.
+    /// The transaction belongs to the host, which ends it.
     Host,
     /// COMMIT was sent.
     Committing,
 }
 
-/// A statement after which nothing can follow but COMMIT, which is then sent along with it.
+/// A statement that only COMMIT can follow, so COMMIT is sent together with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
-    /// A claim, when that many have gone before it. What it says of parents and children is read after the commit.
+    /// A claim, preceded by that many other claims. Its parents and children are read after the commit.
     Claim(usize),
-    /// The first insert, of rows that nothing can be in the way of.
+    /// The first insert, of rows that cannot conflict.
     Insert,
     /// The renewal of a lease.
     Renewal,
@@ -71,50 +71,52 @@ pub(crate) enum Last {
 pub(crate) struct Transaction<'c> {
     client: &'c Client,
     prepared: &'c [(&'static str, Statement)],
-    /// What it has locked.
+    /// The locks that it holds.
     pub(crate) held: Held,
-    /// The text that begins it.
+    /// The text of BEGIN.
     begin: &'c str,
     stage: Stage,
-    /// The last epoch of the generations of the database before this one.
+    /// The last epoch of earlier generations of the database.
     pub(crate) epoch: Epoch,
-    /// Statements whose answers were not looked at yet, in the order in which they will come: an answer that nobody
-    /// takes holds up those behind it. A look into a queue that was sent ahead has the queue's name on it.
+    /// Statements whose results were not read yet, in the order of the results: an unread result blocks those behind
+    /// it. A read of a queue that was sent ahead has the name of the queue.
     flight: VecDeque<(Option<Name>, Sent<'c>)>,
-    /// What those looks have shown.
+    /// The results of those reads of queues.
     ahead: VecDeque<(Name, Vec<Row>)>,
-    /// What the last statement of all will be, if that is known, now and when it began.
+    /// The last statement of the transaction, if known: the current value, and the value at the start.
     last: Option<Last>,
     last_at_first: Option<Last>,
-    /// Whether the connection was gone before anything was sent.
+    /// `true` if the connection was closed before anything was sent.
     is_dead: bool,
-    /// How many partitions were locked one by one.
+    /// Number of partitions that were locked one by one.
     pub(crate) partitions_locked: usize,
-    /// Whether messages will be delivered: whoever looks for their targets takes numbers for their records along.
+    /// `true` if commands will be delivered. The statement that finds their targets then also draws ids for their
+    /// records.
     pub(crate) delivers: bool,
-    /// What was locked when it was found, by id, until something is locked.
+    /// Rows that were locked when they were found, by id, until something else is locked.
     pub(crate) locked_ahead: Vec<abide_core::model::Row>,
-    /// Numbers for records that nobody has used yet, rising.
+    /// Unused ids for records, ascending.
     pub(crate) numbers: VecDeque<CommandId>,
-    /// The types of which events will be published, and those for which waiters will be opened: whoever asks for
-    /// numbers, or locks rows, takes along what is asked next.
+    /// The types of events that will be published, and the types for which waiters will be opened. The statement that
+    /// draws ids or locks rows also reads what is needed next for these types.
     pub(crate) published: BTreeSet<Name>,
     pub(crate) awaited: BTreeSet<Name>,
-    /// Under which paths waiters of the first types stand, and on which waits look back, until any are opened, closed or
-    /// added.
+    /// The paths with waiters of the first types, and the paths that waits look back on, until waiters or paths are
+    /// opened, closed or added.
     pub(crate) paths_ahead: Option<EventPaths>,
-    /// What stands at some places of the index, until any are opened or closed.
+    /// The waiters for some index entries, until waiters are opened or closed.
     pub(crate) waiters_ahead: Option<(BTreeSet<Probe>, Vec<Row>)>,
-    /// The keys and partitions of those who were found waiting, which never change.
+    /// The keys and partitions of the waiting instances that were found. These never change.
     pub(crate) found_ahead: HashMap<InstanceId, Found>,
-    /// What there is of the other types, until waiters are opened or closed.
+    /// The totals of the other types, until waiters are opened or closed.
     pub(crate) totals_ahead: Option<BTreeMap<Name, TypeTotal>>,
-    /// What was held for some keys when rows with these were inserted, until the next record is written.
+    /// The signals that were held for some keys when rows with these keys were inserted, until the next record is
+    /// written.
     pub(crate) held_ahead: Option<(BTreeSet<Key>, Vec<Row>)>,
 }
 
 impl<'c> Transaction<'c> {
-    /// A transaction of our own, which will run these operations.
+    /// Creates a transaction of the store that will run these operations.
     pub fn own(
         client: &'c Client,
         prepared: &'c Prepared,
@@ -130,7 +132,7 @@ impl<'c> Transaction<'c> {
         };
         txn.last = last_of(ops);
         txn.last_at_first = txn.last;
-        // Of the first operation only: those after it must see what it has done.
+        // Only for the first operation: later ones must see its writes.
         for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
             let looked = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
             txn.flight.push_back((Some(queue.clone()), looked));
@@ -138,7 +140,7 @@ impl<'c> Transaction<'c> {
         txn
     }
 
-    /// The host's transaction, which will run these operations and which the host will commit.
+    /// Creates a transaction that runs these operations inside the host's transaction. The host commits it.
     pub fn host(client: &'c Client, ops: &[Op]) -> Self {
         Self::new(client, &[], Stage::Host, ops)
     }
@@ -175,7 +177,7 @@ impl<'c> Transaction<'c> {
         }
     }
 
-    /// Sends a statement whose answer holds no rows, and goes on.
+    /// Sends a statement that returns no rows, without waiting.
     pub fn write(&mut self, sql: &'static str, params: Vec<Param>) -> Result<()> {
         if self.stage == Stage::Committing {
             return Err(Error::Broken(
@@ -187,7 +189,7 @@ impl<'c> Transaction<'c> {
         Ok(())
     }
 
-    /// Sends a statement and waits for its rows; they see all that was written before.
+    /// Sends a statement and waits for its rows, which reflect all earlier writes.
     pub async fn read(&mut self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
         let sent = self.send(sql, params);
         self.land().await?;
@@ -225,7 +227,7 @@ impl<'c> Transaction<'c> {
         Ok(answers)
     }
 
-    /// Sends a statement that may be the last and waits for its rows. When it is, COMMIT is sent along with it.
+    /// Sends a statement that may be the last, and waits for its rows. If it is the last, COMMIT is sent with it.
     pub async fn read_last(
         &mut self,
         as_last: Last,
@@ -248,7 +250,7 @@ impl<'c> Transaction<'c> {
         Ok(rows)
     }
 
-    /// What was seen of a queue when the transaction began, once.
+    /// The rows of a queue that were read when the transaction began; returned once.
     pub async fn read_ahead(&mut self, queue: &Name) -> Result<Option<Vec<Row>>> {
         self.land().await?;
         let seen = self.ahead.pop_front();
@@ -257,7 +259,7 @@ impl<'c> Transaction<'c> {
             .map(|(_, rows)| rows))
     }
 
-    /// Commits, and looks at all that was not looked at yet. When this answers `Ok`, everything is durable.
+    /// Commits, and checks all results that were not read yet. If this returns `Ok`, everything is durable.
     pub async fn commit(&mut self) -> Result<()> {
         if self.stage == Stage::Open {
             let commit = self.send_commit();
@@ -266,12 +268,12 @@ impl<'c> Transaction<'c> {
         self.land().await
     }
 
-    /// Whether the host began it and will end it.
+    /// `true` if the host began the transaction and will end it.
     pub fn is_host(&self) -> bool {
         self.stage == Stage::Host
     }
 
-    /// Rolls back and is as it was before anything was sent.
+    /// Rolls back to the state before anything was sent.
     pub async fn start_over(&mut self) -> Result<()> {
         self.flight.clear();
         let rolled_back = self.client.batch_execute("rollback").await;
@@ -289,7 +291,7 @@ impl<'c> Transaction<'c> {
         Ok(())
     }
 
-    /// Rolls back, whatever state it is in; whether the connection can be used again.
+    /// Rolls back in any state; returns `true` if the connection can be used again.
     pub async fn roll_back(&mut self) -> bool {
         self.flight.clear();
         match self.stage {
@@ -298,7 +300,7 @@ impl<'c> Transaction<'c> {
         }
     }
 
-    /// Waits for the answers of all that was sent, in the order in which they come.
+    /// Waits for the results of all sent statements, in order.
     pub async fn land(&mut self) -> Result<()> {
         while let Some((looked_at, sent)) = self.flight.pop_front() {
             let rows = sent.answer().await.map_err(|error| self.failure(&error))?;
@@ -350,7 +352,7 @@ impl<'c> Transaction<'c> {
         classify(error, fate)
     }
 
-    /// What its caller is told when the server has not answered in time.
+    /// The error if the server has not responded in time.
     pub fn overdue(&self, deadline: Duration) -> Error {
         match self.may_have_committed() {
             true => Error::Unknown(format!(
@@ -365,7 +367,7 @@ impl<'c> Transaction<'c> {
     }
 }
 
-/// Makes a statement's future send it: the driver does that when it is polled for the first time, and then only waits.
+/// Sends a statement by polling its future once: the driver sends on the first poll, and then only waits.
 fn sent<'c>(answer: impl Future<Output = Answered> + Send + 'c) -> Sent<'c> {
     let mut answer: Pin<Box<dyn Future<Output = Answered> + Send + 'c>> = Box::pin(answer);
     match answer
@@ -377,13 +379,13 @@ fn sent<'c>(answer: impl Future<Output = Answered> + Send + 'c) -> Sent<'c> {
     }
 }
 
-/// What the last statement of these operations will be, where that can be told.
+/// The last statement of these operations, if it can be determined.
 fn last_of(ops: &[Op]) -> Option<Last> {
     let plain = |start: &Start| {
         start.key.is_none() && start.unique_key.is_none() && start.partition_key.is_none()
     };
     match ops {
-        // A leased claim is followed by what else its lease asks for.
+        // More statements follow a leased claim, for its lease.
         _ if ops
             .iter()
             .any(|op| matches!(op, Op::Claim(request) if request.lease.is_some())) =>
@@ -400,7 +402,7 @@ fn last_of(ops: &[Op]) -> Option<Last> {
     }
 }
 
-/// The queues that committing will look into: those of a worker that would like to keep a claim.
+/// The queues that a commit will read: those of a worker that asks to keep a claim.
 fn asks_for_waiting(op: &Op) -> &[(Name, Vec<Lane>)] {
     match op {
         Op::Commit { commits, serves } if commits.iter().any(|commit| commit.keep) => serves,

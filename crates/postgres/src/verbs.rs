@@ -1,23 +1,23 @@
-//! The kernel's verbs, each handed to the file that has its statement.
+//! The kernel's verbs, each forwarded to the file that contains its statement.
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
     DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Pending, Policy, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter,
+    Pending, Policies, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter,
     Worker, WorkerId,
 };
 use abide_core::rules::commit::Look;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
     Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp, Looked,
-    LookedBack, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span, Term, Touched, Txn,
-    TypeTotal,
+    LookedBack, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span,
+    Surroundings, Term, Touched, Txn, TypeTotal,
 };
 
 use crate::txn::Transaction;
 use crate::{
-    claim, commands, contracts, documents, events, find, insert, keys, load, lookback, partition,
-    requests, sweep, waiters, workers, write,
+    around, claim, commands, contracts, documents, events, find, insert, keys, load, lookback,
+    partition, requests, sweep, waiters, workers, write,
 };
 
 impl Txn for Transaction<'_> {
@@ -45,8 +45,25 @@ impl Txn for Transaction<'_> {
         write::append(self, rows)
     }
 
+    async fn move_history(&mut self, rows: &[MovedHistory]) -> Result<()> {
+        write::move_history(self, rows)
+    }
+
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
         claim::claim(self, request, now).await
+    }
+
+    // An engine's claim may be the last statement of its transaction and is the hottest one, so its bytes are not
+    // limited.
+    const CLAIMS_WITHIN: bool = false;
+
+    async fn claim_within(
+        &mut self,
+        request: &ClaimRequest,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<(Vec<Claimed>, bool)> {
+        claim::claim_within(self, request, most, now).await
     }
 
     async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
@@ -58,6 +75,13 @@ impl Txn for Transaction<'_> {
         barriers: &[(InstanceId, BarrierNumber)],
     ) -> Result<Vec<(InstanceId, Child)>> {
         claim::children(self, barriers).await
+    }
+
+    async fn children_bytes(
+        &mut self,
+        barriers: &[(InstanceId, BarrierNumber)],
+    ) -> Result<Vec<(InstanceId, u64)>> {
+        claim::children_bytes(self, barriers).await
     }
 
     async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
@@ -84,7 +108,7 @@ impl Txn for Transaction<'_> {
         partition::lock_free_partitions(self, keys).await
     }
 
-    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policy)>> {
+    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policies)>> {
         load::policies(self, ids).await
     }
 
@@ -418,14 +442,23 @@ impl Txn for Transaction<'_> {
     async fn blocked(
         &mut self,
         lanes: &[Lane],
+        unless: Option<&Name>,
         after: InstanceId,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        load::blocked(self, lanes, after, limit).await
+        load::blocked(self, lanes, unless, after, limit).await
     }
 
-    async fn known_workers(&mut self, known: &[WorkerId]) -> Result<Vec<WorkerId>> {
-        workers::known_workers(self, known).await
+    async fn builds(&mut self, workers: &[WorkerId]) -> Result<Vec<(WorkerId, Name)>> {
+        workers::builds(self, workers).await
+    }
+
+    async fn applied(&mut self, instance: InstanceId, step_sequence: u32) -> Result<Vec<Command>> {
+        commands::applied(self, instance, step_sequence).await
+    }
+
+    async fn around(&mut self, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
+        around::around(self, ids).await
     }
 
     async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {

@@ -1,4 +1,4 @@
-//! Who waits for events: finds them by what the events say, opens, closes, counts and lists them.
+//! Waiters for events: statements that find them by the content of events, open, close, count and list them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts};
 use crate::pool::Pool;
-use crate::read::{ask, page};
+use crate::read::{ask_some, reading};
 use crate::txn::Transaction;
 
-/// A place of the index: type, path and value.
+/// An entry of the index of waiters: type, path and value.
 pub(crate) type Probe = (Name, String, String);
 
 /// The columns of a waiter, in the order in which [`waiter`] reads them.
@@ -27,10 +27,11 @@ macro_rules! waiter_columns {
     };
 }
 
-/// Under which paths waiters of types stand, and on which waits look back, which have an id; not locked: the types are.
+/// The paths with waiters of given types, and the paths that waits look back on, which have an id. Locks nothing: the
+/// types are locked.
 ///
-/// Indexes: `waiters_found`, one entry for each path and one look more for each type, however many stand under it;
-/// `event_paths_of_type`, where the order keeps the planner from reading those of other types.
+/// Indexes: `waiters_found`, one entry for each path and one more search for each type, however many waiters a path
+/// has; `event_paths_of_type`, where the `order by` keeps the planner from reading those of other types.
 pub const EVENT_PATHS: &str = "\
 with recursive paths as ( \
     select t.event_type, ( \
@@ -51,11 +52,11 @@ cross join lateral ( \
     order by p.event_type, p.path offset 0 \
 ) p";
 
-/// The waiters at places of the index, with their instances' keys, and a number for a record with each; not locked: who
-/// is told of an event is locked next.
+/// The waiters at index entries, with the keys of their instances, and a new record id for each. Locks nothing: the
+/// instances that receive an event are locked next.
 ///
-/// Indexes: `instances_pkey`; `waiters_found`, read from where a value begins to where it ends. The order makes it worth it where one value
-/// is most of the table: a look for another would else read them all.
+/// Indexes: `instances_pkey`; `waiters_found`, read from the start of a value to its end. The `order by` makes the
+/// planner use it also if one value is most of the table; otherwise a search for another value would read all of them.
 pub const WAITERS: &str = concat!(
     "select nextval('abide.signals_id_seq'), \
         (select i.key from abide.instances i where i.id = w.instance_id), ",
@@ -69,8 +70,8 @@ pub const WAITERS: &str = concat!(
     ) w"
 );
 
-/// Adds to the totals of types what `counted` says: a new row for each type, with what those rows said that could be
-/// locked without waiting, which go. No row is ever changed, so that what is found is what there is.
+/// Adds `counted` to the totals of types. For each type it inserts a new row that also includes the rows that it could
+/// lock without waiting; those are deleted. No row is ever updated, so a reader finds exact totals.
 macro_rules! count {
     () => {
         "merged as ( \
@@ -104,7 +105,7 @@ pub const OPEN_WAITERS: &str = concat!(
     count!()
 );
 
-/// Deletes the waiters of instances, and counts them off. The instances are locked.
+/// Deletes the waiters of instances, and subtracts them from the totals. The instances are locked.
 ///
 /// Indexes: `waiters_pkey`, `waiter_totals_of_type`, `waiter_totals_pkey`.
 pub const CLOSE_WAITERS: &str = concat!(
@@ -117,12 +118,12 @@ pub const CLOSE_WAITERS: &str = concat!(
     count!()
 );
 
-/// How many waiters of types there are, and which event of each is the newest; exact for who has locked the types alone,
-/// but for waiters that are about to go: whoever publishes shares the type's lock from before it takes a place until it
-/// has committed.
+/// The number of waiters of each type, and its newest event. Exact if the caller has locked the types exclusively,
+/// except for waiters that are being closed: a transaction that publishes holds the type's lock, shared, from before it
+/// draws a sequence number until it has committed.
 ///
-/// Indexes: `waiter_totals_of_type`; `events_of_type`, the last entry of each type. Both bounds say what an equality would,
-/// after which the planner would take the order for that of places, and read those of all other types.
+/// Indexes: `waiter_totals_of_type`; `events_of_type`, the last entry of each type. The two bounds mean an equality.
+/// With an equality the planner would treat the order as that of sequence numbers, and read events of all other types.
 pub const TYPE_TOTALS: &str = "\
 select k.event_type, t.total, coalesce(( \
     select e.sequence from abide.events e \
@@ -134,8 +135,8 @@ cross join lateral ( \
     where t.event_type = k.event_type \
 ) t";
 
-/// A page of waits, by instance and place. Index: `waiters_pkey`, read from there on; a filter that is null falls away
-/// when it is planned.
+/// A page of waits, by instance and place. Index: `waiters_pkey`, read from the cursor on; the planner removes a filter
+/// that is null.
 pub const LIST_WAITERS: &str = concat!(
     "select distinct on (w.instance_id, w.place) ",
     waiter_columns!(),
@@ -145,7 +146,7 @@ pub const LIST_WAITERS: &str = concat!(
     order by w.instance_id, w.place, w.value limit $5"
 );
 
-/// The types of which operations publish events.
+/// The types of the events that operations publish.
 pub(crate) fn published(ops: &[Op]) -> BTreeSet<Name> {
     let publishes = Op::each(ops).filter_map(|op| match op {
         Op::Publish(publishes) => Some(publishes),
@@ -169,7 +170,8 @@ pub(crate) fn awaited(ops: &[Op]) -> BTreeSet<Name> {
     types.cloned().collect()
 }
 
-/// Under which paths waiters of these types stand, and on which waits look back; as it came along with numbers, if it did.
+/// Reads the paths with waiters of given types, and the paths that waits look back on. Uses the rows that were read
+/// together with record ids, if any.
 pub(crate) async fn event_paths(txn: &mut Transaction<'_>, types: &[Name]) -> Result<EventPaths> {
     match txn.paths_ahead.take() {
         Some(mut ahead) if types.iter().all(|of| txn.published.contains(of)) => {
@@ -186,7 +188,7 @@ pub(crate) fn types_params<'n>(types: impl IntoIterator<Item = &'n Name>) -> Vec
     vec![Param::list(types.into_iter().map(Name::as_str))]
 }
 
-/// The answer of [`EVENT_PATHS`].
+/// Reads the rows of [`EVENT_PATHS`].
 pub(crate) fn read_paths(rows: &[Row]) -> Result<EventPaths> {
     let mut paths = EventPaths::default();
     for row in rows {
@@ -200,7 +202,7 @@ pub(crate) fn read_paths(rows: &[Row]) -> Result<EventPaths> {
     Ok(paths)
 }
 
-/// The waiters at places of the index; as they came along with the events just stored, if they did.
+/// Finds the waiters at index entries. Uses the rows that were read together with the events just stored, if any.
 pub(crate) async fn waiters(txn: &mut Transaction<'_>, probes: &[Probe]) -> Result<Vec<Waiter>> {
     let rows = match txn.waiters_ahead.take() {
         Some((asked, rows)) if asked.iter().eq(probes) => rows,
@@ -210,7 +212,7 @@ pub(crate) async fn waiters(txn: &mut Transaction<'_>, probes: &[Probe]) -> Resu
         Ok(((cells.next()?, cells.next()?), waiter(cells)?))
     })?;
     let (mut numbers, mut found) = (Vec::new(), Vec::new());
-    // Who is told of an event is sent a record, which has its key.
+    // An instance that receives an event gets a record, which contains its key.
     for ((number, key), waiter) in rows {
         numbers.push(number);
         let of = Found {
@@ -262,21 +264,21 @@ pub(crate) fn open_waiters(txn: &mut Transaction<'_>, waiters: &[Waiter]) -> Res
     Ok(())
 }
 
-/// Deletes the waiters of instances, and counts them off.
+/// Deletes the waiters of instances, and subtracts them from the totals.
 pub(crate) fn close_waiters(txn: &mut Transaction<'_>, instances: &[InstanceId]) -> Result<()> {
     look_again(txn);
     let params = vec![Param::list(instances.iter().copied())];
     txn.write(CLOSE_WAITERS, params)
 }
 
-/// Forgets what was seen of waiters and paths before they were changed.
+/// Discards waiters and paths that were read before they were changed.
 pub(crate) fn look_again(txn: &mut Transaction<'_>) {
     txn.paths_ahead = None;
     txn.waiters_ahead = None;
     txn.totals_ahead = None;
 }
 
-/// What there is of types; as it came along with the rows just locked, if it did.
+/// Reads the totals of types. Uses the rows that were read together with the locked rows, if any.
 pub(crate) async fn type_totals(
     txn: &mut Transaction<'_>,
     types: &[Name],
@@ -293,7 +295,7 @@ pub(crate) async fn type_totals(
     }
 }
 
-/// The answer of [`TYPE_TOTALS`].
+/// Reads the rows of [`TYPE_TOTALS`].
 pub(crate) fn read_totals(rows: &[Row]) -> Result<BTreeMap<Name, TypeTotal>> {
     let totals = each(rows, |cells| {
         let (of, waiters): (Name, i64) = (cells.next()?, cells.next()?);
@@ -306,12 +308,13 @@ pub(crate) fn read_totals(rows: &[Row]) -> Result<BTreeMap<Name, TypeTotal>> {
     Ok(totals.into_iter().collect())
 }
 
-/// A page of waits.
+/// Reads a page of waits.
 pub(crate) async fn list(
     pool: &Pool,
     filter: &WaiterFilter,
     after: Option<(InstanceId, u32)>,
     limit: usize,
+    most: usize,
 ) -> Result<WaiterPage> {
     let place = after.map_or(-1, |(_, place)| i32::try_from(place).unwrap_or(i32::MAX));
     let params = vec![
@@ -321,10 +324,9 @@ pub(crate) async fn list(
         Param::one(filter.instance),
         Param::one(limit.saturating_add(1)),
     ];
-    let rows = ask(pool, LIST_WAITERS, params).await?;
-    Ok(page(each(&rows, waiter)?, limit, |last| {
-        (last.instance, last.place)
-    }))
+    let read = ask_some(pool, LIST_WAITERS, params, reading(most)).await?;
+    let place = |last: &Waiter| (last.instance, last.place);
+    read.page(|rows| each(rows, waiter), limit, most, place)
 }
 
 fn waiter(cells: &mut Cells<'_>) -> Result<Waiter> {

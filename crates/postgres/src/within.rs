@@ -1,4 +1,4 @@
-//! The kernel's operations in a transaction of the host's own.
+//! The kernel's operations in a transaction of the host.
 
 use abide_core::model::{Limits, Timestamp};
 use abide_kernel::{Answer, Op, Result, run_lent};
@@ -10,8 +10,8 @@ use crate::txn::Transaction;
 
 /// Runs operations in a transaction that the host has opened and will commit (rule 17.1).
 ///
-/// What they write exists when the host commits, and never existed when it rolls back. The database tells those who
-/// wait when it commits; to hear of it at once, this process must [listen](crate::Listen) too. When an error comes, the
+/// Their writes take effect when the host commits, and have no effect if it rolls back. The database notifies waiting
+/// processes at the commit; to be notified at once, this process must [listen](crate::Listen) too. After an error, the
 /// host's transaction can only be rolled back.
 ///
 /// ```no_run

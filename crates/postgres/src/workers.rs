@@ -1,4 +1,4 @@
-//! Workers: they come, live, die and are forgotten.
+//! Workers: statements that register, renew, expire and delete them.
 
 use abide_core::model::{Lane, Name, Timestamp, Worker, WorkerId};
 use abide_kernel::{Error, NewWorker, Result};
@@ -10,28 +10,28 @@ use crate::pool::Pool;
 use crate::read::ask;
 use crate::txn::{Last, Transaction};
 
-/// Inserts a worker, under a number that no other ever had.
+/// Inserts a worker with a new number.
 pub const INSERT_WORKER: &str = "\
-insert into abide.workers (name, lease_until, started_at, queues, lane_machines, lane_versions) \
-values ($1, $2, $3, $4, $5, $6) returning id";
+insert into abide.workers (name, lease_until, started_at, queues, lane_machines, lane_versions, build) \
+values ($1, $2, $3, $4, $5, $6, $7) returning id";
 
-/// Keeps others from registering a worker of that name until the transaction ends.
+/// Prevents other transactions from registering a worker of that name until the transaction ends.
 ///
-/// Locks: the name. A worker is registered in a transaction that locks nothing else before.
+/// Locks: the name. The transaction that registers a worker locks nothing else before.
 pub const LOCK_NAME: &str = "\
 select pg_advisory_xact_lock(hashtextextended($1, 3120470881512090211))";
 
-/// The workers of a name, living or not.
+/// The workers of a name, live or dead.
 ///
 /// Index: `workers_name`.
 pub const WORKERS_NAMED: &str = "\
-select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
+select id, name, lease_until, started_at, queues, lane_machines, lane_versions, build \
 from abide.workers where name = $1 order by id";
 
-/// The workers that hold something and are not believed to live: their lease has run out, or they are not known.
+/// The workers that hold claims and are dead: their lease has expired, or they are unknown.
 ///
-/// Indexes: `instances_held`, from one holder to the next, and `workers_pkey`. So the dead who hold nothing are not looked
-/// at, however many there are; an index over leases would have to be written at every heartbeat.
+/// Indexes: `instances_held`, from one holder to the next, and `workers_pkey`. So dead workers that hold nothing are
+/// not read, however many there are; an index over leases would have to be written at every heartbeat.
 pub const DEAD_HOLDERS: &str = "\
 with recursive holders(worker) as ( \
     (select i.worker from abide.instances i where i.status = 3 order by i.worker limit 1) \
@@ -44,20 +44,15 @@ select h.worker, (select w.name from abide.workers w where w.id = h.worker) from
 where h.worker is not null \
     and coalesce((select w.lease_until <= $1 from abide.workers w where w.id = h.worker), true)";
 
-/// The workers whose lease has not run out.
+/// The workers whose lease has not expired.
 pub const LIVING_WORKERS: &str = "\
-select id, name, lease_until, started_at, queues, lane_machines, lane_versions \
+select id, name, lease_until, started_at, queues, lane_machines, lane_versions, build \
 from abide.workers where lease_until > $1 order by id";
 
-/// Which of these workers there are, living or not.
+/// Renews leases that have not expired (rule 6.4).
 ///
-/// Index: `workers_pkey`.
-pub const KNOWN_WORKERS: &str = "\
-select id from abide.workers where id = any((select $1::bigint[])::bigint[])";
-
-/// Lets leases run on that have not run out (rule 6.4).
-///
-/// Index: `workers_pkey`. Locks: those rows, by id, or two who renew the same ones could wait for each other.
+/// Index: `workers_pkey`. Locks: those rows, by id; otherwise two transactions that renew the same leases could
+/// deadlock.
 pub const RENEW: &str = "\
 with living as materialized ( \
     select id from abide.workers \
@@ -66,12 +61,20 @@ with living as materialized ( \
 update abide.workers w set lease_until = greatest(w.lease_until, $3) \
 where w.id = any(array(select id from living)) returning w.id";
 
-/// Writes a worker's lease, queues and lanes. Its name is locked.
+/// Writes a worker's lease, queues, lanes and build. Its name is locked.
 ///
 /// Index: `workers_pkey`. Locks: that row.
 pub const REWRITE_WORKER: &str = "\
-update abide.workers set lease_until = $2, queues = $3, lane_machines = $4, lane_versions = $5 \
+update abide.workers set lease_until = $2, queues = $3, lane_machines = $4, lane_versions = $5, \
+    build = $6 \
 where id = $1";
+
+/// The builds of workers, live or dead; a worker without a declared build counts as a build of its own.
+///
+/// Index: `workers_pkey`.
+pub const BUILDS: &str = "\
+select id, coalesce(build, name) from abide.workers \
+where id = any((select $1::bigint[])::bigint[])";
 
 /// Ends leases.
 ///
@@ -80,10 +83,10 @@ pub const EXPIRE_WORKERS: &str = "\
 update abide.workers set lease_until = least(lease_until, $2) \
 where id = any((select $1::bigint[])::bigint[])";
 
-/// Deletes workers whose lease ran out before a moment and that hold nothing, the oldest first; which.
+/// Deletes workers whose lease expired before a given time and that hold nothing, the oldest first; returns them.
 ///
-/// Index: `workers_pkey`, read from its beginning: those that died long ago are there, and few that live; and
-/// `instances_held`. Locks: those rows, passing over those that another has.
+/// Index: `workers_pkey`, read from its beginning, which has workers that died long ago and few live ones; and
+/// `instances_held`. Locks: those rows; those that another transaction has locked are skipped.
 pub const FORGET_WORKERS: &str = "\
 delete from abide.workers where id = any(array( \
     select w.id from abide.workers w where w.lease_until < $1 \
@@ -103,6 +106,7 @@ pub(crate) async fn insert_worker(
         lease,
         queues,
         lanes,
+        build,
     } = worker;
     let lease_until = now + *lease;
     let params = vec![
@@ -112,6 +116,7 @@ pub(crate) async fn insert_worker(
         Param::list(queues.iter().map(Name::as_str)),
         Param::list(lanes.iter().map(|lane| lane.machine.as_str())),
         Param::list(lanes.iter().map(|lane| lane.version)),
+        Param::one(build.as_ref().map(Name::as_str)),
     ];
     let rows = txn.read(INSERT_WORKER, params).await?;
     let ids: Vec<WorkerId> = each(&rows, |cells| cells.next())?;
@@ -126,10 +131,11 @@ pub(crate) async fn insert_worker(
         started_at: now,
         queues,
         lanes,
+        build: build.clone(),
     })
 }
 
-/// The workers of a name, which nobody else registers meanwhile.
+/// Finds the workers of a name, and prevents other registrations of that name meanwhile.
 pub(crate) async fn workers_named(txn: &mut Transaction<'_>, name: &Name) -> Result<Vec<Worker>> {
     txn.write(LOCK_NAME, vec![Param::one(name.as_str())])?;
     read_workers(
@@ -138,7 +144,7 @@ pub(crate) async fn workers_named(txn: &mut Transaction<'_>, name: &Name) -> Res
     )
 }
 
-/// The workers that hold something and are not believed to live.
+/// Finds the workers that hold claims and are dead.
 pub(crate) async fn dead_holders(
     txn: &mut Transaction<'_>,
     now: Timestamp,
@@ -147,21 +153,10 @@ pub(crate) async fn dead_holders(
     each(&rows, |cells| Ok((cells.next()?, cells.next()?)))
 }
 
-/// Whether workers are dead that hold something.
+/// `true` if a dead worker holds claims.
 pub(crate) async fn some_are_dead(pool: &Pool, now: Timestamp) -> Result<bool> {
     let dead = ask(pool, DEAD_HOLDERS, vec![Param::one(now)]).await?;
     Ok(!dead.is_empty())
-}
-
-/// Which workers there are.
-pub(crate) async fn known_workers(
-    txn: &mut Transaction<'_>,
-    workers: &[WorkerId],
-) -> Result<Vec<WorkerId>> {
-    let params = vec![Param::list(workers.iter().copied())];
-    each(&txn.read(KNOWN_WORKERS, params).await?, |cells| {
-        cells.next()
-    })
 }
 
 /// Renews leases.
@@ -177,7 +172,17 @@ pub(crate) async fn renew(
     each(&rows, |cells| cells.next())
 }
 
-/// Writes a worker's lease, queues and lanes.
+/// Reads the builds of workers.
+pub(crate) async fn builds(
+    txn: &mut Transaction<'_>,
+    workers: &[WorkerId],
+) -> Result<Vec<(WorkerId, Name)>> {
+    let params = vec![Param::list(workers.iter().copied())];
+    let rows = txn.read(BUILDS, params).await?;
+    each(&rows, |cells| Ok((cells.next()?, cells.next()?)))
+}
+
+/// Writes a worker's lease, queues, lanes and build.
 pub(crate) fn rewrite_worker(txn: &mut Transaction<'_>, worker: &Worker) -> Result<()> {
     let Worker { queues, lanes, .. } = worker;
     let params = vec![
@@ -186,6 +191,7 @@ pub(crate) fn rewrite_worker(txn: &mut Transaction<'_>, worker: &Worker) -> Resu
         Param::list(queues.iter().map(Name::as_str)),
         Param::list(lanes.iter().map(|lane| lane.machine.as_str())),
         Param::list(lanes.iter().map(|lane| lane.version)),
+        Param::one(worker.build.as_ref().map(Name::as_str)),
     ];
     txn.write(REWRITE_WORKER, params)
 }
@@ -202,7 +208,7 @@ pub(crate) fn expire_workers(
     )
 }
 
-/// Deletes workers that died long ago; how many.
+/// Deletes workers that died long ago; returns how many.
 pub(crate) async fn forget_workers(
     txn: &mut Transaction<'_>,
     before: Timestamp,
@@ -212,7 +218,7 @@ pub(crate) async fn forget_workers(
     Ok(txn.read(FORGET_WORKERS, params).await?.len())
 }
 
-/// Reads rows of the table of workers.
+/// Reads rows of the workers table.
 pub(crate) fn read_workers(rows: &[Row]) -> Result<Vec<Worker>> {
     each(rows, worker)
 }
@@ -235,5 +241,6 @@ fn worker(cells: &mut Cells<'_>) -> Result<Worker> {
         started_at,
         queues,
         lanes,
+        build: cells.next()?,
     })
 }

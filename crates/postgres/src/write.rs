@@ -1,69 +1,75 @@
-//! Writes rows that were locked, histories and declarations. Nothing here waits for an answer.
+//! Writes locked rows, histories and declarations. Nothing here waits for a result.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Row, Timestamp, WaitId,
+    Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Policy, Row, Timestamp, WaitId,
 };
-use abide_kernel::{Advance, Changes, Error, Finish, Move, Result, Wake};
+use abide_kernel::{Advance, Changes, Error, Finish, Move, MovedHistory, Result, Wake};
 
 use crate::keys;
 use crate::param::{Param, parts, some, without_nul};
 use crate::txn::Transaction;
 
-// The arrays are hidden in sub-selects: a planner that sees how long they are joins by a hash over the whole table when
-// that is short, and goes on doing so when it has grown.
+// The arrays are hidden in sub-selects: a planner that sees their length joins with a hash over the whole table while
+// the table is small, and keeps that plan when it has grown.
 
-/// Steps that went on under the same worker.
+/// Writes steps that continued under the same worker.
 ///
-/// Index: `instances_pkey`. The rows are locked already. It changes no column that any index looks at, so that the new
-/// version goes beside the old one and no index is touched. A large state that stays is not written again: both versions
+/// Index: `instances_pkey`. The rows are locked already. It changes no indexed column, so the new version is stored
+/// beside the old one and no index is written. A large state that stays the same is not written again: both versions
 /// point to it.
 pub const ADVANCE: &str = "\
 update abide.instances i set step = c.step, step_seq = c.step_seq, attempt = c.attempt, \
-    epoch = c.epoch, settled = c.settled, cause = c.cause, history_seq = c.history_seq, \
-    state = coalesce(c.state, i.state), updated_at = $1 \
+    epoch = c.epoch, settled = c.settled, settled_before = c.settled_before, cause = c.cause, \
+    history_seq = c.history_seq, state = coalesce(c.state, i.state), updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::text[]), (select $4::int[]), (select $5::int[]), \
     (select $6::bigint[]), (select $7::bigint[]), (select $8::smallint[]), (select $9::int[]), \
-    (select $10::text[])) \
-    as c(id, step, step_seq, attempt, epoch, settled, cause, history_seq, state) \
+    (select $10::text[]), (select $11::bigint[])) \
+    as c(id, step, step_seq, attempt, epoch, settled, cause, history_seq, state, settled_before) \
 where i.id = c.id";
 
-/// Instances that ended.
+/// Writes instances that ended.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
 pub const FINISH: &str = "\
 update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
-    history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
+    settled_before = c.settled_before, history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
     result = c.result, updated_at = $1, worker = null, lease_until = null, limit_until = null, due_at = null, \
     wait_kind = null, \
-    awaits = null, wait_since = null, wait_id = null, behind = false \
+    awaits = null, wait_since = null, wait_id = null, waits = null, resume_kind = null, \
+    resume_command = null, behind = false \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]), \
     (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
-    (select $9::text[])) \
-    as c(id, status, epoch, settled, history_seq, last_error, finished_at, result) \
+    (select $9::text[]), (select $10::bigint[])) \
+    as c(id, status, epoch, settled, history_seq, last_error, finished_at, result, settled_before) \
 where i.id = c.id";
 
-/// Writes instances that signals have come to.
+/// Writes instances that received signals.
 ///
 /// Index: `instances_pkey`. Locks: nothing that is not locked already.
 pub const WAKE: &str = "\
 update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, \
     cause = c.cause, history_seq = c.history_seq, message_sequence = c.message_sequence, \
     message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
-    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes, updated_at = $1 \
+    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes, \
+    command_sequence = c.command_sequence, waits = c.waits, resume_kind = c.resume_kind, \
+    resume_command = c.resume_command, updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::timestamptz[]), \
     (select $5::boolean[]), (select $6::smallint[]), (select $7::int[]), (select $8::bigint[]), \
-    (select $9::bigint[]), (select $10::int[]), (select $11::int[]), (select $12::bigint[]), (select $13::bigint[])) \
+    (select $9::bigint[]), (select $10::int[]), (select $11::int[]), (select $12::bigint[]), (select $13::bigint[]), \
+    (select $14::bigint[]), (select $15::text[]), (select $16::smallint[]), \
+    (select $17::bigint[])) \
     as c(id, status, due_at, behind, cause, history_seq, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, pending_bytes) \
+    signals_pending, updates_pending, handed, pending_bytes, command_sequence, waits, \
+    resume_kind, resume_command) \
 where i.id = c.id";
 
-/// All other changes: every column that can change.
+/// Writes all other changes: every column that can change.
 ///
-/// Index: `instances_pkey`. The rows are locked already. Names that are waited for come joined by line feeds, which no
-/// name has in it: `unnest` would take an array of arrays apart to the bottom.
+/// Index: `instances_pkey`. The rows are locked already. Names that are waited for are joined by line feeds, which no
+/// name contains: `unnest` would flatten an array of arrays.
 pub const MOVE: &str = "\
 update abide.instances i set status = c.status, step = c.step, step_seq = c.step_seq, \
     attempt = c.attempt, queue = c.queue, priority = c.priority, due_at = c.due_at, \
@@ -77,7 +83,10 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
     signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
     kind = c.kind, children_ended = c.children_ended, attended = c.attended, \
-    pending_bytes = c.pending_bytes, updated_at = $1, \
+    pending_bytes = c.pending_bytes, command_sequence = c.command_sequence, waits = c.waits, \
+    resume_kind = c.resume_kind, resume_command = c.resume_command, \
+    unfit = string_to_array(c.unfit, chr(10)), deaths = c.deaths, folding = c.folding, \
+    settled_before = c.settled_before, updated_at = $1, \
     lease_until = case when c.status = 3 then i.lease_until end, \
     limit_until = case when c.status = 3 then i.limit_until end \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
@@ -90,15 +99,20 @@ from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]),
     (select $26::text[]), (select $27::text[]), (select $28::smallint[]), \
     (select $29::timestamptz[]), (select $30::smallint[]), (select $31::bigint[]), \
     (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[]), \
-    (select $36::smallint[]), (select $37::bigint[]), (select $38::text[]), (select $39::bigint[])) \
+    (select $36::smallint[]), (select $37::bigint[]), (select $38::text[]), (select $39::bigint[]), \
+    (select $40::bigint[]), (select $41::text[]), (select $42::smallint[]), \
+    (select $43::bigint[]), (select $44::text[]), (select $45::int[]), (select $46::text[]), \
+    (select $47::bigint[])) \
     as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
     settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
     children_needed, history_seq, last_error, finished_at, state, result, wait_id, aside_status, \
     aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-    updates_pending, handed, kind, children_ended, attended, pending_bytes) \
+    updates_pending, handed, kind, children_ended, attended, pending_bytes, command_sequence, \
+    waits, resume_kind, resume_command, unfit, deaths, folding, settled_before) \
 where i.id = c.id";
 
-/// The leases of rows that are held. Those of rows that are held no more go with what ended the hold.
+/// Writes the leases of rows that are held. The lease of a row that is no longer held is removed by the statement that
+/// ended the hold.
 ///
 /// Index: `instances_pkey`. The rows are locked already, or were claimed in this transaction.
 pub const LEASE: &str = "\
@@ -110,12 +124,28 @@ where i.id = c.id";
 
 /// Appends to histories.
 ///
-/// Index: `history_pkey`, which also keeps two events from having one number.
+/// Index: `history_pkey`, which also ensures that event numbers are unique.
 pub const APPEND: &str = "\
 insert into abide.history (instance_id, seq, at, events) \
 select * from unnest($1::bigint[], $2::int[], $3::timestamptz[], $4::text[])";
 
-/// Writes declarations over those of the same machine and version; nothing is written where nothing differs.
+/// Replaces rows of histories by others.
+///
+/// Index: `history_pkey`, one look-up for each, also before the table has statistics. The instances are locked already.
+pub const MOVE_HISTORY: &str = "\
+update abide.history h set seq = f.seq, at = f.at, events = f.events \
+from ( \
+    select x.place, c.seq, c.at, c.events \
+    from unnest((select $1::bigint[]), (select $2::int[]), (select $3::int[]), (select $4::timestamptz[]), \
+        (select $5::text[])) \
+        as c(instance_id, was, seq, at, events) \
+    cross join lateral ( \
+        select x.ctid as place from abide.history x where x.instance_id = c.instance_id and x.seq = c.was offset 0 \
+    ) x \
+) f \
+where h.ctid = f.place";
+
+/// Inserts or overwrites declarations by machine and version; writes nothing if nothing differs.
 ///
 /// Index: `machines_pkey`. Locks: the rows, by machine and version.
 pub const DECLARE: &str = "\
@@ -132,14 +162,14 @@ on conflict (machine, version) do update \
         (excluded.kind, excluded.first_step, excluded.queue, excluded.history, \
         excluded.contract_id, excluded.policy)";
 
-/// Marks runs that another follows: they hold no key, and have no place at their parent's barrier (rule 2.4).
+/// Marks runs that are followed by another: they hold no key, and have no place at their parent's barrier (rule 2.4).
 ///
 /// Index: `instances_pkey`. The rows are locked already.
 pub const SUPERSEDE: &str = "\
 update abide.instances set key_scope = 0, unique_scope = 0, parent_barrier = 0 \
 where id = any((select $1::bigint[])::bigint[])";
 
-/// Writes rows, each shape by its own statement.
+/// Writes rows, each kind of change with its own statement.
 pub(crate) fn update(
     txn: &mut Transaction<'_>,
     changes: &Changes<'_>,
@@ -154,7 +184,7 @@ pub(crate) fn update(
         txn.write(FINISH, finishes(part, now))?;
     }
     for part in parts(&changes.wakes, |_| 0) {
-        txn.write(WAKE, wakes(part, now))?;
+        txn.write(WAKE, wakes(part, now)?)?;
     }
     for part in parts(&changes.moves, |one| size(one.state) + size(one.result)) {
         txn.write(MOVE, moves(part, now)?)?;
@@ -182,13 +212,28 @@ pub(crate) fn append(txn: &mut Transaction<'_>, rows: &[HistoryRow]) -> Result<(
     Ok(())
 }
 
-/// Writes declarations; of two for one machine and version the last counts.
+/// Replaces rows of histories by others.
+pub(crate) fn move_history(txn: &mut Transaction<'_>, rows: &[MovedHistory]) -> Result<()> {
+    for part in parts(rows, |moved| moved.row.events.len()) {
+        let params = vec![
+            Param::list(part.iter().map(|moved| moved.row.instance)),
+            Param::list(part.iter().map(|moved| moved.was)),
+            Param::list(part.iter().map(|moved| moved.row.seq)),
+            Param::list(part.iter().map(|moved| moved.row.at)),
+            Param::list(part.iter().map(|moved| moved.row.events.as_str())),
+        ];
+        txn.write(MOVE_HISTORY, params)?;
+    }
+    Ok(())
+}
+
+/// Writes declarations; of two for one machine and version, the last one counts.
 pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Result<()> {
     let sorted: BTreeMap<_, _> = declared
         .iter()
         .map(|one| ((&one.machine, one.version), one))
         .collect();
-    let policies = sorted.values().map(|one| policy(one));
+    let policies = sorted.values().map(|one| written(one.policy().as_ref()));
     let policies = policies.collect::<Result<Vec<Option<Json>>>>()?;
     let params = vec![
         Param::list(sorted.values().map(|one| one.machine.as_str())),
@@ -203,17 +248,13 @@ pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Resul
     txn.write(DECLARE, params)
 }
 
-fn policy(declared: &Declared) -> Result<Option<Json>> {
-    let written = declared.policy().map(|policy| Json::of(&policy));
-    written.transpose().map_err(|error| {
-        Error::Broken(format!(
-            "the policy of {} cannot be written: {error}",
-            declared.machine
-        ))
-    })
+/// A policy in its stored form.
+pub(crate) fn written(policy: Option<&Policy>) -> Result<Option<Json>> {
+    let written = policy.map(Json::of).transpose();
+    written.map_err(|error| Error::Broken(format!("a policy cannot be written: {error}")))
 }
 
-/// Marks runs that another follows.
+/// Marks runs that are followed by another.
 pub(crate) fn supersede(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<()> {
     txn.write(SUPERSEDE, vec![Param::list(ids.iter().copied())])
 }
@@ -227,10 +268,11 @@ fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.step_seq)),
         Param::list(rows().map(|row| row.attempt)),
         Param::list(rows().map(|row| row.epoch)),
-        Param::list(rows().map(|row| row.settled)),
+        Param::list(rows().map(|row| row.settled.last)),
         Param::list(rows().map(|row| row.cause.code())),
         Param::list(rows().map(|row| row.history_seq)),
         Param::list(list.iter().map(|one| one.state.map(Json::as_str))),
+        Param::list(rows().map(settled_before)),
     ]
 }
 
@@ -241,7 +283,7 @@ fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
         Param::list(rows().map(|row| row.epoch)),
-        Param::list(rows().map(|row| row.settled)),
+        Param::list(rows().map(|row| row.settled.last)),
         Param::list(rows().map(|row| row.history_seq)),
         Param::list(rows().map(last_error)),
         Param::list(rows().map(|row| row.finished_at)),
@@ -249,17 +291,23 @@ fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
             list.iter()
                 .map(|one| one.result.map(|result| result.as_str())),
         ),
+        Param::list(rows().map(settled_before)),
     ]
 }
 
-/// The bytes that are pending, when there are any.
+/// The committed epochs before the last one, as bits.
+fn settled_before(row: &Row) -> i64 {
+    row.settled.before.cast_signed()
+}
+
+/// The pending bytes, if there are any.
 pub(crate) fn pending_bytes(inbox: Inbox) -> Option<i64> {
     (inbox.bytes > 0).then(|| i64::try_from(inbox.bytes).unwrap_or(i64::MAX))
 }
 
-fn wakes(list: &[Wake<'_>], now: Timestamp) -> Vec<Param> {
+fn wakes(list: &[Wake<'_>], now: Timestamp) -> Result<Vec<Param>> {
     let rows = || list.iter().map(|one| one.row);
-    vec![
+    let mut params = vec![
         Param::one(now),
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
@@ -273,13 +321,27 @@ fn wakes(list: &[Wake<'_>], now: Timestamp) -> Vec<Param> {
         Param::list(rows().map(|row| row.inbox.updates)),
         Param::list(rows().map(|row| some(row.inbox.handed))),
         Param::list(rows().map(|row| pending_bytes(row.inbox))),
-    ]
+    ];
+    params.extend(come_to(rows)?);
+    Ok(params)
+}
+
+/// The parameters for the number of commands of rows, and for the state of their waits.
+fn come_to<'r, R: Iterator<Item = &'r Row>>(rows: impl Fn() -> R) -> Result<[Param; 4]> {
+    let waits: Vec<Option<String>> = rows().map(waits).collect::<Result<_>>()?;
+    let resumed = || rows().map(|row| row.awaits.as_ref()?.resumed);
+    Ok([
+        Param::list(rows().map(|row| some(row.inbox.commands))),
+        Param::list(waits),
+        Param::list(resumed().map(|source| source.map(|source| source.kind.code()))),
+        Param::list(resumed().map(|source| source?.command_id)),
+    ])
 }
 
 fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
     let rows = || list.iter().map(|one| one.row);
     let attended: Vec<Option<String>> = rows().map(attended).collect::<Result<_>>()?;
-    Ok(vec![
+    let mut params = vec![
         Param::one(now),
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
@@ -292,7 +354,7 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
         Param::list(rows().map(|row| row.behind)),
         Param::list(rows().map(|row| row.worker)),
         Param::list(rows().map(|row| row.epoch)),
-        Param::list(rows().map(|row| row.settled)),
+        Param::list(rows().map(|row| row.settled.last)),
         Param::list(rows().map(|row| row.cause.code())),
         Param::list(rows().map(|row| row.timed_out)),
         Param::list(rows().map(|row| row.awaits.as_ref().map(|awaits| awaits.kind.code()))),
@@ -319,7 +381,15 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
         Param::list(rows().map(|row| row.family.ended)),
         Param::list(attended),
         Param::list(rows().map(|row| pending_bytes(row.inbox))),
-    ])
+    ];
+    params.extend(come_to(rows)?);
+    params.push(Param::list(rows().map(unfit)));
+    params.push(Param::list(rows().map(|row| row.deaths)));
+    params.push(Param::list(
+        rows().map(folding).collect::<Result<Vec<_>>>()?,
+    ));
+    params.push(Param::list(rows().map(settled_before)));
+    Ok(params)
 }
 
 fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
@@ -331,9 +401,31 @@ fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
     ]
 }
 
+/// The builds that could not run a row, joined like the names that it waits for.
+fn unfit(row: &Row) -> Option<String> {
+    let builds: Vec<&str> = row.unfit.iter().map(Name::as_str).collect();
+    (!builds.is_empty()).then(|| builds.join("\n"))
+}
+
+fn folding(row: &Row) -> Result<Option<String>> {
+    let some = !row.folding.is_empty();
+    some.then(|| serde_json::to_string(&row.folding))
+        .transpose()
+        .map_err(|error| Error::Broken(error.to_string()))
+}
+
 fn attended(row: &Row) -> Result<Option<String>> {
     let some = !row.attended.is_empty();
     some.then(|| serde_json::to_string(&row.attended))
+        .transpose()
+        .map_err(|error| Error::Broken(error.to_string()))
+}
+
+fn waits(row: &Row) -> Result<Option<String>> {
+    let waits = row.awaits.as_ref().map(|awaits| &awaits.waits);
+    waits
+        .filter(|waits| !waits.is_empty())
+        .map(serde_json::to_string)
         .transpose()
         .map_err(|error| Error::Broken(error.to_string()))
 }

@@ -1,10 +1,11 @@
-//! Runs operations, each batch of them in one transaction.
+//! Runs operations, each batch in one transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use abide_kernel::{Answer, Effects, Error, Op, Result, run};
+use abide_kernel::{Answer, Effects, Error, Op, Renewer, Result, run};
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -13,19 +14,19 @@ use crate::step::Home;
 use crate::txn::Transaction;
 use crate::workers;
 
-/// After a start of so many at once, statistics of the table are gathered anew.
+/// Number of starts in one batch after which the statistics of the table are gathered anew.
 const ANALYZE_AFTER: usize = 10_000;
-/// Gathers them, unless somebody else does: whoever has the lock that it wants is not waited for.
+/// Gathers statistics, unless another process does: it waits at most 1 s for the lock that it needs.
 const ANALYZE: &str = "begin; set local lock_timeout = 1000; set local statement_timeout = 0; \
     analyze abide.instances; commit";
-/// How long that may take.
+/// Time limit for gathering statistics.
 const ANALYZING: Duration = Duration::from_secs(600);
 
-/// What writes to the database.
+/// Writes to the database.
 pub(crate) struct Writer {
     pub pool: Arc<Pool>,
     pub home: Home,
-    /// Whether statistics are being gathered.
+    /// `true` while statistics are being gathered.
     analyzing: Arc<AtomicBool>,
     tasks: TaskTracker,
 }
@@ -40,10 +41,20 @@ impl Writer {
         }
     }
 
-    /// Runs operations in one transaction; once more on another connection when the first was lost before anything can
-    /// have been written.
+    /// Creates a writer with its own connection, for a thread with its own runtime.
+    pub fn beside(&self) -> Self {
+        Self::new(
+            Arc::new(self.pool.beside()),
+            self.home.clone(),
+            self.tasks.clone(),
+        )
+    }
+
+    /// Runs operations in one transaction; tries once more on another connection if the first was lost before anything
+    /// can have been written.
     pub async fn write(&self, ops: &[Op]) -> Result<Vec<Answer>> {
-        // Asked every few seconds by everyone, and nearly always in vain: that needs no transaction.
+        // All processes send this every few seconds, almost always without effect, so it first checks without a
+        // transaction.
         if let [Op::Reclaim { .. }] = ops
             && !workers::some_are_dead(&self.pool, self.home.clock.now()).await?
         {
@@ -65,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// Runs operations in one transaction on that connection and tells whoever waits.
+    /// Runs operations in one transaction on that connection, and sends notifications.
     async fn write_on(&self, client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
         let prepared = client.bounded(client.prepared()).await?;
         let (_, begin) = self.pool.server()?;
@@ -96,7 +107,8 @@ impl Writer {
             }
             Err(error) => {
                 let lost = matches!(error, Error::Unavailable(_) | Error::Unknown(_));
-                // A server that says that it cannot be used is left: the next connection may find a better one.
+                // The connection to a server that reports itself unusable is dropped: the next connection may reach a
+                // better one.
                 let clean = !lost && matches!(timeout(deadline, txn.roll_back()).await, Ok(true));
                 drop(txn);
                 if clean {
@@ -110,8 +122,8 @@ impl Writer {
         }
     }
 
-    /// Has statistics gathered when so much was started at once that the old ones mislead. Nothing waits for it, and
-    /// when it fails nothing is lost: no hot statement hangs on them.
+    /// Gathers statistics after so many starts that the old statistics mislead the planner. Nothing waits for it, and a
+    /// failure does no harm: no hot statement depends on them.
     fn analyze_after(&self, answers: &[Answer]) {
         let started = |answer: &Answer| match answer {
             Answer::Started(each) => each.len(),
@@ -133,5 +145,18 @@ impl Writer {
             }
             analyzing.store(false, Ordering::Relaxed);
         });
+    }
+}
+
+/// Renews leases over a connection of its own.
+pub(crate) struct Renewals(pub Writer);
+
+impl Renewer for Renewals {
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        Box::pin(async move { self.0.write(&ops).await })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.pool.close())
     }
 }

@@ -1,4 +1,5 @@
-//! Connections over TLS: to a proxy that speaks it, in front of a server that does not.
+//! Connections over TLS: to a proxy that speaks it in front of a server that does not, and to servers that speak it
+//! themselves.
 
 #![cfg(feature = "tls")]
 #![allow(
@@ -12,7 +13,10 @@
 mod common;
 mod tls;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use abide_kernel::{Error, Store};
+use abide_pgtest::{Server, psql};
 use abide_postgres::{Options, Postgres};
 use common::{start, start_all};
 use tls::{acceptor, file};
@@ -83,4 +87,126 @@ async fn a_server_that_nobody_vouches_for_is_not_spoken_to() {
         panic!()
     };
     assert!(text.contains("absent.pem"), "{text}");
+}
+
+/// A server that speaks TLS as `localhost`, and takes whom its `pg_hba.conf` says.
+fn server(hba: &str) -> Server {
+    let read = |name| std::fs::read(file(name)).unwrap();
+    let settings = [
+        ("ssl", "on"),
+        ("ssl_cert_file", "server.crt"),
+        ("ssl_key_file", "server.key"),
+    ];
+    let hba = format!("{hba} all all 127.0.0.1/32 trust\n");
+    Server::private_with(
+        &settings,
+        &[
+            ("server.crt", &read("server.pem")),
+            ("server.key", &read("server.key")),
+            ("pg_hba.conf", hba.as_bytes()),
+        ],
+    )
+}
+
+/// Connects as parameters of the URL say; whether the connections are encrypted, or what went wrong.
+async fn connected(database: &str, host: &str, parameters: &str) -> Result<bool, String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ssl-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let separator = if parameters.is_empty() { "" } else { "&" };
+    let place = database.replace("127.0.0.1", host);
+    let url = format!("{place}?application_name={name}{separator}{parameters}");
+    let store = Postgres::connect(&url, Options::default()).await;
+    let store = store.map_err(|error| error.to_string())?;
+    let seen = psql(
+        database,
+        &format!(
+            "select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name = '{name}'"
+        ),
+    );
+    store.close().await;
+    match seen.as_str() {
+        "t" => Ok(true),
+        "f" => Ok(false),
+        other => panic!("{parameters}: {other:?}"),
+    }
+}
+
+fn root(name: &str) -> String {
+    // As in a URL, where `/` may be written as it is.
+    format!("sslrootcert={}", file(name).display())
+}
+
+#[tokio::test]
+async fn each_sslmode_does_what_it_does_in_libpq_where_the_server_has_tls() {
+    let server = server("host");
+    let database = server.fresh_database();
+    let (ca, other) = (root("ca.pem"), root("renewed.pem"));
+    for (host, parameters, encrypted) in [
+        ("127.0.0.1", String::new(), true),
+        ("127.0.0.1", "sslmode=disable".into(), false),
+        ("127.0.0.1", "sslmode=allow".into(), false),
+        // The certificate of somebody unknown is taken, and its name is not looked at.
+        ("127.0.0.1", "sslmode=prefer".into(), true),
+        ("127.0.0.1", "sslmode=require".into(), true),
+        ("127.0.0.1", format!("sslmode=require&{ca}"), true),
+        ("127.0.0.1", format!("sslmode=verify-ca&{ca}"), true),
+        ("localhost", format!("sslmode=verify-full&{ca}"), true),
+        // What cannot be trusted is not used, and `prefer` goes on without.
+        ("127.0.0.1", format!("sslmode=prefer&{other}"), false),
+    ] {
+        let found = connected(&database, host, &parameters).await;
+        assert_eq!(found, Ok(encrypted), "{host} {parameters}");
+    }
+    for (host, parameters) in [
+        ("127.0.0.1", format!("sslmode=require&{other}")),
+        ("127.0.0.1", format!("sslmode=verify-ca&{other}")),
+        ("127.0.0.1", format!("sslmode=verify-full&{ca}")),
+        ("localhost", format!("sslmode=verify-full&{other}")),
+    ] {
+        let found = connected(&database, host, &parameters).await;
+        let text = found.unwrap_err();
+        assert!(text.contains("certificate"), "{parameters}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn each_sslmode_does_what_it_does_in_libpq_where_the_server_has_no_tls() {
+    let database = abide_pgtest::server().fresh_database();
+    for parameters in ["", "sslmode=disable", "sslmode=allow", "sslmode=prefer"] {
+        let found = connected(&database, "127.0.0.1", parameters).await;
+        assert_eq!(found, Ok(false), "{parameters}");
+    }
+    let ca = root("ca.pem");
+    for parameters in [
+        "sslmode=require".to_owned(),
+        format!("sslmode=verify-ca&{ca}"),
+        format!("sslmode=verify-full&{ca}"),
+    ] {
+        let found = connected(&database, "localhost", &parameters).await;
+        let text = found.unwrap_err();
+        assert!(text.contains("does not support TLS"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_is_tried_the_other_way_where_the_mode_leaves_it_open() {
+    let encrypted = server("hostssl");
+    let database = encrypted.fresh_database();
+    assert_eq!(
+        connected(&database, "127.0.0.1", "sslmode=allow").await,
+        Ok(true)
+    );
+    let text = connected(&database, "127.0.0.1", "sslmode=disable").await;
+    let text = text.unwrap_err();
+    assert!(text.contains("no encryption"), "{text}");
+
+    let plain = server("hostnossl");
+    let database = plain.fresh_database();
+    assert_eq!(
+        connected(&database, "127.0.0.1", "sslmode=prefer").await,
+        Ok(false)
+    );
+    let text = connected(&database, "127.0.0.1", "sslmode=require").await;
+    let text = text.unwrap_err();
+    assert!(text.contains("SSL encryption"), "{text}");
 }

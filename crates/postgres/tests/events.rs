@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use abide_kernel::model::{
     Claimed, Commit, Committed, Condition, EventWait, Name, Opened, Operation, OperationKind,
-    Operator, Outcome, Park, Path, Publish, Signature, Status, Taken, Then, Timestamp,
+    Operator, Outcome, Park, Path, Publish, SignalWait, Signature, Status, Taken, Then, Timestamp,
     WorkflowTurn,
 };
 use abide_kernel::{
@@ -156,20 +156,30 @@ fn awaits_order(claimed: Claimed, begins: bool, until: Timestamp) -> Commit {
         operation: 1,
         signature: Signature::named(OperationKind::Event, name("paid")),
         deadline: Some(until),
+        message: None,
+        arguments: None,
+        graph_step: None,
     });
     let taken = claimed.awaited.iter().map(|signal| Taken {
         id: signal.id,
         name: signal.name.clone(),
+        operation: None,
+        graph_step: None,
     });
     let turn = WorkflowTurn {
         operations: begins.then_some(opened).into_iter().collect(),
         takes: taken.collect(),
         updates: Vec::new(),
+        held: 0,
         children: Vec::new(),
         state: None,
         then: Then::Park(Park {
             operation: 1,
-            signals: vec![name("go")],
+            signals: vec![SignalWait {
+                operation: 2,
+                name: name("go"),
+                deadline: None,
+            }],
             events: vec![(1, event)],
             until: Some(until),
             ..Park::default()

@@ -258,6 +258,42 @@ async fn what_is_acknowledged_is_durable_whatever_the_server_is_set_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_is_durable_when_the_server_is_set_otherwise_meanwhile() {
+    // rules 1.1 and 1.6: `synchronous_commit` was looked at when a connection was made, and never again.
+    let server = Server::private(&[]);
+    psql(&server.url("postgres"), "create database work");
+    let url = server.url("work");
+    let store = open(&url).await;
+    start_all(&store, vec![start("m")]).await;
+    for statement in [
+        "create table seen (setting text)",
+        "create function see() returns trigger language plpgsql as $$ begin \
+            insert into seen values (current_setting('synchronous_commit')); return new; end $$",
+        "create trigger sees before insert on abide.instances for each row execute function see()",
+        "alter system set synchronous_commit = off",
+        "select pg_reload_conf()",
+    ] {
+        psql(&url, statement);
+    }
+    // Whoever connects now has it, and so have connections that are open.
+    until("the setting to be read", || {
+        psql(&url, "show synchronous_commit") == "off"
+    });
+    // It is looked at again within a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    start_all(&store, vec![start("m")]).await;
+    assert_eq!(psql(&url, "select setting from seen"), "on");
+
+    // Set back, nothing has to be asked for.
+    psql(&url, "alter system reset synchronous_commit");
+    psql(&url, "select pg_reload_conf()");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    start_all(&store, vec![start("m")]).await;
+    assert_eq!(psql(&url, "select setting from seen"), "on\non");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_may_not_ask_who_the_server_is_can_work_all_the_same() {
     // rule 1.6: where the server does not tell, a fail-over is not noticed, and nothing else is different.
     let server = Server::private(&[]);

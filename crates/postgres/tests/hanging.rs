@@ -343,3 +343,32 @@ async fn more_keys_than_the_server_has_room_to_lock_are_locked_together() {
     let delivered = deliver(&store, all.collect()).await;
     assert!(delivered.iter().all(|one| one.verdict == Verdict::Received));
 }
+
+#[tokio::test]
+async fn a_store_that_cannot_see_who_the_server_was_says_so_in_time() {
+    // rules 1.6, 6.8. The story: the row that tells who the server was is locked whenever a store is opened, without a time
+    // limit; one session that held it kept every process from starting.
+    let url = abide_pgtest::server().fresh_database();
+    open(&url).await.close().await;
+    let mut host = connect(&url).await;
+    let blocker = host.transaction().await.unwrap();
+    let lock = "select * from abide.lineage for update";
+    assert_eq!(blocker.query(lock, &[]).await.unwrap().len(), 1);
+
+    let timeouts = Timeouts {
+        lock: Duration::from_millis(300),
+        ..Timeouts::default()
+    };
+    let begun = Instant::now();
+    let opening = Postgres::connect(&url, options(timeouts));
+    let opened = tokio::time::timeout(PATIENCE, opening).await;
+    let refused = opened.expect("it hangs").unwrap_err();
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    let text = refused.to_string();
+    assert!(text.contains("lock timeout"), "{text}");
+
+    blocker.rollback().await.unwrap();
+    let store = Postgres::connect(&url, options(timeouts)).await.unwrap();
+    start_all(&store, vec![start("m")]).await;
+    store.close().await;
+}

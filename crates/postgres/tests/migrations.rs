@@ -70,10 +70,13 @@ async fn who_may_not_migrate_says_what_is_missing() {
         migrate: false,
         ..Options::default()
     };
-    let Err(Error::Broken(text)) = Postgres::connect(&url, options()).await else {
+    let Err(Error::NotSetUp(text)) = Postgres::connect(&url, options()).await else {
         panic!()
     };
-    assert!(text.contains("version 0"), "{text}");
+    assert!(
+        text.contains("version 0") && text.contains("abide migrate"),
+        "{text}"
+    );
     open(&url).await.close().await;
     Postgres::connect(&url, options()).await.unwrap();
 }

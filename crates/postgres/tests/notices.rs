@@ -147,3 +147,27 @@ async fn who_does_not_listen_hears_only_itself() {
             .is_err()
     );
 }
+
+#[tokio::test]
+async fn who_inserts_into_the_outbox_wakes_those_who_take_from_it() {
+    // rules 6.6, 17.3: whatever the notification says, and when its transaction commits.
+    let url = abide_pgtest::server().fresh_database();
+    let store = open(&url).await;
+    let mut told = store.listen();
+    let (mut mine, driver) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(driver);
+    for notify in [
+        "notify abide_outbox",
+        "notify abide_outbox, 'any words'",
+        "select pg_notify('abide_outbox', '{}')",
+    ] {
+        let transaction = mine.transaction().await.unwrap();
+        transaction.batch_execute(notify).await.unwrap();
+        transaction.commit().await.unwrap();
+        let expected = Effects {
+            outbox: true,
+            ..Effects::default()
+        };
+        assert_eq!(*next(&mut told).await, expected);
+    }
+}

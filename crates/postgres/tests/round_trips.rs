@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use abide_kernel::model::{Key, Start};
-use abide_kernel::{Answer, NewWorker, Op, Store, SystemClock};
+use abide_kernel::model::{Claimed, Join, Key, Limits, Outcome, Start};
+use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store, SystemClock};
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
-    claim, commits, event, key, keyed, name, next, parked, published, register, request, signal,
-    start, start_all, wait_for_event,
+    claim, commit, commits, event, json, key, keyed, name, next, parked, published, register,
+    request, signal, start, start_all, wait_for_event,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -32,6 +32,8 @@ const DELAY: Duration = Duration::from_millis(40);
 struct Trips {
     count: AtomicUsize,
     answered: AtomicBool,
+    /// How many bytes the server has sent.
+    bytes: AtomicUsize,
 }
 
 impl Trips {
@@ -49,6 +51,10 @@ impl Trips {
 
 /// A store behind a proxy, and the proxy's count.
 async fn delayed() -> (Postgres, Arc<Trips>) {
+    delayed_within(Limits::default()).await
+}
+
+async fn delayed_within(limits: Limits) -> (Postgres, Arc<Trips>) {
     let url = abide_pgtest::server().fresh_database();
     let (scheme, rest) = url.split_once('@').unwrap();
     let (server, database) = rest.split_once('/').unwrap();
@@ -74,6 +80,7 @@ async fn delayed() -> (Postgres, Arc<Trips>) {
                 while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
                     tokio::time::sleep(DELAY).await;
                     answers.answered.store(true, Ordering::SeqCst);
+                    answers.bytes.fetch_add(count, Ordering::SeqCst);
                     if to_client.write_all(&bytes[..count]).await.is_err() {
                         return;
                     }
@@ -86,6 +93,7 @@ async fn delayed() -> (Postgres, Arc<Trips>) {
         clock: Some(Arc::new(SystemClock::default())),
         listen: Listen::Off,
         pool_size: 1,
+        limits,
         ..Options::default()
     };
     (Postgres::connect(&through, options).await.unwrap(), trips)
@@ -127,6 +135,75 @@ async fn a_commit_is_two_round_trips_and_a_claim_after_it_costs_none() {
     let (count, answers) = trips_of(&store, &trips, ops).await;
     assert!(matches!(&answers[1], Answer::Claimed(claimed) if claimed.len() == 1));
     assert_eq!(count, 2);
+}
+
+/// Claims under leases; what was claimed, and how many bytes the server sent for it.
+async fn lease(store: &Postgres, trips: &Trips, request: ClaimRequest) -> (Vec<Claimed>, usize) {
+    let request = ClaimRequest {
+        lease: Some(Duration::from_secs(60)),
+        ..request
+    };
+    tokio::time::sleep(DELAY * 5).await;
+    trips.bytes.store(0, Ordering::SeqCst);
+    let answers = store.run(Arc::from([Op::Claim(request)])).await.unwrap();
+    match answers.into_iter().next() {
+        Some(Answer::Claimed(claimed)) => (claimed, trips.bytes.load(Ordering::SeqCst)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_under_leases_reads_no_more_bytes_than_it_answers() {
+    // rule 16.4: all states that were asked for came from the server, and then the children of all, for an answer that is
+    // bounded.
+    let most = 300_000;
+    let limits = Limits {
+        claim_bytes: most,
+        ..Limits::default()
+    };
+    let (store, trips) = delayed_within(limits).await;
+    let worker = register(&store, "w").await;
+    let large = |bytes: usize| json(&format!("\"{}\"", "x".repeat(bytes)));
+    let state = large(50_000);
+    let starts = vec![
+        Start {
+            state,
+            ..start("m")
+        };
+        30
+    ];
+    start_all(&store, starts).await;
+    let (claimed, bytes) = lease(&store, &trips, request(worker, &["m"], 100)).await;
+    assert_eq!(claimed.len(), 5);
+    assert!((250_000..most + 20_000).contains(&bytes), "{bytes}");
+    let (claimed, bytes) = lease(&store, &trips, request(worker, &["m", "n"], 100)).await;
+    assert_eq!(claimed.len(), 5);
+    assert!((250_000..most + 20_000).contains(&bytes), "{bytes}");
+
+    start_all(&store, vec![start("parent"); 10]).await;
+    for parent in claim(&store, worker, &["parent"], 10).await {
+        let spawn = Outcome::Spawn {
+            children: vec![start("child"); 2],
+            next: name("joined"),
+            state: json("{}"),
+            join: Join::default(),
+            timeout_ms: None,
+        };
+        let ops = commits(vec![commit(parent, spawn, false)]);
+        store.run(Arc::from([ops])).await.unwrap();
+    }
+    let result = large(60_000);
+    let ends = claim(&store, worker, &["child"], 100).await.into_iter();
+    let ends = ends.map(|one| {
+        let result = result.clone();
+        commit(one, Outcome::Done { result }, false)
+    });
+    let ops = commits(ends.collect());
+    store.run(Arc::from([ops])).await.unwrap();
+    let (claimed, bytes) = lease(&store, &trips, request(worker, &["parent"], 100)).await;
+    assert_eq!(claimed.len(), 2);
+    assert!(claimed.iter().all(|one| one.children.len() == 2));
+    assert!((240_000..most + 20_000).contains(&bytes), "{bytes}");
 }
 
 #[tokio::test]
@@ -268,6 +345,7 @@ async fn taking_back_waits_for_the_server_as_often_for_many_dead_workers_as_for_
                 lease: Duration::ZERO,
                 queues: Vec::new(),
                 lanes: Vec::new(),
+                build: None,
             };
             let answers = store.run([Op::Register(worker)].into()).await.unwrap();
             let Answer::Registered(worker) = &answers[0] else {

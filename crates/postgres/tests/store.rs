@@ -260,12 +260,23 @@ async fn a_kept_step_touches_no_index() {
     start_all(&store, vec![start("m"); 100]).await;
     let held = claim(&store, worker, &["m"], 100).await;
     // The first steps find no room beside their old versions and spread over more pages.
-    let held = keep_for(store, 20, held).await;
-    let before = updates(&url, 2100);
-    keep_for(common::open(&url).await, 20, held).await;
-    let after = updates(&url, 4100);
-    let (all, hot) = (after.0 - before.0, after.1 - before.1);
-    assert!(all == 2000 && hot >= 1700, "{hot} of {all}");
+    let mut held = keep_for(store, 20, held).await;
+    let mut before = updates(&url, 2100);
+    let mut rounds = Vec::new();
+    // An update that touches no index still needs room on its page. Old versions make none while a transaction of this
+    // database can see them, such as an autovacuum on a busy computer. So one round of several must show it.
+    for round in 1..=5 {
+        held = keep_for(common::open(&url).await, 20, held).await;
+        let after = updates(&url, 2100 + round * 2000);
+        let (all, hot) = (after.0 - before.0, after.1 - before.1);
+        assert_eq!(all, 2000);
+        if hot >= 1700 {
+            return;
+        }
+        rounds.push(hot);
+        before = after;
+    }
+    panic!("{rounds:?} of 2000");
 }
 
 #[tokio::test]

@@ -104,6 +104,7 @@ pub async fn register(store: &Postgres, worker: &str) -> WorkerId {
         lease: Duration::from_secs(60),
         queues: vec![name("default")],
         lanes: vec![lane("m")],
+        build: None,
     };
     let Answer::Registered(worker) = one(store, Op::Register(worker)).await else {
         panic!()
@@ -146,6 +147,7 @@ pub fn going_on(claim: Claim) -> Claimed {
         step: name("begin"),
         step_seq: 1,
         attempt: 0,
+        deaths: 0,
         state: Json::null(),
         queue: name("default"),
         priority: Priority(0),
@@ -161,6 +163,7 @@ pub fn going_on(claim: Claim) -> Claimed {
         aside: false,
         inbox: Inbox::default(),
         awaits: Vec::new(),
+        policy: None,
     }
 }
 
@@ -190,6 +193,7 @@ pub fn turn(then: Then) -> Outcome {
         operations: Vec::new(),
         takes: Vec::new(),
         updates: Vec::new(),
+        held: 0,
         children: Vec::new(),
         state: None,
         then,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Claimed, Commit, Condition, EventWait, Operator, Outcome, Park, Path, Publish, Then, WorkerId,
+    Claimed, Commit, Condition, EventWait, Operator, Outcome, Park, Path, Publish, SignalWait,
+    Then, WorkerId,
 };
 use abide_kernel::{EventFilter, Store, WaiterFilter};
 use abide_postgres::{Postgres, statements};
@@ -125,9 +126,14 @@ async fn misses_nothing(store: &Postgres, worker: WorkerId, order: &str) {
             }],
             lookback_ms: None,
         };
+        let go = SignalWait {
+            operation: 2,
+            name: name("go"),
+            deadline: None,
+        };
         let parks = turn(Then::Park(Park {
-            operation: 1,
-            signals: if woken { Vec::new() } else { vec![name("go")] },
+            operation: 2,
+            signals: if woken { Vec::new() } else { vec![go] },
             events: vec![(1, paid)],
             until: Some(until),
             ..Park::default()

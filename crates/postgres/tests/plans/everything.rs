@@ -8,8 +8,8 @@ use abide_kernel::model::{
     RequestId, RetrySpec, Scope, Start, Status, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
 use abide_kernel::{
-    Answer, ClaimRequest, Cursor, Extension, Filter, NewWorker, Once, Op, Store, Survey,
-    SweepRequest, Target,
+    Answer, Asked, ClaimRequest, Cursor, Extension, Filter, NewWorker, Once, Op, OutboxEntry,
+    OutboxProblem, Store, Survey, SweepRequest, Target,
 };
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
@@ -31,6 +31,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     timers(store, url, batch).await;
     dying(store, url, batch).await;
     remote(store, url, batch).await;
+    trying_again(store, worker, batch).await;
     surveying(store, url).await;
     messages(store, worker, batch).await;
     events(store, worker, batch).await;
@@ -39,6 +40,7 @@ pub async fn everything(store: &Postgres, url: &str, batch: usize) {
     giving_back(store, worker, batch).await;
     reading(store, batch).await;
     requests(store, batch).await;
+    outbox(store, batch).await;
     let before = store.clock().now() - Duration::from_secs(3600);
     one(
         store,
@@ -73,6 +75,27 @@ async fn requests(store: &Postgres, batch: usize) {
         ops: Arc::from([Op::Start(vec![start("m")])]),
     };
     one(store, Op::Once((0..batch).map(request).collect())).await;
+}
+
+/// Requests of the outbox, one of which is refused.
+async fn outbox(store: &Postgres, batch: usize) {
+    let rows = store.outbox(&[], batch).await.unwrap();
+    assert_eq!(rows.len(), batch);
+    let mut entries: Vec<OutboxEntry> = rows
+        .iter()
+        .map(|row| OutboxEntry {
+            id: row.id,
+            asked: Asked::Run(Arc::new(Op::Start(vec![start("m")]))),
+        })
+        .collect();
+    entries[0].asked = Asked::Refuse(OutboxProblem::new("bad_request", "not JSON"));
+    let taken = one(store, Op::Outbox(entries)).await;
+    let expected = Answer::Outbox {
+        taken: batch - 1,
+        refused: 1,
+        busy: false,
+    };
+    assert_eq!(taken, expected);
 }
 
 async fn committing(store: &Postgres, worker: WorkerId, batch: usize) {
@@ -178,6 +201,7 @@ async fn dying(store: &Postgres, url: &str, batch: usize) {
         lease: Duration::from_millis(1),
         queues: vec![name("default")],
         lanes: vec![lane("m")],
+        build: None,
     };
     let Answer::Registered(dead) = one(store, Op::Register(dies)).await else {
         panic!("it should be registered")
@@ -213,6 +237,7 @@ async fn remote(store: &Postgres, url: &str, batch: usize) {
             max_delay_ms: None,
         }),
         step_timeout_ms: Some(3_600_000),
+        max_deaths: None,
     };
     let declare = Op::Declare {
         machines: vec![machine],
@@ -224,6 +249,7 @@ async fn remote(store: &Postgres, url: &str, batch: usize) {
         lease: Duration::from_secs(60),
         queues: vec![name("default")],
         lanes: vec![lane("remote")],
+        build: None,
     };
     let Answer::Registered(worker) = one(store, Op::Enlist(worker)).await else {
         panic!("it should be enlisted")
@@ -239,6 +265,7 @@ async fn remote(store: &Postgres, url: &str, batch: usize) {
             other => panic!("{other:?}"),
         }
     };
+    joining_remotely(store, worker.id, batch).await;
     let claimed = lease(Duration::from_secs(60)).await;
     let claims = claimed.iter().map(|one| Extension {
         claim: one.claim.again(),
@@ -258,6 +285,49 @@ async fn remote(store: &Postgres, url: &str, batch: usize) {
     commit_all(store, claimed.into_iter().map(done).collect()).await;
 }
 
+/// Claims parents under leases, so that what their children have is counted.
+async fn joining_remotely(store: &Postgres, worker: WorkerId, batch: usize) {
+    start_all(store, vec![start("joining"); 2]).await;
+    for parent in claim(store, worker, &["joining"], 2).await {
+        let spawn = Outcome::Spawn {
+            children: vec![start("joined"); batch],
+            next: name("joined"),
+            state: json("{}"),
+            join: Join::default(),
+            timeout_ms: None,
+        };
+        commit_all(store, vec![commit(parent, spawn, false)]).await;
+    }
+    let children = claim(store, worker, &["joined"], 2 * batch).await;
+    commit_all(store, children.into_iter().map(done).collect()).await;
+    let request = ClaimRequest {
+        lease: Some(Duration::from_secs(60)),
+        ..request(worker, &["joining", "absent"], 100)
+    };
+    match one(store, Op::Claim(request)).await {
+        Answer::Claimed(claimed) if claimed.len() == 2 => {
+            commit_all(store, claimed.into_iter().map(done).collect()).await;
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Tries steps again until their attempts are folded.
+async fn trying_again(store: &Postgres, worker: WorkerId, batch: usize) {
+    start_all(store, vec![start("again"); batch]).await;
+    let again = || Outcome::Retry {
+        state: json("{}"),
+        delay_ms: 0,
+    };
+    for _ in 0..12 {
+        let claimed = claim(store, worker, &["again"], batch).await;
+        let again = claimed.into_iter().map(|one| commit(one, again(), false));
+        commit_all(store, again.collect()).await;
+    }
+    let claimed = claim(store, worker, &["again"], batch).await;
+    commit_all(store, claimed.into_iter().map(done).collect()).await;
+}
+
 /// Blocks workflows, and releases them.
 async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
     start_all(store, vec![start("workflow"); batch]).await;
@@ -271,6 +341,8 @@ async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
     let block = |one| commit(one, turn(Then::Block(blocked.clone())), false);
     commit_all(store, claimed.into_iter().map(block).collect()).await;
     let release = |lanes: &[&str]| Op::ReleaseBlocked {
+        build: None,
+        fresh: false,
         lanes: lanes.iter().map(|machine| lane(machine)).collect(),
         after: InstanceId(0),
         limit: batch,

@@ -50,9 +50,11 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("move", &["instances_pkey"]),
     ("claim", &["instances_claimable"]),
     ("claim_lanes", &["instances_claimable"]),
+    ("claim_within", &["instances_claimable"]),
     ("partitions_of", &["instances_pkey"]),
     ("waiting", &["instances_claimable"]),
     ("children", &["instances_children"]),
+    ("children_bytes", &["instances_children"]),
     ("fronts", &["instances_partition_front"]),
     ("firsts", &["instances_partition_queue"]),
     ("reorder", &["instances_pkey"]),
@@ -67,6 +69,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("by_id", &["instances_pkey"]),
     ("by_key", &["instances_key"]),
     ("list", &["instances_pkey"]),
+    ("move_history", &["history_pkey"]),
     ("history", &["history_pkey"]),
     ("children_above", &["instances_children"]),
     ("endings", &["instances_pkey"]),
@@ -85,6 +88,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("offspring", &["instances_children"]),
     ("blocked", &["instances_blocked"]),
     ("above", &["instances_pkey"]),
+    ("around", &["instances_pkey", "signals_pending"]),
     ("copies", &["instances_pkey"]),
     ("find", &["instances_pkey", "instances_key"]),
     ("newest", &["instances_chain", "instances_pkey"]),
@@ -96,7 +100,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("pending_all", &["signals_pending"]),
     ("awaited", &["signals_pending"]),
     ("pending_from_kind", &["signals_pending"]),
-    ("move_pending", &["signals_pending"]),
+    ("move_pending", &["signals_pending", "signals_pkey"]),
     ("expire_held", &["signals_hold_until"]),
     ("forget_records", &["signals_lone"]),
     ("commands", &["signals_run"]),
@@ -135,12 +139,21 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("list_waiters", &["waiters_pkey"]),
     ("recall", &["requests_known"]),
     ("forget_requests", &["requests_created", "requests_pkey"]),
+    ("outbox", &["outbox_pkey"]),
+    ("hold_outbox", &["outbox_pkey"]),
+    ("take_outbox", &["outbox_pkey"]),
+    ("refuse_outbox", &["outbox_pkey"]),
+    (
+        "forget_refused",
+        &["outbox_refused_at", "outbox_refused_pkey"],
+    ),
 ];
 
 /// Hot statements that take the first rows of an order. A bitmap is made of all rows before the first one comes out.
 const FIRST_COME: &[&str] = &[
     "claim",
     "claim_lanes",
+    "claim_within",
     "waiting",
     "due",
     "lapsed",
@@ -163,6 +176,7 @@ const FIRST_COME: &[&str] = &[
     "hold_newest_events",
     "event_paths",
     "list_waiters",
+    "outbox",
 ];
 
 /// Hot statements that only insert.
@@ -275,6 +289,13 @@ insert into abide.requests (created_at, caller, key, part, fingerprint, answer) 
 select now() - interval '1 hour', 'caller' || i % 100, 'r' || i, 0, 'f', '[]' \
 from generate_series(1, 1000000) i";
 
+/// Many requests that wait in the outbox, and many that were refused.
+const OUTBOX: &str = "\
+insert into abide.outbox (request) \
+select '{\"publish\":{\"type\":\"seen\"}}' from generate_series(1, 200000); \
+insert into abide.outbox_refused (outbox_id, created_at, refused_at, role, reason, problem, request) \
+select i, now(), now(), 'app', 'bad_request', 'not JSON', '{' from generate_series(1, 200000) i";
+
 /// A million waiters of a type are the most there may be, unless one says so.
 fn for_more_than_a_million() -> abide_kernel::model::Limits {
     abide_kernel::model::Limits {
@@ -298,6 +319,7 @@ async fn no_plan_reads_more_than_it_must() {
     psql(&url, MESSAGES);
     psql(&url, EVENTS);
     psql(&url, REQUESTS);
+    psql(&url, OUTBOX);
 
     for (when, prepare) in [
         ("before any statistics", ""),

@@ -169,7 +169,12 @@ impl Side {
         let (scheme, rest) = url.split_once('@').unwrap();
         let (server, database) = rest.split_once('/').unwrap();
         let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let through = format!("{scheme}@{}/{database}", proxy.local_addr().unwrap());
+        // The gate reads what passes.
+        let separator = if database.contains('?') { '&' } else { '?' };
+        let through = format!(
+            "{scheme}@{}/{database}{separator}sslmode=disable",
+            proxy.local_addr().unwrap()
+        );
         let (gate, server) = (Arc::new(Gate::default()), server.to_owned());
         let kept = gate.clone();
         tokio::spawn(async move {

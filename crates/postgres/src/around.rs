@@ -1,0 +1,149 @@
+//! The surroundings of instances: their commands (counted and probed), children, workers and partitions.
+
+use abide_core::model::InstanceId;
+use abide_core::rules::liveness::Around;
+use abide_kernel::{
+    Error, Result, Stamp, Surroundings, read_pending_names, read_siblings, read_unmatched,
+};
+use tokio_postgres::Row;
+
+use crate::cells::{Cells, each};
+use crate::load;
+use crate::param::Param;
+use crate::pool::Pool;
+use crate::read::ask;
+use crate::txn::Transaction;
+
+/// The surroundings of instances, in one snapshot with their own rows. Locks nothing.
+///
+/// Indexes: `instances_pkey`; `signals_pending`, from which the arguments are not read; `workers_pkey`;
+/// `instances_partition_front`; `instances_children`, the newest first; `waiters_pkey`; `events_of_type`, the newest of
+/// each.
+pub const AROUND: &str = "\
+select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.message_sequence, i.message_cursor, \
+    i.signals_pending, i.updates_pending, i.handed, i.pending_bytes, i.command_sequence, i.children_needed, \
+    (select count(*) from abide.signals s \
+        where s.instance_id = i.id and s.kind = 0 and s.status in (1, 2))::int, \
+    (select count(*) from abide.signals s \
+        where s.instance_id = i.id and s.kind >= 1 and s.status in (1, 2))::int, \
+    missed.id, newest.id, newest.message_sequence, \
+    exists (select 1 from abide.workers w where w.id = i.worker), \
+    i.status = 2 and i.behind and exists ( \
+        select 1 from abide.instances p where p.partition_key = i.partition_key and not p.behind \
+            and p.status in (2, 3)), \
+    children.standing, pending.names, unmatched.event \
+from unnest((select $1::bigint[])) as f(id) \
+cross join lateral ( \
+    select i.id, i.status, i.kind, i.step_seq, i.attempt, i.updated_at, i.message_sequence, i.message_cursor, \
+        i.signals_pending, i.updates_pending, i.handed, i.pending_bytes, i.command_sequence, i.children_needed, i.awaits, \
+        i.worker, i.behind, i.partition_key, i.barrier \
+    from abide.instances i where i.id = f.id offset 0 \
+) i \
+left join lateral ( \
+    select m.id from unnest(case when i.status = 4 then i.awaits end) as n(name) \
+    cross join lateral ( \
+        select s.id, s.message_sequence from abide.signals s \
+        where s.instance_id = i.id and s.kind = 0 and s.name = n.name and s.status in (1, 2) \
+            and s.message_sequence > coalesce(i.handed, 0) \
+        order by s.message_sequence limit 1 \
+    ) m \
+    order by m.message_sequence limit 1 \
+) missed on true \
+left join lateral ( \
+    select s.id, s.message_sequence from abide.signals s \
+    where i.status in (1, 4, 5) and s.instance_id = i.id and s.kind >= 1 and s.status in (1, 2) \
+    order by s.message_sequence desc limit 1 \
+) newest on true \
+left join lateral ( \
+    select json_agg(json_build_array(g.status, g.is_due, g.queue, g.machine, g.version, g.number))::text as standing \
+    from ( \
+        select c.status, c.is_due, c.queue, c.machine, c.version, count(*) as number \
+        from ( \
+            select b.status, (b.due_at is not null)::int as is_due, \
+                case when b.status = 2 then b.queue end as queue, \
+                case when b.status = 2 then b.machine end as machine, \
+                case when b.status = 2 then b.version end as version \
+            from abide.instances b \
+            where i.status = 5 and b.parent_id = i.id \
+                and b.parent_barrier >= case when i.kind = 1 then 0 else i.barrier end \
+            order by b.parent_barrier desc, b.id desc limit 20000 \
+        ) c \
+        group by c.status, c.is_due, c.queue, c.machine, c.version \
+    ) g \
+) children on true \
+left join lateral ( \
+    select json_agg(json_build_array(p.name, p.id))::text as names from ( \
+        select s.name, min(s.id) as id from abide.signals s \
+        where i.status = 4 and s.instance_id = i.id and s.kind = 0 and s.status in (1, 2) \
+        group by s.name limit 20 \
+    ) p \
+) pending on true \
+left join lateral ( \
+    select json_build_array(e.sequence, w.event_type, e.event_id)::text as event \
+    from ( \
+        select w.event_type, min(w.since) as since from abide.waiters w \
+        where i.status = 4 and w.instance_id = i.id group by w.event_type limit 20 \
+    ) w \
+    cross join lateral ( \
+        select n.sequence, n.event_id, n.published_at from abide.events n where n.event_type = w.event_type \
+        order by n.sequence desc limit 1 \
+    ) e \
+    where e.published_at > w.since \
+    order by e.sequence desc limit 1 \
+) unmatched on true";
+
+/// Reads the surroundings of locked rows.
+pub(crate) async fn around(
+    txn: &mut Transaction<'_>,
+    ids: &[InstanceId],
+) -> Result<Vec<Surroundings>> {
+    surroundings(&txn.read(AROUND, params(ids)).await?)
+}
+
+/// Reads the surroundings of instances, outside any transaction of the store.
+pub(crate) async fn look(pool: &Pool, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
+    surroundings(&ask(pool, AROUND, params(ids)).await?)
+}
+
+fn params(ids: &[InstanceId]) -> Vec<Param> {
+    vec![Param::list(ids.iter().copied())]
+}
+
+fn surroundings(rows: &[Row]) -> Result<Vec<Surroundings>> {
+    each(rows, read)
+}
+
+fn read(cells: &mut Cells<'_>) -> Result<Surroundings> {
+    let id = cells.next()?;
+    let (status, step_seq, attempt) = (cells.next()?, cells.next()?, cells.next()?);
+    let updated_at = cells.next()?;
+    let stamp = Stamp {
+        status,
+        step_seq,
+        attempt,
+        inbox: load::inbox(cells)?,
+        children_needed: cells.next()?,
+        updated_at,
+    };
+    let around = Around {
+        signals: cells.next()?,
+        updates: cells.next()?,
+        missed_signal: cells.next()?,
+        newest_update: Option::zip(cells.next()?, cells.next()?),
+        has_holder: cells.next()?,
+        has_front: cells.next()?,
+        children: match cells.next::<Option<&str>>()? {
+            Some(text) => read_siblings(text).map_err(Error::Broken)?,
+            None => Vec::new(),
+        },
+        pending_names: match cells.next::<Option<&str>>()? {
+            Some(text) => read_pending_names(text).map_err(Error::Broken)?,
+            None => Vec::new(),
+        },
+        unmatched_event: match cells.next::<Option<&str>>()? {
+            Some(text) => Some(read_unmatched(text).map_err(Error::Broken)?),
+            None => None,
+        },
+    };
+    Ok(Surroundings { id, stamp, around })
+}
