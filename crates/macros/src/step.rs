@@ -8,6 +8,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Result, Variant};
 
+use crate::mistakes::Mistakes;
 use crate::snake_case::snake_case;
 
 /// The implementations for one enum, or every mistake in it at once.
@@ -15,26 +16,22 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let steps = steps(input)?;
     let enum_name = &input.ident;
     let variants: Vec<&Ident> = steps.iter().map(|step| step.variant).collect();
-    let names = steps.iter().map(|step| &step.name);
+    let names: Vec<&LitStr> = steps.iter().map(|step| &step.name).collect();
     Ok(quote! {
-        #[automatically_derived]
-        impl ::core::clone::Clone for #enum_name {
-            #[inline]
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-
-        #[automatically_derived]
-        impl ::core::marker::Copy for #enum_name {}
-
         #[automatically_derived]
         impl ::abide::Step for #enum_name {
             const ALL: &'static [Self] = &[#(Self::#variants),*];
 
-            fn name(self) -> &'static str {
+            fn name(&self) -> &'static str {
                 match self {
                     #(Self::#variants => #names,)*
+                }
+            }
+
+            fn parse(name: &str) -> ::core::option::Option<Self> {
+                match name {
+                    #(#names => ::core::option::Option::Some(Self::#variants),)*
+                    _ => ::core::option::Option::None,
                 }
             }
         }
@@ -54,7 +51,7 @@ fn steps(input: &DeriveInput) -> Result<Vec<Step<'_>>> {
             "steps are the variants of an enum: write `enum At { Start, Ship }`, one variant for each step",
         ));
     };
-    let mut mistakes = Mistakes(None);
+    let mut mistakes = Mistakes::default();
     if let Some(attribute) = input.attrs.iter().find(|it| it.path().is_ident("step")) {
         mistakes.add(Error::new(
             attribute.span(),
@@ -122,7 +119,7 @@ fn step(variant: &Variant) -> Result<Step<'_>> {
 }
 
 /// The name in `#[step(name = "...")]`, where there is one.
-fn given_name(attributes: &[Attribute]) -> Result<Option<LitStr>> {
+pub fn given_name(attributes: &[Attribute]) -> Result<Option<LitStr>> {
     let mut given = None;
     for attribute in attributes.iter().filter(|it| it.path().is_ident("step")) {
         attribute.parse_nested_meta(|meta| {
@@ -139,22 +136,6 @@ fn given_name(attributes: &[Attribute]) -> Result<Option<LitStr>> {
         })?;
     }
     Ok(given)
-}
-
-/// Mistakes found so far; all are reported together, so one build shows them all.
-struct Mistakes(Option<Error>);
-
-impl Mistakes {
-    fn add(&mut self, mistake: Error) {
-        match &mut self.0 {
-            Some(first) => first.combine(mistake),
-            None => self.0 = Some(mistake),
-        }
-    }
-
-    fn none_or_err(self) -> Result<()> {
-        self.0.map_or(Ok(()), Err)
-    }
 }
 
 #[cfg(test)]

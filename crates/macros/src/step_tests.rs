@@ -22,22 +22,21 @@ fn mistakes(source: &str) -> Vec<String> {
 fn an_enum_becomes_its_steps_in_the_order_written() {
     let expected = quote! {
         #[automatically_derived]
-        impl ::core::clone::Clone for At {
-            #[inline]
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-        #[automatically_derived]
-        impl ::core::marker::Copy for At {}
-        #[automatically_derived]
         impl ::abide::Step for At {
             const ALL: &'static [Self] = &[Self::Start, Self::AskAgain, Self::Ship];
-            fn name(self) -> &'static str {
+            fn name(&self) -> &'static str {
                 match self {
                     Self::Start => "start",
                     Self::AskAgain => "ask_again",
                     Self::Ship => "old-name",
+                }
+            }
+            fn parse(name: &str) -> ::core::option::Option<Self> {
+                match name {
+                    "start" => ::core::option::Option::Some(Self::Start),
+                    "ask_again" => ::core::option::Option::Some(Self::AskAgain),
+                    "old-name" => ::core::option::Option::Some(Self::Ship),
+                    _ => ::core::option::Option::None,
                 }
             }
         }

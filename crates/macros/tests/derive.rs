@@ -5,14 +5,16 @@ extern crate self as abide;
 use abide_macros::Step;
 
 /// The shape of `abide::Step`.
-pub trait Step: Copy + Send + Sync + 'static {
+pub trait Step: Sized + Send + Sync + 'static {
     /// Every step.
     const ALL: &'static [Self];
     /// The stored name.
-    fn name(self) -> &'static str;
+    fn name(&self) -> &'static str;
+    /// The step of a stored name.
+    fn parse(name: &str) -> Option<Self>;
 }
 
-#[derive(Step, Debug, PartialEq)]
+#[derive(Step, Clone, Copy, Debug, PartialEq)]
 enum At {
     Start,
     AskAgain,
@@ -32,8 +34,19 @@ fn names_are_the_snake_case_or_what_was_given() {
 }
 
 #[test]
-fn a_step_is_copied_without_deriving_it() {
-    let first = At::Start;
-    let second = first;
-    assert_eq!(first, second.clone());
+fn a_step_is_found_by_its_name_and_no_other() {
+    for step in At::ALL {
+        assert_eq!(At::parse(step.name()), Some(*step));
+    }
+    assert_eq!(At::parse("ship"), None);
+    assert_eq!(At::parse(""), None);
+}
+
+#[test]
+fn a_step_needs_nothing_but_its_own_derive() {
+    #[derive(Step)]
+    enum Alone {
+        Start,
+    }
+    assert!(matches!(Alone::parse("start"), Some(Alone::Start)));
 }
