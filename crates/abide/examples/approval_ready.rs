@@ -1,26 +1,29 @@
-//! A workflow that waits until its own state says so; an update changes that from outside, and is answered.
+//! A workflow that waits until its own state says so; an update, whose argument has a default, changes that from outside.
 //!
 //! `cargo run --example approval_ready`
 
-use abide::{Abide, BoxError, Flow, Messages, Query, Update, Workflow};
+use abide::{Abide, Arguments, BoxError, Flow, Message, Messages, Update, Workflow};
 
-const SET_READY: Update<bool, bool> = Update::new("set-ready");
-const IS_READY: Query<(), bool> = Query::new("is-ready");
+#[derive(Debug, Message)]
+struct Ready {
+    #[serde(default = "yes")]
+    ready: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+const SET_READY: Update<Ready, Ready> = Update::new("set-ready");
 const APPROVAL: Flow<()> =
     Flow::new("approval-workflow").messages(|| Messages::new().update(SET_READY));
 
 async fn approval(wf: Workflow, _: ()) -> Result<(), BoxError> {
     let ready = wf.state(false);
-    wf.on_update(SET_READY, {
-        let ready = ready.clone();
-        move |value| {
-            ready.set(value);
-            Ok(ready.get())
-        }
-    });
-    wf.on_query(IS_READY, {
-        let ready = ready.clone();
-        move |()| Ok(ready.get())
+    let set = ready.clone();
+    wf.on_update(SET_READY, move |to| {
+        set.set(to.ready);
+        Ok(to)
     });
     wf.condition("approval.ready", || ready.get()).await?;
     Ok(())
@@ -28,31 +31,20 @@ async fn approval(wf: Workflow, _: ()) -> Result<(), BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let abide = Abide::open("memory:").await?; // or "sqlite:approvals.db", "postgres://…"
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "memory:".into());
+    let abide = Abide::open(&store).await?; // or "sqlite:approvals.db", "postgres://…"
     let engine = abide.engine().workflow(APPROVAL, approval).start().await?;
     let run = abide.start(APPROVAL, ()).key("approval:7").await?;
 
-    println!(
-        "set to {}",
-        abide.update("approval:7", SET_READY, &false).await?
-    );
+    let no = Ready { ready: false };
+    println!("{:?}", abide.update("approval:7", SET_READY, &no).await?);
     let look = abide.look("approval:7").await?.ok_or("it is there")?;
-    let names: Vec<String> = look
-        .wait
-        .iter()
-        .flat_map(|wait| &wait.names)
-        .map(ToString::to_string)
-        .collect();
-    println!("{}: {}", look.liveness.name(), names.join(", "));
-    println!(
-        "set to {}",
-        abide.update("approval:7", SET_READY, &true).await?
-    );
+    for name in look.wait.iter().flat_map(|wait| &wait.names) {
+        println!("{}: {name}", look.liveness.name());
+    }
+    let default = abide.update_named("approval:7", "set-ready", Arguments::default());
+    println!("{}", default.await?);
     run.result().await?;
-    println!(
-        "ready: {}",
-        engine.query("approval:7", IS_READY, &()).await?
-    );
     engine.shutdown().await;
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example children`
 
-use abide::{Abide, Context, Job, Machine, Outcome, Status, Step, done, secs, spec, stop};
+use abide::{Abide, BoxError, Context, Job, Outcome, Status, done, machine, secs, spec, stop};
 use serde::{Deserialize, Serialize};
 
 /// Counts the words of one page.
@@ -13,60 +13,39 @@ struct Book {
     pages: Vec<String>,
 }
 
-#[derive(Step)]
-enum At {
-    Split,
-    Sum,
-}
+struct CountBook;
 
-struct Count;
+#[machine(steps = At, state = Book, output = usize)]
+impl CountBook {
+    async fn split(ctx: &mut Context<Self>) -> Outcome<Self> {
+        let pages = ctx.state().pages.iter().cloned();
+        let children = pages.map(|page| spec(COUNT, page));
+        ctx.spawn(children).timeout(secs(30)).then(At::Sum)
+    }
 
-impl Machine for Count {
-    const NAME: &'static str = "count-book";
-    type Step = At;
-    type State = Book;
-    type Output = usize;
-
-    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
-        match at {
-            At::Split => {
-                let pages = ctx
-                    .state()
-                    .pages
-                    .iter()
-                    .cloned()
-                    .map(|page| spec(COUNT, page));
-                ctx.spawn(pages).timeout(secs(30)).then(At::Sum)
-            }
-            At::Sum if ctx.timed_out() => stop(format!(
-                "{} pages were not counted in time",
-                ctx.missing().count()
-            )),
-            At::Sum => {
-                let mut words = 0;
-                for page in ctx
-                    .children()
-                    .iter()
-                    .filter(|page| page.status == Status::Done)
-                {
-                    words += page
-                        .result
-                        .as_ref()
-                        .ok_or("a page without a result")?
-                        .to::<usize>()?;
-                }
-                done(words)
-            }
+    async fn sum(ctx: &mut Context<Self>) -> Outcome<Self> {
+        if ctx.timed_out() {
+            let missing = ctx.missing().count();
+            return stop(format!("{missing} pages were not counted in time"));
         }
+        let counted = ctx.children().iter();
+        let counted = counted.filter(|page| page.status == Status::Done);
+        let words = counted.flat_map(|page| &page.result);
+        done(
+            words
+                .map(|words| words.to::<usize>())
+                .sum::<Result<_, _>>()?,
+        )
     }
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let abide = Abide::open("memory:").await?;
+async fn main() -> Result<(), BoxError> {
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "memory:".into());
+    let abide = Abide::open(&store).await?;
     let engine = abide
         .engine()
-        .machine(Count)
+        .machine(CountBook)
         .job(COUNT, |page: String| async move {
             Ok(page.split_whitespace().count())
         })
@@ -74,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
 
     let pages = (1..=100).map(|n| format!("page {n} of a book")).collect();
-    let book = abide.start(Count, Book { pages }).key("book:1").await?;
+    let book = abide.start(CountBook, Book { pages }).key("book:1").await?;
     println!("{} words", book.result().await?);
 
     engine.shutdown().await;

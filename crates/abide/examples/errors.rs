@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example errors`
 
-use abide::{Abide, Context, Fault, Machine, Outcome, Retry, Step, done, millis, next, secs};
+use abide::{Abide, BoxError, Context, Fault, Outcome, Retry, done, machine, millis, next, secs};
 
 #[derive(Debug, thiserror::Error)]
 enum ChargeError {
@@ -21,29 +21,18 @@ fn charge(attempt: u32) -> Result<(), ChargeError> {
     }
 }
 
-#[derive(Step)]
-enum At {
-    Charge,
-    Apologise,
-}
-
 struct Payment;
 
-impl Machine for Payment {
-    const NAME: &'static str = "payment";
-    type Step = At;
-    type State = ();
-    type Output = String;
+#[machine(steps = At, output = String)]
+impl Payment {
+    async fn charge(ctx: &mut Context<Self>) -> Outcome<Self> {
+        // A real one would be given ctx.token(), which is the same when the step is run again.
+        charge(ctx.attempt())?;
+        done("paid".into())
+    }
 
-    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
-        match at {
-            At::Charge => {
-                // A real one would be given ctx.token(), which is the same when the step is run again.
-                charge(ctx.attempt())?;
-                done("paid".into())
-            }
-            At::Apologise => done("not paid, and sorry".into()),
-        }
+    async fn apologise() -> Outcome<Self> {
+        done("not paid, and sorry".into())
     }
 
     async fn on_error(&self, fault: &Fault, ctx: &mut Context<Self>) -> Outcome<Self> {
@@ -60,8 +49,9 @@ impl Machine for Payment {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let abide = Abide::open("memory:").await?;
+async fn main() -> Result<(), BoxError> {
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "memory:".into());
+    let abide = Abide::open(&store).await?;
     let engine = abide.engine().machine(Payment).start().await?;
     let payment = abide.start(Payment, ()).await?;
     println!("{}", payment.result().await?);

@@ -2,53 +2,40 @@
 //!
 //! `cargo run --example first`
 
-use abide::{Abide, Context, Machine, Outcome, Step, done, next, next_in, secs};
-use serde::{Deserialize, Serialize};
+use abide::{Abide, BoxError, Context, Message, Outcome, done, machine, next, next_in, secs};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Message)]
 struct Order {
     item: String,
     paid: u32,
 }
 
-#[derive(Step)]
-enum At {
-    Charge,
-    Pack,
-    Ship,
-}
-
 struct Checkout;
 
-impl Machine for Checkout {
-    const NAME: &'static str = "checkout";
-    type Step = At;
-    type State = Order;
-    type Output = String;
+#[machine(steps = At, state = Order, output = String)]
+impl Checkout {
+    async fn charge(ctx: &mut Context<Self>) -> Outcome<Self> {
+        println!("instance {}: charge", ctx.id());
+        ctx.state_mut().paid = 100;
+        next(At::Pack)
+    }
 
-    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
-        println!("instance {}: {}", ctx.id(), at.name());
-        match at {
-            At::Charge => {
-                ctx.state_mut().paid = 100;
-                next(At::Pack)
-            }
-            At::Pack => next_in(secs(2), At::Ship),
-            At::Ship => done(format!(
-                "{} shipped, {} paid",
-                ctx.state().item,
-                ctx.state().paid
-            )),
-        }
+    async fn pack(ctx: &mut Context<Self>) -> Outcome<Self> {
+        println!("instance {}: pack", ctx.id());
+        next_in(secs(2), At::Ship)
+    }
+
+    async fn ship(ctx: &mut Context<Self>) -> Outcome<Self> {
+        println!("instance {}: ship", ctx.id());
+        let Order { item, paid } = ctx.state();
+        done(format!("{item} shipped, {paid} paid"))
     }
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "sqlite:first.db".into());
-    let abide = Abide::open(&url).await?;
+async fn main() -> Result<(), BoxError> {
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "sqlite:first.db".into());
+    let abide = Abide::open(&store).await?;
     let engine = abide
         .engine()
         .machine(Checkout)

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use abide::{Abide, Job, Retry, millis, spec};
+use abide::{Abide, BoxError, Job, Retry, millis, spec};
 
 const RESIZE: Job<String, String> =
     Job::new("resize").retry(Retry::exponential(millis(5)).cap(millis(100)));
@@ -12,7 +12,7 @@ const RESIZE: Job<String, String> =
 /// How often the flaky service was called.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
-async fn resize(path: String) -> Result<String, abide::BoxError> {
+async fn resize(path: String) -> Result<String, BoxError> {
     if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
         return Err("the image service is busy".into());
     }
@@ -20,8 +20,9 @@ async fn resize(path: String) -> Result<String, abide::BoxError> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let abide = Abide::open("memory:").await?;
+async fn main() -> Result<(), BoxError> {
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "memory:".into());
+    let abide = Abide::open(&store).await?;
     let engine = abide
         .engine()
         .job(RESIZE, resize)

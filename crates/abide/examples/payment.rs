@@ -2,21 +2,18 @@
 //!
 //! `cargo run --example payment`
 
-use abide::schemars::JsonSchema;
 use abide::{
-    Abide, Answer, Call, Context, Machine, Messages, Outcome, Signal, Step, Update, done, hours,
-    stop,
+    Abide, Answer, Arguments, BoxError, Call, Context, Message, Outcome, Signal, Update, done,
+    hours, machine, stop,
 };
-use serde::{Deserialize, Serialize};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Message)]
 struct Order {
     item: String,
     address: String,
 }
 
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[schemars(crate = "abide::schemars")]
+#[derive(Message)]
 struct Payment {
     amount: u32,
 }
@@ -25,37 +22,24 @@ struct Payment {
 const PAID: Signal<Payment> = Signal::new("payment_confirmed");
 const MOVE: Update<String, String> = Update::new("move_to");
 
-#[derive(Step)]
-enum At {
-    Start,
-    Ship,
-}
-
 struct Checkout;
 
-impl Machine for Checkout {
-    const NAME: &'static str = "checkout";
-    type Step = At;
-    type State = Order;
-    type Output = String;
-
-    fn messages() -> Messages {
-        Messages::new().signal(PAID).update(MOVE)
+#[machine(steps = At, state = Order, output = String, signals(PAID), updates(MOVE))]
+impl Checkout {
+    async fn start(ctx: &mut Context<Self>) -> Outcome<Self> {
+        ctx.wait_for(PAID).timeout(hours(1)).then(At::Ship)
     }
 
-    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
-        match at {
-            At::Start => ctx.wait_for(PAID).timeout(hours(1)).then(At::Ship),
-            At::Ship if ctx.timed_out() => stop("payment never came"),
-            At::Ship => {
-                let paid = ctx.awaited(PAID)?.amount;
-                let Order { item, address } = ctx.state();
-                done(format!("{item} shipped to {address}, {paid} paid"))
-            }
+    async fn ship(ctx: &mut Context<Self>) -> Outcome<Self> {
+        if ctx.timed_out() {
+            return stop("payment never came");
         }
+        let paid = ctx.awaited(PAID)?.amount;
+        let Order { item, address } = ctx.state();
+        done(format!("{item} shipped to {address}, {paid} paid"))
     }
 
-    async fn on_update(&self, call: &Call<'_>, ctx: &mut Context<Self>) -> Answer<Self> {
+    async fn on_update(call: &Call<'_>, ctx: &mut Context<Self>) -> Answer<Self> {
         let new = call.read(MOVE)?;
         let old = std::mem::replace(&mut ctx.state_mut().address, new);
         MOVE.reply(&old)
@@ -63,8 +47,9 @@ impl Machine for Checkout {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let abide = Abide::open("memory:").await?; // or "sqlite:orders.db", "postgres://…"
+async fn main() -> Result<(), BoxError> {
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "memory:".into());
+    let abide = Abide::open(&store).await?; // or "sqlite:orders.db", "postgres://…"
     let engine = abide.engine().machine(Checkout).start().await?;
     let order = Order {
         item: "kettle".into(),
@@ -77,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     println!("it was to go to {was}");
 
-    let empty = abide.signal_named("order:42", "payment_confirmed", abide::Arguments::default());
+    let empty = abide.signal_named("order:42", "payment_confirmed", Arguments::default());
     if let Err(refused) = empty.await {
         println!("refused: {refused}");
     }

@@ -43,7 +43,8 @@ async fn trip(wf: Workflow, whereto: String) -> Result<String, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let abide = Abide::open("memory:").await?; // or "sqlite:trips.db", "postgres://…"
+    let store = std::env::var("ABIDE_STORE").unwrap_or_else(|_| "memory:".into());
+    let abide = Abide::open(&store).await?; // or "sqlite:trips.db", "postgres://…"
     let engine = abide.engine().workflow(TRIP, trip).start().await?;
     for whereto in ["Lisbon", "Atlantis"] {
         println!("{whereto}:");

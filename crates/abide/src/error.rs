@@ -1,4 +1,4 @@
-//! What can go wrong for an application, classed by what it must do.
+//! The errors of calls, classed by what the caller must do.
 
 use abide_core::model::Refusal;
 use abide_kernel as kernel;
@@ -6,34 +6,56 @@ use abide_kernel as kernel;
 /// Any error that a step may return with `?`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What can go wrong for an application, classed by what it must do.
-#[derive(Debug, thiserror::Error)]
+/// An error of a call, classed by what the caller must do.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A mistake in the request; nothing was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The database cannot be reached, or would not take the transaction. Nothing was written; try again later.
+    /// The database cannot be reached, or did not accept the transaction. Nothing was written; try again later.
     #[error("{0}; nothing was written, so try again")]
     Unavailable(String),
-    /// The connection broke during the commit: it may have been written or not. A start with a key is safe to repeat.
+    /// The connection broke during the commit, so the outcome is unknown: it may or may not have been written. A start
+    /// with a key is safe to repeat.
     #[error("{0}; look whether it was, or repeat it if it has a key")]
     Unknown(String),
-    /// The database is not what it should be.
+    /// The database, or an answer from it, is not as it should be.
     #[error("{0}")]
     Broken(String),
-    /// What is stored is not of the type asked for, or a value cannot be written as JSON.
+    /// A stored value does not have the requested type, or a value cannot be written as JSON.
     #[error("{what} does not fit its type: {problem}")]
     Mismatch {
-        /// What was read or written.
+        /// The value that was read or written.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem with it.
+        problem: String,
+    },
+    /// This code cannot read a value that a step was handed. A step that returns this error blocks its instance until a
+    /// build that can read the value is deployed (rule 12.4).
+    #[error("{what} does not fit its type: {problem}")]
+    Unreadable {
+        /// The value that was read.
+        what: &'static str,
+        /// The problem with it.
         problem: String,
     },
     /// The `Abide` was closed.
     #[error("abide was closed: open it again")]
     Closed,
 }
+
+abide_core::debug_is_display!(
+    Error,
+    crate::NotDone,
+    crate::OpenError,
+    crate::OperateError,
+    crate::OperationError,
+    crate::QueryError,
+    crate::SendError,
+    crate::StartError,
+    crate::UpdateError,
+);
 
 impl From<kernel::Error> for Error {
     fn from(error: kernel::Error) -> Self {
@@ -43,6 +65,43 @@ impl From<kernel::Error> for Error {
             kernel::Error::Closed => Self::Closed,
             error if error.is_passing() => Self::Unavailable(error.to_string()),
             error => Self::Broken(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as Trait;
+
+    use abide_core::model::{Json, Name, NotJson, Status};
+    use abide_kernel as kernel;
+
+    use super::*;
+    use crate::{BadGraph, Graph, NotDone, OperateError, OperationError, SendError, StartError};
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_its_text() {
+        let refusal = || Name::new("").unwrap_err();
+        let bad_graph: BadGraph = Graph::builder("").build().unwrap_err();
+        let not_json: NotJson = Json::parse("{".to_owned()).unwrap_err();
+        let cancelled = OperationError::Cancelled {
+            reason: "no".to_owned(),
+        };
+        let errors: Vec<Box<dyn Trait>> = vec![
+            refusal().into(),
+            bad_graph.into(),
+            not_json.into(),
+            cancelled.into(),
+            "sleeping".parse::<Status>().unwrap_err().into(),
+            kernel::Error::Broken("rusty".to_owned()).into(),
+            Error::Closed.into(),
+            NotDone::Error(Error::from(refusal())).into(),
+            OperateError::Error(Error::from(refusal())).into(),
+            SendError::Error(Error::from(refusal())).into(),
+            StartError::Error(Error::from(refusal())).into(),
+        ];
+        for error in errors {
+            assert_eq!(format!("{error:?}"), error.to_string());
         }
     }
 }

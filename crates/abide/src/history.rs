@@ -1,11 +1,12 @@
-//! Reads what has happened to an instance.
+//! Reads the history of an instance.
 
 use abide_core::model::{Accepts, Contract, Entry, Happening, HistoryRow, Instance, InstanceId};
 use abide_kernel::{HISTORY_BYTES, Listed, Page, Store, is_full};
 
 use crate::Error;
 
-/// The events of an instance, oldest first. The first, `started`, is told by its row.
+/// Returns all history events of an instance, oldest first. The first one, `started`, is made from the instance's row.
+/// Returns none if there is no such instance, or if it keeps no history.
 pub(crate) async fn read(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>, Error> {
     const ROWS: usize = 1_000;
     let Some(instance) = store
@@ -29,7 +30,7 @@ pub(crate) async fn read(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>
     }
 }
 
-/// Events after one of them, oldest first, so many at most, and where the next page begins.
+/// Returns at most `limit` history events after the event `after`, oldest first, and where the next page begins.
 pub(crate) async fn page(
     store: &dyn Store,
     id: InstanceId,
@@ -47,7 +48,7 @@ pub(crate) async fn page(
     }
     let mut bytes = 0;
     loop {
-        // A row holds one event or more: so many rows hold enough, and one more tells whether there is more.
+        // A row holds at least one event, so this many rows are enough; one more shows whether there is another page.
         let asked = limit.saturating_sub(items.len()).saturating_add(1);
         let rows = store.history(id, after, asked).await?;
         let full = is_full(&rows, asked);
@@ -66,7 +67,7 @@ pub(crate) async fn page(
             return Ok(Page { items, next: None });
         }
         if bytes > HISTORY_BYTES {
-            // rule 16.4: the page is large enough.
+            // rule 16.4: the page has reached its limit in bytes.
             return Ok(Page {
                 items,
                 next: Some(last),

@@ -1,35 +1,28 @@
-//! Durable execution: programs that wait, and go on after any crash.
+//! Durable execution: programs that can wait, and that continue after any crash.
 //!
-//! You write a [`Machine`], steps that answer what comes next, a [`Flow`], straight-line code, or a [`Graph`], data. Every step is committed
-//! to a database before the next one runs; what waits is a row, not a process. SQLite is inside for a start with nothing to set up; PostgreSQL
-//! carries many workers on many machines.
+//! A program is a [machine](macro@machine) (steps, each of which returns what comes next), a [`Flow`] (straight-line
+//! code) or a [`Graph`] (data). Every step is committed to a database before the next one runs. A program that waits is
+//! a row, not a process. SQLite is included and needs no setup; PostgreSQL serves many workers on many computers.
 //!
 //! ```
-//! use abide::{Abide, Context, Machine, Outcome, Step, done, next};
+//! use abide::{Abide, Context, Outcome, done, machine, next};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Order { item: String, paid: u32 }
 //!
-//! #[derive(Step)]
-//! enum At { Charge, Ship }
-//!
 //! struct Checkout;
 //!
-//! impl Machine for Checkout {
-//!     const NAME: &'static str = "checkout";
-//!     type Step = At;
-//!     type State = Order;
-//!     type Output = String;
+//! #[machine(steps = At, state = Order, output = String)]
+//! impl Checkout {
+//!     async fn charge(ctx: &mut Context<Self>) -> Outcome<Self> {
+//!         ctx.state_mut().paid = 100;                 // committed before `ship` runs
+//!         next(At::Ship)
+//!     }
 //!
-//!     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
-//!         match at {
-//!             At::Charge => {
-//!                 ctx.state_mut().paid = 100;         // committed before `Ship` runs
-//!                 next(At::Ship)
-//!             }
-//!             At::Ship => done(format!("{} shipped, {} paid", ctx.state().item, ctx.state().paid)),
-//!         }
+//!     async fn ship(ctx: &mut Context<Self>) -> Outcome<Self> {
+//!         let Order { item, paid } = ctx.state();
+//!         done(format!("{item} shipped, {paid} paid"))
 //!     }
 //! }
 //!
@@ -44,7 +37,7 @@
 //! # }
 //! ```
 
-// The Step derive speaks of `::abide`, in this crate's own tests and examples too.
+// The macros expand to paths that begin with `::abide`, also in this crate's own tests and examples.
 extern crate self as abide;
 
 mod client;
@@ -57,6 +50,7 @@ mod measured;
 mod message;
 mod named;
 mod open;
+pub mod outbox;
 mod talk;
 pub mod testing;
 mod time;
@@ -68,37 +62,39 @@ pub use abide_core::model::Event as StoredEvent;
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
     CommandStatus, Completed, Condition as EventCondition, Contract, Declared, Ending, Entry,
-    EventSequence, Exceeded, Fingerprint, GraphProblem, GraphSpec, Happening, Instance, InstanceId,
-    Json, Key, Kind, Limits, Name, NotJson, Offer, Opened, OperationKind, Operator, Parameter,
-    Path, Priority, Published, Refusal, Rejection, RequestId, RetrySpec, Scope, Sequence,
-    Signature, Start, Started, Status, StepSpec, StepStatus, Timestamp, TriedAgain, TypeSpec,
-    UniqueKey, WaitId, WaitKind, Waiter, When, Worker, WorkerId,
+    EventSequence, Exceeded, Fingerprint, Folded, GraphProblem, GraphSpec, Happening, Instance,
+    InstanceId, Json, Key, Kind, Limits, Name, NotJson, Offer, Opened, OperationKind,
+    OperationWait, Operator, OutboxId, Parameter, Path, Policy, Priority, Published, Refusal,
+    Rejection, RequestId, ResumeKind, ResumeSource, RetrySpec, Scope, Sequence, Signature, Start,
+    Started, Status, StepSpec, StepStatus, Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId,
+    WaitKind, Waiter, When, Worker, WorkerId,
 };
 pub use abide_core::rules::contract::{Problem, ValidationErrors};
-pub use abide_core::rules::liveness::{Liveness, Waiting};
+pub use abide_core::rules::liveness::{Code as ReasonCode, Liveness, Reason, Waiting};
 pub use abide_core::rules::retry::Retry;
 pub use abide_kernel::Ending as RunEnding;
 pub use abide_kernel::{
-    Backoff, CommandFilter, CommandPage, EventFilter, EventPage, Filter, Finding, Page, QueueDepth,
-    Store, Target, WaiterFilter, WaiterPage,
+    Backoff, CommandFilter, CommandPage, EventFilter, EventPage, Filter, Finding, OutboxDepth,
+    OutboxProblem, Page, QueueDepth, RefusedPage, RefusedRequest, Store, Tally, Target,
+    WaiterFilter, WaiterPage,
 };
-pub use abide_macros::Step;
+pub use abide_macros::{Message, Step, main};
 pub use client::{
     Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
     OpenWait, OperateError, Publication, QueryError, Receipt, Rejected, Request, Restarting,
     SendError, Spec, StartError, UpdateError, WaitsFilter, Within, event_of, letter, letter_named,
     spec,
 };
-pub use engine::{Engine, EngineBuilder, Retention, Stats};
+pub use engine::{Check, Engine, EngineBuilder, Retention, Stats, Unfit};
 pub use error::{BoxError, Error};
 pub use graph::{BadGraph, Graph, GraphBuilder, Reference, input, output};
 pub use machine::{
     Agreement, Answer, Call, Context, Definition, Fault, FaultKind, Job, Machine, Messages, Move,
     Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, continue_as_version,
-    done, next, next_in, reply, retry_in, stop,
+    done, machine, next, next_in, reply, retry_in, stop,
 };
 pub use message::{
-    Event, Query, Signal, Test, Update, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of,
+    Event, Message, Query, Signal, Test, Update, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of,
 };
 pub use open::{Abide, OpenError, OpenOptions};
 pub use schemars;
@@ -116,7 +112,14 @@ pub use abide_remote as remote;
 #[cfg(feature = "sqlite")]
 pub use abide_sqlite as sqlite;
 
-/// The guides' examples are compiled and run with the tests.
+/// Crates that the expanded macros refer to, so that a program does not need them among its own dependencies.
+#[doc(hidden)]
+pub mod __private {
+    pub use serde;
+    pub use tokio;
+}
+
+/// The guides, whose examples are compiled and run with the tests.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../../docs/machines.md")]

@@ -1,24 +1,25 @@
-//! Measures what a store is asked and what it answers, by the `metrics` facade. The library picks no recorder: without
-//! one, nothing is kept.
+//! Measures the requests to a store and its answers, through the `metrics` facade. The library picks no recorder;
+//! without one, nothing is stored.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide_core::model::{
     BarrierNumber, Cause, Child, Claimed, Command, CommandId, CommandKind, Committed, ContractId,
     Declared, Delivered, Delivery, Document, DocumentKind, EventSequence, HistoryRow, Instance,
-    InstanceId, Json, Name, Published, Refusal, Timestamp, Worker,
+    InstanceId, Json, Name, OutboxId, Published, Refusal, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Clock, CommandFilter, CommandPage, Endings, Error, EventFilter, EventPage, Filter,
-    Listener, Op, OwnTransaction, Page, QueueDepth, Records, Result, Store, Target, WaiterFilter,
-    WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter, EventPage,
+    Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth, ReadyLane,
+    Records, RefusedPage, Renewer, Result, Store, Surroundings, Tally, Target, WaiterFilter,
+    WaiterPage, label,
 };
 use futures_util::future::BoxFuture;
-use metrics::{Label, counter, histogram};
+use metrics::{counter, histogram};
 
-/// A store whose work is measured.
+/// A store whose operations are measured.
 pub(crate) struct Measured(pub Arc<dyn Store>);
 
 impl Store for Measured {
@@ -43,6 +44,10 @@ impl Store for Measured {
         self.0.begin(limit)
     }
 
+    fn renewer(&self) -> Result<Option<Box<dyn Renewer>>> {
+        self.0.renewer()
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         self.0.clock()
     }
@@ -56,7 +61,7 @@ impl Store for Measured {
     }
 
     fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        self.0.get(target)
+        read(self.0.get(target))
     }
 
     fn list<'a>(
@@ -65,7 +70,11 @@ impl Store for Measured {
         before: Option<InstanceId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        self.0.list(filter, before, limit)
+        read(self.0.list(filter, before, limit))
+    }
+
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
+        read(self.0.around(ids))
     }
 
     fn history(
@@ -74,7 +83,7 @@ impl Store for Measured {
         after: u32,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        self.0.history(id, after, limit)
+        read(self.0.history(id, after, limit))
     }
 
     fn children_page(
@@ -83,11 +92,11 @@ impl Store for Measured {
         barrier: BarrierNumber,
         after: Option<InstanceId>,
     ) -> BoxFuture<'_, Result<Page<Child>>> {
-        self.0.children_page(parent, barrier, after)
+        read(self.0.children_page(parent, barrier, after))
     }
 
     fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
-        self.0.endings_page(ids)
+        read(self.0.endings_page(ids))
     }
 
     fn commands<'a>(
@@ -96,15 +105,15 @@ impl Store for Measured {
         before: Option<CommandId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<CommandPage>> {
-        self.0.commands(filter, before, limit)
+        read(self.0.commands(filter, before, limit))
     }
 
     fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
-        self.0.records_page(ids)
+        read(self.0.records_page(ids))
     }
 
     fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        self.0.inbox(id)
+        read(self.0.inbox(id))
     }
 
     fn events<'a>(
@@ -113,7 +122,7 @@ impl Store for Measured {
         before: Option<EventSequence>,
         limit: usize,
     ) -> BoxFuture<'a, Result<EventPage>> {
-        self.0.events(filter, before, limit)
+        read(self.0.events(filter, before, limit))
     }
 
     fn waiters<'a>(
@@ -122,15 +131,19 @@ impl Store for Measured {
         after: Option<(InstanceId, u32)>,
         limit: usize,
     ) -> BoxFuture<'a, Result<WaiterPage>> {
-        self.0.waiters(filter, after, limit)
+        read(self.0.waiters(filter, after, limit))
     }
 
     fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        self.0.contract(id)
+        read(self.0.contract(id))
+    }
+
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
+        read(self.0.contracts_page(ids))
     }
 
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        self.0.machines()
+        read(self.0.machines())
     }
 
     fn document<'a>(
@@ -138,23 +151,59 @@ impl Store for Measured {
         kind: DocumentKind,
         name: &'a Name,
     ) -> BoxFuture<'a, Result<Option<Document>>> {
-        self.0.document(kind, name)
+        read(self.0.document(kind, name))
     }
 
     fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        self.0.documents(kind)
+        read(self.0.documents(kind))
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        self.0.next_due()
+        read(self.0.next_due())
     }
 
     fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
-        self.0.workers()
+        read(self.0.workers())
     }
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        self.0.depths()
+        read(self.0.depths())
+    }
+
+    fn takes_outbox(&self) -> bool {
+        self.0.takes_outbox()
+    }
+
+    fn outbox_poll(&self) -> Duration {
+        self.0.outbox_poll()
+    }
+
+    fn outbox<'a>(
+        &'a self,
+        passed_over: &'a [OutboxId],
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
+        read(self.0.outbox(passed_over, limit))
+    }
+
+    fn refused(
+        &self,
+        before: Option<OutboxId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<RefusedPage>> {
+        read(self.0.refused(before, limit))
+    }
+
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
+        read(self.0.outbox_depth())
+    }
+
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
+        read(self.0.ready_lanes())
+    }
+
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
+        read(self.0.tally())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -162,13 +211,30 @@ impl Store for Measured {
     }
 }
 
-/// A step has run that long.
-pub(crate) fn step(machine: &Name, step: &Name, took: Duration) {
-    let labels = [label("machine", machine), label("step", step)];
-    histogram!("abide_step_seconds", labels.iter()).record(took);
+/// Counts a read if it fails.
+fn read<'a, T: Send + 'a>(reading: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
+    Box::pin(async move {
+        let answer = reading.await;
+        if let Err(error) = &answer {
+            counter!("abide_failed_reads_total", "class" => class(error)).increment(1);
+        }
+        answer
+    })
 }
 
-/// The failure of an instance cannot be stored.
+/// Records an attempt at a step: its duration, and `true` if it failed.
+pub(crate) fn step(machine: &Name, step: &Name, took: Duration, failed: bool) {
+    let machine = label("machine", machine.as_str());
+    let labels = [machine.clone(), label("step", step.as_str())];
+    histogram!("abide_step_seconds", labels.iter()).record(took);
+    let labels = [machine];
+    counter!("abide_step_attempts_total", labels.iter()).increment(1);
+    if failed {
+        counter!("abide_step_failures_total", labels.iter()).increment(1);
+    }
+}
+
+/// Counts an instance whose failure cannot be stored.
 pub(crate) fn stuck() {
     count_many("abide_stuck_total", 1);
 }
@@ -186,7 +252,7 @@ fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
             count_many("abide_fired_total", *count);
         }
         (Op::Once(requests), Answer::Once(each)) => {
-            // What was carried out before was counted then.
+            // Requests that were carried out before are already counted.
             for (one, answered) in requests.iter().zip(each) {
                 if let Ok(answered) = answered
                     && !answered.replayed
@@ -202,18 +268,22 @@ fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
 }
 
 fn failed(error: &Error) {
-    let class = match error {
+    counter!("abide_failed_transactions_total", "class" => class(error)).increment(1);
+}
+
+/// The class of an error, by what a caller must do about it.
+const fn class(error: &Error) -> &'static str {
+    match error {
         Error::Conflict(_) => "conflict",
         Error::Unavailable(_) => "unavailable",
         Error::Unknown(_) => "unknown",
         Error::Refused(_) => "refused",
         _ => "broken",
-    };
-    counter!("abide_failed_transactions_total", "class" => class).increment(1);
+    }
 }
 
 fn claimed(queue: &Name, each: &[Claimed], now: Timestamp) {
-    let labels = [label("queue", queue)];
+    let labels = [label("queue", queue.as_str())];
     counter!("abide_claimed_total", labels.iter()).increment(each.len() as u64);
     let latency = histogram!("abide_claim_latency_seconds", labels.iter());
     for one in each {
@@ -280,23 +350,4 @@ fn count_many(name: &'static str, count: usize) {
     if count > 0 {
         counter!(name).increment(count as u64);
     }
-}
-
-/// The most names that labels may have, in all; those that come later are counted as `other`.
-const NAMES: usize = 1_000;
-
-fn label(key: &'static str, name: &Name) -> Label {
-    static KNOWN: LazyLock<RwLock<BTreeSet<Arc<str>>>> = LazyLock::new(RwLock::default);
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(name) = known.get(name.as_str()) {
-        return Label::new(key, name.clone());
-    }
-    drop(known);
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    if known.len() >= NAMES && !known.contains(name.as_str()) {
-        return Label::from_static_parts(key, "other");
-    }
-    let name: Arc<str> = Arc::from(name.as_str());
-    known.insert(name.clone());
-    Label::new(key, name)
 }

@@ -1,4 +1,4 @@
-//! What an [`Abide`] does for those who know machines by their names and have no types for them: a server, a command line.
+//! The functions of [`Abide`] that take machines by name, for callers without Rust types: a server, a command line.
 
 use abide_core::model::{
     Arguments, Contract, Declared, DocumentKind, Entry, InstanceId, Json, Key, Name, Start, Started,
@@ -9,7 +9,7 @@ use crate::client::{self, Look};
 use crate::{Abide, Address, BadGraph, Client, Definition, Error, Graph, Letter, Request};
 
 impl Abide {
-    /// Makes an instance of a machine by its name that has a key and no run yet; see [`reserve`](Self::reserve).
+    /// Reserves an instance of the machine with that name: it has a key and no run yet. See [`reserve`](Self::reserve).
     pub async fn reserve_named(&self, machine: Name, key: Key) -> Result<Started, Error> {
         match self.client().run(Op::Reserve(vec![(machine, key)])).await? {
             Answer::Started(each) => Ok(each.into_iter().next().ok_or(Error::Closed)??),
@@ -17,20 +17,20 @@ impl Abide {
         }
     }
 
-    /// Sends a signal by its name to whoever lives under the key of `start`, or starts that with the signal in its inbox;
-    /// see [`signal_with_start`](Self::signal_with_start).
+    /// Sends a signal by its name to the live instance that has the key of `start`. If there is none, starts one with
+    /// the signal in its inbox. See [`signal_with_start`](Self::signal_with_start).
     pub fn signal_with_start_named(
         &self,
         start: Start,
         name: &str,
         arguments: Arguments,
     ) -> Letter<Client> {
-        // The key of the start is what it is sent to.
+        // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
         self.signal_named(to, name, arguments).with_start(Ok(start))
     }
 
-    /// Sends an update by its name, whoever knows its type.
+    /// Sends an update by its name, without its Rust type.
     pub fn update_named(
         &self,
         to: impl Address,
@@ -40,8 +40,8 @@ impl Abide {
         Request::named(to, name, Ok(arguments), self.client().clone())
     }
 
-    /// A page of what has happened to an instance after an event of its history, oldest first: `next` of one page is
-    /// `after` of the following.
+    /// Returns a page of the history events of an instance that follow the event `after`, oldest first. Pass `next` of
+    /// one page as `after` of the following one.
     pub async fn history_page(
         &self,
         id: InstanceId,
@@ -51,7 +51,7 @@ impl Abide {
         crate::history::page(&**self.store(), id, after, limit).await
     }
 
-    /// A page of instances, each with what it waits for and whether anything can still wake it; newest first.
+    /// Returns a page of instances, newest first, each with what it waits for and whether anything can still wake it.
     pub async fn look_page(
         &self,
         filter: &Filter,
@@ -61,7 +61,7 @@ impl Abide {
         client::look_page(self.client(), filter, before, limit).await
     }
 
-    /// Makes machines known whose code runs elsewhere, with the contracts that they name.
+    /// Declares machines whose code runs elsewhere, together with the contracts that they name.
     pub async fn declare(
         &self,
         machines: Vec<Declared>,
@@ -75,8 +75,8 @@ impl Abide {
         Ok(())
     }
 
-    /// Keeps a graph in the store, in the place of an older one of its name, and makes it known: it can be started by its
-    /// name, and be a step of others that are kept later.
+    /// Stores a graph, replacing an older one of the same name, and declares it. From then on it can be started by its
+    /// name, and be a step of graphs that are stored later.
     pub async fn keep_graph(&self, graph: &Graph) -> Result<(), Error> {
         let declared = graph.family();
         let declared = declared.iter().map(Definition::declared);
@@ -95,7 +95,7 @@ impl Abide {
         Ok(())
     }
 
-    /// The graphs that are kept, by name.
+    /// Returns the stored graphs, ordered by name.
     pub async fn graphs(&self) -> Result<Vec<Graph>, Error> {
         let documents = self.store().documents(DocumentKind::Graph).await?;
         documents
@@ -108,9 +108,9 @@ impl Abide {
             .collect()
     }
 
-    /// The graph that is kept under a name.
+    /// Returns the graph that is stored under a name, or `None` if there is none.
     pub async fn graph(&self, name: &str) -> Result<Option<Graph>, Error> {
-        // What cannot be a name is none.
+        // An invalid name cannot be that of a stored graph.
         let Ok(known) = Name::new(name) else {
             return Ok(None);
         };

@@ -1,6 +1,8 @@
-//! Opens a store by its connection string, and hands out what works on it.
+//! Opens a store by its connection string; the main functions of `Abide` and of the engine builder.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use abide_core::model::{
@@ -9,11 +11,11 @@ use abide_core::model::{
 use abide_core::rules::graph::{graph_of, task_machine};
 use abide_kernel::committer::{Committer, Submit};
 use abide_kernel::memory::Memory;
-use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, newest_run};
+use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, Tally, newest_run};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Address, Client, Handle, Repeatable, Spec, Watch, exported, first};
+use crate::client::{Address, Client, Handle, Parts, Repeatable, Spec, Watch, first};
 use crate::engine::{Engine, EngineBuilder, Runner, Settings};
 use crate::graph::{Graph, GraphProgram};
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
@@ -21,7 +23,7 @@ use crate::measured::Measured;
 use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
 
-/// The way in: starts instances, looks at them, and puts engines together that run them.
+/// The entry point: starts instances, reads them, and builds engines that run them.
 ///
 /// Cheap to clone; all clones share one store.
 #[derive(Clone)]
@@ -29,39 +31,32 @@ pub struct Abide {
     client: Client,
 }
 
-/// Why a store could not be opened.
-///
-/// Debug says what Display says: a `main` that returns it prints it so, and the cure is in the text.
+/// The reason why a store could not be opened.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The connection string is not one.
+    /// The connection string is invalid.
     #[error(
         "{url:?} is no connection string: {problem}. Write memory: , sqlite:orders.db, postgres://user@host/database or https://host"
     )]
     BadUrl {
-        /// The string, without what may be a password.
+        /// The string, without anything that may be a password.
         url: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
-    /// The store is not there, or not fit to be used.
+    /// The store cannot be reached, or cannot be used.
     #[error(transparent)]
     Error(#[from] Error),
 }
 
-impl std::fmt::Debug for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
-
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone)]
 pub struct OpenOptions {
     limits: Limits,
     patience: Duration,
     token: Option<String>,
+    authorities: Option<PathBuf>,
     #[cfg(feature = "postgres")]
     postgres: abide_postgres::Options,
 }
@@ -82,6 +77,7 @@ impl Default for OpenOptions {
             limits: Limits::default(),
             patience: Duration::from_secs(10),
             token: None,
+            authorities: None,
             #[cfg(feature = "postgres")]
             postgres: abide_postgres::Options::default(),
         }
@@ -89,29 +85,38 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// How large things may get.
+    /// Sets the limits on sizes and counts.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How long a call waits for a database that has gone away before it answers with an error; 10 s unless given, zero
-    /// to be told at once.
+    /// Sets how long a call waits for an unavailable database before it returns an error; 10 s by default, zero to
+    /// return the error at once.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The token that a server asks for; what the environment variable `ABIDE_TOKEN` says unless given.
+    /// Sets the bearer token for a server. By default it is the value of the environment variable `ABIDE_TOKEN`, or
+    /// else the contents of the file that `ABIDE_TOKEN_FILE` names.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// How a PostgreSQL store is opened; its limits are those of [`limits`](Self::limits).
+    /// Sets a PEM file with the certificate authorities to trust for a server (`https://…`); by default those that the
+    /// system trusts. For PostgreSQL, write `sslrootcert` in the URL.
+    #[must_use]
+    pub fn authorities(mut self, file: impl Into<PathBuf>) -> Self {
+        self.authorities = Some(file.into());
+        self
+    }
+
+    /// Sets the options of a PostgreSQL store. Its limits are those of [`limits`](Self::limits).
     #[cfg(feature = "postgres")]
     #[must_use]
     pub fn postgres(mut self, options: abide_postgres::Options) -> Self {
@@ -119,7 +124,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens it; see [`Abide::open`].
+    /// Opens the store; see [`Abide::open`].
     pub async fn open(self, url: &str) -> Result<Abide, OpenError> {
         let bad = |problem: &str| OpenError::BadUrl {
             url: shown(url),
@@ -136,7 +141,7 @@ impl OpenOptions {
             "memory" => return Err(bad("memory: takes nothing after it")),
             "sqlite" => open_sqlite(rest, url, self.limits.clone()).await?,
             "postgres" | "postgresql" => self.open_postgres(url).await?,
-            "http" | "https" => open_remote(url, self.token.clone(), self.patience).await?,
+            "http" | "https" => self.open_remote(url).await?,
             _ => return Err(bad("there is no such store")),
         };
         Ok(self.on(store))
@@ -164,30 +169,53 @@ impl OpenOptions {
         })
     }
 
-    /// Works on a store that you have opened yourself, with options of its own; give the same limits to both.
+    #[cfg(feature = "remote")]
+    async fn open_remote(&self, url: &str) -> Result<Arc<dyn Store>, OpenError> {
+        let options = abide_remote::Options {
+            token: self.token.clone(),
+            patience: self.patience,
+            authorities: self.authorities.clone(),
+            ..abide_remote::Options::default()
+        };
+        let store = abide_remote::Remote::connect(url, options)
+            .await
+            .map_err(Error::from)?;
+        Ok(store)
+    }
+
+    #[cfg(not(feature = "remote"))]
+    async fn open_remote(&self, url: &str) -> Result<Arc<dyn Store>, OpenError> {
+        let problem = "this program was built without servers: add the feature `remote` of abide";
+        Err(OpenError::BadUrl {
+            url: shown(url),
+            problem: problem.to_owned(),
+        })
+    }
+
+    /// Uses a store that you have opened yourself, with options of its own. Give the same limits to both.
     pub fn on(self, store: Arc<dyn Store>) -> Abide {
         let store: Arc<dyn Store> = Arc::new(Measured(store));
         let committer = Committer::new(store.clone());
         Abide {
-            client: Client {
+            client: Client::new(Parts {
                 submit: Submit::begin(&committer, self.patience),
                 mail: Submit::begin(&committer, self.patience),
                 events: Submit::begin(&committer, self.patience),
                 repeatable: Repeatable::begin(&committer, self.patience),
-                calls: None,
                 patience: self.patience,
                 committer,
                 endings: Watch::begin(store.clone()),
                 answers: Watch::begin(store.clone()),
                 stored: Arc::default(),
+                looked_for_worker: AtomicI64::new(i64::MIN),
                 limits: self.limits,
                 store,
-            },
+            }),
         }
     }
 }
 
-/// A connection string as an error may show it: without what may be a password.
+/// Returns a connection string as an error may show it: without anything that may be a password.
 fn shown(url: &str) -> String {
     let (place, settings) = match url.split_once('?') {
         Some((place, _)) => (place, "?…"),
@@ -214,7 +242,7 @@ async fn open_sqlite(path: &str, url: &str, limits: Limits) -> Result<Arc<dyn St
         limits,
         ..abide_sqlite::Options::default()
     };
-    let path = std::path::PathBuf::from(path);
+    let path = PathBuf::from(path);
     let opened =
         tokio::task::spawn_blocking(move || abide_sqlite::Sqlite::open(path, options)).await;
     let store = opened.map_err(|_| Error::Broken("opening the file panicked".into()))?;
@@ -231,56 +259,24 @@ async fn open_sqlite(_path: &str, url: &str, _limits: Limits) -> Result<Arc<dyn 
     })
 }
 
-#[cfg(feature = "remote")]
-async fn open_remote(
-    url: &str,
-    token: Option<String>,
-    patience: Duration,
-) -> Result<Arc<dyn Store>, OpenError> {
-    let options = abide_remote::Options {
-        token,
-        patience,
-        ..abide_remote::Options::default()
-    };
-    let store = abide_remote::Remote::connect(url, options)
-        .await
-        .map_err(Error::from)?;
-    Ok(store)
-}
-
-#[cfg(not(feature = "remote"))]
-async fn open_remote(
-    url: &str,
-    _token: Option<String>,
-    _patience: Duration,
-) -> Result<Arc<dyn Store>, OpenError> {
-    let problem =
-        "this program was built without servers: add the feature `remote` of abide".to_owned();
-    Err(OpenError::BadUrl {
-        url: shown(url),
-        problem,
-    })
-}
-
 impl Abide {
-    /// Opens a store and brings its tables up to date.
+    /// Opens a store and migrates its tables to the current schema.
     ///
-    /// `memory:` lives as long as the process; `sqlite:orders.db` is a file; `postgres://user@host/database` is shared
-    /// by as many processes as you like; `https://host` is a server, which keeps a store of its own (feature `remote`).
+    /// `memory:` exists as long as the process; `sqlite:orders.db` is a file; `postgres://user@host/database` is shared
+    /// by any number of processes; `https://host` is a server, which has a store of its own (feature `remote`).
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         OpenOptions::default().open(url).await
     }
 
-    /// How to open a store otherwise than [`open`](Self::open) does.
+    /// Returns options to open a store in another way than [`open`](Self::open) does.
     pub fn options() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// Puts an engine together: a worker that runs what it has code for. There may be many, in this process and others.
+    /// Returns a builder of an engine: a worker that runs the machines it has code for. There may be many engines, in
+    /// this process and in others.
     pub fn engine(&self) -> EngineBuilder {
-        let Client {
-            committer, mail, ..
-        } = self.client.clone();
+        let (committer, mail) = (self.client.committer.clone(), self.client.mail.clone());
         EngineBuilder::new(committer, mail, self.client.limits.clone(), Settings::new())
     }
 
@@ -289,8 +285,8 @@ impl Abide {
         Spec::new(&definition, &input, self.client.clone())
     }
 
-    /// Starts any number of instances in one transaction, each answered for itself: what it became, whose key was
-    /// taken, or why it was refused.
+    /// Starts any number of instances in one transaction. Each gets its own result: the new instance, the holder of a
+    /// key that is taken, or the reason why the start was refused.
     ///
     /// ```
     /// # use abide::{Abide, Job, spec};
@@ -314,13 +310,13 @@ impl Abide {
         Ok(self.client.start(starts).await?)
     }
 
-    /// Starts an instance of a machine by its name, whoever has code for it. What is left out takes the machine's newest
-    /// declaration.
+    /// Starts an instance of a machine by its name, also if this process has no code for it. What is left out is taken
+    /// from the machine's newest declaration.
     pub async fn start_named(&self, start: Start) -> Result<Started, Error> {
         Ok(first(self.client.start(vec![start]).await?)??)
     }
 
-    /// A handle on an instance that is there already; what it comes to is said by the type.
+    /// Returns a handle on an existing instance, or `None` if there is none. `O` is the type of its result.
     pub async fn handle<O: DeserializeOwned>(
         &self,
         target: impl Address,
@@ -332,18 +328,19 @@ impl Abide {
         )
     }
 
-    /// An instance as it stands now. The id of a run that continued as new finds the newest run of its chain, unless it
-    /// has a key, by which that is found: `run.number` says which run it is. [`get`](Self::get) finds just the one.
+    /// Returns an instance as it is now. The id of an ended run without a key finds the newest run of its chain;
+    /// `run.number` says which run it is. To find the newest run of an instance with a key, use the key.
+    /// [`get`](Self::get) returns exactly the run with the id.
     pub async fn current(&self, target: impl Address) -> Result<Option<Instance>, Error> {
         Ok(newest_run(&*self.client.store, &target.target()?).await?)
     }
 
-    /// One run of an instance as it stands now; of a key, the newest.
+    /// Returns one run of an instance as it is now; for a key, the newest run.
     pub async fn get(&self, target: impl Address) -> Result<Option<Instance>, Error> {
         Ok(self.client.store.get(&target.target()?).await?)
     }
 
-    /// A page of instances, newest first: `next` of one page is `before` of the following.
+    /// Returns a page of instances, newest first. Pass `next` of one page as `before` of the following one.
     pub async fn list(
         &self,
         filter: &Filter,
@@ -353,38 +350,44 @@ impl Abide {
         Ok(self.client.store.list(filter, before, limit).await?)
     }
 
-    /// All that has happened to an instance.
+    /// Returns all history events of an instance.
     pub async fn history(&self, id: InstanceId) -> Result<Vec<Entry>, Error> {
         crate::history::read(&*self.client.store, id).await
     }
 
-    /// A run with its history, to keep in a file and to replay against other code, in a test say
+    /// Returns a run with its history, to save in a file and to replay against other code, for example in a test
     /// ([`assert_replays`](crate::testing::assert_replays)).
     pub async fn export(&self, target: impl Address) -> Result<Option<RunHistory>, Error> {
         let Some(instance) = self.get(target).await? else {
             return Ok(None);
         };
         let history = self.history(instance.id).await?;
-        Ok(Some(exported(instance, history)))
+        Ok(Some(RunHistory::of(instance, history)))
     }
 
-    /// The workers that are believed to live.
+    /// Returns the workers that are believed to be alive.
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
         Ok(self.client.store.workers().await?)
     }
 
-    /// How many instances stand where, queue by queue; finished ones are not counted.
+    /// Returns the number of instances in each status, queue by queue. Finished instances are not counted.
     pub async fn depths(&self) -> Result<Vec<QueueDepth>, Error> {
         Ok(self.client.store.depths().await?)
     }
 
-    /// Lets go of files, threads and connections, when everything that was begun is finished. Shut the engines down
-    /// before.
+    /// Returns how many instances are blocked or failing, and how many have ended and are still stored. It reads all
+    /// open instances.
+    pub async fn tally(&self) -> Result<Tally, Error> {
+        Ok(self.client.store.tally().await?)
+    }
+
+    /// Closes the store: finishes everything that was begun, then releases files, threads and connections. Shut the
+    /// engines down first.
     pub async fn close(self) {
         self.client.store.close().await;
     }
 
-    /// What works through that client.
+    /// Makes an `Abide` that uses that client.
     pub(crate) fn over(client: Client) -> Self {
         Self { client }
     }
@@ -393,15 +396,15 @@ impl Abide {
         &self.client
     }
 
-    /// The store itself, for what this has no word for.
+    /// Returns the store itself, for operations that `Abide` does not offer.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.client.store
     }
 }
 
 impl Engine {
-    /// Advances the runs of these graphs as well, from now on: of machines as the store lists them
-    /// ([`Store::machines`]), those that are no graphs are left out. Whether any of them was new.
+    /// Also advances the runs of these graphs from now on. `machines` may be all machines that the store lists
+    /// ([`Store::machines`]); those that are not graphs are ignored. Returns `true` if any graph was new.
     ///
     /// ```
     /// # use abide::{Abide, Graph};
@@ -464,7 +467,8 @@ impl EngineBuilder {
         for graph in graph.family() {
             let limits = self.limits().clone();
             let declared = Definition::declared(&graph).map(|declared| (declared, None));
-            // Graphs share those that are steps of several; what a run does is in its state.
+            // Several graphs may share a step that is a graph. One runner is enough: the program of a run is in its
+            // state.
             if declared.as_ref().is_ok_and(|(one, _)| self.has(one)) {
                 continue;
             }

@@ -1,28 +1,26 @@
-//! What an [`Abide`] says to instances: signals, updates, and what an operator asks for.
+//! The functions of [`Abide`] that act on instances: signals, updates, and the operations of an operator.
 
 use abide_core::model::{Arguments, CommandId, Delivery, InstanceId, Key, Name, Refusal, Started};
 use abide_kernel::{Answer, CommandFilter, CommandPage, Op};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::client::{self, receipt};
-use crate::message::{Signal, Update};
+use crate::message::{Message, Signal, Update};
 use crate::{
     Abide, Address, Asked, Cancelling, Client, Definition, Diagnosis, Error, Handle, Letter, Look,
     OperateError, Receipt, Request, Restarting, SendError, Spec, StartError,
 };
 
 impl Abide {
-    /// Sends a signal: `abide.signal("order:42", PAID, &payment).dedup("evt-7").await?`. Durable when it answers, and
-    /// never lost from then on.
+    /// Sends a signal: `abide.signal("order:42", PAID, &payment).dedup("evt-7").await?`. Once that returns, the signal
+    /// is durable and is never lost.
     pub fn signal<T>(&self, to: impl Address, signal: Signal<T>, value: &T) -> Letter<Client>
     where
-        T: Serialize + JsonSchema + 'static,
+        T: Message,
     {
         Letter::new(to, signal, value, self.client().clone())
     }
 
-    /// Sends a signal by its name, whoever knows its type.
+    /// Sends a signal by its name, without its Rust type.
     pub fn signal_named(
         &self,
         to: impl Address,
@@ -32,7 +30,7 @@ impl Abide {
         Letter::named(to, name, Ok(arguments), self.client().clone())
     }
 
-    /// Sends any number of signals in one transaction, each answered for itself.
+    /// Sends any number of signals in one transaction. Each signal gets its own result.
     ///
     /// ```
     /// # use abide::{Abide, Job, Signal, letter, spec};
@@ -53,12 +51,16 @@ impl Abide {
     ) -> Result<Vec<Result<Receipt, SendError>>, Error> {
         let letters = letters.into_iter().map(Into::into);
         let deliveries: Vec<Delivery> = letters.collect::<Result<_, _>>()?;
-        let answers = self.client().deliver(deliveries).await?;
-        Ok(answers.into_iter().map(receipt).collect())
+        let targets: Vec<_> = deliveries.iter().map(|one| one.target.clone()).collect();
+        let answers = self.client().deliver(deliveries).await?.into_iter();
+        let each = answers.zip(targets);
+        Ok(each
+            .map(|(answer, target)| receipt(answer, target))
+            .collect())
     }
 
-    /// Sends a signal to whoever lives under the key of `spec`, or starts that with the signal in its inbox, in one
-    /// commit. When the signal would be refused, nothing starts.
+    /// Sends a signal to the live instance that has the key of `spec`. If there is none, starts one with the signal in
+    /// its inbox. Both happen in one commit. If the signal would be rejected, nothing starts.
     pub fn signal_with_start<D: Definition, T>(
         &self,
         spec: Spec<D>,
@@ -66,9 +68,9 @@ impl Abide {
         value: &T,
     ) -> Letter<Client>
     where
-        T: Serialize + JsonSchema + 'static,
+        T: Message,
     {
-        // The key of the start is what it is sent to.
+        // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
         Letter::new(to, signal, value, self.client().clone()).with_start(spec.into())
     }
@@ -76,18 +78,18 @@ impl Abide {
     /// Sends an update and waits for its answer: `let name = abide.update("order:42", RENAME, &new).await?`.
     pub fn update<A, R>(&self, to: impl Address, update: Update<A, R>, value: &A) -> Request<R>
     where
-        A: Serialize + JsonSchema + 'static,
+        A: Message,
     {
         Request::new(to, update, value, self.client().clone())
     }
 
-    /// An update that was sent before, to ask for its answer.
+    /// Returns a handle on an update that was sent before, to fetch its answer.
     pub fn asked<R>(&self, id: CommandId) -> Asked<R> {
         Asked::of(id, self.client().clone())
     }
 
-    /// The record of every signal and update that was sent to an instance or an earlier run of it, accepted or not,
-    /// newest first: `next` of one page is `before` of the following.
+    /// Returns the records of all signals and updates that were sent to an instance or to an earlier run of it,
+    /// accepted or not, newest first. Pass `next` of one page as `before` of the following one.
     pub async fn commands(
         &self,
         target: impl Address,
@@ -100,7 +102,7 @@ impl Abide {
                 chain: Some(instance.chain()),
                 ..CommandFilter::default()
             },
-            // Nobody is there: what is held for the key.
+            // No instance has the key: list the signals that are held for it.
             (None, crate::Target::Key(key)) => CommandFilter {
                 key: Some(key),
                 ..CommandFilter::default()
@@ -113,7 +115,7 @@ impl Abide {
         self.list_commands(&filter, before, limit).await
     }
 
-    /// The records of all signals and updates that meet a filter, newest first.
+    /// Returns the records of all signals and updates that match a filter, newest first.
     pub async fn list_commands(
         &self,
         filter: &CommandFilter,
@@ -123,8 +125,8 @@ impl Abide {
         Ok(self.client().store.commands(filter, before, limit).await?)
     }
 
-    /// Makes an instance that has a key and no run yet. A start under that key opens it, with the same id; signals to it
-    /// are refused until then.
+    /// Reserves a key: creates an instance that has the key and no run yet. A start with that key opens this instance,
+    /// under the same id. Until then signals to it are rejected.
     pub async fn reserve<D: Definition>(
         &self,
         definition: D,
@@ -143,7 +145,7 @@ impl Abide {
         }
     }
 
-    /// Cancels an instance, and its children with it: `abide.cancel("order:42", "not wanted").await?`.
+    /// Cancels an instance and its children: `abide.cancel("order:42", "not wanted").await?`.
     pub fn cancel(&self, target: impl Address, reason: impl Into<String>) -> Cancelling {
         Cancelling::new(target, reason.into(), self.client().clone())
     }
@@ -153,18 +155,18 @@ impl Abide {
         Restarting::new(target, self.client().clone())
     }
 
-    /// Puts right what is wrong with an instance; whether anything was.
+    /// Repairs what is wrong with an instance. Returns `true` if there was anything to repair.
     pub async fn repair(&self, target: impl Address) -> Result<bool, OperateError> {
         client::repair(self.client(), target).await
     }
 
-    /// Looks at every instance for what must not be. In a database that only abide has written to, it finds nothing.
+    /// Checks every instance for violated invariants. In a database that only abide has written to, it finds none.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         client::doctor(self.client()).await
     }
 
-    /// An instance with what it waits for, and whether anything can still wake it. The id of a run without a key finds the
-    /// newest run of its chain.
+    /// Returns an instance with what it waits for and whether anything can still wake it. The id of a run without a key
+    /// finds the newest run of its chain.
     pub async fn look(&self, target: impl Address) -> Result<Option<Look>, Error> {
         client::look(self.client(), target).await
     }

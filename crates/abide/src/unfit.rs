@@ -1,4 +1,5 @@
-//! What is wrong with JSON that does not fit, in the words of who has written it: where, what is there, what is expected.
+//! Explains why JSON does not match a type, for the person who wrote it: where the problem is, what is there, and what
+//! is expected.
 
 use std::fmt::Write as _;
 
@@ -6,12 +7,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-/// Reads JSON; what is wrong when it does not fit.
+/// Reads JSON as a `T`. The error explains what does not match.
 pub fn fit<T: DeserializeOwned>(json: &str) -> Result<T, String> {
     serde_json::from_str(json).map_err(|error| why::<T>(json.as_bytes(), &error))
 }
 
-/// The field of an object that keeps it from being read.
+/// Returns the field that prevents an object from being read as a `T`.
 pub fn field<T: DeserializeOwned>(value: &Value) -> Option<String> {
     match refused::<T>(value)?.0.into_iter().next()? {
         Leg::Field(name) => Some(name),
@@ -19,10 +20,11 @@ pub fn field<T: DeserializeOwned>(value: &Value) -> Option<String> {
     }
 }
 
-/// The most JSON that is looked at a second time: as values it takes many times the room.
+/// The longest JSON that is parsed a second time, in bytes. As values it needs many times the memory.
 const LOOKED_AT: usize = 1 << 20;
 
-/// Why JSON that a reader has refused with that error does not fit. It is read once more, slowly and with a look at the way.
+/// Explains why a parser rejected JSON with that error. Parses the JSON once more, slowly, to find the path to the
+/// problem.
 pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> String {
     let slowly = match json.len() <= LOOKED_AT {
         true => serde_json::from_slice::<Value>(json).ok(),
@@ -34,12 +36,12 @@ pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Strin
         return format!("at line {line}, column {column}: {told}");
     };
     let Some((way, message)) = refused::<T>(&value) else {
-        // What is given twice is there once by now.
+        // A duplicate field: the parsed value has it only once.
         return in_words("", &error.to_string(), None);
     };
     let mut way = way.as_slice();
     if let (Some((Leg::Field(word), before)), Some(found)) = (way.split_last(), at(&value, way)) {
-        // A word that stands where an object of that name would.
+        // A string in a place where an object with one field of that name is possible too.
         if found.as_str() == Some(word) {
             way = before;
         }
@@ -56,13 +58,13 @@ pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Strin
     in_words(&written(way), &message, found.as_deref())
 }
 
-/// One leg of the way to a value.
+/// One segment of the path to a value.
 enum Leg {
     Field(String),
     Place(usize),
 }
 
-/// Where a value is refused, and with what.
+/// Returns the path at which a value cannot be read as a `T`, and the error there.
 fn refused<T: DeserializeOwned>(value: &Value) -> Option<(Vec<Leg>, String)> {
     let error = serde_path_to_error::deserialize::<_, T>(value).err()?;
     let way = legs(error.path());
@@ -79,17 +81,17 @@ fn legs(path: &Path) -> Vec<Leg> {
     path.iter().map_while(leg).collect()
 }
 
-/// What is there, or the last on the way that is.
+/// Returns the value at a path. A string that equals a field name counts as the value of that field.
 fn at<'v>(value: &'v Value, way: &[Leg]) -> Option<&'v Value> {
     way.iter().try_fold(value, |value, leg| match leg {
-        // A word stands for an object that would have this field.
+        // The string stands for an object that would have this field.
         Leg::Field(name) if value.as_str() == Some(name) => Some(value),
         Leg::Field(name) => value.get(name),
         Leg::Place(index) => value.get(index),
     })
 }
 
-/// Which words may stand there: what is told of one that cannot.
+/// Returns the strings that are valid at a path, taken from the error for a string that is not.
 fn words<T: DeserializeOwned>(value: &mut Value, way: &[Leg]) -> Option<String> {
     let place = way.iter().try_fold(&mut *value, |value, leg| match leg {
         Leg::Field(name) => value.get_mut(name),
@@ -103,11 +105,11 @@ fn words<T: DeserializeOwned>(value: &mut Value, way: &[Leg]) -> Option<String> 
         .then(|| words.to_owned())
 }
 
-/// The way as it would be written in a program.
+/// Formats a path as it would be written in a program.
 fn written(way: &[Leg]) -> String {
     let mut text = String::new();
     for leg in way {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = match leg {
             Leg::Place(index) => write!(text, "[{index}]"),
             Leg::Field(name) if text.is_empty() => write!(text, "{name}"),
@@ -117,15 +119,15 @@ fn written(way: &[Leg]) -> String {
     text
 }
 
-/// The most that is shown of a text.
+/// The most characters of a text that are shown.
 const SHOWN: usize = 60;
 
-/// JSON, shortly.
+/// Formats JSON in short form.
 pub fn shown(json: &str) -> String {
     serde_json::from_str(json).map_or_else(|_| quoted(json), |value| short(&value))
 }
 
-/// A value, shortly.
+/// Formats a value in short form.
 fn short(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
@@ -135,13 +137,13 @@ fn short(value: &Value) -> String {
     }
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 pub fn cut(text: &str) -> &str {
     let end = text.char_indices().nth(SHOWN);
     end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// A text, shortly.
+/// Quotes a text in short form.
 pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
@@ -149,7 +151,7 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// What a reader says of a place, for who has written what is there.
+/// Rewords a parser's message about a place, for the person who wrote what is there.
 pub fn in_words(place: &str, message: &str, found: Option<&str>) -> String {
     let message = without_lines(message);
     let below = |field: &str| match place {
@@ -200,7 +202,8 @@ pub fn in_words(place: &str, message: &str, found: Option<&str>) -> String {
     }
 }
 
-/// A message without the lines and columns at its end: what is read line by line is written by programs.
+/// Removes the lines and columns at the end of a message. They do not help: JSON that is read line by line is written
+/// by programs.
 fn without_lines(mut message: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     while let Some((rest, place)) = message.rsplit_once(" at line ")
@@ -221,7 +224,7 @@ fn split<'t>(text: &'t str, begin: &str, middle: &str) -> Option<(&'t str, &'t s
     text.strip_prefix(begin)?.split_once(middle)
 }
 
-/// What a reader has met, as JSON calls it.
+/// Converts what a parser found to the terms of JSON.
 fn met_as_json(what: &str) -> String {
     let number = |kind: &str| between(what, kind, "`");
     let value = number("integer `").or_else(|| number("floating point `"));
@@ -233,7 +236,7 @@ fn met_as_json(what: &str) -> String {
     }
 }
 
-/// What a reader expects, as JSON calls it.
+/// Converts what a parser expected to the terms of JSON.
 fn expected(what: &str) -> String {
     let range = |least: &str, most: &str| format!("a whole number from {least} to {most}");
     match what {

@@ -14,7 +14,10 @@ mod common;
 use std::panic::AssertUnwindSafe;
 
 use abide::testing::Kit;
-use abide::{Handle, Job, Status, days, done, hours, minutes, next, next_in, secs, spec, stop};
+use abide::{
+    BoxError, Flow, Handle, Job, Retry, Status, Workflow, days, done, hours, minutes, next,
+    next_in, secs, spec, stop,
+};
 use common::{At, Gate, Log, Script};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
@@ -191,10 +194,114 @@ async fn a_worker_dies_once_for_each_time_it_is_told_to() {
         assert!(kit.worker_is_dead().await);
         kit.restart_worker().await.unwrap();
     }
+    // rule 5.6: a step that killed two workers waits before it runs again.
     kit.settle().await;
+    kit.assert_status(&order, Status::Scheduled).await;
+    kit.advance(secs(5)).await;
     assert!(!kit.worker_is_dead().await);
     kit.assert_done(&order, &json!(null)).await;
     assert_eq!(log.read()[..3], [(At::One, 0), (At::One, 1), (At::One, 2)]);
+}
+
+#[tokio::test]
+async fn a_step_that_kills_every_worker_fails_its_instance() {
+    // rule 5.7: the error handler is not asked.
+    let log = Log::new();
+    let kit = kit(noting(&log)).await;
+    for _ in 0..5 {
+        kit.kill_worker_before_commit(At::Two);
+    }
+    let order = start(&kit, json!(null)).await;
+    for _ in 0..5 {
+        kit.advance(hours(1)).await;
+        assert!(kit.worker_is_dead().await);
+        kit.restart_worker().await.unwrap();
+    }
+    kit.settle().await;
+    kit.assert_failed(&order, "the worker died 5 times in step two")
+        .await;
+    assert_eq!(log.len(), 6);
+}
+
+#[tokio::test]
+async fn a_long_step_does_not_die_with_one_that_kills_its_workers() {
+    // rule 5.6: they died together until both had failed.
+    let gate = Gate::closed();
+    let at_gate = gate.clone();
+    let kit = kit(Script::waiting(move |at, _| {
+        let gate = at_gate.clone();
+        Box::pin(async move {
+            if at == At::One {
+                gate.pass().await;
+            }
+            done(json!("went on"))
+        })
+    }))
+    .await;
+    for _ in 0..5 {
+        kit.kill_worker_before_commit(At::Two);
+    }
+    let deadly = kit.start(Script::any(), json!(null)).step(At::Two);
+    let deadly = deadly.await.unwrap();
+    let long = start(&kit, json!(null)).await;
+    for _ in 0..2 {
+        kit.settle().await;
+        assert!(kit.worker_is_dead().await);
+        kit.restart_worker().await.unwrap();
+    }
+    // From now on they are held one at a time; sooner or later it is the long one's turn.
+    for _ in 0..4 {
+        kit.advance(secs(6)).await;
+        if kit.worker_is_dead().await {
+            kit.restart_worker().await.unwrap();
+        }
+    }
+    let row = long.get().await.unwrap().unwrap();
+    assert_eq!((row.status, row.deaths), (Status::Executing, 2));
+    gate.open();
+    kit.settle().await;
+    kit.assert_done(&long, &json!("went on")).await;
+    for _ in 0..5 {
+        kit.advance(minutes(10)).await;
+        if kit.worker_is_dead().await {
+            kit.restart_worker().await.unwrap();
+        }
+    }
+    kit.assert_failed(&deadly, "the worker died 5 times in step two")
+        .await;
+}
+
+const STUBBORN: Flow<(), ()> = Flow::new("stubborn").max_deaths(2);
+
+/// Its one step fails for ever.
+async fn stubborn(wf: Workflow, (): ()) -> Result<(), BoxError> {
+    let knock = wf.step("knock", || async {
+        Err::<(), BoxError>("no answer".into())
+    });
+    knock.retry(Retry::every(secs(1))).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_workflow_that_tries_for_ever_keeps_a_short_history() {
+    // rules 12.1 and 16.1: also when its worker dies, and the history is all that is known.
+    let kit = Kit::builder()
+        .workflow(STUBBORN, stubborn)
+        .build()
+        .await
+        .unwrap();
+    let run = kit.start(STUBBORN, ()).await.unwrap();
+    kit.advance(minutes(1)).await;
+    kit.restart_worker().await.unwrap();
+    kit.advance(minutes(1)).await;
+    let history = kit.history(run.id()).await.unwrap();
+    assert!(history.len() < 40, "{}", history.len());
+    let mut folded = history.iter().filter_map(|entry| entry.what.folded());
+    let folded = folded.next_back().unwrap();
+    assert_eq!(folded.last_error.as_deref(), Some("no answer"));
+    assert!(folded.last >= 119, "{folded:?}");
+    let page = kit.history_page(run.id(), 0, 7).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (7, Some(7)));
 }
 
 #[tokio::test]

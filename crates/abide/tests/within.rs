@@ -176,7 +176,7 @@ mod sqlite {
         assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
         assert!(letter().within(&transaction).unwrap().duplicate);
         let nobody = lab.signal("nobody", PAID, &5).within(&transaction);
-        assert!(matches!(nobody, Err(SendError::NoTarget)));
+        assert!(matches!(nobody, Err(SendError::NoTarget(_))));
         let held = lab.signal("nobody", PAID, &6).hold_for(hours(1));
         held.within(&transaction).unwrap();
         is_unpaid(&lab, "order:1").await;
@@ -345,7 +345,7 @@ mod postgres {
         assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
         assert!(letter().within(&transaction).await.unwrap().duplicate);
         let nobody = lab.signal("nobody", PAID, &5).within(&transaction).await;
-        assert!(matches!(nobody, Err(SendError::NoTarget)));
+        assert!(matches!(nobody, Err(SendError::NoTarget(_))));
         let held = lab.signal("nobody", PAID, &6).hold_for(hours(1));
         held.within(&transaction).await.unwrap();
         is_unpaid(&lab, "order:1").await;

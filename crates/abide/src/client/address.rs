@@ -1,12 +1,13 @@
-//! Whom a call is about.
+//! The address of an instance: an id, a key or a handle.
 
 use abide_core::model::{InstanceId, Key, Refusal, Target};
 
 use super::Handle;
 
-/// Whom a call is about: an id, a key, or a handle. Text is an id when it is digits only, else a key.
+/// The instance that a call is for: an id, a key, or a handle. Text that consists of digits alone is an id; other text
+/// is a key.
 pub trait Address {
-    /// The target that is meant.
+    /// Converts the address to a target.
     fn target(self) -> Result<Target, Refusal>;
 }
 
@@ -50,7 +51,7 @@ impl Address for Target {
     }
 }
 
-/// A handle's key when it has one, so that the newest run is meant; else its id.
+/// A handle's key if it has one, so that the newest run is addressed; otherwise its id.
 impl<O> Address for &Handle<O> {
     fn target(self) -> Result<Target, Refusal> {
         Ok(match self.key() {

@@ -1,4 +1,5 @@
-//! What an application calls: start an instance, send it signals and updates, wait for what it comes to, look at it.
+//! The functions that an application calls: start an instance, send it signals and updates, wait for its result, read
+//! it.
 
 mod address;
 mod handle;
@@ -20,7 +21,6 @@ pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarti
 pub(crate) use operate::{doctor, look, look_page, repair};
 pub use publish::{Publication, event_of};
 pub use query::QueryError;
-pub(crate) use query::exported;
 pub(crate) use signal::receipt;
 pub use signal::{Letter, Receipt, Rejected, SendError, letter, letter_named};
 pub use spec::{Spec, StartError, spec};
@@ -30,6 +30,7 @@ pub(crate) use watch::{Ends, Replies, Watch};
 pub use within::Within;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,25 +38,49 @@ use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
 use abide_kernel::committer::{Committer, Events, Mail, Starts, Submit};
 
-/// What every call goes through.
+/// The client that every call goes through. A clone costs two reference counts; each call has its own clone.
 #[derive(Clone)]
 pub struct Client {
+    parts: Arc<Parts>,
+    /// The request that all calls belong to, if any.
+    pub(crate) calls: Option<Arc<Calls>>,
+}
+
+impl Client {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            parts: Arc::new(parts),
+            calls: None,
+        }
+    }
+}
+
+impl std::ops::Deref for Client {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+/// The parts that all calls on one store share.
+pub struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) committer: Committer,
-    /// How long calls wait for a database that is away.
+    /// Time that calls wait for an unavailable database.
     pub(crate) patience: Duration,
     pub(crate) submit: Submit<Starts>,
     pub(crate) mail: Submit<Mail>,
     pub(crate) events: Submit<Events>,
-    /// Where requests go that may arrive more than once.
+    /// Runs requests that may arrive more than once.
     pub(crate) repeatable: Repeatable,
-    /// The request that all calls belong to, if they belong to one.
-    pub(crate) calls: Option<Arc<Calls>>,
     pub(crate) endings: Watch<Ends>,
     pub(crate) answers: Watch<Replies>,
-    /// The contracts that this process has stored, and when it sent each.
+    /// The contracts that this process has stored, and when it last sent each of them.
     pub(crate) stored: Arc<Mutex<HashMap<ContractId, Instant>>>,
-    /// The limits in force, for what runs in a transaction of the caller's.
+    /// The last time at which a waiting call checked whether any worker can run what it waits for.
+    pub(crate) looked_for_worker: AtomicI64,
+    /// The limits in force, for operations that run in the caller's own transaction.
     #[cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
     pub(crate) limits: Limits,
 }

@@ -1,4 +1,4 @@
-//! Requests that may arrive more than once: all calls made through one belong to it, and are carried out once (rule 1.5).
+//! Requests that may arrive more than once: all calls of one request share its id and are carried out once (rule 1.5).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use super::Client;
 use crate::Abide;
 
-/// The most entries of a request that shares a transaction with others.
+/// The most entries that a request may have to share a transaction with other requests.
 const SHARED_ENTRIES: usize = 100;
 
-/// Where requests go that may arrive more than once. Those that ask for the same kind of thing at the same time share a
-/// transaction; kinds are kept apart, because each locks in an order of its own.
+/// Runs requests that may arrive more than once. Requests of the same kind that arrive at the same time share a
+/// transaction. Different kinds do not, because each kind takes locks in its own order.
 #[derive(Clone)]
 pub(crate) struct Repeatable {
     committer: Committer,
@@ -40,10 +40,10 @@ impl Repeatable {
         }
     }
 
-    /// Carries a request out, or answers it as it was answered before; whether it was.
+    /// Carries out a request, or returns its earlier answer. The flag is `true` if the answer is an earlier one.
     ///
-    /// A transaction whose outcome is unknown is tried again: by its id it is carried out once. While the same request is
-    /// carried out elsewhere this waits, as long as for a database that is away.
+    /// A transaction whose outcome is unknown is tried again: because of its id, it is carried out once. While the same
+    /// request is being carried out elsewhere, this waits, for as long as it would wait for an unavailable database.
     async fn run(&self, id: &RequestId, ops: Arc<[Op]>) -> Result<(Vec<Answer>, bool)> {
         let until = Instant::now().checked_add(self.patience);
         let mut backoff = Backoff::away();
@@ -91,7 +91,7 @@ impl Repeatable {
     }
 }
 
-/// The calls that belong to one request, in the order in which they are made.
+/// The calls of one request, in the order in which they are made.
 pub(crate) struct Calls {
     id: RequestId,
     next: AtomicU32,
@@ -112,12 +112,12 @@ impl Calls {
 }
 
 impl Abide {
-    /// The same store, for the calls of one request that may be made more than once: what was carried out before under that
-    /// id answers as it did then (rule 1.5). Calls are told apart by their order, so make them in the same order each time,
-    /// one after the other.
+    /// Returns the same store, for the calls of one request that may be repeated. A call that was carried out before
+    /// under that id gets the same answer as then (rule 1.5). Calls are identified by their order, so make them in the
+    /// same order each time, one after the other.
     ///
-    /// Errors of its calls: an id that was used for another request is [`Refused`](crate::Error::Refused), as is one whose
-    /// request is being carried out elsewhere for longer than the patience that the store was opened with.
+    /// Errors of its calls: an id that was used for a different request is [`Refused`](crate::Error::Refused). So is an
+    /// id whose request is being carried out elsewhere for longer than the patience that the store was opened with.
     ///
     /// ```
     /// # use abide::{Abide, Fingerprint, Job, Name, RequestId};
@@ -144,14 +144,14 @@ impl Abide {
         Self::over(client)
     }
 
-    /// Whether a call of this request was answered from what it came to before; never without [`once`](Self::once).
+    /// `true` if a call of this request got an earlier answer; always `false` without [`once`](Self::once).
     pub fn is_replayed(&self) -> bool {
         let calls = self.client().calls.as_ref();
         calls.is_some_and(|calls| calls.replayed.load(Ordering::Relaxed))
     }
 }
 
-/// Asks for entries: folded with those of others, or as a call of a request.
+/// Defines a function that submits entries: folded with those of other callers, or as a call of a request.
 macro_rules! asking {
     ($(#[$doc:meta])* $name:ident($entry:ty) -> $each:ty, $submit:ident, $op:ident, $answer:ident) => {
         $(#[$doc])*
@@ -159,7 +159,9 @@ macro_rules! asking {
             let Some(calls) = &self.calls else {
                 return self.$submit.ask(entries).await;
             };
-            let answers = calls.run(&self.repeatable, vec![Op::$op(entries)]).await?;
+            // Boxed, because most calls belong to no request and their futures should not contain this one.
+            let call = Box::pin(calls.run(&self.repeatable, vec![Op::$op(entries)]));
+            let answers = call.await?;
             match answers.into_iter().next() {
                 Some(Answer::$answer(each)) => Ok(each),
                 _ => Err(astray()),
@@ -182,7 +184,7 @@ impl Client {
         publish(Publish) -> Result<Published, Refusal>, events, Publish, Published
     }
 
-    /// Runs operations as the next call of the request that this belongs to; gives them back when it belongs to none.
+    /// Runs operations as the next call of the request that this client belongs to. Returns them if it belongs to none.
     pub(crate) async fn run_once(&self, ops: Vec<Op>) -> Result<Result<Vec<Answer>>, Vec<Op>> {
         match &self.calls {
             Some(calls) => Ok(calls.run(&self.repeatable, ops).await),
@@ -191,7 +193,7 @@ impl Client {
     }
 }
 
-/// The answer to the only entry.
+/// Returns the answer to the only entry.
 pub(crate) fn first<E>(each: Vec<E>) -> Result<E> {
     each.into_iter().next().ok_or(Error::Closed)
 }

@@ -1,13 +1,13 @@
-//! What an operator asks for: cancel, restart, repair, look.
+//! The operations of an operator: cancel, restart, repair, look.
 
 use std::future::IntoFuture;
 
 use abide_core::model::{
-    Cancel, Children, Instance, InstanceId, Kind, Name, Operated, Refusal, Status, Target, Worker,
+    Cancel, Children, Instance, InstanceId, Kind, Name, Operated, Refusal, Status, Target,
 };
-use abide_core::rules::liveness::{Around, Liveness, Waiting, liveness, waiting};
+use abide_core::rules::liveness::{Health, Liveness, Reason, Waiting, waiting};
 use abide_kernel::committer::Patience;
-use abide_kernel::{Answer, Filter, Finding, Op, Page, newest_run};
+use abide_kernel::{Answer, Filter, Finding, Op, Page};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
@@ -15,47 +15,47 @@ use super::{Address, Client};
 use crate::Error;
 use crate::machine::Step;
 
-/// How many instances are examined in one transaction.
+/// Number of instances that one transaction examines.
 const EXAMINED: usize = 200;
 
-/// Why an instance was not cancelled, restarted or repaired.
-#[derive(Debug, thiserror::Error)]
+/// The reason why an instance was not cancelled, restarted or repaired.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OperateError {
-    /// There is nothing at that id or key.
-    #[error("there is nothing at that id or key")]
-    NoTarget,
-    /// It has ended.
+    /// No instance has that id or key.
+    #[error("there is nothing at {:?}: it was never started, or its retention is over", .0.to_string())]
+    NoTarget(Target),
+    /// The instance has ended.
     #[error("it has ended as {0}")]
     NotActive(Status),
-    /// It is neither failed nor cancelled.
+    /// The instance is neither failed nor cancelled.
     #[error("it is {0}: only what failed or was cancelled can be restarted")]
     NotRestartable(Status),
-    /// It is reserved and was not started.
+    /// The instance is reserved and was not started.
     #[error("it is reserved and was not started: start it first")]
     NotStarted,
     /// The run is not the newest of its chain.
     #[error("the run is not the newest of its chain, which is {current}")]
     NotCurrent {
-        /// The newest.
+        /// The newest run.
         current: InstanceId,
     },
-    /// Another has its key by now.
+    /// Another instance has taken its key.
     #[error("its key was taken by instance {holder} meanwhile")]
     KeyTaken {
-        /// Who has it.
+        /// The instance that holds it.
         holder: InstanceId,
     },
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Error(#[from] Error),
 }
 
 impl OperateError {
-    /// What the rules call it; none when it never came to a decision.
+    /// The outcome as the rules name it; `None` if no decision was made.
     pub const fn outcome(&self) -> Option<&'static str> {
         Some(match self {
-            Self::NoTarget => "no_target",
+            Self::NoTarget(_) => "no_target",
             Self::NotActive(_) => "rejected_not_active",
             Self::NotRestartable(_) => "rejected_not_restartable",
             Self::NotStarted => "rejected_not_started",
@@ -66,15 +66,15 @@ impl OperateError {
     }
 }
 
-/// What was done, or why not.
-fn judged(operated: Operated) -> Result<Operated, OperateError> {
+/// Returns what was done to a target, or the reason why nothing was.
+fn judged(operated: Operated, target: Target) -> Result<Operated, OperateError> {
     Err(match operated {
         Operated::Cancelled { .. }
         | Operated::Cancelling { .. }
         | Operated::Restarted { .. }
         | Operated::RepairNotNeeded
         | Operated::RepairDispatched => return Ok(operated),
-        Operated::NoTarget => OperateError::NoTarget,
+        Operated::NoTarget => OperateError::NoTarget(target),
         Operated::NotActive(status) => OperateError::NotActive(status),
         Operated::NotRestartable(status) => OperateError::NotRestartable(status),
         Operated::NotStarted => OperateError::NotStarted,
@@ -83,14 +83,14 @@ fn judged(operated: Operated) -> Result<Operated, OperateError> {
     })
 }
 
-async fn operate(client: &Client, op: Op) -> Result<Operated, OperateError> {
+async fn operate(client: &Client, target: Target, op: Op) -> Result<Operated, OperateError> {
     match client.run(op).await? {
-        Answer::Operated(each) => judged(each.into_iter().next().ok_or(Error::Closed)?),
+        Answer::Operated(each) => judged(each.into_iter().next().ok_or(Error::Closed)?, target),
         _ => Err(Error::Broken("it was answered with something else".into()).into()),
     }
 }
 
-/// A cancellation: made by [`Abide::cancel`](crate::Abide::cancel), and then awaited.
+/// A builder of a cancellation. [`Abide::cancel`](crate::Abide::cancel) returns one to configure and then await.
 #[must_use = "nothing is cancelled before it is awaited"]
 pub struct Cancelling {
     target: Result<Target, Refusal>,
@@ -113,20 +113,21 @@ impl Cancelling {
         }
     }
 
-    /// Leaves its children as they are; unless asked to, it cancels them too, and theirs.
+    /// Leaves its children as they are. By default they are cancelled too, and their children.
     pub fn leave_children(mut self) -> Self {
         self.children = Children::Leave;
         self
     }
 
-    /// Ends a workflow at once, without letting its code clean up: for one whose code is gone, or does not end.
+    /// Ends a workflow at once, without letting its code clean up: for a workflow whose code no longer exists or does
+    /// not end.
     pub fn force(mut self) -> Self {
         self.force = true;
         self
     }
 
-    /// Who cancels it, for the record. A server that keeps the store records who the caller is, and this beside it, as
-    /// `claimed_source`: at most 255 bytes then.
+    /// Sets the caller, for the record. A server records the identity of the caller as the source, and this value as
+    /// `claimed_source`, which may have at most 255 bytes.
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
@@ -137,19 +138,21 @@ impl IntoFuture for Cancelling {
     type Output = Result<Cancelled, OperateError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Cancels it; durable when this answers. A step that runs is told, and what it answers is dropped. A workflow's
-    /// code is told by an error from what it waits for, and may clean up before it ends.
+    /// Cancels the instance; the cancellation is durable once this returns. A step that is running is notified, and its
+    /// outcome is discarded. The code of a workflow gets an error from what it waits for, and may clean up before it
+    /// ends.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
+            let target = self.target.map_err(Error::from)?;
             let cancel = Cancel {
-                target: self.target.map_err(Error::from)?,
+                target: target.clone(),
                 reason: self.reason,
                 children: self.children,
                 force: self.force,
                 source: self.source,
                 claimed_source: None,
             };
-            match operate(&self.client, Op::Cancel(vec![cancel])).await? {
+            match operate(&self.client, target, Op::Cancel(vec![cancel])).await? {
                 Operated::Cancelled { id, children } => Ok(Cancelled {
                     id,
                     children,
@@ -166,18 +169,18 @@ impl IntoFuture for Cancelling {
     }
 }
 
-/// What was cancelled.
+/// The result of a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled {
     /// The instance.
     pub id: InstanceId,
-    /// How many children with it.
+    /// The number of children that were cancelled with it.
     pub children: usize,
-    /// Whether it has ended; a workflow ends when its code has cleaned up.
+    /// `true` if the instance has ended; a workflow ends when its code has cleaned up.
     pub ended: bool,
 }
 
-/// A restart: made by [`Abide::restart`](crate::Abide::restart), and then awaited.
+/// A builder of a restart. [`Abide::restart`](crate::Abide::restart) returns one to configure and then await.
 #[must_use = "nothing is restarted before it is awaited"]
 pub struct Restarting {
     target: Result<Target, Refusal>,
@@ -194,13 +197,13 @@ impl Restarting {
         }
     }
 
-    /// Begins at that step; unless given, at the one where it ended.
+    /// Begins at that step; by default at the step where the run ended.
     pub fn at(mut self, step: impl Step) -> Self {
         self.step = Some(Name::new(step.name()));
         self
     }
 
-    /// Begins at the step of that name.
+    /// Begins at the step with that name.
     pub fn at_named(mut self, step: &str) -> Self {
         self.step = Some(Name::new(step));
         self
@@ -211,12 +214,13 @@ impl IntoFuture for Restarting {
     type Output = Result<InstanceId, OperateError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Opens the new run; durable when this answers with its id.
+    /// Opens the new run and returns its id. The run is durable once this returns.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let step = self.step.transpose().map_err(Error::from)?;
             let target = self.target.map_err(Error::from)?;
-            match operate(&self.client, Op::Restart(vec![(target, step)])).await? {
+            let op = Op::Restart(vec![(target.clone(), step)]);
+            match operate(&self.client, target, op).await? {
                 Operated::Restarted { id, .. } => Ok(id),
                 _ => Err(Error::Broken("it was answered with something else".into()).into()),
             }
@@ -224,23 +228,24 @@ impl IntoFuture for Restarting {
     }
 }
 
-/// Puts right what is wrong with an instance; whether anything was.
+/// Repairs what is wrong with an instance. Returns `true` if there was anything to repair.
 pub(crate) async fn repair(client: &Client, target: impl Address) -> Result<bool, OperateError> {
     let target = target.target().map_err(Error::from)?;
-    let repaired = operate(client, Op::Repair(vec![target])).await?;
+    let op = Op::Repair(vec![target.clone()]);
+    let repaired = operate(client, target, op).await?;
     Ok(repaired == Operated::RepairDispatched)
 }
 
-/// What [`Abide::doctor`](crate::Abide::doctor) has seen.
+/// The result of [`Abide::doctor`](crate::Abide::doctor).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// How many instances were looked at.
+    /// The number of instances that were examined.
     pub examined: usize,
-    /// What is wrong, and with which.
+    /// The problems that were found, and the instances that have them.
     pub findings: Vec<Finding>,
 }
 
-/// Looks at every instance, a page at a time.
+/// Examines every instance, a page at a time.
 pub(crate) async fn doctor(client: &Client) -> Result<Diagnosis, Error> {
     let mut diagnosis = Diagnosis::default();
     let mut after = Some(InstanceId(0));
@@ -270,79 +275,56 @@ pub struct Look {
     /// The instance.
     #[serde(flatten)]
     pub instance: Instance,
-    /// What it waits for.
+    /// The wait that it is in, if any.
     pub wait: Option<Waiting>,
-    /// Whether a workflow's history has grown so long that its code does well to continue as new.
+    /// `true` if the history of a workflow has become so long that its code should continue as new.
     pub continue_as_new_recommended: bool,
-    /// Whether it is well.
-    #[serde(flatten)]
+    /// Its health, in one word.
     pub liveness: Liveness,
+    /// The reason why it is not healthy; `None` if it is.
+    pub reason: Option<Reason>,
 }
 
-/// Looks at an instance.
+/// Returns an instance with its wait and its health.
 pub(crate) async fn look(client: &Client, target: impl Address) -> Result<Option<Look>, Error> {
-    let Some(instance) = newest_run(&*client.store, &target.target()?).await? else {
-        return Ok(None);
-    };
-    let workers = match instance.status {
-        Status::Runnable => client.store.workers().await?,
-        _ => Vec::new(),
-    };
-    Ok(Some(seen(client, instance, &workers)))
+    let found = abide_kernel::look(&*client.store, &target.target()?).await?;
+    Ok(found.map(|found| seen(client, found)))
 }
 
-/// Looks at a page of instances.
+/// Returns a page of instances with their waits and their health.
 pub(crate) async fn look_page(
     client: &Client,
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
 ) -> Result<Page<Look>, Error> {
-    let page = client.store.list(filter, before, limit).await?;
-    let runnable = |one: &Instance| one.status == Status::Runnable;
-    let workers = match page.items.iter().any(runnable) {
-        true => client.store.workers().await?,
-        false => Vec::new(),
-    };
+    let page = abide_kernel::look_page(&*client.store, filter, before, limit).await?;
     let items = page.items.into_iter();
     Ok(Page {
-        items: items.map(|one| seen(client, one, &workers)).collect(),
+        items: items.map(|found| seen(client, found)).collect(),
         next: page.next,
     })
 }
 
-fn seen(client: &Client, instance: Instance, workers: &[Worker]) -> Look {
-    let around = Around {
-        served: (instance.status == Status::Runnable).then(|| serves(workers, &instance)),
-        ..Around::default()
-    };
+fn seen(client: &Client, (instance, health): (Instance, Health)) -> Look {
     Look {
         wait: waiting(&instance),
         continue_as_new_recommended: instance.kind == Kind::Workflow
             && instance.history_events as usize >= client.limits.history_events,
-        liveness: liveness(&instance, around),
+        liveness: health.liveness,
+        reason: health.reason,
         instance,
     }
 }
 
-fn serves(workers: &[Worker], instance: &Instance) -> bool {
-    workers.iter().any(|worker| {
-        worker.queues.contains(&instance.queue)
-            && worker
-                .lanes
-                .iter()
-                .any(|lane| lane.machine == instance.machine && lane.version == instance.version)
-    })
-}
-
 impl Client {
-    /// Runs one operation, again while it conflicts with others or the database is away.
+    /// Runs one operation. Retries while it conflicts with others or the database is unavailable.
     pub(crate) async fn run(&self, op: Op) -> Result<Answer, Error> {
         let answers = self.run_all(vec![op]).await?;
         answers.into_iter().next().ok_or(Error::Closed)
     }
 
-    /// Runs operations in one transaction, again while it conflicts with others or the database is away.
+    /// Runs operations in one transaction. Retries while it conflicts with others or the database is unavailable.
     pub(crate) async fn run_all(&self, ops: Vec<Op>) -> Result<Vec<Answer>, Error> {
         let ops = match self.run_once(ops).await {
             Ok(answers) => return Ok(answers?),

@@ -1,4 +1,4 @@
-//! Publishes events, and lists them and those who wait for them.
+//! Publishes events, and lists events and the waits for them.
 
 use std::future::IntoFuture;
 
@@ -10,14 +10,15 @@ use serde::Serialize;
 use super::{Client, Within, first};
 use crate::{Abide, Error};
 
-/// An event to publish: made by [`Abide::publish`], and then awaited; or by [`event_of`], as one of a batch.
+/// A builder of an event to publish. [`Abide::publish`] returns one to configure and then await; [`event_of`] makes one
+/// for a batch.
 #[must_use = "nothing is published before it is awaited"]
 pub struct Publication<C = ()> {
     publish: Result<Publish, Error>,
     client: C,
 }
 
-/// An event to publish, on its own: one of a [batch](Abide::publish_all).
+/// Describes an event to publish, as one of a [batch](Abide::publish_all).
 pub fn event_of(event_type: &str, payload: &(impl Serialize + ?Sized)) -> Publication {
     Publication::new(event_type, payload, ())
 }
@@ -40,7 +41,8 @@ impl<C> Publication<C> {
         }
     }
 
-    /// What tells it from others of its type: published again with the same, it is the same event, and safe to repeat.
+    /// Sets the event id. An event of the same type that is published again with the same id is the same event, so it
+    /// is safe to repeat.
     pub fn event_id(mut self, id: impl AsRef<str>) -> Self {
         match (&mut self.publish, Name::new(id)) {
             (Ok(publish), Ok(id)) => publish.event_id = Some(id),
@@ -55,7 +57,8 @@ impl IntoFuture for Publication<Client> {
     type Output = Result<Published, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Publishes it; durable, and in the inbox of all that it matched, when this answers.
+    /// Publishes the event. Once this returns, the event is durable and is in the inbox of every instance that it
+    /// matched.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let published = self.client.publish(vec![self.publish?]).await;
@@ -65,8 +68,8 @@ impl IntoFuture for Publication<Client> {
 }
 
 impl Publication<Client> {
-    /// Publishes it inside your own transaction: it is there when that commits, and never was when it rolls back. See
-    /// [`Spec::within`](super::Spec::within).
+    /// Publishes the event inside your own transaction. It exists once that commits; if that rolls back, it never
+    /// existed. See [`Spec::within`](super::Spec::within).
     pub fn within<T: Within>(self, transaction: T) -> T::Answer<Result<Published, Error>> {
         let ops = self.publish.map(|publish| vec![Op::Publish(vec![publish])]);
         transaction.run(&self.client, ops, |answers| {
@@ -83,7 +86,7 @@ impl Publication<Client> {
 }
 
 impl Abide {
-    /// Publishes an event: everyone who waits for just that is woken.
+    /// Publishes an event and wakes every instance that waits for it.
     ///
     /// ```
     /// # use abide::Abide;
@@ -104,7 +107,7 @@ impl Abide {
         Publication::new(event_type, payload, self.client().clone())
     }
 
-    /// Publishes any number of events in one transaction, each answered for itself.
+    /// Publishes any number of events in one transaction. Each event gets its own result.
     pub async fn publish_all(
         &self,
         events: impl IntoIterator<Item = Publication>,
@@ -114,7 +117,7 @@ impl Abide {
         Ok(self.client().publish(events).await?)
     }
 
-    /// A page of the events that are kept, newest first: `next` of one page is `before` of the following.
+    /// Returns a page of the stored events, newest first. Pass `next` of one page as `before` of the following one.
     pub async fn events(
         &self,
         filter: &EventFilter,
@@ -124,7 +127,8 @@ impl Abide {
         Ok(self.store().events(filter, before, limit).await?)
     }
 
-    /// A page of the waits for events, by instance: who waits for what, since when and until when.
+    /// Returns a page of the waits for events, ordered by instance: which instance waits for what, since when and until
+    /// when.
     pub async fn event_waits(
         &self,
         filter: &WaiterFilter,

@@ -1,25 +1,24 @@
-//! Looks at a workflow's own state: replays its history where there is code for it.
+//! Queries the state of a workflow, by replaying its history in an engine that has code for it.
 
-use abide_core::model::{Instance, Lane, Name};
+use abide_core::model::{Lane, Name};
 use abide_core::rules::contract::free;
-use schemars::JsonSchema;
-use serde::Serialize;
+use abide_kernel::Target;
 use serde::de::DeserializeOwned;
 
 use super::Address;
 use crate::Error;
 use crate::engine::Engine;
-use crate::message::{Query, arguments_of};
+use crate::message::{Message, Query, arguments_of};
 use crate::workflow::RunHistory;
 
-/// Why a query was not answered.
-#[derive(Debug, thiserror::Error)]
+/// The reason why a query was not answered.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// There is nothing at that id or key.
-    #[error("there is nothing at that id or key")]
-    NoTarget,
-    /// This engine has no code for it.
+    /// No instance has that id or key.
+    #[error("there is nothing at {:?}: it was never started, or its retention is over", .0.to_string())]
+    NoTarget(Target),
+    /// This engine has no code for the workflow.
     #[error("this engine has no code for {machine} version {version}: ask one that has")]
     NoCode {
         /// The machine.
@@ -27,18 +26,18 @@ pub enum QueryError {
         /// Its version.
         version: u32,
     },
-    /// The workflow answers no such query, or with an error, or its code does not fit its history.
+    /// The workflow does not answer this query, or answers with an error, or its code does not match its history.
     #[error("{0}")]
     Refused(String),
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Error(#[from] Error),
 }
 
 impl Engine {
-    /// Asks a workflow about its own state, as it is committed: its history is replayed in this process, and its
-    /// [handler](crate::Workflow::on_query) answers. Nothing is changed or waited for, and a run that has ended answers
-    /// too.
+    /// Queries the committed state of a workflow: replays its history in this process, and its
+    /// [handler](crate::Workflow::on_query) answers. A query changes nothing and waits for nothing. A run that has
+    /// ended answers too.
     ///
     /// ```
     /// use abide::{Abide, BoxError, Flow, Query, Signal, Workflow};
@@ -74,7 +73,7 @@ impl Engine {
         value: &A,
     ) -> Result<R, QueryError>
     where
-        A: Serialize + JsonSchema + 'static,
+        A: Message,
         R: DeserializeOwned,
     {
         let mismatch = |problem: String| Error::Mismatch {
@@ -86,7 +85,7 @@ impl Engine {
         let store = self.store();
         let target = target.target().map_err(Error::from)?;
         let found = store.get(&target).await.map_err(Error::from)?;
-        let instance = found.ok_or(QueryError::NoTarget)?;
+        let instance = found.ok_or(QueryError::NoTarget(target))?;
         let lane = Lane {
             machine: instance.machine.clone(),
             version: instance.version,
@@ -96,25 +95,11 @@ impl Engine {
             version: lane.version,
         })?;
         let history = crate::history::read(&**store, instance.id).await?;
-        let run = exported(instance, history);
+        let run = RunHistory::of(instance, history);
         let answer = runner.query(&run, &name, &free(&arguments));
         let answer = answer.map_err(QueryError::Refused)?;
         answer
             .to()
             .map_err(|error| mismatch(error.to_string()).into())
-    }
-}
-
-/// A run with its history.
-pub(crate) fn exported(instance: Instance, history: Vec<abide_core::model::Entry>) -> RunHistory {
-    RunHistory {
-        id: instance.id,
-        key: instance.key,
-        machine: instance.machine,
-        version: instance.version,
-        status: instance.status,
-        input: instance.state,
-        result: instance.result,
-        history,
     }
 }

@@ -1,4 +1,4 @@
-//! Sending signals.
+//! The builder that sends a signal, its receipt and its errors.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -8,23 +8,22 @@ use abide_core::model::{
     Rejection, Sequence, Start, Verdict,
 };
 use abide_core::rules::contract::ValidationErrors;
-use abide_kernel::{Answer, Op};
+use abide_kernel::{Answer, Op, Target};
 use futures_util::future::BoxFuture;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::{Address, Client, Within, first};
 use crate::Error;
-use crate::message::Signal;
+use crate::message::{Message, Signal};
 
-/// A signal to send: made by [`Abide::signal`](crate::Abide::signal), and then awaited; or by [`letter`], as one of many.
+/// A builder of a signal. [`Abide::signal`](crate::Abide::signal) returns one to configure and then await; [`letter`]
+/// makes one for a batch.
 #[must_use = "nothing is sent before it is awaited"]
 pub struct Letter<C = ()> {
     pub(super) delivery: Result<Delivery, Error>,
     pub(super) client: C,
 }
 
-/// A signal on its own, as one of [many](crate::Abide::signal_all).
+/// Describes a signal to send, as one of [many](crate::Abide::signal_all).
 ///
 /// ```
 /// # use abide::{Signal, letter};
@@ -34,12 +33,12 @@ pub struct Letter<C = ()> {
 /// ```
 pub fn letter<T>(to: impl Address, signal: Signal<T>, value: &T) -> Letter
 where
-    T: Serialize + JsonSchema + 'static,
+    T: Message,
 {
     Letter::new(to, signal, value, ())
 }
 
-/// A signal by its name, as one of [many](crate::Abide::signal_all).
+/// Describes a signal to send by its name, as one of [many](crate::Abide::signal_all).
 pub fn letter_named(to: impl Address, name: &str, arguments: Arguments) -> Letter {
     Letter::named(to, name, Ok(arguments), ())
 }
@@ -47,7 +46,7 @@ pub fn letter_named(to: impl Address, name: &str, arguments: Arguments) -> Lette
 impl<C> Letter<C> {
     pub(crate) fn new<T>(to: impl Address, signal: Signal<T>, value: &T, client: C) -> Self
     where
-        T: Serialize + JsonSchema + 'static,
+        T: Message,
     {
         let arguments = signal.arguments(value).map_err(|error| Error::Mismatch {
             what: "what the signal is sent with",
@@ -84,7 +83,7 @@ impl<C> Letter<C> {
         self
     }
 
-    /// Sets one thing, unless something before it was refused.
+    /// Sets a field, unless an earlier value was refused.
     fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut Delivery, T)) -> Self {
         match (&mut self.delivery, value) {
             (Ok(delivery), Ok(value)) => set(delivery, value),
@@ -94,22 +93,23 @@ impl<C> Letter<C> {
         self
     }
 
-    /// What tells it from others: sent again with the same, it is the same signal, and safe to repeat.
+    /// Sets the dedup key. A signal that is sent again with the same key is the same signal, so it is safe to repeat.
     pub fn dedup(self, key: impl AsRef<str>) -> Self {
         self.with(Name::new(key), |delivery, value| {
             delivery.dedup_key = Some(value)
         })
     }
 
-    /// Who sends it, for the record. A server that keeps the store records who the caller is, and this beside it, as
-    /// `claimed_source`: at most 255 bytes then.
+    /// Sets the sender, for the record. A server records the identity of the caller as the source, and this value as
+    /// `claimed_source`, which may have at most 255 bytes.
     pub fn source(self, source: impl Into<String>) -> Self {
         self.with(Ok(source.into()), |delivery, value| {
             delivery.source = Some(value)
         })
     }
 
-    /// Keeps it that long for a key that nobody holds, and hands it to whoever starts under it.
+    /// Holds the signal for that long if no instance holds the key, and delivers it to the instance that starts with
+    /// that key.
     pub fn hold_for(self, time: Duration) -> Self {
         self.with(Ok(time), |delivery, value| delivery.hold_for = Some(value))
     }
@@ -125,30 +125,30 @@ impl IntoFuture for Letter<Client> {
     type Output = Result<Receipt, SendError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Sends it; durable when this answers.
+    /// Sends the signal, which is durable once this returns.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let answer = self
-                .client
-                .deliver(vec![self.delivery?])
-                .await
-                .and_then(first);
-            receipt(answer.map_err(Error::from)?)
+            let delivery = self.delivery?;
+            let target = delivery.target.clone();
+            let answer = self.client.deliver(vec![delivery]).await.and_then(first);
+            receipt(answer.map_err(Error::from)?, target)
         })
     }
 }
 
 impl Letter<Client> {
-    /// Sends it inside your own transaction: it is there when that commits, and never was when it rolls back. See
-    /// [`Spec::within`](super::Spec::within).
+    /// Sends the signal inside your own transaction. It exists once that commits; if that rolls back, it never existed.
+    /// See [`Spec::within`](super::Spec::within).
     pub fn within<T: Within>(self, transaction: T) -> T::Answer<Result<Receipt, SendError>> {
+        // Without a target there is a refusal instead of a delivery, and that is the answer.
+        let target = self.delivery.as_ref().map(|one| one.target.clone()).ok();
         let ops = self
             .delivery
             .map(|delivery| vec![Op::Deliver(vec![delivery])]);
         transaction.run(&self.client, ops, |answers| {
-            match answers?.into_iter().next() {
-                Some(Answer::Delivered(each)) => {
-                    receipt(each.into_iter().next().ok_or(Error::Closed)?)
+            match (answers?.into_iter().next(), target) {
+                (Some(Answer::Delivered(each)), Some(target)) => {
+                    receipt(each.into_iter().next().ok_or(Error::Closed)?, target)
                 }
                 _ => Err(Error::Broken("a signal was answered with something else".into()).into()),
             }
@@ -156,20 +156,23 @@ impl Letter<Client> {
     }
 }
 
-/// That a signal or an update was accepted.
+/// The receipt for a signal or an update that was accepted.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// Its record.
+    /// The record.
     pub record: Command,
-    /// Whether it had been accepted before.
+    /// `true` if it had been accepted before.
     pub duplicate: bool,
-    /// Whether an instance was started for it.
+    /// `true` if an instance was started for it.
     pub started: bool,
+    /// The signal that the instance waits for, if this one was sent under a similar name. This one stays in the inbox
+    /// and wakes nothing.
+    pub similar: Option<Name>,
 }
 
 impl Receipt {
-    /// What became of it: `signal_received`, or `signal_held`.
+    /// The outcome: `signal_received`, `signal_held` or `update_accepted`.
     pub fn outcome(&self) -> &'static str {
         self.record.outcome()
     }
@@ -179,71 +182,72 @@ impl Receipt {
         self.record.id
     }
 
-    /// Its place in the chain of the instance; none while it is held.
+    /// The message sequence in the chain of the instance; `None` while the signal is held.
     pub fn sequence(&self) -> Option<Sequence> {
         self.record.sequence
     }
 
-    /// The run that has it; none while it is held.
+    /// The run that received it; `None` while the signal is held.
     pub fn instance(&self) -> Option<InstanceId> {
         self.record.instance
     }
 }
 
-/// Why a signal or an update was not accepted.
-#[derive(Debug, thiserror::Error)]
+/// The reason why a signal or an update was not accepted.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is nothing at that id or key.
+    /// No instance has that id or key.
     #[error(
-        "there is nothing at that id or key: start it first, or use `hold_for` or `signal_with_start`"
+        "there is nothing at {:?}: start it first, or use `hold_for` or `signal_with_start`",
+        .0.to_string()
     )]
-    NoTarget,
-    /// It was refused, and that is on record.
+    NoTarget(Target),
+    /// It was rejected, and the rejection is recorded.
     #[error("{}{}", .0.why, .0.problems())]
     Rejected(Box<Rejected>),
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Error(#[from] Error),
 }
 
 impl SendError {
-    /// What the decision table calls it; none when it never came to a decision.
+    /// The outcome as the decision table names it; `None` if no decision was made.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
-            Self::NoTarget => Some(Verdict::NoTarget.outcome()),
+            Self::NoTarget(_) => Some(Verdict::NoTarget.outcome()),
             Self::Rejected(rejected) => Some(rejected.why.outcome()),
             Self::Error(_) => None,
         }
     }
 
-    /// A stable word for programs; none when it was not refused.
+    /// A stable reason code for programs; `None` if it was not rejected.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Rejected(rejected) => Some(rejected.why.reason()),
-            Self::NoTarget | Self::Error(_) => None,
+            Self::NoTarget(_) | Self::Error(_) => None,
         }
     }
 }
 
-/// A signal or an update that was refused.
+/// A signal or an update that was rejected.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Rejected {
-    /// Why.
+    /// The reason.
     pub why: Rejection,
     /// The record.
     pub record: Option<Command>,
-    /// The newest run of the chain, when another was addressed.
+    /// The newest run of the chain, if another run was addressed.
     pub current: Option<InstanceId>,
-    /// The names that the machine declares, when this is none of them.
+    /// The names that the machine declares, if this name is not one of them.
     pub offer: Option<Offer>,
-    /// The limit that it would have exceeded, when there was no room for it.
+    /// The limit that would have been exceeded, if that was the reason.
     pub limit: Option<Exceeded>,
 }
 
 impl Rejected {
-    /// All that is wrong with the arguments.
+    /// Returns all problems with the arguments.
     pub fn validation_errors(&self) -> Option<ValidationErrors> {
         self.record.as_ref()?.validation_errors.as_ref()?.to().ok()
     }
@@ -265,14 +269,18 @@ impl Rejected {
     }
 }
 
-/// What a store's answer means to the sender.
-pub(crate) fn receipt(answer: Result<Delivered, Refusal>) -> Result<Receipt, SendError> {
+/// Converts a store's answer to the sender's result.
+pub(crate) fn receipt(
+    answer: Result<Delivered, Refusal>,
+    target: Target,
+) -> Result<Receipt, SendError> {
     let delivered = answer.map_err(Error::from)?;
     match (delivered.verdict, delivered.record) {
         (Verdict::Received | Verdict::Held | Verdict::Accepted, Some(record)) => Ok(Receipt {
             record,
             duplicate: delivered.duplicate,
             started: delivered.started,
+            similar: delivered.similar,
         }),
         (Verdict::Rejected(why), record) => Err(SendError::Rejected(Box::new(Rejected {
             why,
@@ -281,6 +289,6 @@ pub(crate) fn receipt(answer: Result<Delivered, Refusal>) -> Result<Receipt, Sen
             offer: delivered.offer,
             limit: delivered.limit,
         }))),
-        _ => Err(SendError::NoTarget),
+        _ => Err(SendError::NoTarget(target)),
     }
 }

@@ -1,4 +1,4 @@
-//! What to start, put together piece by piece.
+//! The builder of a start.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use abide_core::model::{
-    ContractId, Contracted, InstanceId, Key, Name, Priority, Refusal, Scope, Start, Started,
-    Timestamp, UniqueKey, When,
+    ContractId, Contracted, InstanceId, Key, Name, Priority, Refusal, RetrySpec, Scope, Start,
+    Started, Timestamp, UniqueKey, When,
 };
 use abide_core::rules::retention::CONTRACTS_NOTED;
 use abide_kernel::{Answer, Op};
@@ -16,9 +16,10 @@ use futures_util::future::BoxFuture;
 use super::{Client, Handle, first};
 use crate::Error;
 use crate::machine::{Definition, Step};
+use crate::time::as_ms;
 
-/// What to start: made by [`Abide::start`](crate::Abide::start), and then awaited; or by [`spec`], as a child or as
-/// one of a batch.
+/// A builder of a start. [`Abide::start`](crate::Abide::start) returns one to configure and then await; [`spec`] makes
+/// one for a child or a batch.
 #[must_use = "nothing is started before it is awaited"]
 pub struct Spec<D: Definition, C = ()> {
     pub(super) start: Result<Start, Error>,
@@ -27,7 +28,8 @@ pub struct Spec<D: Definition, C = ()> {
     definition: PhantomData<fn() -> D>,
 }
 
-/// What to start, on its own: a child to [spawn](crate::Context::spawn), or one of a [batch](crate::Abide::start_all).
+/// Describes an instance to start: a child to [spawn](crate::Context::spawn), or one of a
+/// [batch](crate::Abide::start_all).
 ///
 /// ```
 /// # use abide::{Job, spec};
@@ -39,17 +41,19 @@ pub fn spec<D: Definition>(definition: D, input: D::Input) -> Spec<D> {
     Spec::new(&definition, &input, ())
 }
 
-/// Why an instance was not started.
-#[derive(Debug, thiserror::Error)]
+/// The reason why an instance was not started.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The key, or the unique key, is taken. Not an error for many: see [`Spec::or_existing`].
-    #[error("duplicate: the key is taken by instance {holder}")]
+    /// The key or the unique key is taken. If you want the instance that has it, use [`Spec::or_existing`].
+    #[error(
+        "duplicate: the key is taken by instance {holder}; use another key, or `.or_existing()` to get that instance"
+    )]
     Duplicate {
-        /// Who has it.
+        /// The instance that holds it.
         holder: InstanceId,
     },
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Error(#[from] Error),
 }
@@ -90,7 +94,7 @@ impl<D: Definition, C> Spec<D, C> {
         }
     }
 
-    /// Sets one thing, unless something before it was refused.
+    /// Sets a field, unless an earlier value was refused.
     fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut Start, T)) -> Self {
         match (&mut self.start, value) {
             (Ok(start), Ok(value)) => set(start, value),
@@ -100,65 +104,103 @@ impl<D: Definition, C> Spec<D, C> {
         self
     }
 
-    /// The business identity: it addresses the instance, and no other can be started under it while this one lives.
+    /// Sets the key: the name that your business knows the instance by. It is an address of the instance. No other
+    /// instance can be started with it until this one has ended, or as the scope says.
     pub fn key(self, key: impl AsRef<str>) -> Self {
         self.with(Key::new(key), |start, value| start.key = Some(value))
     }
 
-    /// In which statuses the key is taken; every one that is not terminal unless given.
+    /// Sets the statuses in which the key is taken; by default every status that is not terminal.
     pub fn scope(self, scope: Scope) -> Self {
         self.with(Ok(scope), |start, value| start.scope = value)
     }
 
-    /// A second identity that addresses nothing: any bytes, unique in the same way.
+    /// Sets a unique key of any bytes. It excludes duplicates as the key does, but cannot be used as an address.
     pub fn unique_key(self, key: impl Into<Vec<u8>>) -> Self {
         self.with(UniqueKey::new(key), |start, value| {
             start.unique_key = Some(value)
         })
     }
 
-    /// In which statuses the unique key is taken.
+    /// Sets the statuses in which the unique key is taken.
     pub fn unique_scope(self, scope: Scope) -> Self {
         self.with(Ok(scope), |start, value| start.unique_scope = value)
     }
 
-    /// The queue; the machine's unless given.
+    /// Sets the queue; by default the machine's.
     pub fn queue(self, queue: impl AsRef<str>) -> Self {
         self.with(Name::new(queue), |start, value| start.queue = Some(value))
     }
 
-    /// How urgent: lower goes first; 0 unless given.
+    /// Sets the priority: lower numbers go first; 0 by default.
     pub fn priority(self, priority: i16) -> Self {
         self.with(Ok(Priority(priority)), |start, value| {
             start.priority = value
         })
     }
 
-    /// At most one instance of a partition executes at a time, in order.
+    /// Sets the partition: at most one instance of a partition executes at a time, in order.
     pub fn partition(self, key: impl AsRef<str>) -> Self {
         self.with(Key::new(key), |start, value| {
             start.partition_key = Some(value)
         })
     }
 
-    /// Due after that time.
+    /// Makes the instance due after a delay.
     pub fn delay(self, delay: Duration) -> Self {
         self.with(Ok(When::After(delay)), |start, value| start.when = value)
     }
 
-    /// Due at that moment.
+    /// Makes the instance due at a given time.
     pub fn at(self, moment: Timestamp) -> Self {
         self.with(Ok(When::At(moment)), |start, value| start.when = value)
     }
 
-    /// Begins at another step than the first.
+    /// Retries each step of the instance when it fails: at most `max_attempts` attempts, counting the first, with a
+    /// delay that begins with `delay` and doubles. This replaces the policy of the machine or job. Every attempt
+    /// belongs to the same instance and has the same [token](crate::Context::token).
+    ///
+    /// ```
+    /// # use abide::{Job, secs, spec};
+    /// const MAIL: Job<String> = Job::new("mail");
+    /// let mail = spec(MAIL, "hello".to_owned()).retry(5, secs(1)).time_limit(secs(30));
+    /// # let _ = mail;
+    /// ```
+    pub fn retry(self, max_attempts: u32, delay: Duration) -> Self {
+        self.retry_by(RetrySpec::doubling(max_attempts, as_ms(delay)))
+    }
+
+    /// Retries each step of the instance when it fails, according to a policy; see [`retry`](Self::retry).
+    pub fn retry_by(self, retry: RetrySpec) -> Self {
+        self.with(Ok(retry), |start, value| {
+            start.policy.get_or_insert_default().retry = Some(value);
+        })
+    }
+
+    /// Limits the time of one attempt at a step, counted from its claim. Exceeding it is a failure of the step. This
+    /// replaces the time limit of the machine or job. Time in the queue does not count.
+    pub fn time_limit(self, limit: Duration) -> Self {
+        self.with(Ok(as_ms(limit)), |start, value| {
+            start.policy.get_or_insert_default().step_timeout_ms = Some(value);
+        })
+    }
+
+    /// Sets the number of deaths of its worker in one step after which the instance fails (rule 5.7). This replaces the
+    /// number that its machine, job or workflow declares.
+    pub fn max_deaths(self, deaths: u32) -> Self {
+        self.with(Ok(deaths), |start, value| {
+            start.policy.get_or_insert_default().max_deaths = Some(value);
+        })
+    }
+
+    /// Begins at this step instead of the first one.
     pub fn step(self, step: impl Step) -> Self {
         self.with(Name::new(step.name()), |start, value| {
             start.step = Some(value)
         })
     }
 
-    /// When the key is taken, answers a handle on who has it instead of an error.
+    /// If the key is taken, returns a handle on the instance that holds it instead of an error.
     pub fn or_existing(mut self) -> Self {
         self.or_existing = true;
         self
@@ -172,7 +214,7 @@ impl<D: Definition> From<Spec<D>> for Result<Start, Error> {
 }
 
 impl<D: Definition> Spec<D, Client> {
-    /// What a store's answer means to the caller.
+    /// Converts a store's answer to the caller's result.
     pub(super) fn handle(
         client: &Client,
         key: Option<Key>,
@@ -192,11 +234,11 @@ impl<D: Definition> Spec<D, Client> {
         Ok((self.client, self.start?, self.or_existing))
     }
 
-    /// Starts it inside your own transaction: it is there when that commits, and never was when it rolls back. The
-    /// workers hear of it when it commits.
+    /// Starts the instance inside your own transaction. It exists once that commits; if that rolls back, it never
+    /// existed. Workers are notified after the commit.
     ///
-    /// With PostgreSQL: `abide.start(…).within(&transaction).await?`; with SQLite, which answers at once:
-    /// `abide.start(…).within(&transaction)?`. When this answers an error other than a duplicate, roll back.
+    /// With PostgreSQL: `abide.start(…).within(&transaction).await?`. With SQLite, where the result is immediate:
+    /// `abide.start(…).within(&transaction)?`. If this returns an error other than a duplicate, roll back.
     ///
     /// ```
     /// # use abide::{Abide, Job};
@@ -247,7 +289,7 @@ impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
     type Output = Result<Handle<D::Output>, StartError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Starts it; durable when this answers.
+    /// Starts the instance, which is durable once this returns.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let (client, mut start, or_existing) = self.parts()?;
@@ -262,14 +304,15 @@ impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
 }
 
 impl Client {
-    /// Names a contract that this process has stored, instead of sending it along once more; the id of one that is sent.
+    /// Replaces a contract that this process has already stored with its id, so that it is not sent again. Returns the
+    /// id of a contract that is sent.
     fn spare_contract(&self, start: &mut Start) -> Option<ContractId> {
         let Contracted::Given(contract) = &start.contract else {
             return None;
         };
         let id = contract.id();
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a while it is sent again, so that it is not deleted as unused (rule 16.2).
+        // A contract is sent again after a while, so that it is not deleted as unused (rule 16.2).
         let lately = |sent: &Instant| sent.elapsed() < CONTRACTS_NOTED;
         if stored.get(&id).is_some_and(lately) {
             start.contract = Contracted::Of(id);

@@ -1,4 +1,4 @@
-//! Sending updates, and waiting for their answers.
+//! Builders that send updates, and handles that wait for their answers.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -6,20 +6,18 @@ use std::time::Duration;
 
 use abide_core::model::{Arguments, Command, CommandId, CommandStatus, Delivery, Name, Refusal};
 use futures_util::future::BoxFuture;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::signal::receipt;
 use super::{Address, Client, Receipt, SendError, first};
 use crate::Error;
-use crate::message::Update;
+use crate::message::{Message, Update};
 
-/// How long an answer is waited for unless the call says otherwise.
+/// Default time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An update to send: made by [`Abide::update`](crate::Abide::update), and then awaited for its answer, or sent with
-/// [`accepted`](Self::accepted) and asked for later.
+/// A builder of an update, returned by [`Abide::update`](crate::Abide::update). Await it for the answer, or send it
+/// with [`accepted`](Self::accepted) and fetch the answer later.
 #[must_use = "nothing is sent before it is awaited"]
 pub struct Request<R> {
     delivery: Result<Delivery, Error>,
@@ -31,7 +29,7 @@ pub struct Request<R> {
 impl<R> Request<R> {
     pub(crate) fn new<A>(to: impl Address, update: Update<A, R>, value: &A, client: Client) -> Self
     where
-        A: Serialize + JsonSchema + 'static,
+        A: Message,
     {
         let arguments = update.arguments(value).map_err(|error| Error::Mismatch {
             what: "what the update is sent with",
@@ -69,36 +67,34 @@ impl<R> Request<R> {
         self
     }
 
-    /// What tells it from others: sent again with the same, it is the same update, with the same answer.
+    /// Sets the request id. An update that is sent again with the same id is the same update, with the same answer.
     pub fn request_id(self, id: impl AsRef<str>) -> Self {
         self.with(Name::new(id), |delivery, value| {
             delivery.dedup_key = Some(value)
         })
     }
 
-    /// Who sends it, for the record. A server that keeps the store records who the caller is, and this beside it, as
-    /// `claimed_source`: at most 255 bytes then.
+    /// Sets the sender, for the record. A server records the identity of the caller as the source, and this value as
+    /// `claimed_source`, which may have at most 255 bytes.
     pub fn source(self, source: impl Into<String>) -> Self {
         self.with(Ok(source.into()), |delivery, value| {
             delivery.source = Some(value)
         })
     }
 
-    /// How long to wait for the answer; 30 s unless given. The update is answered all the same, and its answer can be
-    /// asked for by its id.
+    /// Sets how long to wait for the answer; 30 s by default. After that the update is still answered, and its answer
+    /// can be fetched by its id.
     pub fn within_time(mut self, time: Duration) -> Self {
         self.patience = time;
         self
     }
 
-    /// Sends it, and does not wait for the answer.
+    /// Sends the update without waiting for the answer.
     pub async fn accepted(self) -> Result<Asked<R>, SendError> {
-        let answer = self
-            .client
-            .deliver(vec![self.delivery?])
-            .await
-            .and_then(first);
-        let receipt = receipt(answer.map_err(Error::from)?)?;
+        let delivery = self.delivery?;
+        let target = delivery.target.clone();
+        let answer = self.client.deliver(vec![delivery]).await.and_then(first);
+        let receipt = receipt(answer.map_err(Error::from)?, target)?;
         Ok(Asked {
             id: receipt.id(),
             receipt: Some(receipt),
@@ -112,7 +108,7 @@ impl<R: DeserializeOwned + 'static> IntoFuture for Request<R> {
     type Output = Result<R, UpdateError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Sends it, and waits for the answer.
+    /// Sends the update and waits for the answer.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let patience = self.patience;
@@ -121,7 +117,7 @@ impl<R: DeserializeOwned + 'static> IntoFuture for Request<R> {
     }
 }
 
-/// An update that was accepted.
+/// A handle on an update that was accepted.
 pub struct Asked<R> {
     id: CommandId,
     receipt: Option<Receipt>,
@@ -139,22 +135,22 @@ impl<R> Asked<R> {
         }
     }
 
-    /// Its id, by which its answer can be asked for later.
+    /// The id of the update, by which its answer can be fetched later.
     pub const fn id(&self) -> CommandId {
         self.id
     }
 
-    /// What the sender was told; none when it was only asked for by its id.
+    /// The receipt; `None` if the update was only looked up by its id.
     pub const fn receipt(&self) -> Option<&Receipt> {
         self.receipt.as_ref()
     }
 
-    /// Waits until it is answered, and gives its record; none when it was deleted with its instance.
+    /// Waits until the update is answered, and returns its record, or `None` if it was deleted with its instance.
     pub async fn closed(&self) -> Result<Option<Command>, Error> {
         Ok(self.client.answers.of(self.id).await?)
     }
 
-    /// Its record as it stands now; none when it was deleted with its instance.
+    /// Returns the record of the update as it is now, or `None` if it was deleted with its instance.
     pub async fn record(&self) -> Result<Option<Command>, Error> {
         let records = self.client.store.records(&[self.id]).await?;
         Ok(records.into_iter().next())
@@ -162,7 +158,7 @@ impl<R> Asked<R> {
 }
 
 impl<R: DeserializeOwned> Asked<R> {
-    /// Waits for the answer, as long as it takes.
+    /// Waits for the answer without a time limit.
     pub async fn answer(&self) -> Result<R, UpdateError> {
         let record = self.client.answers.of(self.id).await.map_err(Error::from)?;
         let record = record.ok_or(UpdateError::Gone { id: self.id })?;
@@ -182,7 +178,7 @@ impl<R: DeserializeOwned> Asked<R> {
         }
     }
 
-    /// Waits for the answer, for that long at most.
+    /// Waits for the answer, for at most `time`.
     pub async fn answer_within(&self, time: Duration) -> Result<R, UpdateError> {
         tokio::time::timeout(time, self.answer())
             .await
@@ -190,22 +186,23 @@ impl<R: DeserializeOwned> Asked<R> {
     }
 }
 
-/// Why there is no answer to an update.
-#[derive(Debug, thiserror::Error)]
+/// The reason why there is no answer to an update.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// It was not accepted.
+    /// The update was not accepted.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// Its handler failed, or the instance ended first. Nothing was changed by it.
+    /// Its handler failed, or the instance ended first. The update changed nothing, except for what an `async` handler
+    /// of a workflow changed before it failed.
     #[error("update {id} failed: {error}")]
     Failed {
         /// The update.
         id: CommandId,
-        /// Why.
+        /// The error.
         error: String,
     },
-    /// It was accepted, and is not answered yet: ask again by its id.
+    /// The update was accepted but is not answered yet; fetch the answer later by its id.
     #[error("update {id} is not answered yet: ask for it later by its id")]
     NotYet {
         /// The update.
@@ -219,7 +216,7 @@ pub enum UpdateError {
         /// The update.
         id: CommandId,
     },
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Error(#[from] Error),
 }

@@ -1,56 +1,59 @@
-//! Who waits for what.
+//! Lists what instances wait for.
 
 use abide_core::model::{
-    Condition, Instance, InstanceId, Key, Name, Status, Timestamp, WaitId, WaitKind, Waiter,
+    Condition, Instance, InstanceId, Key, Kind, Name, Status, Timestamp, WaitId, WaitKind, Waiter,
 };
 use abide_kernel::{Filter, Page, WaiterFilter};
 use serde::{Deserialize, Serialize};
 
 use crate::{Abide, Error};
 
-/// Which waits to list: all that meet every condition given.
+/// A filter for waits. A wait is listed if it meets every condition that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WaitsFilter {
-    /// Those for a signal, or for an event, or for a condition.
+    /// Only waits of this kind: for a signal, for an event, or for a condition.
     pub kind: Option<WaitKind>,
-    /// Those for that signal, or for events of that type, or for the condition of that key.
+    /// Only waits for this signal, for events of this type, or for the condition with this key.
     pub name: Option<String>,
-    /// Those of instances whose key begins so.
+    /// Only waits of instances whose key begins with this text.
     pub key_prefix: Option<String>,
-    /// Those of that instance.
+    /// Only waits of this instance.
     pub instance: Option<InstanceId>,
 }
 
 /// One thing that an instance waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OpenWait {
-    /// Who waits.
+    /// The instance that waits.
     pub instance: InstanceId,
     /// Its key.
     pub key: Option<Key>,
-    /// For what kind of thing.
+    /// The kind of the wait.
     pub kind: WaitKind,
     /// The signal, the type of the event, or the key of the condition; empty for a condition without a key.
     pub name: String,
-    /// What the event must say.
+    /// The conditions that the event must meet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The wait's id.
     pub wait_id: Option<WaitId>,
-    /// Since when.
+    /// The operation of the workflow that waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u32>,
+    /// The time at which the wait began.
     pub since: Option<Timestamp>,
-    /// Until when.
+    /// The deadline of the wait, if it has one.
     pub deadline: Option<Timestamp>,
 }
 
-/// How many instances are looked at in one statement.
+/// Number of instances, or of waits for events of one instance, that one statement reads.
 const PAGE: usize = 200;
 
 impl Abide {
-    /// A page of what instances wait for: signals, events and conditions, since when and until when; newest instances
-    /// first. `next` of one page is `before` of the following, and an instance's waits are all on one page.
-    ///
+    /// Returns a page of what instances wait for (signals, events and conditions), since when and until when; newest
+    /// instances first. Pass `next` of one page as `before` of the following one. All waits of an instance are on one
+    /// page, so a page may have more than `limit` waits.
     pub async fn waits(
         &self,
         filter: &WaitsFilter,
@@ -68,7 +71,7 @@ impl Abide {
         }
         let name = filter.name.as_ref().map(Name::new);
         let Ok(waiting_for) = name.transpose() else {
-            // Nothing can be of that name.
+            // The name is invalid, so no wait has it.
             return Ok(Page { items, next: None });
         };
         let waiting = Filter {
@@ -113,6 +116,7 @@ impl Abide {
             name: name.to_owned(),
             conditions: Vec::new(),
             wait_id: instance.wait_id.clone(),
+            operation: None,
             since: instance.wait_since,
             deadline,
         };
@@ -121,22 +125,29 @@ impl Abide {
         for name in &instance.awaits {
             match name.event_type() {
                 Some(_) => events = true,
+                None if !instance.waits.is_empty() => {}
+                // A workflow that parked before its conditions were recorded by operation.
                 None if kind == WaitKind::Condition => waits.push(of(kind, name.as_str())),
                 None => waits.push(of(WaitKind::Signal, name.as_str())),
             }
         }
+        let listed = instance.waits.iter();
+        let listed = listed.filter(|wait| wait.kind != WaitKind::Event);
+        waits.extend(listed.map(|wait| OpenWait {
+            wait_id: Some(wait.id.clone()),
+            operation: Some(wait.operation),
+            deadline: wait.deadline,
+            ..of(wait.kind, wait.name.as_ref().map_or("", Name::as_str))
+        }));
         if kind == WaitKind::Condition && waits.is_empty() {
             waits.push(of(kind, ""));
         }
         if events {
-            let of_instance = WaiterFilter {
-                instance: Some(instance.id),
-                ..WaiterFilter::default()
-            };
-            let page = self.store().waiters(&of_instance, None, PAGE).await?;
-            waits.extend(page.items.into_iter().map(|waiter: Waiter| OpenWait {
+            let waiters = self.waiters_of(instance.id).await?;
+            waits.extend(waiters.into_iter().map(|waiter| OpenWait {
                 conditions: waiter.conditions,
                 wait_id: Some(waiter.wait_id),
+                operation: (instance.kind == Kind::Workflow).then_some(waiter.place),
                 since: Some(waiter.since),
                 deadline: waiter.deadline,
                 ..of(WaitKind::Event, waiter.event_type.as_str())
@@ -147,5 +158,22 @@ impl Abide {
                 && filter.name.as_ref().is_none_or(|name| *name == wait.name)
         });
         Ok(waits)
+    }
+
+    /// Returns all waits for events of an instance, reading as many pages as necessary.
+    async fn waiters_of(&self, instance: InstanceId) -> Result<Vec<Waiter>, Error> {
+        let of_instance = WaiterFilter {
+            instance: Some(instance),
+            ..WaiterFilter::default()
+        };
+        let (mut waiters, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.store().waiters(&of_instance, after, PAGE).await?;
+            waiters.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(waiters);
+            }
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Tells those who wait for an end: pushed when it was committed in this process, noticed through the wake-up path when
-//! it was committed in another.
+//! Notifies callers that wait for an end or an answer: directly if it was committed in this process, through the
+//! wake-up path if it was committed in another.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,19 +12,20 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// What can be waited for.
+/// A kind of thing that a caller can wait for.
 pub(crate) trait Watched: Send + Sync + 'static {
     type Id: Copy + Ord + Hash + Send + Sync;
     type Told: Clone + Send;
 
-    /// What became of these: an entry for each that there is more to wait for nothing of, `None` when it is not there.
+    /// Looks up these ids. Returns an entry for each one that has ended or is answered, and `None` for one that does
+    /// not exist.
     fn look<'a>(store: &'a dyn Store, ids: &'a [Self::Id]) -> BoxFuture<'a, Result<Seen<Self>>>;
 
-    /// Those that a commit names.
+    /// Returns the ids that a commit names.
     fn named(effects: &Effects) -> &[Self::Id];
 }
 
-/// What was seen of those that are waited for.
+/// The result of looking up ids.
 type Seen<K> = Vec<(<K as Watched>::Id, Option<<K as Watched>::Told>)>;
 
 /// The ends of instances.
@@ -80,15 +81,15 @@ struct Waiter<K: Watched> {
     reply: oneshot::Sender<Option<K::Told>>,
 }
 
-/// Those who wait, by what they wait for.
+/// The waiting callers, by the id that they wait for.
 type Waiting<K> = HashMap<<K as Watched>::Id, Vec<oneshot::Sender<Option<<K as Watched>::Told>>>>;
 
-/// How often to look when nobody tells: the floor under the notifications.
+/// Interval of the poll that backs up the notifications.
 const POLL: Duration = Duration::from_secs(2);
-/// How long to gather word from other processes before looking.
+/// Time to gather notifications of other processes before a look-up.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// A hand-over to the task that watches.
+/// A handle on the task that watches.
 pub(crate) struct Watch<K: Watched>(mpsc::UnboundedSender<Waiter<K>>);
 
 impl<K: Watched> Clone for Watch<K> {
@@ -105,7 +106,7 @@ impl<K: Watched> Watch<K> {
         Self(sender)
     }
 
-    /// Waits for the end of one; `None` when it is not there (any more).
+    /// Waits for the end or the answer of one id. Returns `None` if it does not exist (any more).
     pub async fn of(&self, id: K::Id) -> Result<Option<K::Told>> {
         let (reply, told) = oneshot::channel();
         self.0
@@ -122,13 +123,13 @@ async fn watch<K: Watched>(
 ) {
     let mut waiting: Waiting<K> = HashMap::new();
     let mut look: Vec<K::Id> = Vec::new();
-    // Not from the last event on: where much happens, it would never come.
+    // The interval is not counted from the last event: where much happens, the poll would never run.
     let mut next_poll = Instant::now() + POLL;
     loop {
         tokio::select! {
             waiter = waiters.recv() => match waiter {
                 Some(waiter) => {
-                    // It may have ended before anybody waited, so the first look is at once.
+                    // It may have ended before anyone waited for it, so the first look-up is at once.
                     look.push(waiter.id);
                     waiting.entry(waiter.id).or_default().push(waiter.reply);
                     while let Ok(waiter) = waiters.try_recv() {
@@ -159,12 +160,12 @@ async fn watch<K: Watched>(
                 Ok(seen) => {
                     for (id, told) in seen {
                         for reply in waiting.remove(&id).unwrap_or_default() {
-                            // Who has stopped waiting is not told.
+                            // Fails only if the caller has stopped waiting.
                             let _ = reply.send(told.clone());
                         }
                     }
                 }
-                // Who waits, and who comes to wait, is told that the store was closed.
+                // Present and later callers get `Error::Closed`, because the channels close.
                 Err(Error::Closed) => return,
                 Err(error) => tracing::warn!(%error, "results cannot be read; looking again later"),
             }

@@ -5,13 +5,13 @@ use abide_kernel::{Answer, Op};
 use super::Client;
 use crate::Error;
 
-/// A transaction of the caller's own, in the same database: of `rusqlite` or of `tokio_postgres`, in the versions that
+/// A transaction of your own in the same database, from `rusqlite` or `tokio_postgres`, in the versions that
 /// `abide::sqlite` and `abide::postgres` re-export.
 pub trait Within {
-    /// The answer: at once from SQLite, to be awaited from PostgreSQL.
+    /// The result: immediate with SQLite, a future with PostgreSQL.
     type Answer<R: Send + 'static>;
 
-    /// Runs operations in it, and makes an answer of theirs.
+    /// Runs operations in the transaction, and converts their answers with `then`.
     fn run<R: Send + 'static>(
         self,
         client: &Client,

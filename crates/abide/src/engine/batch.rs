@@ -1,4 +1,4 @@
-//! One transaction of the dispatcher: outcomes to commit or mail to deliver, and claims to make.
+//! One transaction of the dispatcher: outcomes to commit or commands to deliver, and claims to make.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::builder::Shared;
 use super::{Follow, Ran, Task};
 
-/// A step that has run: what it held, what it was, what it answers.
+/// A step that has run: its claim, its task, and its outcome.
 pub(super) struct Finished {
     pub claim: Claim,
     pub task: Arc<Task>,
@@ -19,11 +19,11 @@ pub(super) struct Finished {
     pub took: Duration,
 }
 
-/// An outcome on its way into the database.
+/// An outcome that is being sent to the database.
 pub(super) type Outgoing = Entry<Commits, Sent>;
 
-/// What a transaction is made of. Outcomes and mail are never in one: each locks rows in the order of their ids, and both
-/// together would not.
+/// The content of a transaction. Outcomes and commands never share one: each kind locks rows in the order of their ids,
+/// and both together would not.
 #[derive(Default)]
 pub(super) struct Batch {
     pub outcomes: Vec<Outgoing>,
@@ -31,34 +31,36 @@ pub(super) struct Batch {
     pub claims: Vec<Ask>,
 }
 
-/// A request for work, as the dispatcher makes it.
+/// A request of the dispatcher for work.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub request: ClaimRequest,
-    /// How often the queue had been woken by then.
+    /// The number of wakes of the queue when the request was made.
     pub wakes: u64,
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Default)]
 pub(super) struct Landed {
-    /// Of each outcome, in order.
+    /// The answer to each outcome, in order.
     pub commits: Vec<(Committed, Sent)>,
-    /// What was claimed, request by request.
+    /// The instances that each request claimed.
     pub claims: Vec<(Ask, Vec<Claimed>)>,
-    /// What failed.
+    /// An instance that was claimed before and must run now, because the claims in its way have been given back.
+    pub cleared: Option<Claimed>,
+    /// The failure, if the transaction failed.
     pub failed: Option<Failure>,
-    /// Outcomes that are given up, since the engine stops.
+    /// Outcomes that are given up, because the engine stops.
     pub dropped: Vec<Sent>,
-    /// Whether claims may have been made that nobody knows of.
+    /// `true` if claims may have been made that this worker does not know of.
     pub unsure: bool,
-    /// Whether such claims were looked for, and given back.
+    /// `true` if such claims were searched for and given back.
     pub searched: bool,
-    /// Whether it was looked at what runs here.
+    /// `true` if the instances held here were checked.
     pub looked: bool,
-    /// What runs here and has ended.
+    /// Instances held here that have ended.
     pub ended: Vec<InstanceId>,
-    /// Whether the worker was told to die meanwhile, and the outcomes are lost to it.
+    /// `true` if the worker was killed meanwhile, and the outcomes are lost to it.
     pub dead: bool,
 }
 
@@ -70,32 +72,32 @@ pub(super) struct Failure {
     pub error: Error,
 }
 
-/// What the dispatcher remembers of an outcome it has sent.
+/// State of an outcome that the dispatcher has sent.
 #[derive(Debug)]
 pub(super) struct Sent {
-    /// The claim once more, for a step whose outcome is refused and which goes on holding it.
+    /// A copy of the claim, for a step whose outcome is refused and which continues to hold it.
     pub claim: Claim,
     pub task: Arc<Task>,
-    /// What follows, when the claim may be kept.
+    /// The continuation, if the claim may be kept.
     pub follows: Option<Follow>,
-    /// The error that the outcome answered for: then it was the error handler's.
+    /// The error that the outcome handles. If set, the outcome is that of the error handler.
     pub error: Option<String>,
-    /// The reason, when the outcome was a stop.
+    /// The reason, if the outcome is a stop.
     pub stopped: Option<String>,
-    /// Whether it has a place in its queue.
+    /// `true` if it has a place in its queue.
     pub placed: bool,
-    /// How soon a stop that was refused is sent again.
+    /// The back-off for sending a refused stop again.
     pub stuck: Option<Backoff>,
 }
 
 impl Waiter for Sent {
-    /// Outcomes are kept, however long the database is away.
+    /// Outcomes are kept, however long the database is unavailable.
     fn until(&self) -> Option<Instant> {
         None
     }
 }
 
-/// The rows given back in one transaction.
+/// The maximum number of rows that are given back in one transaction.
 const GIVE_BACK: usize = 500;
 
 impl Batch {
@@ -103,7 +105,7 @@ impl Batch {
         self.outcomes.is_empty() && self.mail.is_empty() && self.claims.is_empty()
     }
 
-    /// Commits, or delivers and claims what that has woken in the same commit: one attempt.
+    /// Makes one attempt: commits or delivers, and claims in the same transaction.
     pub async fn land(self, shared: Arc<Shared>) -> Landed {
         let Self {
             outcomes,
@@ -160,7 +162,7 @@ impl Landed {
     }
 
     fn failed(failure: Failure) -> Self {
-        // What was claimed though its answer got lost, or could not be read, is not known to anybody.
+        // Claims whose answer was lost or unreadable are known to no process.
         let nothing = matches!(failure.error, Error::Conflict(_) | Error::Unavailable(_));
         Self {
             unsure: !nothing && !failure.claims.is_empty(),
@@ -178,7 +180,7 @@ impl Landed {
 }
 
 impl Shared {
-    /// What is committed along with these.
+    /// The kind of batch for these outcomes. If claims may be kept, it names what this worker serves.
     fn outcomes(&self, outcomes: &[Outgoing]) -> Commits {
         let serves = match outcomes.iter().any(|one| one.waiter.follows.is_some()) {
             true => self.serves(),
@@ -189,7 +191,8 @@ impl Shared {
 }
 
 impl Finished {
-    /// The commit to send, and what to remember of it. The claim is kept while the chain of steps is short (rule 4.3).
+    /// Makes the commit to send, and the state to remember about it. The claim is kept while the chain of steps is
+    /// short (rule 4.3).
     pub fn send(self, shared: &Shared) -> Outgoing {
         let Self {
             claim,
@@ -251,7 +254,7 @@ impl Finished {
     }
 }
 
-/// Gives the claim up with the outcome, unless its steps still run; whether it does.
+/// Gives the claim up with the outcome, unless steps of it still run. `true` if it does.
 pub(super) fn leave(outgoing: &mut Outgoing) -> bool {
     let running = |commit: &Commit| {
         let turn = match &commit.outcome {
@@ -271,8 +274,8 @@ pub(super) fn leave(outgoing: &mut Outgoing) -> bool {
     true
 }
 
-/// Commits an outcome in transactions of its own, until it is answered. One that is stuck is sent after that time, or never
-/// when the engine stops before: it is worth no waiting then.
+/// Commits an outcome in transactions of its own, until it is answered. A stuck outcome is sent after the delay. If the
+/// engine stops before that, it is dropped.
 pub(super) async fn land_alone(
     outgoing: Outgoing,
     stuck: Option<Duration>,
@@ -302,20 +305,24 @@ pub(super) async fn land_alone(
     }
 }
 
-/// Commits an outcome in the transaction that its step wrote rows of its own in: both, or neither (rule 17.2). When that
-/// cannot be, or nobody can tell whether it was, the claim is forgotten, and what is held without being known is given
-/// back: then the step runs again, unless it was committed.
+/// Commits an outcome in the transaction in which its step wrote its own rows: both, or neither (rule 17.2). If the
+/// commit fails, or its result is unknown, the claim is forgotten, and claims that are held but not known are given
+/// back. Then the step runs again, unless it was committed.
 pub(super) async fn land_within(mut finished: Finished, shared: Arc<Shared>) -> Landed {
     let mut landed = Landed::default();
     let Some(within) = finished.ran.within.take() else {
         return landed;
     };
     let mut outgoing = finished.send(&shared);
-    outgoing
-        .items
-        .iter_mut()
-        .for_each(|commit| commit.keep = false);
-    outgoing.waiter.follows = None;
+    // A workflow continues under its claim, because other steps of it may be running.
+    let is_turn = |commit: &Commit| matches!(commit.outcome, Outcome::Workflow(_));
+    if !outgoing.items.iter().any(is_turn) {
+        outgoing
+            .items
+            .iter_mut()
+            .for_each(|commit| commit.keep = false);
+        outgoing.waiter.follows = None;
+    }
     let (commits, sent) = (outgoing.items, outgoing.waiter);
     let op = Op::Commit {
         commits,
@@ -336,7 +343,7 @@ pub(super) async fn land_within(mut finished: Finished, shared: Arc<Shared>) -> 
     landed
 }
 
-/// Gives back what this worker holds without knowing: claims whose answer got lost.
+/// Gives back claims that this worker holds but does not know of, because their answers were lost.
 pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Landed {
     let mut landed = Landed {
         searched: true,

@@ -1,4 +1,4 @@
-//! An engine: how it is put together, started and stopped.
+//! The engine and its builder: configuring, starting and stopping it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use abide_core::model::{Declared, InstanceId, Lane, Limits, Name, Refusal, WorkerId};
+use abide_core::model::{Declared, Lane, Limits, Name, Refusal, WorkerId};
 use abide_kernel::committer::{Bulk, Committer, Mail, Submit};
-use abide_kernel::{Answer, Clock, Op, Store};
+use abide_kernel::{Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -17,36 +17,38 @@ use tokio_util::sync::CancellationToken;
 use super::dispatch::{Command, Dispatcher};
 use super::settings::Settings;
 use super::stats::Counters;
-use super::{Retention, Runner, Stats, lease, retention, timers};
-use crate::Error;
+use super::{
+    Check, Retention, Runner, Stats, check, heartbeat, lease, release, retention, timers, unserved,
+};
+use crate::{Error, outbox};
 
-/// What the tasks of one engine share.
+/// State that the tasks of one engine share.
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub committer: Committer,
-    /// What is passed over when claims are taken from dead workers.
+    /// The batches in which claims are taken back from dead workers, and the instances that these skip.
     pub reclaiming: tokio::sync::Mutex<Bulk>,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
     pub mail: Submit<Mail>,
     code: RwLock<Arc<Code>>,
-    /// The name that it is known under: another than its own when that was taken from it.
+    /// The name under which this worker is registered. It differs from its own name if that was taken from it.
     alias: RwLock<Name>,
     pub worker: AtomicI64,
-    /// Until when this worker is believed to live, in microseconds; past that, it has no business claiming anything.
+    /// The end of this worker's lease as far as it knows, in microseconds. After that it must not claim anything.
     pub believed_until: AtomicI64,
-    /// Told when it is believed again, and may claim what it has let be.
+    /// Notified when the lease is valid again, so that the worker may claim what it left alone.
     pub believed_again: Notify,
     pub counters: Counters,
-    /// No more claims; finish what runs.
+    /// Make no more claims; finish running steps.
     pub stop: CancellationToken,
-    /// Drop what runs.
+    /// Drop running steps.
     pub kill: CancellationToken,
-    /// Nothing runs any more: the lease may end.
+    /// Nothing runs any more, so the lease may end.
     pub over: CancellationToken,
 }
 
-/// What an engine has code for, and the queues that it serves. Both may grow while it runs.
+/// The code of an engine and the queues that it serves. Both may grow while it runs.
 #[derive(Clone, Default)]
 struct Code {
     runners: HashMap<Lane, Arc<dyn Runner>>,
@@ -72,17 +74,17 @@ impl Shared {
         code.clone()
     }
 
-    /// What this worker has code for.
+    /// The lanes that this worker has code for.
     pub fn lanes(&self) -> Vec<Lane> {
         self.code().lanes.clone()
     }
 
-    /// The code for a machine in a version.
+    /// The code for a lane.
     pub fn runner(&self, lane: &Lane) -> Option<Arc<dyn Runner>> {
         self.code().runners.get(lane).cloned()
     }
 
-    /// Takes code that is not there already; for what it is.
+    /// Adds code for lanes that have none yet. Returns these lanes.
     fn learn(&self, runners: Vec<(Lane, Arc<dyn Runner>)>) -> Vec<Lane> {
         let mut code = self.code.write().unwrap_or_else(PoisonError::into_inner);
         let mut known = code.runners.clone();
@@ -104,7 +106,7 @@ impl Shared {
         self.code().queues.clone()
     }
 
-    /// Takes one more queue; whether it is new.
+    /// Adds a queue. `true` if it is new.
     fn serve(&self, queue: &Name) -> bool {
         let mut code = self.code.write().unwrap_or_else(PoisonError::into_inner);
         let new = !code.queues.contains(queue);
@@ -116,13 +118,13 @@ impl Shared {
         new
     }
 
-    /// The name that this worker is known under.
+    /// The name under which this worker is registered.
     pub fn alias(&self) -> Name {
         let alias = self.alias.read().unwrap_or_else(PoisonError::into_inner);
         alias.clone()
     }
 
-    /// Notes as whom this worker was registered.
+    /// Notes the name and the id under which this worker was registered.
     pub fn registered(&self, name: Name, worker: WorkerId) {
         *self.alias.write().unwrap_or_else(PoisonError::into_inner) = name;
         self.worker.store(worker.0, Ordering::Release);
@@ -132,12 +134,12 @@ impl Shared {
         WorkerId(self.worker.load(Ordering::Acquire))
     }
 
-    /// Whether this worker is still believed to live.
+    /// `true` if this worker's lease has not ended as far as it knows.
     pub fn is_believed(&self) -> bool {
         self.clock.now().as_micros() < self.believed_until.load(Ordering::Acquire)
     }
 
-    /// What this worker could run instead of going on with what it holds.
+    /// The queues and lanes that this worker could run instead of continuing with the instances that it holds.
     pub fn serves(&self) -> Vec<(Name, Vec<Lane>)> {
         let code = self.code();
         code.queues
@@ -146,12 +148,12 @@ impl Shared {
             .collect()
     }
 
-    /// Sleeps by the engine's clock, or until it stops.
+    /// Sleeps by the engine's clock, or until the engine stops.
     pub async fn pause(&self, time: Duration) -> ControlFlow<()> {
         self.pause_until(&self.stop, time).await
     }
 
-    /// Sleeps by the engine's clock, or until that end.
+    /// Sleeps by the engine's clock, or until `end` is cancelled.
     pub async fn pause_until(&self, end: &CancellationToken, time: Duration) -> ControlFlow<()> {
         let until = self.clock.now() + time;
         while self.clock.now() < until {
@@ -168,9 +170,9 @@ impl Shared {
     }
 }
 
-/// Puts an engine together: what it has code for, which queues it serves.
+/// Configures an engine: its code and the queues that it serves.
 ///
-/// Made by [`Abide::engine`](crate::Abide::engine).
+/// Created by [`Abide::engine`](crate::Abide::engine).
 #[must_use = "an engine runs nothing before `.start().await`"]
 #[derive(Clone)]
 pub struct EngineBuilder {
@@ -180,6 +182,7 @@ pub struct EngineBuilder {
     settings: Settings,
     named: Result<(), Refusal>,
     runners: Vec<Arc<dyn Runner>>,
+    may_be_empty: bool,
 }
 
 impl EngineBuilder {
@@ -196,6 +199,7 @@ impl EngineBuilder {
             settings,
             named: Ok(()),
             runners: Vec::new(),
+            may_be_empty: false,
         }
     }
 
@@ -204,7 +208,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether there is code for that machine and version already.
+    /// `true` if there is already code for this machine and version.
     pub(crate) fn has(&self, declared: &Declared) -> bool {
         let lane = |one: &Declared| (one.machine.clone(), one.version);
         let mut known = self
@@ -218,20 +222,29 @@ impl EngineBuilder {
         &self.limits
     }
 
-    /// Serves a queue, with at most that many of its steps running at once. Without any, it serves the queues that its
-    /// machines declare, with 64 each.
+    /// Serves a queue, with at most `concurrency` of its steps running at a time. Without a call of this, the engine
+    /// serves the queues that its machines declare, with 64 each. [`start`](Self::start) refuses a concurrency of 0.
     pub fn queue(mut self, name: &str, concurrency: usize) -> Self {
         match Name::new(name) {
+            Ok(name) if concurrency == 0 => self.named = Err(without_concurrency(&name)),
             Ok(name) => {
-                self.settings.queues.insert(name, concurrency.max(1));
+                self.settings.queues.insert(name, concurrency);
             }
             Err(refusal) => self.named = Err(refusal),
         }
         self
     }
 
-    /// The worker's name. One that is started again under its name takes back at once what it held when it died; a name
-    /// must not be shared by two that live. Unless given: a new one each time.
+    /// Lets the engine start without a machine, workflow, graph or job. [`start`](Self::start) refuses that otherwise,
+    /// because such an engine runs no step. It still fires timers, takes back the claims of dead workers, carries out
+    /// the outbox and deletes what is older than the retention. Use it in a process beside workers that run elsewhere.
+    pub fn without_code(mut self) -> Self {
+        self.may_be_empty = true;
+        self
+    }
+
+    /// Sets the worker's name. A worker that restarts under its name takes back at once what it held when it died. Two
+    /// live workers must not share a name. Default: a new name each time.
     pub fn name(mut self, name: &str) -> Self {
         match Name::new(name) {
             Ok(name) => self.settings.name = name,
@@ -240,52 +253,98 @@ impl EngineBuilder {
         self
     }
 
-    /// How long after its last sign of life a worker is taken for dead; 10 s unless given, 100 ms at least. It gives one
-    /// three times in that time, so that it must be held up for two thirds of it before others take what it holds.
+    /// Sets the name of this build, for example `"shop 1.4.2"`. An instance that a build cannot run, because it does
+    /// not know a step or cannot read a state, is left to workers of other builds, and this build does not claim it
+    /// again. Different builds must have different names. Default: the file name of the program and a hash of that
+    /// file, so that copies of one program are one build.
+    pub fn build(mut self, build: &str) -> Self {
+        match Name::new(build) {
+            Ok(build) => self.settings.build = Some(build),
+            Err(refusal) => self.named = Err(refusal),
+        }
+        self
+    }
+
+    /// Sets how long after its last heartbeat a worker is considered dead. Default: 10 s; minimum: 100 ms. A worker
+    /// sends three heartbeats in that time, so it must be stalled for two thirds of it before others take what it
+    /// holds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.max(Duration::from_millis(100));
         self
     }
 
-    /// How often to look for work when nobody tells of any: the floor under the notifications; 5 s unless given.
+    /// Sets how often the engine polls for work when no notification arrives. Default: 5 s.
     pub fn poll(mut self, every: Duration) -> Self {
         self.settings.poll = every.max(Duration::from_millis(10));
         self
     }
 
-    /// How long a shutdown waits for the steps that run; 30 s unless given. What has not ended then is given back.
+    /// Sets how long a shutdown waits for running steps. Default: 30 s. Steps that have not ended by then are given
+    /// back.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// How long finished instances are kept; seven days unless given.
+    /// Sets how long finished instances are kept. Default: seven days.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
         self
     }
 
-    /// The most outcomes, and the most claims, of one transaction; 500 unless given.
+    /// Sets the maximum number of outcomes, and of claims, in one transaction. Default: 500.
     pub fn batch(mut self, most: usize) -> Self {
         self.settings.batch = most.clamp(1, 5_000);
         self
     }
 
-    /// How many steps of one instance may follow each other without going through the queue, and for how long; 100 and
-    /// one second unless given. Each is committed before the next begins either way.
+    /// Sets how many steps of one instance may follow each other without going through the queue, and for how long.
+    /// Default: 100 steps and one second. In any case each step is committed before the next one begins.
     pub fn run_ahead(mut self, steps: u32, time: Duration) -> Self {
         (self.settings.chain_steps, self.settings.chain_time) = (steps, time);
         self
     }
 
-    /// How many workflows that wait keep their code in memory, so that it need not be replayed when they go on; 1,000
-    /// unless given. Fewer, or none, change nothing but time.
+    /// Sets how many waiting workflows keep their code in memory, so that it need not be replayed when they continue.
+    /// Default: 1,000. Lower values, including 0, only cost time.
     pub fn workflows_kept(mut self, most: usize) -> Self {
         self.settings.workflows_kept = most;
         self
     }
 
-    /// Starts it: declares its machines, registers the worker, and begins to claim.
+    /// Checks this code against the open instances. Reads the states of the newest 100 open instances of each of its
+    /// machines and jobs, and replays the histories of the newest 100 of each workflow. It claims, declares and changes
+    /// nothing, so the new build can run it beside the old one before a deploy. It does not check the arguments of
+    /// signals, because a machine reads those in its steps.
+    ///
+    /// ```
+    /// # use abide::{Abide, Job};
+    /// # const RESIZE: Job<String, usize> = Job::new("resize");
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let abide = Abide::open("memory:").await?;
+    /// let engine = abide.engine().job(RESIZE, |path: String| async move { Ok(path.len()) });
+    /// let check = engine.check().await?;
+    /// for one in &check.unfit {
+    ///     eprintln!("{} {} would be blocked: {}", one.machine, one.id, one.problem);
+    /// }
+    /// assert!(check.fits());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn check(&self) -> Result<Check, Error> {
+        self.named.clone()?;
+        let mut found = Check::default();
+        for runner in &self.runners {
+            check::check(&**self.committer.store(), &**runner, &mut found).await?;
+        }
+        Ok(found)
+    }
+
+    /// Starts the engine: declares its machines, registers the worker, and begins to claim.
+    ///
+    /// Errors: [`Refused`](Error::Refused) if nothing is registered and it is not [`without_code`](Self::without_code),
+    /// if something is registered twice, or if a queue has a concurrency of 0.
     pub async fn start(mut self) -> Result<Engine, Error> {
         self.named?;
         let mut runners: HashMap<Lane, Arc<dyn Runner>> = HashMap::new();
@@ -301,15 +360,18 @@ impl EngineBuilder {
             };
             if runners.insert(lane, runner).is_some() {
                 let problem = format!(
-                    "machine {} version {} is registered twice",
+                    "machine {} version {} is registered twice; register it once, or give one of them another version",
                     one.machine, one.version
                 );
-                return Err(Error::Mismatch {
-                    what: "the engine",
-                    problem,
-                });
+                return Err(Refusal::BadEngine { problem }.into());
             }
             declared.push(one);
+        }
+        if declared.is_empty() && !self.may_be_empty {
+            let problem = "nothing is registered, so it would run nothing; call `.machine(…)`, `.workflow(…)`, `.graph(…)` or \
+                           `.job(…)` before `.start()`, or `.without_code()` if it is to fire timers and clean up only"
+                .to_owned();
+            return Err(Refusal::BadEngine { problem }.into());
         }
         serve_declared_queues(&mut self.settings, &declared);
 
@@ -334,8 +396,9 @@ impl EngineBuilder {
             kill: CancellationToken::new(),
             over: CancellationToken::new(),
         });
-        // Listening begins before the first look, so that nothing can fall between the two.
+        // Listening begins before the first read, so that no change is missed between the two.
         let (news, due_news) = (shared.store.listen(), shared.store.listen());
+        let blocked_news = shared.store.listen();
         let declare = Op::Declare {
             machines: declared,
             contracts,
@@ -343,15 +406,22 @@ impl EngineBuilder {
         shared.store.run(Arc::from([declare])).await?;
         lease::register(&shared, shared.settings.name.clone()).await?;
         lease::take_up(&shared).await;
-        release_blocked(&shared, shared.lanes()).await;
+        release::release_at_start(&shared, shared.lanes()).await;
+        let heartbeat = heartbeat::start(&shared).await?;
         let (commands, inbox) = mpsc::unbounded_channel();
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
             tokio::spawn(timers::keep_time(shared.clone(), due_news)),
-            tokio::spawn(lease::keep_alive(shared.clone())),
+            heartbeat,
             tokio::spawn(lease::keep_reclaiming(shared.clone())),
+            tokio::spawn(release::keep_releasing(shared.clone(), blocked_news)),
             tokio::spawn(retention::keep_swept(shared.clone())),
+            tokio::spawn(unserved::keep_watch(shared.clone())),
         ];
+        if shared.store.takes_outbox() {
+            let (store, stop) = (shared.store.clone(), shared.stop.clone());
+            tasks.push(tokio::spawn(outbox::keep_taken(store, stop)));
+        }
         Ok(Engine {
             shared,
             limits: self.limits,
@@ -361,43 +431,13 @@ impl EngineBuilder {
     }
 }
 
-/// Lets workflows be tried again for which this worker may have the code that fits (rule 12.4). An engine starts without
-/// it, too, when the database would not have it now: it is then asked again.
-async fn release_blocked(shared: &Arc<Shared>, lanes: Vec<Lane>) {
-    let Err(error) = release_once(shared, &lanes).await else {
-        return;
-    };
-    tracing::warn!(%error, "workflows that are blocked are let go on later");
-    let shared = shared.clone();
-    tokio::spawn(async move {
-        while shared.pause(shared.settings.poll).await.is_continue() {
-            if release_once(&shared, &lanes).await.is_ok() {
-                return;
-            }
-        }
-    });
-}
-
-async fn release_once(shared: &Shared, lanes: &[Lane]) -> Result<(), Error> {
-    const AT_ONCE: usize = 500;
-    if lanes.is_empty() {
-        return Ok(());
-    }
-    let mut after = InstanceId(0);
-    let mut bulk = Bulk::new(AT_ONCE);
-    loop {
-        let release = |limit| Op::ReleaseBlocked {
-            lanes: lanes.to_vec(),
-            after,
-            limit,
-        };
-        match bulk.run(&shared.store, release).await? {
-            Answer::Released {
-                next: Some(next), ..
-            } => after = next,
-            _ => return Ok(()),
-        }
-    }
+/// The refusal of a queue with a concurrency of 0.
+fn without_concurrency(queue: &Name) -> Refusal {
+    let problem = format!(
+        "queue {:?} has a concurrency of 0, so nothing in it would run; give 1 at least, or leave the queue out",
+        queue.as_str()
+    );
+    Refusal::BadEngine { problem }
 }
 
 fn serve_declared_queues(settings: &mut Settings, declared: &[Declared]) {
@@ -410,7 +450,7 @@ fn serve_declared_queues(settings: &mut Settings, declared: &[Declared]) {
     }
 }
 
-/// A running engine. Dropping it lets go of what it holds as [`shutdown`](Self::shutdown) does, but waits for nothing.
+/// A running engine. Dropping it releases what it holds, as [`shutdown`](Self::shutdown) does, but without waiting.
 pub struct Engine {
     shared: Arc<Shared>,
     limits: Limits,
@@ -419,12 +459,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Stops claiming, lets the steps that run finish, for as long as the grace time, gives the rest back, and signs
-    /// the worker off, so that others need not wait for its lease (rule 6.7).
+    /// Stops claiming, lets running steps finish within the grace time, gives the rest back, and signs the worker off,
+    /// so that others need not wait for its lease (rule 6.7).
     pub async fn shutdown(mut self) {
         self.shared.stop.cancel();
         for task in self.tasks.drain(..) {
-            // A task that panicked has said so already; the others are waited for all the same.
+            // A task that panicked has already reported it. The others are still waited for.
             let _ = task.await;
         }
     }
@@ -433,7 +473,7 @@ impl Engine {
         &self.shared.store
     }
 
-    /// The code for a machine in a version.
+    /// The code for a lane.
     pub(crate) fn runner(&self, lane: &Lane) -> Option<Arc<dyn Runner>> {
         self.shared.runner(lane)
     }
@@ -442,7 +482,7 @@ impl Engine {
         &self.limits
     }
 
-    /// Takes more code while it runs: machines that are declared already. What there is code for stays as it is; whether
+    /// Adds code while the engine runs, for machines that are already declared. Lanes that have code keep it. `true` if
     /// anything was new.
     pub(crate) async fn learn(&self, runners: Vec<Arc<dyn Runner>>) -> Result<bool, Error> {
         let mut lanes = Vec::with_capacity(runners.len());
@@ -459,33 +499,34 @@ impl Engine {
         if lanes.is_empty() {
             return Ok(false);
         }
-        // Others are told first: who cannot be reached has learnt nothing, and may be asked again.
+        // The store is updated first: if that fails, nothing was added here, and the call can be repeated.
         let new: Vec<Lane> = lanes.iter().map(|(lane, _)| lane.clone()).collect();
         lease::enlist(&self.shared, Vec::new(), new).await?;
         let new = self.shared.learn(lanes);
-        release_blocked(&self.shared, new).await;
-        // An engine that has died looks for nothing.
+        release::release_at_start(&self.shared, new).await;
+        // If the engine has died, it does not look for work.
         let _ = self.commands.send(Command::Look);
         Ok(true)
     }
 
-    /// Serves one more queue from now on, with at most that many of its steps running at once. One that it serves already
-    /// stays as it is.
+    /// Serves one more queue from now on, with at most `concurrency` of its steps running at a time. A queue that it
+    /// already serves stays as it is. A concurrency of 0 is refused.
     pub async fn serve(&self, queue: Name, concurrency: usize) -> Result<(), Error> {
+        if concurrency == 0 {
+            return Err(without_concurrency(&queue).into());
+        }
         if self.shared.queues().contains(&queue) {
             return Ok(());
         }
         lease::enlist(&self.shared, vec![queue.clone()], Vec::new()).await?;
         if self.shared.serve(&queue) {
-            // An engine that has died serves nothing.
-            let _ = self
-                .commands
-                .send(Command::Serve(queue, concurrency.max(1)));
+            // If the engine has died, it serves nothing.
+            let _ = self.commands.send(Command::Serve(queue, concurrency));
         }
         Ok(())
     }
 
-    /// What it has done so far.
+    /// Counters of the engine's work so far.
     pub fn stats(&self) -> Stats {
         self.shared.counters.read()
     }
@@ -495,17 +536,17 @@ impl Engine {
         &self.shared.settings.name
     }
 
-    /// Looks for work at once, and waits until there is none left to run; how much was claimed by then, in all.
+    /// Looks for work at once, and waits until nothing is left to run. Returns the total number of claims by then.
     pub(crate) async fn idle(&self) -> u64 {
         let (reply, idle) = oneshot::channel();
         if self.commands.send(Command::WhenIdle(reply)).is_ok() {
-            // An engine that has died is idle.
+            // If the engine has died, it is idle.
             let _ = idle.await;
         }
         self.stats().claimed
     }
 
-    /// Whether it was made to die by a test.
+    /// `true` if a test killed the engine.
     pub(crate) fn is_dead(&self) -> bool {
         self.shared.kill.is_cancelled()
     }

@@ -1,4 +1,4 @@
-//! Keeps this worker's lease alive, and, beside that, takes back what dead workers held.
+//! Registers this worker, and takes back claims of dead workers. Its [heartbeat](super::heartbeat) renews its lease.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,74 +6,18 @@ use std::time::Duration;
 
 use abide_core::model::{Lane, Name, Timestamp, WorkerId};
 use abide_kernel::committer::Bulk;
-use abide_kernel::{Answer, Backoff, Error, NewWorker, Op, Result};
+use abide_kernel::{Answer, Error, NewWorker, Op, Result};
 
 use super::builder::Shared;
+use super::heartbeat::RENEWALS;
 use super::stats::add;
 
-/// The rows taken back in one transaction.
+/// The maximum number of rows that are taken back in one transaction.
 pub(super) const BATCH: usize = 500;
-/// How often a lease is renewed before it would run out.
-const RENEWALS: u32 = 3;
-
-/// How long a worker that starts waits for what it held before.
+/// The time that a starting worker waits to take back what it held before.
 const TAKING_UP: Duration = Duration::from_secs(2);
 
-/// Renews the lease until nothing runs any more (rule 6.4), which in a shutdown may be later than the engine's stop (rule
-/// 6.7). It does nothing else, so that nothing holds it up.
-pub(super) async fn keep_alive(shared: Arc<Shared>) {
-    let interval = shared.settings.lease / RENEWALS;
-    let mut pause = interval;
-    let mut backoff = Backoff::away();
-    while shared.pause_until(&shared.over, pause).await.is_continue() {
-        pause = match beat(&shared).await {
-            Ok(()) => {
-                backoff.reset();
-                interval
-            }
-            Err(error) => {
-                tracing::warn!(%error, worker = %shared.settings.name, "the lease could not be renewed; trying again");
-                // Until it is, nothing may be claimed when the lease is over.
-                backoff
-                    .failed()
-                    .map_or(interval, |delay| interval.min(delay))
-            }
-        };
-    }
-}
-
-async fn beat(shared: &Shared) -> Result<()> {
-    let worker = shared.worker();
-    let from = shared.clock.now();
-    let answers = shared
-        .store
-        .run(Arc::from([Op::Renew {
-            workers: vec![worker],
-            lease: shared.settings.lease,
-        }]))
-        .await?;
-    if shared.over.is_cancelled() {
-        // It may have signed off meanwhile, and is not to come back.
-        return Ok(());
-    }
-    if matches!(answers.first(), Some(Answer::Renewed { lost }) if !lost.is_empty()) {
-        tracing::error!(
-            worker = %shared.settings.name,
-            "the lease ran out, or another process took this worker's name: what it held runs elsewhere"
-        );
-        // Not under the same name: two processes that share one would take it from each other for ever.
-        let name = Name::new(format!(
-            "{}~{:08x}",
-            shared.settings.name,
-            fastrand::u32(..)
-        ))?;
-        return register(shared, name).await;
-    }
-    believe(shared, from);
-    Ok(())
-}
-
-/// Takes back what dead workers held (rule 5.3), as often as a lease is renewed, until the engine stops.
+/// Takes back claims of dead workers (rule 5.3), as often as a lease is renewed, until the engine stops.
 pub(super) async fn keep_reclaiming(shared: Arc<Shared>) {
     let interval = shared.settings.lease / RENEWALS;
     while shared.pause(interval).await.is_continue() {
@@ -83,8 +27,8 @@ pub(super) async fn keep_reclaiming(shared: Arc<Shared>) {
     }
 }
 
-/// Notes until when this worker is believed, counted from before it was asked.
-fn believe(shared: &Shared, from: Timestamp) {
+/// Notes when this worker's lease ends, counted from before the request was sent.
+pub(super) fn believe(shared: &Shared, from: Timestamp) {
     let until = from + shared.settings.lease;
     let was = shared.is_believed();
     shared
@@ -95,7 +39,7 @@ fn believe(shared: &Shared, from: Timestamp) {
     }
 }
 
-/// Makes this worker known. What an earlier process of its name held may be taken back from now on.
+/// Registers this worker. From now on, the claims of an earlier process with its name may be taken back.
 pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
     let from = shared.clock.now();
     let worker = NewWorker {
@@ -103,6 +47,7 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
         lease: shared.settings.lease,
         queues: shared.queues(),
         lanes: shared.lanes(),
+        build: Some(shared.settings.build()),
     };
     let answers = shared.store.run(Arc::from([Op::Register(worker)])).await?;
     let Some(Answer::Registered(worker)) = answers.into_iter().next() else {
@@ -115,8 +60,8 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
     Ok(())
 }
 
-/// Takes back at once what an earlier process of this worker's name held (rule 5.3). Where somebody has that locked, an
-/// engine starts all the same: it is tried again.
+/// Takes back at once the claims of an earlier process with this worker's name (rule 5.3). If these rows are locked,
+/// the engine starts anyway, and they are taken back later.
 pub(super) async fn take_up(shared: &Shared) {
     match tokio::time::timeout(TAKING_UP, reclaim(shared)).await {
         Ok(Ok(())) => {}
@@ -127,19 +72,20 @@ pub(super) async fn take_up(shared: &Shared) {
     }
 }
 
-/// Makes known that this worker serves more, and has code for more.
+/// Registers further queues and lanes of this worker.
 pub(super) async fn enlist(shared: &Shared, queues: Vec<Name>, lanes: Vec<Lane>) -> Result<()> {
     let worker = NewWorker {
         name: shared.alias(),
         lease: shared.settings.lease,
         queues,
         lanes,
+        build: Some(shared.settings.build()),
     };
     shared.store.run(Arc::from([Op::Enlist(worker)])).await?;
     Ok(())
 }
 
-/// Takes from dead workers what they held.
+/// Takes back claims of dead workers.
 async fn reclaim(shared: &Shared) -> Result<()> {
     let mut bulk = shared.reclaiming.lock().await;
     loop {
@@ -154,8 +100,8 @@ async fn reclaim(shared: &Shared) -> Result<()> {
     }
 }
 
-/// Gives back all that this worker still holds, so that nobody waits for its lease (rule 6.7). What cannot be given back is
-/// taken back when it can.
+/// Gives back everything that this worker still holds, so that others need not wait for its lease (rule 6.7). What
+/// cannot be given back now is taken back later.
 pub(super) async fn sign_off(shared: &Shared, worker: WorkerId) -> Result<()> {
     let mut bulk = Bulk::new(BATCH);
     loop {

@@ -1,21 +1,28 @@
-//! The runtime: claims what is runnable, has it run, commits what it answers; keeps time, leases and retention.
+//! The runtime: claims runnable instances, runs their steps and commits the outcomes; keeps timers, leases and
+//! retention.
 //!
-//! It knows a [`Runner`], not what is behind it. One task, the dispatcher, owns what this worker holds; others keep
-//! the timers, the lease and the retention, and tell it nothing: what they change in the store wakes it like anybody's
-//! commit.
+//! It knows only a [`Runner`], not the kind of code behind it. One task, the dispatcher, owns the instances that this
+//! worker holds. Other tasks keep the timers and the retention, and a thread renews the lease. They do not talk to the
+//! dispatcher: their changes to the store wake it, as any commit does.
 
 mod batch;
+mod build;
 mod builder;
+mod check;
 mod dispatch;
+mod heartbeat;
 mod lease;
+mod release;
 mod retention;
 mod runner;
 mod settings;
 mod span;
 mod stats;
 mod timers;
+mod unserved;
 
 pub use builder::{Engine, EngineBuilder};
+pub use check::{Check, Unfit};
 pub use retention::Retention;
 pub(crate) use runner::{Follow, Ran, Runner, Task};
 pub(crate) use settings::{Crash, CrashPoint, Settings};

@@ -1,4 +1,4 @@
-//! Deletes finished instances when their time is over.
+//! Deletes finished instances after their retention period.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use abide_kernel::{Result, SweepPass};
 use super::builder::Shared;
 use super::stats::add;
 
-/// How long finished instances are kept, with all that belongs to them.
+/// The retention period of finished instances and everything that belongs to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// That long after they finished.
+    /// This long after they finished.
     For(Duration),
-    /// Until somebody deletes them.
+    /// Until they are deleted explicitly.
     Forever,
 }
 
 impl Retention {
-    /// What finished before that moment has expired now.
+    /// Instances that finished before the returned time have expired.
     fn expired_at(self, now: Timestamp) -> Timestamp {
         match self {
             Self::For(kept) => now - kept,
@@ -38,16 +38,17 @@ impl Default for Retention {
 /// The longest and the shortest pause between two passes.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The pause when instances are kept for ever, and only what is kept for hours and days expires.
+/// The pause if instances are kept forever. Then only data with retention periods of hours and days expires.
 const PAUSE_FOREVER: Duration = Duration::from_secs(3600);
-/// How often a pass begins at the beginning although many were spared there: one that was locked, say, was passed over.
+/// The interval at which a pass starts from the beginning although many instances were kept there. One that was locked,
+/// for example, was skipped.
 const WHOLE_EVERY: Duration = Duration::from_secs(3600);
 /// The longest pause between two batches.
 const BREATH_MAX: Duration = Duration::from_secs(1);
 
 /// Sweeps, pass after pass, until the engine stops (rule 16.2).
 pub(super) async fn keep_swept(shared: Arc<Shared>) {
-    // What is not an instance expires all the same: requests that were answered, dead workers, held signals.
+    // Data other than instances expires in any case: answered requests, dead workers, held signals.
     let kept = shared.settings.retention;
     let pause = match kept {
         Retention::For(kept) => (kept / 10).clamp(PAUSE_MIN, PAUSE_MAX),

@@ -1,10 +1,11 @@
-//! What the engine knows of the code it runs.
+//! The interface between the engine and the code that it runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide_core::model::{
     Cause, Child, Claim, Claimed, Command, Contract, Declared, Inbox, InstanceId, Json, Key, Lane,
-    Name, Outcome, Priority, Refusal, Timestamp,
+    Name, Outcome, Policy, Priority, Refusal, Timestamp,
 };
 use abide_kernel::OwnTransaction;
 use futures_util::future::BoxFuture;
@@ -16,22 +17,22 @@ use crate::workflow::RunHistory;
 
 /// Code for one machine in one version.
 pub(crate) trait Runner: Send + Sync + 'static {
-    /// How it is declared.
+    /// The declaration of the machine, and its contract.
     fn declared(&self) -> Result<(Declared, Option<Contract>), Refusal>;
 
-    /// The same code for an engine that starts: what it remembers of its instances it does not share with others.
+    /// Returns the same code for an engine that starts. It shares no memory of instances with other engines.
     fn for_engine(self: Arc<Self>, settings: &Settings) -> Arc<dyn Runner>;
 
-    /// Runs a step. Errors and panics have been answered for.
+    /// Runs a step. Errors and panics are already part of the outcome.
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran>;
 
-    /// Answers the updates that a task came with.
+    /// Answers the updates of a task.
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran>;
 
-    /// Answers for a step, or for updates, whose outcome was refused.
+    /// Handles the refused outcome of a step or of updates.
     fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran>;
 
-    /// Answers a query on the state of a run, as its history tells it.
+    /// Answers a query on the state of a run, computed from its history.
     fn query(&self, run: &RunHistory, name: &Name, arguments: &Json) -> Result<Json, String> {
         let _ = (name, arguments);
         Err(format!(
@@ -40,22 +41,37 @@ pub(crate) trait Runner: Send + Sync + 'static {
         ))
     }
 
-    /// Hears whether what a task came to was committed.
+    /// Checks if this code could continue an open run at this step. Returns what is incompatible.
+    fn fits(&self, run: &RunHistory, step: &Name) -> Result<(), String>;
+
+    /// Notifies the code if the outcome of a task was committed.
     fn settled(&self, task: &Task, committed: bool) {
         let _ = (task, committed);
     }
 }
 
-/// What a step came to.
+/// The result of running a step.
 pub(crate) struct Ran {
     pub outcome: Outcome,
-    /// The error that the outcome answers for.
+    /// The error that the outcome handles.
     pub error: Option<String>,
-    /// The transaction that it is to be committed in.
+    /// The transaction in which the outcome must be committed.
     pub within: Option<Box<dyn OwnTransaction>>,
 }
 
-/// One step to run.
+impl Ran {
+    /// The result of a step that this build cannot run and another build must (rule 12.4).
+    pub fn blocked(reason: String) -> Self {
+        tracing::warn!(%reason, "this build cannot run an instance, which waits for another build");
+        Self {
+            outcome: Outcome::Block { reason },
+            error: None,
+            within: None,
+        }
+    }
+}
+
+/// A step to run.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub id: InstanceId,
@@ -64,35 +80,38 @@ pub(crate) struct Task {
     pub step: Name,
     pub step_seq: u32,
     pub attempt: u32,
+    pub deaths: u32,
     pub state: Json,
     pub queue: Name,
     pub priority: Priority,
     pub cause: Cause,
     pub timed_out: bool,
     pub children: Vec<Child>,
-    /// The signals that it waited for.
+    /// The signals that the instance waited for.
     pub awaited: Vec<Command>,
     /// The updates to answer before the step runs.
     pub updates: Vec<Command>,
-    /// Whether there is nothing to run but the updates.
+    /// `true` if there is nothing to run except the updates.
     pub aside: bool,
-    /// What is in the inbox, counted.
+    /// The number of commands in the inbox.
     pub inbox: Inbox,
-    /// The generation of the database that it was claimed from.
+    /// The generation of the database from which it was claimed.
     pub generation: i64,
-    /// How many ends of children it had been told of when it was claimed.
+    /// The number of ended children that it had been notified of when it was claimed.
     pub children_ended: u64,
-    /// Cancelled when the instance is.
+    /// The retry policy and limits of this instance, where they differ from those of its machine.
+    pub policy: Option<Policy>,
+    /// Cancelled when the instance is cancelled.
     pub cancelled: CancellationToken,
-    /// Told when a message comes while this runs.
+    /// Notified when a command arrives while this runs.
     pub mail: Arc<Notify>,
-    /// How many steps ran before this one without going through the queue, and since when.
+    /// The number of steps that ran before this one without going through the queue, and since when.
     pub chain: u32,
     pub chain_since: Timestamp,
 }
 
 impl Task {
-    /// What a claim asks to run.
+    /// Makes the task of a claim.
     pub fn of(
         claimed: Claimed,
         cancelled: CancellationToken,
@@ -109,6 +128,7 @@ impl Task {
             step: claimed.step,
             step_seq: claimed.step_seq,
             attempt: claimed.attempt,
+            deaths: claimed.deaths,
             state: claimed.state,
             queue: claimed.queue,
             priority: claimed.priority,
@@ -121,6 +141,7 @@ impl Task {
             inbox: claimed.inbox,
             generation: claimed.claim.epoch().generation(),
             children_ended: claimed.children_ended,
+            policy: claimed.policy,
             cancelled,
             mail,
             chain: 0,
@@ -129,12 +150,24 @@ impl Task {
         (claimed.claim, task)
     }
 
-    /// Whether updates are to be answered before anything runs.
+    /// `true` if the instance was started with a retry policy of its own, which then decides about failures.
+    pub fn has_own_retry(&self) -> bool {
+        let own = self.policy.as_ref();
+        own.is_some_and(|own| own.retry.is_some())
+    }
+
+    /// The time limit for the step with which the instance was started (rule 5.4).
+    pub fn own_time_limit(&self) -> Option<Duration> {
+        let own = self.policy.as_ref()?;
+        own.step_timeout_ms.map(Duration::from_millis)
+    }
+
+    /// `true` if updates must be answered before anything runs.
     pub fn answers(&self) -> bool {
         self.aside || !self.updates.is_empty()
     }
 
-    /// What follows this under the same claim.
+    /// Returns the task that follows this one under the same claim.
     pub fn followed_by(&self, next: Follow) -> Self {
         let common = Self {
             id: self.id,
@@ -143,6 +176,7 @@ impl Task {
             step: self.step.clone(),
             step_seq: self.step_seq,
             attempt: self.attempt,
+            deaths: self.deaths,
             state: self.state.clone(),
             queue: self.queue.clone(),
             priority: self.priority,
@@ -155,6 +189,7 @@ impl Task {
             inbox: self.inbox,
             generation: self.generation,
             children_ended: self.children_ended,
+            policy: self.policy.clone(),
             cancelled: self.cancelled.clone(),
             mail: self.mail.clone(),
             chain: self.chain.saturating_add(1),
@@ -165,6 +200,7 @@ impl Task {
                 step,
                 step_seq: self.step_seq.saturating_add(1),
                 attempt: 0,
+                deaths: 0,
                 state,
                 cause: Cause::Next,
                 timed_out: false,
@@ -179,6 +215,7 @@ impl Task {
             Follow::Turn { inbox } => Self {
                 step_seq: self.step_seq.saturating_add(1),
                 attempt: 0,
+                deaths: 0,
                 cause: Cause::Next,
                 timed_out: false,
                 inbox,
@@ -187,30 +224,30 @@ impl Task {
         }
     }
 
-    /// Whether it goes on under a claim that was kept.
+    /// `true` if it continues under a kept claim.
     pub const fn is_kept(&self) -> bool {
         self.chain > 0
     }
 }
 
-/// What follows a commit that keeps its claim.
+/// The continuation of a commit that keeps its claim.
 #[derive(Debug)]
 pub(crate) enum Follow {
     /// Another step.
     Step {
-        /// Which.
+        /// The name of the step.
         step: Name,
-        /// What it runs on.
+        /// Its state.
         state: Json,
     },
-    /// The step that the updates went before.
+    /// The step that the updates preceded.
     Same {
-        /// What they have made of its state.
+        /// The state after the updates.
         state: Option<Json>,
     },
     /// The next turn of a workflow.
     Turn {
-        /// What is in the inbox.
+        /// The number of commands in the inbox.
         inbox: Inbox,
     },
 }

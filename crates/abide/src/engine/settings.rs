@@ -1,4 +1,4 @@
-//! How an engine behaves.
+//! The settings of an engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,42 +8,46 @@ use abide_core::model::Name;
 
 use super::{Retention, Task};
 
-/// How an engine behaves.
+/// The settings of an engine.
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// The worker's name.
     pub name: Name,
-    /// The queues it serves, and how many steps of each may run at once.
+    /// The name of the build. If `None`, it is derived from this program.
+    pub build: Option<Name>,
+    /// The queues that it serves, and how many steps of each may run at a time.
     pub queues: BTreeMap<Name, usize>,
-    /// For how long it is believed to live after its last heartbeat.
+    /// The time after its last heartbeat for which it is considered alive.
     pub lease: Duration,
-    /// How often it looks for work when nobody tells it of any.
+    /// The interval at which it polls for work when no notification arrives.
     pub poll: Duration,
-    /// How long a shutdown waits for the steps that run.
+    /// The interval between checks for work that no live worker can run.
+    pub watch: Duration,
+    /// The time that a shutdown waits for running steps.
     pub grace: Duration,
-    /// How long finished instances are kept.
+    /// The retention period of finished instances.
     pub retention: Retention,
-    /// The most outcomes, and the most claims, of one transaction.
+    /// The maximum number of outcomes, and of claims, in one transaction.
     pub batch: usize,
-    /// How many steps of one instance may run without going through the queue.
+    /// The maximum number of steps of one instance that follow each other without going through the queue.
     pub chain_steps: u32,
-    /// For how long they may.
+    /// The maximum time for these steps.
     pub chain_time: Duration,
-    /// How many workflows' code is kept in memory.
+    /// The maximum number of workflows whose code is kept in memory.
     pub workflows_kept: usize,
-    /// Where this worker is to die, in a test.
+    /// The point at which this worker dies, in a test.
     pub crash: Option<CrashPoint>,
 }
 
-/// Decides whether a worker dies at that moment of that task.
+/// Returns `true` if the worker dies at this point of this task.
 pub(crate) type CrashPoint = Arc<dyn Fn(&Task, Crash) -> bool + Send + Sync>;
 
-/// A moment at which a worker can be made to die.
+/// A point at which a test can make a worker die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
     /// The step has run, and its outcome is not committed.
     BeforeCommit,
-    /// The outcome is committed, and the worker does not know.
+    /// The outcome is committed, and the worker does not know it.
     AfterCommit,
 }
 
@@ -52,9 +56,11 @@ impl Settings {
         let tag = fastrand::u32(..);
         Self {
             name: Name::stored(format!("worker-{}-{tag:08x}", std::process::id())),
+            build: None,
             queues: BTreeMap::new(),
             lease: Duration::from_secs(10),
             poll: Duration::from_secs(5),
+            watch: Duration::from_secs(10),
             grace: Duration::from_secs(30),
             retention: Retention::default(),
             batch: 500,
@@ -65,6 +71,13 @@ impl Settings {
         }
     }
 
-    /// The steps of a queue that run at once unless the builder says otherwise.
+    /// The name of the build that it runs.
+    pub fn build(&self) -> Name {
+        self.build
+            .clone()
+            .unwrap_or_else(super::build::of_this_program)
+    }
+
+    /// The default number of steps of a queue that run at a time.
     pub const CONCURRENCY: usize = 64;
 }

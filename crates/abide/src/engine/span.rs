@@ -1,11 +1,11 @@
-//! The span of an attempt at a step, for whoever collects traces in this process.
+//! The tracing span of an attempt at a step.
 
 use abide_core::model::Name;
 use tracing::{Level, Span};
 
 use super::Task;
 
-/// The span of one attempt at a step: it names what woke it, and closes with it.
+/// Creates the span of one attempt at a step. It names the cause of the attempt, and ends with it.
 pub(super) fn attempt(task: &Task, worker: &Name) -> Span {
     if !tracing::enabled!(target: "abide::step", Level::INFO) {
         return Span::none();

@@ -1,29 +1,31 @@
-//! What an engine has done, counted.
+//! Counters of an engine's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an engine has done since it started.
+/// Counters of an engine's work since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Instances claimed.
     pub claimed: u64,
     /// Outcomes committed.
     pub committed: u64,
-    /// Outcomes dropped because the claim had been lost.
+    /// Outcomes dropped because the claim was lost.
     pub stale: u64,
     /// Outcomes refused because they broke a rule, or could not be stored.
     pub refused: u64,
-    /// Outcomes that were committed one by one because a transaction that they shared had failed.
+    /// Outcomes committed one by one because a transaction that they shared had failed.
     pub separated: u64,
-    /// Instances whose failure could not be stored either, when that was found; they are tried again, more and more
-    /// rarely.
+    /// Instances whose failure could not be stored either, counted when that was detected. They are retried at growing
+    /// intervals.
     pub stuck: u64,
-    /// Transactions that committed outcomes or claimed.
+    /// Transactions that committed outcomes or made claims.
     pub batches: u64,
-    /// Instances taken back from workers that died.
+    /// Instances taken back from dead workers.
     pub reclaimed: u64,
     /// Finished instances deleted.
     pub swept: u64,
+    /// Times that the runtime ran no task for a second or more, because a step blocked its threads.
+    pub blocked: u64,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +39,7 @@ pub(super) struct Counters {
     pub batches: AtomicU64,
     pub reclaimed: AtomicU64,
     pub swept: AtomicU64,
+    pub blocked: AtomicU64,
 }
 
 impl Counters {
@@ -52,6 +55,7 @@ impl Counters {
             batches: of(&self.batches),
             reclaimed: of(&self.reclaimed),
             swept: of(&self.swept),
+            blocked: of(&self.blocked),
         }
     }
 }

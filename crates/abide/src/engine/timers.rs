@@ -1,4 +1,4 @@
-//! Meets due times and deadlines: knows the next one and sleeps until it.
+//! Fires due times and deadlines: knows the next one and sleeps until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use abide_kernel::{Answer, Backoff, Listener, Op, Result};
 
 use super::builder::Shared;
 
-/// The rows fired in one transaction.
+/// The maximum number of rows that are fired in one transaction.
 const BATCH: usize = 500;
-/// How often to look for what is due while something is passed over.
+/// The interval between checks for due rows while some are skipped.
 const AROUND: Duration = Duration::from_millis(250);
-/// How soon due rows that another transaction has locked are looked at again, at first and at last (rule 6.8).
+/// The first and the longest pause before due rows that another transaction has locked are checked again (rule 6.8).
 const LOCKED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// Fires what is due until the engine stops. Between due times it asks the store nothing: what is armed meanwhile
-/// comes over the bus, and a look every poll interval is the floor under that (rules 6.5, 6.6).
+/// Fires due rows until the engine stops. It sends no statement to the store between due times: notifications announce
+/// due times that are set meanwhile, and a check every poll interval covers lost ones (rules 6.5, 6.6).
 pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
     let mut backoff = Backoff::away();
     let mut bulk = Bulk::new(BATCH);
@@ -51,15 +51,15 @@ pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
     }
 }
 
-/// What was fired, and when something is due next.
+/// The result of firing, with the next due time.
 enum Fired {
-    /// All that was due.
+    /// All due rows were fired.
     All { next: Option<Timestamp> },
-    /// All but what another transaction has locked.
+    /// All were fired, except rows that another transaction has locked.
     AllButLocked { next: Option<Timestamp> },
 }
 
-/// Fires all that is due and that nobody has locked, around what cannot be fired (rule 1.4).
+/// Fires all due rows that are not locked, and skips those that cannot be fired (rule 1.4).
 async fn fire(shared: &Shared, bulk: &mut Bulk) -> Result<Fired> {
     loop {
         let next = shared.store.next_due().await?;
@@ -76,14 +76,14 @@ async fn fire(shared: &Shared, bulk: &mut Bulk) -> Result<Fired> {
             }
         }
         if bulk.is_incomplete() {
-            // What is passed over stays due, and hides what is due next.
+            // Skipped rows stay due, and hide the next due time.
             let next = Some(shared.clock.now() + AROUND);
             return Ok(Fired::All { next });
         }
     }
 }
 
-/// Waits until the next due time, which may come closer meanwhile; `None` when the engine stops.
+/// Waits until the next due time, which may become earlier meanwhile. Returns `None` if the engine stops.
 async fn wait(
     shared: &Shared,
     news: &mut Listener,

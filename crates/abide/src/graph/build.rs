@@ -1,4 +1,4 @@
-//! Puts a graph together.
+//! The builder of graphs.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use super::{BadGraph, Graph};
 use crate::message::{Event, REFERENCE, Test};
 use crate::time::as_ms;
 
-/// Puts a graph together, step by step; what follows a step is about that step. Made by [`Graph::builder`].
+/// Builds a graph step by step. Methods such as `after` and `retry` configure the step that was added last. Created by
+/// [`Graph::builder`].
 #[must_use = "finish it with `.build()`"]
 pub struct GraphBuilder {
     spec: GraphSpec,
     problems: Vec<GraphProblem>,
 }
 
-/// A reference to what a run begins with, or to what a step came to: made by [`input`] and [`output`].
+/// A reference to the input of a run, or to the output of a step: created by [`input`] and [`output`].
 #[derive(Clone, Debug)]
 pub struct Reference(String);
 
@@ -29,12 +30,12 @@ impl Serialize for Reference {
     }
 }
 
-/// What the run begins with, at a path.
+/// Refers to the input of the run, at a path.
 pub fn input(path: &str) -> Reference {
     Reference(format!("input.{path}"))
 }
 
-/// What a step came to, at a path.
+/// Refers to the output of a step, at a path.
 pub fn output(step: &str, path: &str) -> Reference {
     Reference(format!("step.{step}.output.{path}"))
 }
@@ -78,20 +79,20 @@ impl GraphBuilder {
         });
     }
 
-    /// A task, of the same name as the step.
+    /// Adds a task with the same name as the step.
     pub fn task(self, name: impl Into<String>) -> Self {
         let name = name.into();
         let task = name.clone();
         self.step(name, |step| step.task = Some(task))
     }
 
-    /// A task of another name than the step.
+    /// Adds a task with a different name than the step.
     pub fn task_named(self, name: impl Into<String>, task: impl Into<String>) -> Self {
         let task = task.into();
         self.step(name, |step| step.task = Some(task))
     }
 
-    /// Waits for an event, for that time at most; then it comes to `{"timeout": true}`.
+    /// Adds a wait for an event, of at most this time. If that passes, the output of the step is `{"timeout": true}`.
     pub fn wait_for_event(
         mut self,
         name: impl Into<String>,
@@ -123,7 +124,7 @@ impl GraphBuilder {
         })
     }
 
-    /// Waits for a signal to the run; it comes to what that was sent with.
+    /// Adds a wait for a signal to the run. The output of the step is the signal's arguments.
     pub fn wait_for_signal(self, name: impl Into<String>, signal: impl Into<String>) -> Self {
         let signal = signal.into();
         self.step(name, |step| {
@@ -134,7 +135,7 @@ impl GraphBuilder {
         })
     }
 
-    /// Waits for time.
+    /// Adds a wait for a duration.
     pub fn sleep(self, name: impl Into<String>, time: Duration) -> Self {
         self.step(name, |step| {
             step.sleep = Some(SleepSpec {
@@ -143,19 +144,19 @@ impl GraphBuilder {
         })
     }
 
-    /// Another graph; it comes to what that comes to.
+    /// Adds another graph as a step. The output of the step is the result of that graph.
     pub fn graph(self, name: impl Into<String>, graph: &Graph) -> Self {
         let inner = SubGraph::Whole(Box::new(graph.spec().clone()));
         self.step(name, |step| step.graph = Some(inner))
     }
 
-    /// Comes after that step; said again, after that one too.
+    /// Makes the last added step run after `step`. Can be called several times, for several steps.
     pub fn after(self, step: impl Into<String>) -> Self {
         let after = step.into();
         self.last("after", |step| step.after.push(after))
     }
 
-    /// Is left out when a step before it came to something of which this holds.
+    /// Skips the last added step if this condition holds for the output of an earlier step.
     pub fn skip_if(
         mut self,
         step: impl Into<String>,
@@ -181,23 +182,18 @@ impl GraphBuilder {
         })
     }
 
-    /// A task is tried again: at most so often, the first time counted, after that time, which doubles.
+    /// Retries a failed task: at most `max_attempts` attempts, including the first, with a delay that doubles. All
+    /// attempts are the same instance, with the same idempotency token.
     pub fn retry(self, max_attempts: u32, delay: Duration) -> Self {
-        let retry = RetrySpec {
-            max_attempts,
-            delay_ms: as_ms(delay),
-            factor: Some(200),
-            max_delay_ms: None,
-        };
-        self.retry_by(retry)
+        self.retry_by(RetrySpec::doubling(max_attempts, as_ms(delay)))
     }
 
-    /// A task is tried again, as the policy says.
+    /// Retries a failed task, as the policy says.
     pub fn retry_by(self, retry: RetrySpec) -> Self {
         self.last("retry", |step| step.retry = Some(retry))
     }
 
-    /// How long an attempt at a task may take, or how long to wait for a signal.
+    /// Limits an attempt at a task, from the time a worker claims it, or the wait for a signal.
     pub fn timeout(self, time: Duration) -> Self {
         self.last("timeout", |step| match &mut step.wait_for_signal {
             Some(signal) => signal.timeout_ms = Some(as_ms(time)),
@@ -205,13 +201,29 @@ impl GraphBuilder {
         })
     }
 
-    /// The queue in which a task waits.
+    /// Limits a task as a whole, from the start of its step to its end: its waits in the queue, all attempts and the
+    /// delays between them. When this time has passed, the task is cancelled and the step fails.
+    ///
+    /// ```
+    /// use abide::{Graph, minutes, secs};
+    ///
+    /// let graph = Graph::builder("mail").task("send").timeout(secs(10)).retry(3, secs(1)).schedule_timeout(minutes(5));
+    /// assert!(graph.build()?.to_json().contains(r#""schedule_timeout_ms":300000"#));
+    /// # Ok::<(), abide::BadGraph>(())
+    /// ```
+    pub fn schedule_timeout(self, time: Duration) -> Self {
+        self.last("schedule_timeout", |step| {
+            step.schedule_timeout_ms = Some(as_ms(time));
+        })
+    }
+
+    /// Sets the queue in which a task waits.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         let queue = queue.into();
         self.last("queue", |step| step.queue = Some(queue))
     }
 
-    /// The graph, or all that is wrong with it.
+    /// Returns the graph, or all problems with it.
     pub fn build(self) -> Result<Graph, BadGraph> {
         let mut problems = self.problems;
         match Graph::new(self.spec, &[]) {
@@ -225,7 +237,7 @@ impl GraphBuilder {
     }
 }
 
-/// What a test compares with: a value, or a reference.
+/// Converts the right side of a comparison: a value, or a reference.
 fn right_of(right: Json) -> Right {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -239,10 +251,10 @@ fn right_of(right: Json) -> Right {
     }
 }
 
-/// What is wrong where a reference stands that nobody would resolve.
+/// The problem with a reference in a place where it would not be resolved.
 const NO_REFERENCE: &str = "a reference is compared with alone, and only in what an event must say";
 
-/// Whether there is a reference in a value.
+/// `true` if a value contains a reference.
 fn is_referring(value: &Json) -> bool {
     value.as_str().contains(&format!("\"{REFERENCE}\""))
 }

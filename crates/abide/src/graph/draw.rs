@@ -1,4 +1,4 @@
-//! Draws a graph: as Mermaid, and as SVG.
+//! Draws a graph as Mermaid and as SVG.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use abide_core::rules::graph::levels;
 use super::Graph;
 
 impl Graph {
-    /// It as a Mermaid flowchart.
+    /// Draws the graph as a Mermaid flowchart.
     pub fn to_mermaid(&self) -> String {
         let mut text = "flowchart TD\n".to_owned();
         let steps = &self.spec().steps;
@@ -18,7 +18,7 @@ impl Graph {
                 true => ("[", "]"),
                 false => ("{{", "}}"),
             };
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "    s{at}{open}\"{label}\"{close}");
         }
         for (at, before) in edges(steps) {
@@ -27,7 +27,7 @@ impl Graph {
         text
     }
 
-    /// It as an SVG drawing.
+    /// Draws the graph as SVG.
     pub fn to_svg(&self) -> String {
         const WIDE: usize = 200;
         const HIGH: usize = 44;
@@ -92,7 +92,7 @@ impl Graph {
     }
 }
 
-/// What is written on a step.
+/// The label of a step.
 fn label(step: &StepSpec) -> String {
     let name = &step.name;
     if let Some(event) = &step.wait_for_event {
@@ -111,7 +111,7 @@ fn label(step: &StepSpec) -> String {
     }
 }
 
-/// As much of a label as a box has room for.
+/// Shortens a label to the space in a box.
 fn shortened(label: &str) -> String {
     const ROOM: usize = 27;
     if label.chars().count() <= ROOM {
@@ -121,7 +121,7 @@ fn shortened(label: &str) -> String {
     format!("{head}…")
 }
 
-/// From each step to those before it, by place.
+/// The edges from each step to the steps before it, by index.
 fn edges(steps: &[StepSpec]) -> Vec<(usize, usize)> {
     let place = |name: &String| steps.iter().position(|step| step.name == *name);
     let mut edges = Vec::new();
@@ -136,7 +136,7 @@ fn edges(steps: &[StepSpec]) -> Vec<(usize, usize)> {
     edges
 }
 
-/// A label as Mermaid takes it: what it would read as its own is written as a code.
+/// Escapes a label for Mermaid: characters with a meaning there are written as codes.
 fn coded(label: &str) -> String {
     let mut coded = String::with_capacity(label.len());
     for char in label.chars() {

@@ -1,9 +1,11 @@
 //! Graphs: tasks and waits as data, advanced by the engine.
 
+mod attempts;
 mod build;
 mod draw;
 mod read;
 mod run;
+mod task;
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ pub(crate) use run::GraphProgram;
 use crate::Error;
 use crate::machine::Definition;
 
-/// A graph of tasks and waits, checked and ready to be run: made by [`Graph::builder`], or read from JSON.
+/// A graph of tasks and waits, validated and ready to run: built with [`Graph::builder`], or read from JSON.
 ///
 /// ```
 /// use abide::{Abide, Event, Graph, eq, hours, output, secs};
@@ -52,27 +54,29 @@ use crate::machine::Definition;
 /// # }
 /// ```
 ///
-/// A clone costs nothing.
+/// Clones are cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     spec: Arc<GraphSpec>,
 }
 
-/// All that is wrong with a graph.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
+/// All problems with a graph.
+#[derive(Clone, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[error("the graph cannot be built: {}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct BadGraph {
-    /// What is wrong, and with which step.
+    /// Each problem, with the step that it concerns.
     pub problems: Vec<GraphProblem>,
 }
 
+abide_core::debug_is_display!(BadGraph);
+
 impl Graph {
-    /// Puts a graph together.
+    /// Creates a builder.
     pub fn builder(name: impl Into<String>) -> GraphBuilder {
         GraphBuilder::new(name.into())
     }
 
-    /// Takes a graph as data, when nothing is wrong with it. Graphs that it names as steps are found among `known`.
+    /// Creates a graph from data, if it has no problems. Graphs that it names as steps are looked up in `known`.
     pub fn new(mut spec: GraphSpec, known: &[Self]) -> Result<Self, BadGraph> {
         look_up(&mut spec, known);
         let problems = check(&spec);
@@ -104,12 +108,13 @@ impl Graph {
         Self::of_read(spec, unread, known)
     }
 
-    /// Reads a graph from JSON without checking it: with what cannot be read, and without that.
+    /// Reads a graph from JSON without validating it. Returns what could be read, and the problems with the rest.
     pub fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
         read::read(json)
     }
 
-    /// Takes a graph that was [read](Self::read), when all of it could be and nothing is wrong with it; else tells of both.
+    /// Creates a graph from the result of [`read`](Self::read), if all of it could be read and it has no problems.
+    /// Otherwise returns the problems of both kinds.
     pub fn of_read(
         spec: GraphSpec,
         mut unread: Vec<GraphProblem>,
@@ -117,7 +122,7 @@ impl Graph {
     ) -> Result<Self, BadGraph> {
         match Self::new(spec, known) {
             Ok(graph) if unread.is_empty() => Ok(graph),
-            // What was not read to its end cannot be judged.
+            // A graph that was not read to its end cannot be validated.
             _ if unread.len() > read::TOLD => Err(BadGraph { problems: unread }),
             built => {
                 unread.extend(built.err().into_iter().flat_map(|bad| bad.problems));
@@ -126,23 +131,23 @@ impl Graph {
         }
     }
 
-    /// It as JSON.
+    /// Returns the graph as JSON.
     pub fn to_json(&self) -> String {
-        // What was read as JSON, or made of texts and numbers, can be written.
+        // A graph was read from JSON, or made of strings and numbers, so it can be written.
         serde_json::to_string(&*self.spec).unwrap_or_default()
     }
 
-    /// Its name.
+    /// The name of the graph.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// It as data.
+    /// The graph as data.
     pub fn spec(&self) -> &GraphSpec {
         &self.spec
     }
 
-    /// What starts a run of it with that input.
+    /// Returns the start of a run of this graph with this input.
     pub fn start_of(&self, input: &Json) -> Result<Start, Error> {
         let declared = self.declared()?;
         let state = run::begin(&self.spec, input).map_err(|error| Error::Mismatch {
@@ -160,7 +165,7 @@ impl Graph {
         })
     }
 
-    /// It, and the graphs that are steps of it, and of those.
+    /// Returns this graph, and all graphs that are steps of it, directly or not.
     pub fn family(&self) -> Vec<Self> {
         let mut family = vec![self.clone()];
         for step in &self.spec.steps {
@@ -175,7 +180,7 @@ impl Graph {
     }
 }
 
-/// Puts graphs in the place of their names.
+/// Replaces the names of graphs by the graphs.
 fn look_up(spec: &mut GraphSpec, known: &[Graph]) {
     for step in &mut spec.steps {
         match &mut step.graph {
@@ -205,10 +210,11 @@ impl Definition for Graph {
             contract: None,
             retry: None,
             step_timeout_ms: None,
+            max_deaths: None,
         })
     }
 
-    /// The definition is pinned to the run: it is in its state.
+    /// The initial state of a run. It contains the definition, so that the run keeps it.
     fn state(&self, input: &Value) -> Result<Json, NotJson> {
         run::begin(&self.spec, &Json::of(input)?)
     }

@@ -1,14 +1,14 @@
-//! Reads graphs from JSON, with all that is wrong with them (rule 15.2).
+//! Reads graphs from JSON, and reports all problems with them (rule 15.2).
 
 use abide_core::model::{GraphProblem, GraphSpec, StepSpec, SubGraph};
 use serde_json::{Map, Value};
 
 use crate::unfit;
 
-/// How many problems are told of: the rest of a graph with more is not read.
+/// The maximum number of problems that are reported. A graph with more is not read to its end.
 pub(super) const TOLD: usize = 100;
 
-/// What a step can be.
+/// The kinds of steps.
 const KINDS: [&str; 5] = [
     "task",
     "wait_for_event",
@@ -17,13 +17,14 @@ const KINDS: [&str; 5] = [
     "graph",
 ];
 
-/// What a step can have.
-const FIELDS: [&str; 11] = [
+/// The fields of a step.
+const FIELDS: [&str; 12] = [
     "name",
     "after",
     "skip_if",
     "task",
     "timeout_ms",
+    "schedule_timeout_ms",
     "retry",
     "queue",
     "wait_for_event",
@@ -32,18 +33,18 @@ const FIELDS: [&str; 11] = [
     "graph",
 ];
 
-/// What stands in the place of a name that cannot be read.
+/// The placeholder for a name that cannot be read.
 const UNREAD: &str = "unread";
 
-/// A graph as it is written, and what of it cannot be read. What stands in its place then has all that can be, so that the
-/// rest can be checked too.
+/// Reads a graph as it is written, and reports what cannot be read. The returned graph contains everything that can be
+/// read, so that the rest can be validated too.
 pub(super) fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
     let mut problems = Vec::new();
     let error = match serde_json::from_str(json) {
         Ok(spec) => return (spec, problems),
         Err(error) => error,
     };
-    // Once more, slowly, to find all that is wrong.
+    // Read again, slowly, to find all problems.
     let spec = match serde_json::from_str(json) {
         Ok(value) => read_graph(value, &mut problems),
         Err(_) => GraphSpec {
@@ -58,7 +59,7 @@ pub(super) fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
             message: format!("there may be more: the first {TOLD} problems are told"),
         });
     } else if problems.is_empty() {
-        // It is no JSON, or a field is there twice.
+        // It is not JSON, or a field occurs twice.
         problems.push(GraphProblem {
             step: None,
             message: error.to_string(),
@@ -161,7 +162,7 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
             .map(|graph| read_graph(graph, &mut inner_problems)),
         _ => None,
     };
-    // At once: to leave them out one by one would take as long as the square of their number.
+    // All at once: removing them one by one would take quadratic time.
     let unknown: Vec<String> = {
         let fields = fields
             .keys()

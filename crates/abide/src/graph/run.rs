@@ -8,59 +8,26 @@ use std::task::Poll;
 use std::time::Duration;
 
 use abide_core::model::{
-    Brood, Cancel, Children, EventSpec, GraphSpec, Json, Kind, Name, NotJson, Start, StepSpec,
-    StepStatus, SubGraph, Target,
+    EventSpec, GraphSpec, GraphState, Json, Kind, Name, NotJson, Start, StepSpec, StepState,
+    StepStatus, SubGraph,
 };
 use abide_core::rules::graph::{
-    Outputs, input_of, is_skipped, last_steps, machine_of, next_step, resolve, task_machine,
+    self as rules, Outputs, input_of, is_skipped, last_steps, machine_of, next_step, resolve,
 };
-use abide_kernel::{Op, Store};
+use abide_kernel::Store;
 use futures_util::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 
+use super::task::{apart, cancel, task};
 use crate::machine::{Fault, FaultKind};
 use crate::workflow::{OperationError, Program, Workflow};
 use crate::{BoxError, Error};
 
-/// A run as its state shows it: what it began with, what it is, and where each step stands (rule 15.4).
-#[derive(Serialize, Deserialize)]
-struct Shown {
-    input: Json,
-    graph: GraphSpec,
-    #[serde(default)]
-    steps: BTreeMap<String, StepShown>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-struct StepShown {
-    status: StepStatus,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    output: Option<Json>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-/// What a run begins with.
+/// The initial state of a run.
 pub(super) fn begin(graph: &GraphSpec, input: &Json) -> Result<Json, NotJson> {
-    Json::of(&Shown {
-        input: input.clone(),
-        graph: graph.clone(),
-        steps: pending(graph),
-    })
+    Json::of(&rules::begin(graph.clone(), input.clone()))
 }
 
-/// The steps of a run in which none has begun.
-fn pending(graph: &GraphSpec) -> BTreeMap<String, StepShown> {
-    let pending = StepShown {
-        status: StepStatus::Pending,
-        output: None,
-        error: None,
-    };
-    let names = graph.steps.iter().map(|step| step.name.clone());
-    names.map(|name| (name, pending.clone())).collect()
-}
-
-/// The code of all graphs: what a run does is in its state.
+/// The code of all graphs. The state of a run says what it does.
 pub(crate) struct GraphProgram {
     pub store: Arc<dyn Store>,
 }
@@ -71,14 +38,15 @@ impl Program for GraphProgram {
         workflow: Workflow,
         state: &Json,
     ) -> Result<BoxFuture<'static, Result<Json, BoxError>>, Fault> {
-        let mut shown: Shown = state.to().map_err(|error| {
+        let shown: GraphState = state.to().map_err(|error| {
             Fault::new(
                 FaultKind::Unreadable,
                 format!("the state is not that of a graph's run: {error}"),
             )
         })?;
-        // It shows how far earlier turns came; the code begins at the beginning, and the history leads it there.
-        shown.steps = pending(&shown.graph);
+        // The state shows the progress of earlier turns. The code starts from the beginning, and the history brings it
+        // there.
+        let shown = rules::begin(shown.graph, shown.input);
         let run = Run {
             wf: workflow,
             store: self.store.clone(),
@@ -89,18 +57,18 @@ impl Program for GraphProgram {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run {
     wf: Workflow,
     store: Arc<dyn Store>,
-    shown: Shown,
+    shown: GraphState,
     outputs: Outputs,
 }
 
 type Running = Pin<Box<dyn Future<Output = Result<Json, BoxError>> + Send>>;
 
 impl Run {
-    /// Runs step after step, side by side where nothing is between them, to the end or to the first that fails for good.
+    /// Runs the steps, in parallel where they are independent, to the end or to the first step that fails for good.
     async fn advance(mut self) -> Result<Json, BoxError> {
         let mut running: Vec<(String, Running)> = Vec::new();
         loop {
@@ -117,7 +85,7 @@ impl Run {
             if running.is_empty() {
                 break;
             }
-            // In order, every time: what they ask for is numbered by it.
+            // Always in the same order, because it determines the numbers of the operations.
             let (at, ended) = poll_fn(|cx| {
                 for (at, (_, step)) in running.iter_mut().enumerate() {
                     if let Poll::Ready(ended) = step.as_mut().poll(cx) {
@@ -133,11 +101,8 @@ impl Run {
                     self.note(&name, StepStatus::Done, Some(output.clone()), None);
                     self.outputs.insert(name, output);
                 }
-                Err(error) if is_cancelled(&error) => {
-                    self.end_the_rest();
-                    self.show();
-                    return Err(error);
-                }
+                // The commit that ends the run marks the rest as cancelled.
+                Err(error) if is_cancelled(&error) => return Err(error),
                 Err(error) => {
                     drop(running);
                     return Err(self.fail(&name, &error).await);
@@ -162,21 +127,12 @@ impl Run {
         output: Option<Json>,
         error: Option<String>,
     ) {
-        let shown = StepShown {
+        let shown = StepState {
             status,
             output,
             error,
         };
         self.shown.steps.insert(name.to_owned(), shown);
-    }
-
-    /// The run ends: what has not begun never will, and what runs is told to end (rule 15.4).
-    fn end_the_rest(&mut self) {
-        for step in self.shown.steps.values_mut() {
-            if matches!(step.status, StepStatus::Pending | StepStatus::Running) {
-                step.status = StepStatus::Cancelled;
-            }
-        }
     }
 
     fn show(&self) {
@@ -185,11 +141,12 @@ impl Run {
         }
     }
 
-    /// A step has failed for good: so has the run; what has not started is not started, and what runs is told.
+    /// Fails the run after a step has failed for good. Steps that have not started do not start, and running ones are
+    /// cancelled.
     async fn fail(&mut self, name: &str, error: &BoxError) -> BoxError {
         let error = Fault::text(error);
         self.note(name, StepStatus::Failed, None, Some(error.clone()));
-        self.end_the_rest();
+        rules::cancel_rest(&mut self.shown);
         self.show();
         let reason = format!("step {name:?} of the graph failed");
         let (id, store) = (self.wf.id(), self.store.clone());
@@ -224,9 +181,9 @@ impl Run {
         }
     }
 
-    /// A step that begins now.
+    /// Starts a step.
     fn begin(&self, step: StepSpec) -> Running {
-        let wf = self.wf.clone();
+        let wf = self.wf.of_graph_step(&step.name);
         let input = input_of(&step, &self.shown.input, &self.outputs);
         if let Some(event) = &step.wait_for_event {
             let wait = resolve(event, &self.shown.input, &self.outputs);
@@ -277,104 +234,9 @@ async fn wait_for_event(
     Ok(came.unwrap_or_else(timed_out))
 }
 
-/// What a wait comes to whose time is up (rule 14.5).
+/// The output of a wait that timed out (rule 14.5).
 fn timed_out() -> Json {
     serde_json::json!({"timeout": true}).into()
-}
-
-/// A task: a child of the machine `task/<name>`, tried again as the step says.
-async fn task(
-    wf: Workflow,
-    store: Arc<dyn Store>,
-    step: StepSpec,
-    input: Json,
-) -> Result<Json, BoxError> {
-    let task = step.task.clone().unwrap_or_default();
-    let queue = step.queue.as_deref().map(Name::new).transpose()?;
-    let mut attempts = 0;
-    loop {
-        attempts += 1;
-        let start = Start {
-            kind: Some(Kind::Machine),
-            version: Some(1),
-            step: Some(Name::new("run")?),
-            queue: queue.clone(),
-            ..Start::of(Name::new(task_machine(&task))?, input.clone())
-        };
-        let error: BoxError = match step.timeout_ms {
-            None => match wf.child_of(start).await {
-                Ok(output) => return Ok(output),
-                Err(error @ OperationError::Cancelled { .. }) => return Err(error.into()),
-                Err(error) => error.into(),
-            },
-            Some(ms) => {
-                let mut child = wf.child_of(start).timeout(Duration::from_millis(ms));
-                match (&mut child).await {
-                    Ok(Some(output)) => return Ok(output),
-                    Err(error @ OperationError::Cancelled { .. }) => return Err(error.into()),
-                    Err(error) => error.into(),
-                    Ok(None) => {
-                        let number = child.number();
-                        let told = wf.step(format!("cancel {}", step.name), || {
-                            let store = store.clone();
-                            let id = wf.id();
-                            apart(async move {
-                                for child in store.children(id, Brood::barrier(number)).await? {
-                                    if !child.status.is_terminal() {
-                                        cancel(&*store, child.id, "its time was up").await?;
-                                    }
-                                }
-                                Ok::<_, Error>(())
-                            })
-                        });
-                        told.await?;
-                        format!("it took longer than {ms} ms").into()
-                    }
-                }
-            }
-        };
-        match step
-            .retry
-            .as_ref()
-            .and_then(|retry| retry.delay_ms(attempts))
-        {
-            Some(delay) => wf.sleep(Duration::from_millis(delay)).await?,
-            None => return Err(error),
-        }
-    }
-}
-
-/// Does something in a task of its own. A step is not polled while its run is committed, and that commit may wait for the
-/// very row that a transaction of the step has locked.
-async fn apart<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    match tokio::spawn(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime shuts down, and the step with it.
-            Err(_) => std::future::pending().await,
-        },
-    }
-}
-
-async fn cancel(
-    store: &dyn Store,
-    id: abide_core::model::InstanceId,
-    reason: &str,
-) -> Result<(), Error> {
-    let cancel = Cancel {
-        target: Target::Id(id),
-        reason: reason.to_owned(),
-        children: Children::Cascade,
-        force: false,
-        source: Some("graph".to_owned()),
-        claimed_source: None,
-    };
-    // One that has ended meanwhile need not be told.
-    store.run(Arc::from([Op::Cancel(vec![cancel])])).await?;
-    Ok(())
 }
 
 fn is_cancelled(error: &BoxError) -> bool {

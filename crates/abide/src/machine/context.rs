@@ -1,4 +1,4 @@
-//! What a step is given.
+//! The context of a step.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use super::{Fault, Machine, Move, Outcome, Step, retry_in, stop};
 use crate::Error;
 use crate::engine::Task;
 
-/// What a step is given: its instance's state, and how it came to run.
+/// The context of a step: the state of its instance, and how the step came to run.
 pub struct Context<M: Machine> {
     pub(super) task: Arc<Task>,
     pub(super) state: M::State,
@@ -29,76 +29,82 @@ impl<M: Machine> Context<M> {
         &self.state
     }
 
-    /// The state, to change: stored as the step leaves it, unless it fails.
+    /// The state, to modify. It is stored as the step leaves it, unless the step fails.
     pub fn state_mut(&mut self) -> &mut M::State {
         &mut self.state
     }
 
-    /// The instance.
+    /// The id of the instance.
     pub fn id(&self) -> InstanceId {
         self.task.id
     }
 
-    /// The instance's key.
+    /// The key of the instance.
     pub fn key(&self) -> Option<&Key> {
         self.task.key.as_ref()
     }
 
-    /// The step that this is about: the one that runs; in [`on_error`](Machine::on_error) the one that failed; in
-    /// [`on_update`](Machine::on_update) the one that comes next, or that the instance waits for. None when the machine
-    /// has no step of that name any more.
+    /// The step that this context is for: the one that runs; in [`on_error`](Machine::on_error) the one that failed; in
+    /// [`on_update`](Machine::on_update) the one that runs next or that the instance waits for. `None` if the machine
+    /// no longer has a step with that name.
     pub fn step(&self) -> Option<M::Step> {
         M::Step::parse(self.task.step.as_str())
     }
 
-    /// The machine's name, as the instance has it.
+    /// The name of the machine, as stored with the instance.
     pub fn machine(&self) -> &str {
         self.task.lane.machine.as_str()
     }
 
-    /// The machine's version that the instance was started under.
+    /// The version of the machine that the instance was started with.
     pub fn version(&self) -> u32 {
         self.task.lane.version
     }
 
-    /// How often this step was begun before: 0 the first time.
+    /// The number of earlier attempts at this step: 0 the first time.
     pub fn attempt(&self) -> u32 {
         self.task.attempt
     }
 
-    /// A token for the outside world: the same whenever this very step of this very instance is run again, and never
-    /// the same for another. Hand it to whoever can tell a repeated request by it.
+    /// The number of those attempts in which the worker died (rule 5.5).
+    pub fn deaths(&self) -> u32 {
+        self.task.deaths
+    }
+
+    /// An idempotency token for calls to external systems. It is the same whenever this step of this instance runs
+    /// again, and different for every other step and instance. Send it to systems that can recognise a repeated request
+    /// by it.
     pub fn token(&self) -> String {
         format!("abide-{}-{}", self.task.id, self.task.step_seq)
     }
 
-    /// What made the step run.
+    /// The cause that made the step run.
     pub fn cause(&self) -> Cause {
         self.task.cause
     }
 
-    /// Whether what the instance waited for did not come in time.
+    /// `true` if the wait of the instance timed out.
     pub fn timed_out(&self) -> bool {
         self.task.timed_out
     }
 
-    /// Waits until the instance is cancelled: whatever the step answers then is dropped, so it may as well stop.
+    /// Waits until the instance is cancelled. From then on the outcome of the step is discarded, so the step may stop.
     pub async fn cancelled(&self) {
         self.task.cancelled.cancelled().await;
     }
 
-    /// Whether the instance was cancelled while this step runs.
+    /// `true` if the instance was cancelled while this step is running.
     pub fn is_cancelled(&self) -> bool {
         self.task.cancelled.is_cancelled()
     }
 
-    /// The children of the barrier that this step joins, by id: how each ended, or that it has not, when the barrier
-    /// opened before all had.
+    /// The children of the barrier that this step joins, ordered by id, and how each of them ended. A child may not
+    /// have ended if the barrier opened early.
     pub fn children(&self) -> &[Child] {
         &self.task.children
     }
 
-    /// Those of them that have not ended.
+    /// The children of the barrier that have not ended.
     pub fn missing(&self) -> impl Iterator<Item = &Child> {
         self.task
             .children
@@ -106,7 +112,7 @@ impl<M: Machine> Context<M> {
             .filter(|child| !child.status.is_terminal())
     }
 
-    /// Waits for nothing but time: `ctx.sleep(days(3)).then(At::Remind)`.
+    /// Waits for a time: `ctx.sleep(days(3)).then(At::Remind)`.
     pub fn sleep(&self, time: Duration) -> Sleep<M> {
         Sleep {
             time,
@@ -114,9 +120,10 @@ impl<M: Machine> Context<M> {
         }
     }
 
-    /// Starts children, and goes on when they have ended: `ctx.spawn(children).then(At::Join)`.
+    /// Starts children, and continues when they have ended: `ctx.spawn(children).then(At::Join)`.
     ///
-    /// The children exist when this step's outcome is committed, and not before. One whose key is taken is left out.
+    /// The children exist once this step's outcome is committed, and not before. A child whose key is taken is left
+    /// out.
     pub fn spawn<C: Into<Result<Start, Error>>>(
         &self,
         children: impl IntoIterator<Item = C>,
@@ -130,23 +137,16 @@ impl<M: Machine> Context<M> {
         }
     }
 
-    /// Opens a transaction of the store's database, to write your own rows in and commit them together with the outcome:
-    /// for those rows the step is exactly once. If the claim was lost meanwhile, nothing of it is committed.
+    /// Opens a transaction on the store's database, in which you write your own rows and commit them together with the
+    /// outcome. For those rows the step happens exactly once. If the claim was lost meanwhile, none of it is committed.
     ///
-    /// The type says which database: `abide::sqlite::StepTransaction` or `abide::postgres::StepTransaction`. Finish it
-    /// with [`commit_with`](Self::commit_with); dropped before, it is rolled back.
+    /// The type selects the database: `abide::sqlite::StepTransaction` or `abide::postgres::StepTransaction`. Finish
+    /// the transaction with [`commit_with`](Self::commit_with); if it is dropped before, it is rolled back.
     pub async fn transaction<T: OwnTransaction>(&self) -> Result<T, Error> {
-        let opened: Box<dyn Any> = self.store.begin(self.limit).await?;
-        opened
-            .downcast()
-            .map(|opened| *opened)
-            .map_err(|_| Error::Mismatch {
-                what: "the transaction",
-                problem: format!("the store is not the one of {}", std::any::type_name::<T>()),
-            })
+        begin_own(&*self.store, self.limit).await
     }
 
-    /// The outcome, to be committed in that transaction, with all that was written in it:
+    /// Returns the outcome, to be committed in that transaction together with everything that was written in it:
     /// `ctx.commit_with(transaction, done(receipt))`.
     pub fn commit_with(&self, transaction: impl OwnTransaction, outcome: Outcome<M>) -> Outcome<M> {
         Ok(Move {
@@ -155,9 +155,12 @@ impl<M: Machine> Context<M> {
         })
     }
 
-    /// What a retry policy makes of an error: the step again after a delay, or, when the attempts are spent, a stop with
-    /// the error.
+    /// Applies a retry policy to an error: retries the step after a delay or, if no attempts are left, stops with the
+    /// error. An instance that was [started with a retry policy](crate::Spec::retry) follows its own policy instead.
     pub fn retry_or_stop(&self, policy: &Retry, fault: &Fault) -> Outcome<M> {
+        if self.task.has_own_retry() {
+            return Ok(Move::of(Kind::Fail(fault.to_string())));
+        }
         match policy.delay(self.attempt(), fastrand::f64()) {
             Some(delay) => retry_in(delay),
             None => stop(fault),
@@ -165,7 +168,22 @@ impl<M: Machine> Context<M> {
     }
 }
 
-/// A wait for time, to be finished with [`then`](Self::then).
+/// Opens a transaction for a step's own rows, of the requested type.
+pub(crate) async fn begin_own<T: OwnTransaction>(
+    store: &dyn Store,
+    limit: Option<Duration>,
+) -> Result<T, Error> {
+    let opened: Box<dyn Any> = store.begin(limit).await?;
+    opened
+        .downcast()
+        .map(|opened| *opened)
+        .map_err(|_| Error::Mismatch {
+            what: "the transaction",
+            problem: format!("the store is not the one of {}", std::any::type_name::<T>()),
+        })
+}
+
+/// A wait for time. Finish it with [`then`](Self::then).
 #[must_use = "finish it with `.then(step)` and return that"]
 pub struct Sleep<M> {
     time: Duration,
@@ -173,7 +191,7 @@ pub struct Sleep<M> {
 }
 
 impl<M: Machine> Sleep<M> {
-    /// The step to run then.
+    /// Sets the step that runs afterwards.
     pub fn then(self, next: M::Step) -> Outcome<M> {
         Ok(Move::of(Kind::Sleep {
             time: self.time,
@@ -182,7 +200,7 @@ impl<M: Machine> Sleep<M> {
     }
 }
 
-/// Children to start, to be finished with [`then`](Self::then).
+/// Children to start. Finish it with [`then`](Self::then).
 #[must_use = "finish it with `.then(step)` and return that"]
 pub struct Spawn<M> {
     children: Result<Vec<Start>, Error>,
@@ -192,7 +210,8 @@ pub struct Spawn<M> {
 }
 
 impl<M: Machine> Spawn<M> {
-    /// Goes on when that many have ended; the others run on.
+    /// Continues when that many children have ended; the others keep running. A number greater than that of the
+    /// children is refused.
     pub fn at_least(mut self, count: u32) -> Self {
         self.join = Join {
             at_least: Some(count),
@@ -200,14 +219,14 @@ impl<M: Machine> Spawn<M> {
         self
     }
 
-    /// Goes on after that time at the latest; [`Context::timed_out`] is true then, and [`Context::missing`] tells who
-    /// has not ended.
+    /// Continues after that time at the latest; [`Context::timed_out`] is then `true`, and [`Context::missing`] returns
+    /// the children that have not ended.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The step to run then.
+    /// Sets the step that runs afterwards.
     pub fn then(self, next: M::Step) -> Outcome<M> {
         let Self {
             children,

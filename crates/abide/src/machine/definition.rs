@@ -1,30 +1,36 @@
-//! What can be started: a machine, a job or a workflow.
+//! The definitions that can be started: a machine, a job, a workflow or a graph.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use abide_core::model::{Contract, ContractId, Declared, Json, Kind, Name, NotJson, Refusal};
+use abide_core::rules::deaths::MAX_DEATHS;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Machine, Messages, Step};
 
-/// What can be started: a [`Machine`], a [`Job`](super::Job) or a [`Flow`](crate::Flow).
+/// A definition that can be started: a [`Machine`], a [`Job`](super::Job), a [`Flow`](crate::Flow) or a graph.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be started: it is not a machine, a job or a workflow",
+    label = "expected a machine, a `Job` or a `Flow`",
+    note = "write `#[abide::machine(steps = At)]` on an `impl` block whose async functions are the steps, or start a `Job` or a `Flow`"
+)]
 pub trait Definition {
-    /// What an instance begins with.
+    /// The input that an instance begins with.
     type Input: Serialize;
-    /// What it comes to.
+    /// The result of an instance.
     type Output: DeserializeOwned + Send;
 
-    /// How it is declared to those who have no code for it.
+    /// The declaration, for processes that do not have the code.
     fn declared(&self) -> Result<Declared, Refusal>;
 
-    /// The state that an instance begins with.
+    /// Converts the input to the state that an instance begins with.
     fn state(&self, input: &Self::Input) -> Result<Json, NotJson> {
         Json::of(input)
     }
 
-    /// What signals and updates it takes; none when any signal will do.
+    /// The contract for signals and updates; `None` if any signal is accepted.
     fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
         Ok(None)
     }
@@ -39,19 +45,19 @@ pub struct Agreement {
     pub contract: Contract,
 }
 
-/// What each function says of its messages: made of types once, not at every start. Functions that say the same may be
-/// one, which is as well.
+/// The agreement of each `messages` function, built from types once instead of at every start. The compiler may merge
+/// functions with the same code; they share an agreement then, which is correct.
 static AGREEMENTS: LazyLock<Mutex<HashMap<usize, Option<Arc<Agreement>>>>> =
     LazyLock::new(Mutex::default);
 
-/// The contract that messages make, and its id; none when anything is taken.
+/// Returns the contract that messages declare, and its id; `None` if they declare none.
 pub(crate) fn agreed(messages: fn() -> Messages) -> Result<Option<Arc<Agreement>>, Refusal> {
     let of = messages as usize;
     let known = || AGREEMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(agreement) = known().get(&of) {
         return Ok(agreement.clone());
     }
-    // Outside the lock: this is the user's code.
+    // Outside the lock, because this calls the user's code.
     let agreement = messages().contract()?.map(|contract| {
         Arc::new(Agreement {
             id: contract.id(),
@@ -62,6 +68,12 @@ pub(crate) fn agreed(messages: fn() -> Messages) -> Result<Option<Arc<Agreement>
     Ok(agreement)
 }
 
+/// Returns the number of deaths to declare; `None` for the default.
+pub(crate) fn declared_deaths(most: u32) -> Option<u32> {
+    (most != MAX_DEATHS).then_some(most)
+}
+
+#[diagnostic::do_not_recommend]
 impl<M: Machine> Definition for M {
     type Input = M::State;
     type Output = M::Output;
@@ -78,6 +90,7 @@ impl<M: Machine> Definition for M {
             contract: self.agreement()?.map(|agreement| agreement.id),
             retry: None,
             step_timeout_ms: None,
+            max_deaths: declared_deaths(M::MAX_DEATHS),
         })
     }
 

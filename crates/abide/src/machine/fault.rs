@@ -1,11 +1,11 @@
-//! Why a step failed.
+//! The reason why a step failed.
 
 use std::any::Any;
 use std::fmt;
 
 use crate::BoxError;
 
-/// Why a step failed, as its error handler sees it.
+/// The reason why a step failed, as passed to its error handler.
 #[derive(Debug)]
 pub struct Fault {
     kind: FaultKind,
@@ -13,19 +13,20 @@ pub struct Fault {
     source: Option<BoxError>,
 }
 
-/// In which way a step failed.
+/// The kind of failure of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// It returned an error.
+    /// The step returned an error.
     Error,
-    /// It panicked.
+    /// The step panicked.
     Panic,
-    /// It ran longer than its time limit.
+    /// The step ran longer than its time limit.
     TimeLimit,
-    /// Its outcome cannot be stored: too large, not serialisable, or contradicting itself.
+    /// The outcome cannot be stored: it is too large, cannot be serialised, or contradicts itself.
     Outcome,
-    /// What is stored cannot be read by this code: an unknown step, or a state of another shape.
+    /// This code cannot read what is stored: the step is unknown, or the state has another shape. The error handler is
+    /// not called: the instance is blocked until a build that can read it is deployed.
     Unreadable,
 }
 
@@ -46,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// An error and its causes, in words.
+    /// Formats an error and its causes.
     pub(crate) fn text(error: &BoxError) -> String {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -70,7 +71,23 @@ impl Fault {
         )
     }
 
-    /// In which way.
+    /// `true` if this code cannot read what is stored, so that another build must run the step (rule 12.4). A step may
+    /// have returned that as the cause of an error of its own.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = match &self.source {
+            Some(source) => Some(&**source),
+            None => None,
+        };
+        while let Some(error) = cause {
+            if let Some(crate::Error::Unreadable { .. }) = error.downcast_ref() {
+                return true;
+            }
+            cause = error.source();
+        }
+        self.kind == FaultKind::Unreadable
+    }
+
+    /// The kind of failure.
     pub const fn kind(&self) -> FaultKind {
         self.kind
     }

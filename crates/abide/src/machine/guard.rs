@@ -1,4 +1,4 @@
-//! Runs user code so that nothing it does can hurt the engine.
+//! Runs user code so that its panics and delays do not harm the engine.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use futures_util::future::{Either, select};
 use super::{Fault, FaultKind};
 use crate::BoxError;
 
-/// Runs user code: catches its panics, and ends it when its time is up (rules 5.2, 5.4).
+/// Runs user code. Catches its panics, and stops it when its time limit is exceeded (rules 5.2, 5.4).
 pub(crate) async fn guarded<T>(
     code: impl Future<Output = Result<T, BoxError>>,
     limit: Option<Duration>,
@@ -36,14 +36,14 @@ pub(crate) async fn guarded<T>(
         .map_err(Fault::error)
 }
 
-/// Runs what is around user code and calls more of it: reads and writes states, asks for a time limit. A panic in there
-/// is the step's as well (rule 5.2).
+/// Runs the code around a step, which calls more user code: it reads and writes states and asks for a time limit. A
+/// panic in there counts as a panic of the step (rule 5.2).
 pub(super) async fn caught<T>(code: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let answer = AssertUnwindSafe(code).catch_unwind().await;
     answer.unwrap_or_else(|payload| Err(Fault::panic(&*payload)))
 }
 
-/// Waits until a moment has passed; a clock may wake its sleepers early.
+/// Waits until a time has passed. A clock may wake its sleepers early.
 async fn passed(clock: &dyn Clock, until: Timestamp) {
     while clock.now() < until {
         clock.sleep_until(until).await;

@@ -1,4 +1,4 @@
-//! Plain jobs: one async function, with a retry policy and nothing else to learn.
+//! Jobs: one async function with a retry policy.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{self, Contract, Declared, Json, Kind, Name, Refusal};
+use abide_core::rules::deaths::MAX_DEATHS;
 use abide_core::rules::retry::Retry;
 use abide_kernel::{Clock, Store};
 use futures_util::future::BoxFuture;
@@ -15,12 +16,14 @@ use serde::de::DeserializeOwned;
 
 use super::guard::{caught, guarded};
 use super::runner::fail_updates;
-use super::{Definition, Fault, FaultKind};
+use super::{Definition, Fault, FaultKind, declared_deaths};
 use crate::BoxError;
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::time::as_ms;
+use crate::unfit;
+use crate::workflow::RunHistory;
 
-/// A job: a name, what it takes, and what it comes to. The code is given to the engine.
+/// A job: a name, the type of its input and the type of its result. The code is given to the engine.
 ///
 /// ```
 /// use abide::{Abide, Job, Retry, secs};
@@ -42,12 +45,13 @@ pub struct Job<A, O = ()> {
     queue: &'static str,
     retry: Retry,
     time_limit: Option<Duration>,
+    max_deaths: u32,
     history: bool,
     types: PhantomData<fn(A) -> O>,
 }
 
 impl<A, O> Job<A, O> {
-    /// A job that is not tried again when it fails.
+    /// Creates a job that is not retried when it fails.
     pub const fn new(name: &'static str) -> Self {
         let retry = Retry::never();
         Self {
@@ -55,12 +59,13 @@ impl<A, O> Job<A, O> {
             queue: "default",
             retry,
             time_limit: None,
+            max_deaths: MAX_DEATHS,
             history: true,
             types: PhantomData,
         }
     }
 
-    /// A job whose name is made when the program runs.
+    /// Creates a job whose name is known only at run time.
     pub(crate) fn named(name: String) -> Self {
         Self {
             name: Cow::Owned(name),
@@ -68,28 +73,35 @@ impl<A, O> Job<A, O> {
         }
     }
 
-    /// When it is tried again.
+    /// Sets the retry policy.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// The queue it waits in.
+    /// Sets the queue that the job waits in.
     #[must_use]
     pub const fn queue(mut self, queue: &'static str) -> Self {
         self.queue = queue;
         self
     }
 
-    /// How long it may run.
+    /// Sets the time limit.
     #[must_use]
     pub const fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
 
-    /// Keeps no history.
+    /// Sets the number of deaths of its worker after which the job fails; 5 by default, 0 for no limit (rule 5.7).
+    #[must_use]
+    pub const fn max_deaths(mut self, deaths: u32) -> Self {
+        self.max_deaths = deaths;
+        self
+    }
+
+    /// Keeps no history of the job.
     #[must_use]
     pub const fn without_history(mut self) -> Self {
         self.history = false;
@@ -97,7 +109,7 @@ impl<A, O> Job<A, O> {
     }
 }
 
-/// The one step of a job.
+/// The only step of a job.
 const STEP: &str = "run";
 
 impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
@@ -115,6 +127,7 @@ impl<A: Serialize, O: DeserializeOwned + Send> Definition for Job<A, O> {
             contract: None,
             retry: None,
             step_timeout_ms: None,
+            max_deaths: declared_deaths(self.max_deaths),
         })
     }
 }
@@ -137,16 +150,28 @@ where
         Self { job, code, clock }
     }
 
+    fn arguments(&self, step: &Name, state: &Json) -> Result<A, Fault> {
+        let unreadable = |text: String| Fault::new(FaultKind::Unreadable, text);
+        let name = &self.job.name;
+        if step.as_str() != STEP {
+            let text = format!(
+                "job {name} has no step {:?}; its step is {STEP}",
+                step.as_str()
+            );
+            return Err(unreadable(text));
+        }
+        state.to().map_err(|error| {
+            let why = unfit::fit::<A>(state.as_str()).err();
+            let why = why.unwrap_or_else(|| error.to_string());
+            unreadable(format!("the arguments of job {name} do not fit: {why}"))
+        })
+    }
+
     async fn call(&self, task: &Task) -> Result<Json, Fault> {
-        let args: A = task.state.to().map_err(|error| {
-            Fault::new(
-                FaultKind::Unreadable,
-                format!("the arguments of job {} do not fit: {error}", self.job.name),
-            )
-        })?;
+        let args = self.arguments(&task.step, &task.state)?;
         let output = guarded(
             async { (self.code)(args).await },
-            self.job.time_limit,
+            task.own_time_limit().or(self.job.time_limit),
             &*self.clock,
         )
         .await?;
@@ -160,11 +185,15 @@ where
 
     fn handled(&self, task: &Task, fault: &Fault) -> Ran {
         let outcome = match self.job.retry.delay(task.attempt, fastrand::f64()) {
-            Some(delay) if fault.kind() != FaultKind::Unreadable => model::Outcome::Retry {
+            // The instance was started with its own policy, which decides.
+            _ if task.has_own_retry() => model::Outcome::Fail {
+                error: fault.to_string(),
+            },
+            Some(delay) => model::Outcome::Retry {
                 state: task.state.clone(),
                 delay_ms: as_ms(delay),
             },
-            _ => model::Outcome::Stop {
+            None => model::Outcome::Stop {
                 reason: fault.to_string(),
             },
         };
@@ -192,7 +221,7 @@ where
     }
 
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
-        // None is ever accepted: a job declares no update.
+        // A job declares no updates, so none is ever accepted.
         let outcome = fail_updates(&task, "a job takes no updates");
         Box::pin(std::future::ready(Ran {
             outcome,
@@ -209,9 +238,17 @@ where
                     error: None,
                     within: None,
                 },
+                Err(fault) if fault.is_unreadable() => Ran::blocked(fault.to_string()),
                 Err(fault) => self.handled(&task, &fault),
             }
         })
+    }
+
+    fn fits(&self, run: &RunHistory, step: &Name) -> Result<(), String> {
+        let read = || self.arguments(step, &run.input).map(drop);
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+        let read = read.unwrap_or_else(|panic| Err(Fault::panic(&*panic)));
+        read.map_err(|fault| fault.to_string())
     }
 
     fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {

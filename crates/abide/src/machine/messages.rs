@@ -1,16 +1,14 @@
-//! What signals and updates a machine takes, and how it answers an update.
+//! The signals and updates that a machine accepts, and the answers to updates.
 
 use abide_core::model::{Accepts, Command, CommandId, Contract, Json, Name, Parameter, Refusal};
-use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::{Machine, Move, Outcome};
-use crate::message::{Signal, Update, read};
+use crate::message::{Message, Signal, Update, read};
 use crate::{BoxError, Error};
 
-/// The signals and updates that a machine takes. They are stored with each instance when it starts, and whoever sends
-/// is held to them, also where there is no code for the machine.
+/// The signals and updates that a machine accepts. They are stored with each instance when it starts, and everything
+/// that is sent to it is validated against them, also where there is no code for the machine.
 ///
 /// ```
 /// use abide::{Messages, Signal, Update};
@@ -25,27 +23,27 @@ use crate::{BoxError, Error};
 pub struct Messages(Result<Contract, Refusal>);
 
 impl Messages {
-    /// Any signal, and no update.
+    /// Accepts any signal, and no update.
     pub fn any() -> Self {
         Self(Ok(Contract::default()))
     }
 
-    /// Those that are named from here on. Without a signal among them any is taken.
+    /// Accepts the signals and updates that are added to it. As long as it has no signal, any signal is accepted.
     pub fn new() -> Self {
         Self::any()
     }
 
-    /// A signal, with what its type is sent as.
-    pub fn signal<T: JsonSchema + 'static>(self, signal: Signal<T>) -> Self {
+    /// Adds a signal, with the parameters of its type.
+    pub fn signal<T: Message>(self, signal: Signal<T>) -> Self {
         self.with(signal.accepts(), |contract| &mut contract.signals)
     }
 
-    /// An update, with what its type is sent as.
-    pub fn update<A: JsonSchema + 'static, R>(self, update: Update<A, R>) -> Self {
+    /// Adds an update, with the parameters of its type.
+    pub fn update<A: Message, R>(self, update: Update<A, R>) -> Self {
         self.with(update.accepts(), |contract| &mut contract.updates)
     }
 
-    /// A signal whose parameters are written out by hand.
+    /// Adds a signal whose parameters are written by hand.
     pub fn signal_by_hand(
         self,
         name: &str,
@@ -54,7 +52,7 @@ impl Messages {
         self.with(by_hand(name, parameters), |contract| &mut contract.signals)
     }
 
-    /// An update whose parameters are written out by hand.
+    /// Adds an update whose parameters are written by hand.
     pub fn update_by_hand(
         self,
         name: &str,
@@ -63,12 +61,12 @@ impl Messages {
         self.with(by_hand(name, parameters), |contract| &mut contract.updates)
     }
 
-    /// A signal as data, from a file perhaps.
+    /// Adds a signal that is given as data, for example from a file.
     pub fn signal_of(self, accepts: Accepts) -> Self {
         self.with(Ok(accepts), |contract| &mut contract.signals)
     }
 
-    /// An update as data.
+    /// Adds an update that is given as data.
     pub fn update_of(self, accepts: Accepts) -> Self {
         self.with(Ok(accepts), |contract| &mut contract.updates)
     }
@@ -86,7 +84,7 @@ impl Messages {
         self
     }
 
-    /// The contract; none when anything is taken.
+    /// Returns the contract, or `None` if nothing is declared.
     pub(crate) fn contract(self) -> Result<Option<Contract>, Refusal> {
         Ok(Some(self.0?).filter(|contract| !contract.is_empty()))
     }
@@ -108,29 +106,29 @@ impl Default for Messages {
     }
 }
 
-/// An update that is to be answered.
+/// An update to answer.
 pub struct Call<'c>(pub(super) &'c Command);
 
 impl Call<'_> {
-    /// Its id: the same when it has to be answered again after a crash.
+    /// The id of the update. It is the same if the update has to be answered again after a crash.
     pub fn id(&self) -> CommandId {
         self.0.id
     }
 
-    /// Its name.
+    /// The name of the update.
     pub fn name(&self) -> &str {
         self.0.name.as_str()
     }
 
-    /// Whether it is that one.
+    /// `true` if this is the given update.
     pub fn is<A, R>(&self, update: Update<A, R>) -> bool {
         self.name() == update.name()
     }
 
-    /// What it was sent with.
+    /// Reads the arguments as the type of the update.
     pub fn read<A, R>(&self, update: Update<A, R>) -> Result<A, Error>
     where
-        A: DeserializeOwned + JsonSchema + 'static,
+        A: Message,
     {
         read(&self.0.arguments).map_err(|error| Error::Mismatch {
             what: "what an update was sent with",
@@ -138,38 +136,39 @@ impl Call<'_> {
         })
     }
 
-    /// Its arguments: an object by parameter.
+    /// The arguments, as an object by parameter.
     pub fn arguments(&self) -> &Json {
         &self.0.arguments
     }
 
-    /// Who sent it; of what came over HTTP, as the server knows.
+    /// The sender. For an update over HTTP, this is the caller as the server knows it.
     pub fn source(&self) -> Option<&str> {
         self.0.source.as_deref()
     }
 
-    /// Who sent it, as a client of a server said; that is not checked.
+    /// The sender as the client of a server claims it; this is not verified.
     pub fn claimed_source(&self) -> Option<&str> {
         self.0.claimed_source.as_deref()
     }
 }
 
-/// What an update handler returns: the answer, or an error, which changes nothing but the update's own record.
+/// The return type of an update handler: the answer, or an error, which changes nothing but the update's own record.
 pub type Answer<M> = Result<Reply<M>, BoxError>;
 
-/// The answer to an update, and what the instance does then, if it is not to go on as it was.
+/// The answer to an update, and the next move of the instance, if it is not to continue as before.
 pub struct Reply<M: Machine> {
     pub(super) result: Json,
     pub(super) then: Option<Move<M>>,
 }
 
 impl<A, R: Serialize> Update<A, R> {
-    /// The answer: the state is committed with it as the handler leaves it, and the instance goes on as it was.
+    /// Answers the update. The state is committed with the answer as the handler leaves it, and the instance continues
+    /// as before.
     pub fn reply<M: Machine>(&self, result: &R) -> Answer<M> {
         reply(result)
     }
 
-    /// The answer, and what the instance does then instead of what it did: `RENAME.reply_then(&name, next(At::Print))`.
+    /// Answers the update and replaces what the instance does next: `RENAME.reply_then(&name, next(At::Print))`.
     pub fn reply_then<M: Machine>(&self, result: &R, then: Outcome<M>) -> Answer<M> {
         Ok(Reply {
             then: Some(then?),
@@ -178,7 +177,7 @@ impl<A, R: Serialize> Update<A, R> {
     }
 }
 
-/// An untyped answer.
+/// Answers an update with an untyped result.
 pub fn reply<M: Machine>(result: &(impl Serialize + ?Sized)) -> Answer<M> {
     Ok(Reply {
         result: Json::of(result)?,

@@ -1,5 +1,6 @@
-//! Machines: steps as an enum, each of which answers what comes next.
+//! Machines: steps, each of which returns what comes next.
 
+mod attribute;
 mod context;
 mod definition;
 mod fault;
@@ -11,9 +12,11 @@ mod runner;
 mod step;
 mod waiting;
 
+pub use attribute::machine;
+pub(crate) use context::begin_own;
 pub use context::{Context, Sleep, Spawn};
-pub(crate) use definition::agreed;
 pub use definition::{Agreement, Definition};
+pub(crate) use definition::{agreed, declared_deaths};
 pub use fault::{Fault, FaultKind};
 pub(crate) use guard::guarded;
 pub use job::Job;
@@ -29,49 +32,89 @@ pub use waiting::{SignalName, WaitFor};
 use std::future::Future;
 use std::time::Duration;
 
+use abide_core::rules::deaths::MAX_DEATHS;
 use abide_core::rules::retry::Retry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A durable state machine.
 ///
-/// An instance of it is a row: a step and a state. The engine runs the step; what it answers is committed before
-/// anything that follows from it runs. A crash before the commit runs the whole step again, so a step that calls the
-/// outside world should hand on [`Context::token`], which stays the same then.
+/// An instance of it is a row: a step and a state. The engine runs the step and commits its outcome before anything
+/// that depends on it runs. After a crash before the commit, the whole step runs again. A step that calls an external
+/// system should therefore send [`Context::token`], which is the same when the step runs again.
 ///
-/// See the [crate's page](crate) for an example.
+/// The short way to write a machine is [`#[machine]`](macro@crate::machine) on an `impl` block whose functions are the
+/// steps. Written out, it looks like this:
+///
+/// ```
+/// use abide::{Context, Machine, Outcome, Signal, Step, days, done, stop};
+///
+/// const PAID: Signal<u32> = Signal::new("paid");
+///
+/// #[derive(Step)]
+/// enum At { Order, Ship }
+///
+/// struct Checkout;
+///
+/// impl Machine for Checkout {
+///     const NAME: &'static str = "checkout";
+///     type Step = At;
+///     type State = String;
+///     type Output = String;
+///
+///     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+///         match at {
+///             At::Order => ctx.wait_for(PAID).timeout(days(3)).then(At::Ship),
+///             At::Ship if ctx.timed_out() => stop("payment never came"),
+///             At::Ship => done(format!("{} shipped, {} paid", ctx.state(), ctx.awaited(PAID)?)),
+///         }
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a machine",
+    label = "not a machine",
+    note = "write `#[abide::machine(steps = At)]` on an `impl` block whose async functions are the steps, or implement `Machine`; \
+            workflows are registered with `workflow(…)` and jobs with `job(…)`"
+)]
 pub trait Machine: Send + Sync + Sized + 'static {
     /// The name that instances are stored under.
     const NAME: &'static str;
-    /// The version: an instance finishes on the one it started on, so raise it when instances that wait could not go on
-    /// with the new code, and keep the old code registered beside it until they have ended.
+    /// The version. An instance keeps the version that it started with until it ends. Raise the version if waiting
+    /// instances could not continue with the new code, and keep the old code registered beside it until they have
+    /// ended.
     const VERSION: u32 = 1;
-    /// The queue that instances wait in unless a start says otherwise.
+    /// The queue that instances wait in, unless a start names another.
     const QUEUE: &'static str = "default";
-    /// Whether instances keep a history.
+    /// `true` if instances keep a history.
     const HISTORY: bool = true;
+    /// The number of deaths of its worker in one step after which an instance fails; 0 for no limit (rule 5.7). A start
+    /// can [set another number](crate::Spec::max_deaths). The error handler is not called for a death.
+    const MAX_DEATHS: u32 = MAX_DEATHS;
 
-    /// The steps; the first one is where an instance begins.
+    /// The steps. An instance begins with the first one.
     type Step: Step;
-    /// What is kept between steps.
+    /// The state that is kept between steps.
     type State: Serialize + DeserializeOwned + Send + Sync;
-    /// What it comes to.
+    /// The result of an instance.
     type Output: Serialize + DeserializeOwned + Send;
 
-    /// Runs a step and answers what comes next: [`next`], [`done`], [`stop`], [`retry_in`], [`continue_as_new`],
-    /// [`Context::wait_for`], [`Context::sleep`], [`Context::spawn`]. The state is stored as the step leaves it in `ctx`.
+    /// Runs a step and returns what comes next: [`next`], [`done`], [`stop`], [`retry_in`], [`continue_as_new`],
+    /// [`Context::wait_for`], [`Context::sleep`], [`Context::spawn`]. The state is stored as the step leaves it in
+    /// `ctx`.
     ///
-    /// An error or a panic goes to [`on_error`](Self::on_error).
+    /// An error or a panic is passed to [`on_error`](Self::on_error).
     fn step(
         &self,
         at: Self::Step,
         ctx: &mut Context<Self>,
     ) -> impl Future<Output = Outcome<Self>> + Send;
 
-    /// Answers for a step that failed, panicked or ran over its time limit; the state is as the step found it. Unless
-    /// you write it, the step is tried again as [`retry`](Self::retry) says, and then stopped with the error.
+    /// Handles a step that failed, panicked or exceeded its time limit, and returns what comes next. The state is as it
+    /// was before the step. By default the step is retried according to [`retry`](Self::retry), or to the policy that
+    /// the instance was [started with](crate::Spec::retry), and then stopped with the error.
     ///
-    /// When this fails too, the instance is stopped with both messages.
+    /// If this function fails too, the instance is stopped with both messages.
     fn on_error(
         &self,
         fault: &Fault,
@@ -81,15 +124,15 @@ pub trait Machine: Send + Sync + Sized + 'static {
         async move { answer }
     }
 
-    /// The signals and updates that it takes. Unless you write it: any signal, and no update.
+    /// The signals and updates that the machine accepts. By default: any signal, and no update.
     fn messages() -> Messages {
         Messages::any()
     }
 
-    /// Answers an update, whatever the instance is doing, between two steps. The state is committed with the answer as
-    /// this leaves it in `ctx`; an error changes nothing and is what the sender is told.
+    /// Answers an update, between two steps, whatever the instance is doing. The state in `ctx` is committed together
+    /// with the answer. An error changes nothing and is sent to the caller.
     ///
-    /// Unless you write it, every update is answered with an error.
+    /// By default every update is answered with an error.
     fn on_update(
         &self,
         call: &Call<'_>,
@@ -105,12 +148,14 @@ pub trait Machine: Send + Sync + Sized + 'static {
         async move { answer }
     }
 
-    /// When a failed step is tried again. Unless you write it: never.
+    /// The policy by which a failed step is retried, unless the instance was started with one of its own. By default a
+    /// step is not retried.
     fn retry(&self) -> Retry {
         Retry::never()
     }
 
-    /// How long a step may run; more is an error. Unless you write it: as long as it likes.
+    /// The time limit of a step, unless the instance was started with one of its own. Exceeding it is an error. By
+    /// default there is no limit.
     fn time_limit(&self, at: Self::Step) -> Option<Duration> {
         let _ = at;
         None

@@ -1,4 +1,4 @@
-//! What a step answers.
+//! The outcome of a step.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use abide_kernel::OwnTransaction;
 use super::Machine;
 use crate::BoxError;
 
-/// What a step returns: what comes next, or an error, so that `?` works.
+/// The return type of a step: what comes next, or an error, so that `?` works.
 pub type Outcome<M> = Result<Move<M>, BoxError>;
 
-/// What comes next. Made by [`next`], [`done`] and their like, and by [`Context`](super::Context).
+/// The next move of an instance. Made by [`next`], [`done`] and similar functions, and by [`Context`](super::Context).
 pub struct Move<M: Machine> {
     pub(super) kind: Kind<M>,
-    /// The transaction that it is to be committed in.
+    /// The transaction in which it is to be committed.
     pub(super) within: Option<Box<dyn OwnTransaction>>,
 }
 
@@ -50,6 +50,7 @@ pub(super) enum Kind<M: Machine> {
     },
     Done(M::Output),
     Stop(String),
+    Fail(String),
     Continue {
         step: M::Step,
         version: Option<u32>,
@@ -60,61 +61,62 @@ impl<M: Machine> std::fmt::Debug for Move<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.kind {
             Kind::Next { step, delay } => {
-                write!(f, "next({}, after {delay:?})", super::Step::name(*step))
+                write!(f, "next({}, after {delay:?})", super::Step::name(step))
             }
             Kind::Retry { delay } => write!(f, "retry(after {delay:?})"),
             Kind::Sleep { time, next } => {
-                write!(f, "sleep({time:?}, then {})", super::Step::name(*next))
+                write!(f, "sleep({time:?}, then {})", super::Step::name(next))
             }
             Kind::Spawn { children, next, .. } => {
                 write!(
                     f,
                     "spawn({} children, then {})",
                     children.len(),
-                    super::Step::name(*next)
+                    super::Step::name(next)
                 )
             }
             Kind::Wait { signals, next, .. } => {
-                write!(f, "wait({signals:?}, then {})", super::Step::name(*next))
+                write!(f, "wait({signals:?}, then {})", super::Step::name(next))
             }
             Kind::Continue { step, .. } => {
-                write!(f, "continue_as_new({})", super::Step::name(*step))
+                write!(f, "continue_as_new({})", super::Step::name(step))
             }
             Kind::Done(_) => f.write_str("done"),
             Kind::Stop(reason) => write!(f, "stop({reason:?})"),
+            Kind::Fail(error) => write!(f, "fail({error:?})"),
         }
     }
 }
 
-/// Go on to another step, at once.
+/// Moves to another step at once.
 pub fn next<M: Machine>(step: M::Step) -> Outcome<M> {
     next_in(Duration::ZERO, step)
 }
 
-/// Go on to another step after a delay.
+/// Moves to another step after a delay.
 pub fn next_in<M: Machine>(delay: Duration, step: M::Step) -> Outcome<M> {
     Ok(Move::of(Kind::Next { step, delay }))
 }
 
-/// Run the same step again after a delay: your own decision, not an error. The engine counts the attempts
+/// Runs the same step again after a delay. This is your own decision, not an error. The engine counts the attempts
 /// ([`Context::attempt`](super::Context::attempt)) and sets no limit.
 pub fn retry_in<M: Machine>(delay: Duration) -> Outcome<M> {
     Ok(Move::of(Kind::Retry { delay }))
 }
 
-/// End well, with what it came to.
+/// Ends the instance as `done`, with a result.
 pub fn done<M: Machine>(output: M::Output) -> Outcome<M> {
     Ok(Move::of(Kind::Done(output)))
 }
 
-/// End badly, for that reason.
+/// Ends the instance as `failed`, with a reason.
 pub fn stop<M: Machine>(reason: impl std::fmt::Display) -> Outcome<M> {
     Ok(Move::of(Kind::Stop(reason.to_string())))
 }
 
-/// Close this run and open the next one of its chain at that step, with the state as the step leaves it. The key, what
-/// is pending in the inbox, and the place at a parent's barrier go over to it; its history begins anew. It is under the
-/// contract that this version of the machine declares by then.
+/// Closes this run and opens the next one of its chain at that step, with the state as the step leaves it. The key, the
+/// pending commands in the inbox and the place at a parent's barrier move to the new run; its history begins anew. The
+/// new run has the contract that this version of the machine declares at that time.
 pub fn continue_as_new<M: Machine>(step: M::Step) -> Outcome<M> {
     Ok(Move::of(Kind::Continue {
         step,
@@ -122,8 +124,8 @@ pub fn continue_as_new<M: Machine>(step: M::Step) -> Outcome<M> {
     }))
 }
 
-/// [Continue as new](continue_as_new) in another version of the machine, at its step of the same name, under its contract:
-/// how a chain that never ends comes to new code.
+/// [Continues as new](continue_as_new) in another version of the machine, at its step of the same name and under its
+/// contract. This is how a chain that never ends moves to new code.
 pub fn continue_as_version<M: Machine>(version: u32, step: M::Step) -> Outcome<M> {
     Ok(Move::of(Kind::Continue {
         step,

@@ -11,8 +11,10 @@ use super::outcome::Kind;
 use super::{Call, Context, Definition, Fault, FaultKind, Machine, Move, Reply, Step};
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::time::as_ms;
+use crate::unfit;
+use crate::workflow::RunHistory;
 
-/// The transaction that an outcome is to be committed in, if it asks for one.
+/// The transaction in which an outcome is to be committed, if it asks for one.
 type Within = Option<Box<dyn OwnTransaction>>;
 
 pub(crate) struct MachineRunner<M> {
@@ -31,24 +33,31 @@ impl<M: Machine> MachineRunner<M> {
     }
 
     async fn step(&self, task: &Arc<Task>) -> Result<(model::Outcome, Within), Fault> {
-        let at = M::Step::parse(task.step.as_str()).ok_or_else(|| unknown_step::<M>(task))?;
+        let at = M::Step::parse(task.step.as_str()).ok_or_else(|| unknown_step::<M>(&task.step))?;
         let mut ctx = self.context(task)?;
-        let limit = self.machine.time_limit(at);
+        let own = task.own_time_limit();
+        // Parsed once more, because a step need not be `Copy`.
+        let again = || M::Step::parse(task.step.as_str());
+        let limit = own.or_else(|| self.machine.time_limit(again()?));
         ctx.limit = limit;
-        // In a block of its own: what is not an `async fn` may panic in the call itself.
+        // In an `async` block: a `step` that is not an `async fn` may panic in the call itself.
         let code = async { self.machine.step(at, &mut ctx).await };
         let answer = guarded(code, limit, &*self.clock).await?;
         stored(answer, ctx.state)
     }
 
-    /// Answers updates one after the other, each on the state that the last one left; one that fails leaves it as it
-    /// was. The first that wants more than an answer is the last.
-    async fn updates(&self, task: &Arc<Task>) -> model::Outcome {
+    /// Answers updates one after the other, each on the state that the previous one left. An update that fails leaves
+    /// the state unchanged. The first update whose reply also moves the instance is the last one to be answered.
+    async fn updates(&self, task: &Arc<Task>) -> Ran {
         let mut answered = Vec::with_capacity(task.updates.len());
         let mut state: Option<Json> = None;
         for update in &task.updates {
             let handled = caught(self.update(task, state.as_ref(), update)).await;
             let (result, error, then) = match handled {
+                // Only the stored state can be unreadable, and then no update can be answered.
+                Err(fault) if fault.kind() == FaultKind::Unreadable && state.is_none() => {
+                    return Ran::blocked(fault.to_string());
+                }
                 Ok((result, left, then)) => {
                     state = Some(left);
                     (result, None, then)
@@ -61,21 +70,13 @@ impl<M: Machine> MachineRunner<M> {
                 error,
             });
             if then.is_some() {
-                return model::Outcome::Answer {
-                    updates: answered,
-                    state,
-                    then: then.map(Box::new),
-                };
+                return answer(answered, state, then);
             }
         }
-        model::Outcome::Answer {
-            updates: answered,
-            state,
-            then: None,
-        }
+        answer(answered, state, None)
     }
 
-    /// Answers one update: the answer, the state that it leaves, and what the instance does then.
+    /// Answers one update. Returns the answer, the state that it leaves, and the next move of the instance.
     async fn update(
         &self,
         task: &Arc<Task>,
@@ -105,7 +106,7 @@ impl<M: Machine> MachineRunner<M> {
         Ok((result, left, then))
     }
 
-    /// Asks the error handler; when that fails too, both messages stop the instance (rule 5.2).
+    /// Calls the error handler. If that fails too, the instance is stopped with both messages (rule 5.2).
     async fn handled(&self, task: &Arc<Task>, fault: Fault) -> Ran {
         let answer = async {
             let mut ctx = self.context(task)?;
@@ -115,11 +116,8 @@ impl<M: Machine> MachineRunner<M> {
         };
         let (outcome, within) = match caught(answer).await {
             Ok(answered) => answered,
-            // The state cannot be read by this code, so no handler can be asked: that is the one message there is.
-            Err(second) if second.kind() == FaultKind::Unreadable => {
-                let reason = fault.to_string();
-                (model::Outcome::Stop { reason }, None)
-            }
+            // This build cannot read the state, so its handler cannot be called.
+            Err(second) if second.is_unreadable() => return Ran::blocked(second.to_string()),
             Err(second) => {
                 let reason = format!("{fault}; and its error handler failed: {second}");
                 (model::Outcome::Stop { reason }, None)
@@ -134,10 +132,11 @@ impl<M: Machine> MachineRunner<M> {
 
     fn read_state(&self, state: &Json) -> Result<M::State, Fault> {
         state.to().map_err(|error| {
-            let text = format!(
-                "the state of {} does not fit its type: {error}",
-                std::any::type_name::<M>()
-            );
+            let why = unfit::fit::<M::State>(state.as_str()).err();
+            let why = why.unwrap_or_else(|| error.to_string());
+            let (name, version) = (M::NAME, M::VERSION);
+            let text =
+                format!("the state of {name} version {version} does not fit its type: {why}");
             Fault::new(FaultKind::Unreadable, text)
         })
     }
@@ -167,13 +166,7 @@ impl<M: Machine> Runner for MachineRunner<M> {
     }
 
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
-        Box::pin(async move {
-            Ran {
-                outcome: self.updates(&task).await,
-                error: None,
-                within: None,
-            }
-        })
+        Box::pin(async move { self.updates(&task).await })
     }
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
@@ -184,9 +177,20 @@ impl<M: Machine> Runner for MachineRunner<M> {
                     error: None,
                     within,
                 },
+                Err(fault) if fault.is_unreadable() => Ran::blocked(fault.to_string()),
                 Err(fault) => self.handled(&task, fault).await,
             }
         })
+    }
+
+    fn fits(&self, run: &RunHistory, step: &Name) -> Result<(), String> {
+        let read = || {
+            M::Step::parse(step.as_str()).ok_or_else(|| unknown_step::<M>(step))?;
+            self.read_state(&run.input).map(drop)
+        };
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+        let read = read.unwrap_or_else(|panic| Err(Fault::panic(&*panic)));
+        read.map_err(|fault| fault.to_string())
     }
 
     fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {
@@ -205,7 +209,7 @@ impl<M: Machine> Runner for MachineRunner<M> {
     }
 }
 
-/// An outcome as it is stored, with the state as the step left it.
+/// Converts an outcome to its stored form, with the state as the step left it.
 fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<(model::Outcome, Within), Fault> {
     let written = |error| {
         Fault::new(
@@ -268,8 +272,22 @@ fn stored<M: Machine>(answer: Move<M>, state: M::State) -> Result<(model::Outcom
             result: Json::of(&output).map_err(written)?,
         },
         Kind::Stop(reason) => model::Outcome::Stop { reason },
+        Kind::Fail(error) => model::Outcome::Fail { error },
     };
     Ok((outcome, answer.within))
+}
+
+/// Builds the outcome of answered updates, with the next move of the instance.
+fn answer(updates: Vec<model::Answered>, state: Option<Json>, then: Option<model::Outcome>) -> Ran {
+    Ran {
+        outcome: model::Outcome::Answer {
+            updates,
+            state,
+            then: then.map(Box::new),
+        },
+        error: None,
+        within: None,
+    }
 }
 
 /// Answers all updates of a task with the same error.
@@ -286,13 +304,13 @@ pub(super) fn fail_updates(task: &Task, why: &str) -> model::Outcome {
     }
 }
 
-fn unknown_step<M: Machine>(task: &Task) -> Fault {
+fn unknown_step<M: Machine>(step: &Name) -> Fault {
     let known: Vec<&str> = M::Step::ALL.iter().map(|step| step.name()).collect();
     let text = format!(
         "machine {} version {} has no step {:?}; its steps are {}",
         M::NAME,
         M::VERSION,
-        task.step.as_str(),
+        step.as_str(),
         known.join(", ")
     );
     Fault::new(FaultKind::Unreadable, text)

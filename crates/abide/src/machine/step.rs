@@ -1,9 +1,9 @@
 //! The steps of a machine, as an enum.
 
-/// The steps of a machine: derive it on an enum whose variants have no fields.
+/// The steps of a machine. Derive it on an enum whose variants have no fields.
 ///
-/// A variant is stored under its name in snake case, or under the one given: `#[step(name = "ship-it")]`. The first
-/// variant is where an instance begins.
+/// A variant is stored under its name in snake case, or under the name given with `#[step(name = "ship-it")]`. An
+/// instance begins with the first variant.
 ///
 /// ```
 /// #[derive(abide::Step)]
@@ -13,15 +13,18 @@
 /// assert_eq!(At::AskAgain.name(), "ask_again");
 /// assert!(matches!(At::parse("start"), Some(At::Start)));
 /// ```
-pub trait Step: Copy + Send + Sync + 'static {
-    /// Every step, in the order written; the first is where an instance begins.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an enum of steps",
+    label = "the steps of a machine are an enum that derives `Step`",
+    note = "add `#[derive(abide::Step)]` to the enum, with one variant for each step"
+)]
+pub trait Step: Sized + Send + Sync + 'static {
+    /// All steps, in the order in which they are written. An instance begins with the first one.
     const ALL: &'static [Self];
 
-    /// The name it is stored under.
-    fn name(self) -> &'static str;
+    /// Returns the name that the step is stored under.
+    fn name(&self) -> &'static str;
 
-    /// The step stored under that name.
-    fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|step| step.name() == name)
-    }
+    /// Returns the step that is stored under a name, or `None` if there is none.
+    fn parse(name: &str) -> Option<Self>;
 }

@@ -1,21 +1,20 @@
-//! Waiting for signals, and reading what came.
+//! Waits for signals and events, and access to the signals that a step was handed.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use abide_core::model::{Command, CommandKind, Json, Name, Refusal};
 use abide_core::rules::contract::yields;
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use super::outcome::Kind;
 use super::{Context, Machine, Move, Outcome};
 use crate::Error;
-use crate::message::{Event, Signal, read};
+use crate::message::{Event, Message, Signal, read};
 
-/// What names a signal: a [`Signal`], or plain text.
+/// The name of a signal: a [`Signal`], or plain text.
 pub trait SignalName {
-    /// The name, when it is fit to be one.
+    /// Returns the name, if it is valid.
     fn signal_name(&self) -> Result<Name, Refusal>;
 }
 
@@ -44,10 +43,10 @@ impl SignalName for Name {
 }
 
 impl<M: Machine> Context<M> {
-    /// Parks until a signal comes: `ctx.wait_for(PAID).or(CANCELLED).timeout(hours(1)).then(At::Ship)`.
+    /// Parks until a signal arrives: `ctx.wait_for(PAID).or(CANCELLED).timeout(hours(1)).then(At::Ship)`.
     ///
-    /// A signal that is in the inbox already counts, unless this very step was handed it: so a step that waits again for
-    /// what it has got parks until there is more, and is then handed all of it.
+    /// A signal that is already in the inbox counts, unless this very step was handed it. So a step that waits again
+    /// for the same name parks until there is another signal, and is then handed all of them.
     pub fn wait_for(&self, signal: impl SignalName) -> WaitFor<M> {
         WaitFor {
             names: signal.signal_name().map(|name| vec![name]),
@@ -57,7 +56,7 @@ impl<M: Machine> Context<M> {
         }
     }
 
-    /// Parks until a signal of one of these names comes.
+    /// Parks until a signal with one of these names arrives.
     pub fn wait_for_any<S: SignalName>(&self, signals: impl IntoIterator<Item = S>) -> WaitFor<M> {
         let names = signals.into_iter().map(|signal| signal.signal_name());
         WaitFor {
@@ -68,9 +67,9 @@ impl<M: Machine> Context<M> {
         }
     }
 
-    /// Parks until an event is published that matches:
+    /// Parks until a matching event is published:
     /// `ctx.wait_for_event(Event::new("payment.received").matching("order_id", eq(42))).timeout(hours(1)).then(At::Ship)`.
-    /// A timeout is required; what came is read with [`event`](Self::event).
+    /// A timeout is required. Read the event with [`event`](Self::event).
     pub fn wait_for_event(&self, event: Event) -> WaitFor<M> {
         WaitFor {
             names: Ok(Vec::new()),
@@ -80,23 +79,24 @@ impl<M: Machine> Context<M> {
         }
     }
 
-    /// What the event said that this step was woken by; none when it was woken by something else.
+    /// Returns the payload of the event that woke this step, or `None` if something else woke it.
     pub fn event<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         let is_event = |one: &&Command| one.name.event_type().is_some();
         let Some(event) = self.task.awaited.iter().find(is_event) else {
             return Ok(None);
         };
         let payload = yields(&event.arguments).to();
-        payload.map(Some).map_err(|error| Error::Mismatch {
+        payload.map(Some).map_err(|error| Error::Unreadable {
             what: "what an event says",
             problem: format!("{}: {error}", event.name),
         })
     }
 
-    /// What the first signal of that name was sent with, of those that this step was handed.
+    /// Returns the value of the first signal with that name among those that this step was handed. Returns an error if
+    /// there is none.
     pub fn awaited<T>(&self, signal: Signal<T>) -> Result<T, Error>
     where
-        T: DeserializeOwned + JsonSchema + 'static,
+        T: Message,
     {
         let first = self.first(signal.name()).ok_or_else(|| Error::Mismatch {
             what: "the signals that this step was handed",
@@ -108,44 +108,45 @@ impl<M: Machine> Context<M> {
         read(&first.arguments).map_err(|error| unreadable(signal.name(), &error))
     }
 
-    /// What each signal of that name was sent with, in order.
+    /// Returns the values of all signals with that name that this step was handed, in order.
     pub fn awaited_all<T>(&self, signal: Signal<T>) -> Result<Vec<T>, Error>
     where
-        T: DeserializeOwned + JsonSchema + 'static,
+        T: Message,
     {
         read_all(self.signals(), signal)
     }
 
-    /// Whether a signal of that name is among those that this step was handed.
+    /// `true` if this step was handed a signal with that name.
     pub fn got(&self, signal: impl SignalName) -> bool {
         signal
             .signal_name()
             .is_ok_and(|name| self.first(name.as_str()).is_some())
     }
 
-    /// What the first signal of that name was sent with, untyped: `true` when with nothing, the value when with one
-    /// argument, their list when with several.
+    /// Returns the payload of the first signal with that name, untyped: `true` without arguments, the value of a single
+    /// argument, or a list of several.
     pub fn payload(&self, signal: &str) -> Option<Json> {
         self.first(signal).map(Command::payload)
     }
 
-    /// The signals that this step was handed: those that it waited for, in the order in which they were accepted.
+    /// Returns the signals that this step was handed: those that it waited for, in the order in which they were
+    /// accepted.
     pub fn signals(&self) -> &[Command] {
         &self.task.awaited
     }
 
-    /// All signals that are in the inbox now, also those that nobody has waited for yet.
+    /// Returns all signals that are in the inbox now, including those that were not waited for yet.
     pub async fn inbox(&self) -> Result<Vec<Command>, Error> {
         let mut pending = self.store.inbox(self.task.id).await?;
         pending.retain(|message| message.kind == CommandKind::Signal);
         Ok(pending)
     }
 
-    /// What each signal of that name that is in the inbox now was sent with, in order, also when nobody has waited for it
-    /// yet.
+    /// Returns the values of all signals with that name that are in the inbox now, in order, including those that were
+    /// not waited for yet.
     pub async fn inbox_all<T>(&self, signal: Signal<T>) -> Result<Vec<T>, Error>
     where
-        T: DeserializeOwned + JsonSchema + 'static,
+        T: Message,
     {
         read_all(&self.inbox().await?, signal)
     }
@@ -158,10 +159,10 @@ impl<M: Machine> Context<M> {
     }
 }
 
-/// What each signal of that name was sent with.
+/// Reads the values of all signals with that name.
 fn read_all<T>(signals: &[Command], signal: Signal<T>) -> Result<Vec<T>, Error>
 where
-    T: DeserializeOwned + JsonSchema + 'static,
+    T: Message,
 {
     let of_name = signals.iter();
     of_name
@@ -171,13 +172,13 @@ where
 }
 
 fn unreadable(name: &str, error: &abide_core::model::NotJson) -> Error {
-    Error::Mismatch {
+    Error::Unreadable {
         what: "what a signal was sent with",
         problem: format!("{name}: {error}"),
     }
 }
 
-/// A wait for signals, to be finished with [`then`](Self::then).
+/// A wait for signals or events. Finish it with [`then`](Self::then).
 #[must_use = "finish it with `.then(step)` and return that"]
 pub struct WaitFor<M> {
     names: Result<Vec<Name>, Refusal>,
@@ -187,7 +188,7 @@ pub struct WaitFor<M> {
 }
 
 impl<M: Machine> WaitFor<M> {
-    /// Or for this one, whichever comes first.
+    /// Also waits for this signal; the first match ends the wait.
     pub fn or(mut self, signal: impl SignalName) -> Self {
         match (&mut self.names, signal.signal_name()) {
             (Ok(names), Ok(name)) => names.push(name),
@@ -197,19 +198,19 @@ impl<M: Machine> WaitFor<M> {
         self
     }
 
-    /// Or for this event, whichever comes first.
+    /// Also waits for this event; the first match ends the wait.
     pub fn or_event(mut self, event: Event) -> Self {
         self.events.push(event);
         self
     }
 
-    /// Goes on after that time at the latest; [`Context::timed_out`] is true then.
+    /// Ends the wait after that time at the latest; [`Context::timed_out`] is then `true`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The step to run then.
+    /// Sets the step that runs after the wait.
     pub fn then(self, next: M::Step) -> Outcome<M> {
         Ok(Move::of(Kind::Wait {
             signals: self.names?,

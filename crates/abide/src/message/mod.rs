@@ -20,18 +20,52 @@ pub use event::{Event, Test, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of}
 use shape::Shape;
 pub use value::{arguments_of, read};
 
+/// A type that is sent and stored as JSON, and described by a JSON Schema: what a signal, an update or a query is sent with. Derive
+/// it; a state, an output and an event may be such a type too.
+///
+/// `#[derive(Message)]` is `Serialize` and `Deserialize` of serde and `JsonSchema` of schemars, and understands their attributes
+/// (`#[serde(default)]`, `#[schemars(range(min = 1))]`). Neither crate need be among your dependencies. A type that has the three traits by
+/// other means is a message too: those of the standard library, and generic types, which this derive does not take.
+///
+/// ```
+/// use abide::{Message, Signal};
+///
+/// #[derive(Message)]
+/// #[serde(rename_all = "camelCase")]
+/// struct Paid {
+///     /// In cents.
+///     #[schemars(range(min = 1))]
+///     amount: i64,
+///     #[serde(default)]
+///     paid_by: Option<String>,
+/// }
+///
+/// const PAID: Signal<Paid> = Signal::new("paid");
+///
+/// let parameters = PAID.accepts()?.parameters.unwrap_or_default();
+/// assert_eq!((parameters[0].name.as_str(), parameters[1].name.as_str()), ("amount", "paidBy"));
+/// # Ok::<(), abide::Refusal>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be sent: it is not a message",
+    label = "not a message",
+    note = "add `#[derive(abide::Message)]` to the type; where that cannot be, it needs `Serialize` and `Deserialize` of serde and \
+            `JsonSchema` of `abide::schemars`"
+)]
+pub trait Message: Serialize + DeserializeOwned + JsonSchema + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned + JsonSchema + 'static> Message for T {}
+
 /// A signal by its name, with the type that it is sent with.
 ///
 /// A struct is sent field by field, so that others can send it by position or by name; `()` is sent with nothing; any
 /// other type is sent as one argument, `value`.
 ///
 /// ```
-/// use abide::Signal;
-/// use abide::schemars::{self, JsonSchema};
-/// use serde::{Deserialize, Serialize};
+/// use abide::{Message, Signal};
 ///
-/// #[derive(Serialize, Deserialize, JsonSchema)]
-/// #[schemars(crate = "abide::schemars")]
+/// #[derive(Message)]
 /// struct Paid { amount: i64, note: Option<String> }
 ///
 /// const PAID: Signal<Paid> = Signal::new("paid");

@@ -1,10 +1,10 @@
-//! Where a worker is made to die.
+//! The points at which the test kit kills the worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::{Crash, CrashPoint};
 
-/// The places at which the worker is to die, each of them once.
+/// The points at which the worker is to die, each of them once.
 #[derive(Clone, Default)]
 pub(super) struct Crashes {
     places: Arc<Mutex<Vec<(&'static str, Crash)>>>,
@@ -12,7 +12,7 @@ pub(super) struct Crashes {
 }
 
 impl Crashes {
-    /// Lets the worker die at that moment of the next step of that name.
+    /// Kills the worker at that moment of the next step with that name.
     pub fn arm(&self, step: &'static str, moment: Crash) {
         self.places
             .lock()
@@ -20,12 +20,12 @@ impl Crashes {
             .push((step, moment));
     }
 
-    /// Lets the worker die at that moment of every step, whenever it is started again; or not any more.
+    /// Kills the worker at that moment of every step, also after it is started again; `None` ends that.
     pub fn always(&self, moment: Option<Crash>) {
         *self.always.lock().unwrap_or_else(PoisonError::into_inner) = moment;
     }
 
-    /// What the engine asks.
+    /// Returns the function that the engine calls to ask whether to die.
     pub fn point(&self) -> CrashPoint {
         let (places, always) = (self.places.clone(), self.always.clone());
         Arc::new(move |task, moment| {

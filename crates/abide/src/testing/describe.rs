@@ -1,8 +1,8 @@
-//! Says what an instance is waiting for, in words, for a test that expected something else.
+//! Describes what an instance is waiting for, for the message of a failed assertion.
 
 use abide_core::model::{Instance, Status, Timestamp, Worker};
 
-/// One sentence on where an instance stands and what would move it.
+/// Describes in one sentence the status of an instance and what would move it.
 pub(super) fn describe(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
     let key = instance
         .key

@@ -1,4 +1,4 @@
-//! The real engine on a store in memory, with a clock that stands still until the test moves it.
+//! The real engine on a store in memory, with a clock that only moves when the test moves it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio::sync::Mutex;
 
 use super::crash::Crashes;
 use super::describe::describe;
-use crate::client::{Client, Handle};
+use crate::client::Handle;
 use crate::engine::{Crash, Engine, EngineBuilder, Retention, Settings};
 use crate::graph::Graph;
 use crate::machine::{Job, Machine, Step};
 use crate::workflow::{Flow, WorkflowCode};
 use crate::{Abide, BoxError, Error, days};
 
-/// A test bench: an [`Abide`] on a store in memory, a worker that runs your machines, and a clock that you move. It
-/// derefs to the `Abide`, so that `kit.start(…)` starts an instance.
+/// A test environment: an [`Abide`] on a store in memory, a worker that runs your machines, and a clock that you move.
+/// It derefs to the `Abide`, so `kit.start(…)` starts an instance.
 ///
 /// See the [module's page](super) for an example.
 pub struct Kit {
@@ -32,7 +32,7 @@ pub struct Kit {
     crashes: Crashes,
 }
 
-/// Puts a [`Kit`] together.
+/// A builder of a [`Kit`].
 #[must_use = "finish it with `.build().await`"]
 pub struct KitBuilder {
     abide: Abide,
@@ -41,26 +41,27 @@ pub struct KitBuilder {
     crashes: Crashes,
 }
 
-/// How long nothing may happen, in real time, while steps run, before they are taken to wait for something outside.
+/// Real time without progress after which running steps are assumed to wait for something external.
 const STALL: Duration = Duration::from_millis(200);
-/// The rows fired in one transaction.
+/// The number of rows that one transaction fires.
 const BATCH: usize = 500;
 
 impl Kit {
-    /// A kit without machines yet. Its clock stands at 2030-01-01T00:00:00Z.
+    /// Returns a builder without machines. Its clock stands at 2030-01-01T00:00:00Z.
     pub fn builder() -> KitBuilder {
         let clock = ManualClock::at(Timestamp::from_micros(1_893_456_000_000_000));
         let store: Arc<dyn Store> =
             Arc::new(Memory::new(Arc::new(clock.clone()), Limits::default()));
         let abide = Abide::options().patience(Duration::ZERO).on(store.clone());
-        let Client {
-            mail, committer, ..
-        } = abide.client().clone();
+        let client = abide.client();
+        let (committer, mail) = (client.committer.clone(), client.mail.clone());
         let crashes = Crashes::default();
-        // The bus of a store in memory loses nothing, so nobody has to look; and a worker dies when the test says so.
+        // The bus of a store in memory loses nothing, so no polling is necessary. A worker dies only when the test says
+        // so.
         let settings = Settings {
             lease: days(36_500),
             poll: days(36_500),
+            watch: days(36_500),
             retention: Retention::Forever,
             crash: Some(crashes.point()),
             ..Settings::new()
@@ -73,14 +74,14 @@ impl Kit {
         }
     }
 
-    /// The time of this test.
+    /// The current time of the test's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Runs all that can run now. What waits for its time, for a signal or for a child that waits stays where it is,
-    /// and so does all of it when the worker is dead. A step that waits for something outside is not waited for longer
-    /// than a moment.
+    /// Runs everything that can run now. Instances that wait for a time, for a signal or for a child that waits stay
+    /// where they are; if the worker is dead, all of them do. For a step that waits for something external, this waits
+    /// only a moment.
     pub async fn settle(&self) {
         let worker = self.worker.lock().await;
         loop {
@@ -94,7 +95,7 @@ impl Kit {
         }
     }
 
-    /// Moves time on, stopping at every moment at which something is due, and settles.
+    /// Moves the clock forward by `by`, stops at every time at which something is due, and settles.
     pub async fn advance(&self, by: Duration) {
         let until = self.now() + by;
         loop {
@@ -114,35 +115,35 @@ impl Kit {
         self.settle().await;
     }
 
-    /// Lets the worker die when it has run that step and not yet committed it: the step will run again.
+    /// Kills the worker after it has run that step and before it commits: the step will run again.
     pub fn kill_worker_before_commit(&self, step: impl Step) {
         self.crashes.arm(step.name(), Crash::BeforeCommit);
     }
 
-    /// Lets the worker die when it has committed that step and nothing has followed: the step will not run again.
+    /// Kills the worker after it has committed that step and before anything follows: the step will not run again.
     pub fn kill_worker_after_commit(&self, step: impl Step) {
         self.crashes.arm(step.name(), Crash::AfterCommit);
     }
 
-    /// Lets the worker die after every commit, whenever it is started again; or, told so, not any more. For workflows:
-    /// what they come to, and their history, must be the same.
+    /// Kills the worker after every commit, also after it is started again; `false` ends that. Use it for workflows:
+    /// their result and their history must be the same.
     pub fn kill_worker_after_every_commit(&self, dies: bool) {
         self.crashes.always(dies.then_some(Crash::AfterCommit));
     }
 
-    /// Whether the worker has died.
+    /// `true` if the worker has died.
     pub async fn worker_is_dead(&self) -> bool {
         self.worker.lock().await.is_dead()
     }
 
-    /// Starts the worker again under its name: it takes back at once what it held.
+    /// Starts the worker again under its name. It takes back at once the claims that it held.
     pub async fn restart_worker(&self) -> Result<(), Error> {
         let mut worker = self.worker.lock().await;
         *worker = self.again.clone().start().await?;
         Ok(())
     }
 
-    /// Asserts that an instance is done and came to that.
+    /// Asserts that an instance is done, with that result.
     pub async fn assert_done<O>(&self, handle: &Handle<O>, expected: &O)
     where
         O: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug,
@@ -160,7 +161,7 @@ impl Kit {
         );
     }
 
-    /// Asserts that an instance has failed, with an error that contains that.
+    /// Asserts that an instance has failed, with an error that contains that text.
     pub async fn assert_failed<O>(&self, handle: &Handle<O>, error: &str) {
         let instance = self.expect(handle.id(), Status::Failed).await;
         let said = instance.last_error.as_deref().unwrap_or_default();
@@ -176,7 +177,7 @@ impl Kit {
         self.expect(handle.id(), status).await;
     }
 
-    /// Asserts that an instance has not ended and that this is the step that runs next, when what it waits for has come.
+    /// Asserts that an instance has not ended, and that this step runs next or runs when the wait ends.
     pub async fn assert_at<O>(&self, handle: &Handle<O>, step: impl Step) {
         let instance = self.instance(handle.id()).await;
         let there = !instance.status.is_terminal() && instance.step.as_str() == step.name();
@@ -234,7 +235,7 @@ impl Kit {
     }
 }
 
-/// What changes when a step is begun or ended.
+/// Numbers that change when a step begins or ends.
 fn progress(worker: &Engine) -> (u64, u64, u64) {
     let stats = worker.stats();
     (stats.claimed, stats.committed, stats.stale + stats.refused)
@@ -295,7 +296,7 @@ impl KitBuilder {
         self
     }
 
-    /// How many workflows that wait keep their code in memory; with none, all that go on are replayed.
+    /// Sets how many waiting workflows keep their code in memory. With 0, every workflow that continues is replayed.
     pub fn workflows_kept(mut self, most: usize) -> Self {
         self.engine = self.engine.workflows_kept(most);
         self
@@ -307,7 +308,7 @@ impl KitBuilder {
         self
     }
 
-    /// Deletes finished instances after that time; without this, never.
+    /// Deletes finished instances after that time; by default never.
     pub fn retention(mut self, kept: Duration) -> Self {
         self.engine = self.engine.retention(Retention::For(kept));
         self

@@ -1,4 +1,4 @@
-//! The test kit: the real engine on a store in memory, with a clock that you move.
+//! The test kit: the real engine on a store in memory, with a clock that the test moves.
 //!
 //! ```
 //! use abide::testing::Kit;

@@ -1,12 +1,12 @@
-//! Whether today's code fits yesterday's history.
+//! Checks that code matches a recorded history.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::workflow::{Flow, RunHistory, WorkflowCode, check};
 
-/// Replays a run's history against code, and says what does not fit: an operation of another kind, name or key, one too
-/// many or too few, or, when the run has ended, another result. Steps are not run, and nothing is waited for.
+/// Replays a run's history against code. The error says what does not match: an operation of another kind, name or key,
+/// one too many or too few, or, if the run has ended, another result. Steps are not run, and nothing is waited for.
 pub fn replays<I, O>(
     flow: Flow<I, O>,
     code: impl WorkflowCode<I, O>,
@@ -19,10 +19,10 @@ where
     check(flow, code, run)
 }
 
-/// Asserts that code fits a run's history: that runs which wait can go on with it, and that it does the same twice.
+/// Asserts that code matches a run's history: that waiting runs can continue with it, and that it does the same twice.
 ///
-/// Keep the histories of a few runs beside the tests (`abide.export(…)`, [`RunHistory::to_file`]), and a change that
-/// would block running workflows is seen before it is deployed.
+/// Keep the histories of a few runs beside the tests (`abide.export(…)`, [`RunHistory::to_file`]). Then you notice a
+/// change that would block running workflows before you deploy it.
 ///
 /// ```
 /// use abide::testing::{Kit, assert_replays, replays};

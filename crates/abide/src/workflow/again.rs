@@ -1,4 +1,4 @@
-//! Brings a workflow's code what its history has, in the order in which it came the first time.
+//! Replay: delivers the inputs in a workflow's history to its code again, in their original order.
 
 use std::task::Waker;
 
@@ -6,17 +6,21 @@ use abide_core::model::{Blocked, Completed, Ending, OperationKind};
 
 use super::journal::Brought;
 use super::live::{Live, Stand};
-use super::recorded::named;
+use super::recorded::{Recalled, named};
 
 impl Live {
-    /// Brings the code all that its history has, in the order in which it came the first time (rule 12.1).
+    /// Delivers all inputs in the history to the code, in their original order (rule 12.1).
     pub fn replay(&mut self) -> Stand {
         let mut stand = self.poll(Waker::noop());
         while let Stand::Waits = stand {
-            let Some(completed) = self.journal.pages().recorded.brought.pop_front() else {
+            let Some(recalled) = self.journal.pages().recorded.brought.pop_front() else {
                 return self.replayed();
             };
-            if let Err(blocked) = self.bring_again(completed) {
+            let brought = match recalled {
+                Recalled::End(completed) => self.bring_again(completed),
+                Recalled::Update(opened) => self.begin_again(opened),
+            };
+            if let Err(blocked) = brought {
                 return Stand::Blocked(blocked);
             }
             stand = self.poll(Waker::noop());
@@ -25,7 +29,7 @@ impl Live {
         if let (Stand::Returned(_), true) = (&stand, pages.is_replaying()) {
             let number = pages.count() + 1;
             let recorded = pages.recorded.name_of(number);
-            let recorded = recorded.or_else(|| pages.recorded.brought.front().map(named));
+            let recorded = recorded.or_else(|| pages.recorded.brought.front().map(Recalled::name));
             pages.differs(
                 number,
                 &recorded.unwrap_or_else(|| "more".into()),
@@ -38,8 +42,8 @@ impl Live {
         stand
     }
 
-    /// The code waits at the end of its history: it must have asked for all that is recorded there. What replay needed
-    /// to know is forgotten.
+    /// Checks the code at the end of its history: it must have requested everything that is recorded there. Data that
+    /// only replay needs is dropped.
     fn replayed(&self) -> Stand {
         let mut pages = self.journal.pages();
         if pages.is_replaying() {
@@ -51,13 +55,16 @@ impl Live {
                 &recorded,
                 "nothing yet: it waits for something else",
             );
+        } else if let Some((number, completed)) = pages.recorded.answered.iter().next() {
+            let (number, recorded) = (*number, format!("the end of {}", named(completed)));
+            pages.differs(number, &recorded, "more of it: it waits for something else");
         }
         pages.recorded.forget();
         drop(pages);
         self.blocked_or(Stand::Waits)
     }
 
-    /// Brings the code one thing that its history has.
+    /// Delivers one input of the history.
     fn bring_again(&mut self, completed: Completed) -> Result<(), Blocked> {
         let _inside = self.journal.bell.enter();
         match (completed.operation_kind, completed.operation) {
@@ -71,7 +78,9 @@ impl Live {
                     Some(Err(error)) => {
                         self.differs(&completed, &format!("an update that fails: {error}"))?
                     }
-                    None => self.differs(&completed, "no such update")?,
+                    None => {
+                        self.differs(&completed, "no such update, or handles it in `async` code")?
+                    }
                 }
             }
             (OperationKind::Cancel, _) => {

@@ -1,5 +1,5 @@
-//! Where a workflow's code is polled: a runtime with no timers, no I/O and nobody to run its tasks. What is no durable
-//! operation is seen there when it is begun, whatever else the code waits for.
+//! The runtime in which a workflow's code is polled: it has no timers and no I/O, and does not run tasks. An operation
+//! that is not durable is detected there when it begins, whatever else the code waits for.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -7,12 +7,12 @@ use std::mem::ManuallyDrop;
 use tokio::runtime::{Builder, Runtime};
 
 thread_local! {
-    /// One for each thread: what was spawned in a poll, the code that was polled has spawned. It is never dropped with
-    /// its thread, where a runtime must not be.
+    /// One for each thread: a task that is spawned during a poll was spawned by the polled code. It is never dropped
+    /// with its thread, because a runtime must not be dropped there.
     static BARREN: RefCell<Option<ManuallyDrop<Runtime>>> = const { RefCell::new(None) };
 }
 
-/// Does something there. Whether it spawned tasks, which are gone then.
+/// Does work in that runtime. The second value is `true` if it spawned tasks, which are then dropped.
 pub(super) fn within<T>(work: impl FnOnce() -> T) -> (T, bool) {
     let barren = BARREN.with_borrow_mut(|barren| {
         if barren.is_none() {
@@ -37,7 +37,7 @@ pub(super) fn within<T>(work: impl FnOnce() -> T) -> (T, bool) {
     (done, spawned)
 }
 
-/// Whether a panic says that there are no timers and no I/O here.
+/// `true` if a panic message says that there are no timers or no I/O here.
 pub(super) fn is_missed(panic: &str) -> bool {
     panic.contains("A Tokio 1.x context was found, but ") && panic.contains("disabled")
 }

@@ -1,4 +1,4 @@
-//! Brings a workflow's code what has come to it, one thing at a time: ends of steps, messages, the time, children.
+//! Delivers inputs to a workflow's code, one at a time: ends of steps, commands, due times, ends of children.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,14 +8,15 @@ use abide_core::model::{
 };
 use abide_core::rules::inbox::reason_of;
 
-use super::journal::{Brought, Handler, Open, Ran, StepState, WaitsFor, Within};
+use super::handling::within;
+use super::journal::{Answers, Brought, Handler, Open, Ran, StepState, WaitsFor, Within};
 use super::live::Live;
 use super::recorded::came_to;
 use crate::machine::Fault;
 
 impl Live {
-    /// Whether something that the code could not know of before has come of it by itself: a step has ended, a condition
-    /// has become true. Then it was brought, and the code is to be polled.
+    /// Delivers an input that comes from the code itself: a step has ended, or a condition has become true. `true` if
+    /// there was one, so that the code must be polled.
     pub fn bring_own(&mut self) -> bool {
         let _inside = self.journal.bell.enter();
         let mut pages = self.journal.pages();
@@ -28,7 +29,7 @@ impl Live {
             matches!(open.waits_for, WaitsFor::Condition { is_true: true })
                 && open.brought.is_none()
         };
-        // Children of whom none need end are nothing to wait for.
+        // If no child needs to end, there is nothing to wait for.
         let joins_none = |open: &Open| {
             matches!(open.waits_for, WaitsFor::Children { wanted: 0, .. }) && open.brought.is_none()
         };
@@ -49,6 +50,7 @@ impl Live {
     fn end_step(&mut self, number: u32, ran: Ran) {
         let mut pages = self.journal.pages();
         let Some(open) = pages.open.get_mut(&number) else {
+            // The code no longer waits for it. Rows that it wrote in its own transaction are rolled back.
             return;
         };
         let WaitsFor::Step { state, attempts } = &mut open.waits_for else {
@@ -56,6 +58,7 @@ impl Live {
         };
         let count = *attempts;
         let name = open.signature.name.clone();
+        let graph_step = open.graph_step.clone();
         if let (Err(error), Some(due_at), Some(name)) = (&ran.outcome, ran.again, &name) {
             *state = StepState::Again(due_at);
             let again = TriedAgain {
@@ -64,9 +67,14 @@ impl Live {
                 attempts: count,
                 error: error.clone(),
                 due_at,
+                graph_step,
+                folded: None,
             };
             pages.fresh.operations.push(Operation::TriedAgain(again));
             return;
+        }
+        if let Some(within) = ran.within {
+            pages.within_own = Some(within);
         }
         let outcome = match ran.outcome {
             Ok(value) => Ending::Value(value),
@@ -76,6 +84,7 @@ impl Live {
             name,
             attempts: Some(count),
             duration_us: Some(ran.duration_us),
+            graph_step,
             outcome: outcome.clone(),
             ..came_to(Some(number), OperationKind::Step, Json::null())
         };
@@ -84,7 +93,7 @@ impl Live {
         pages.wake_conditions();
     }
 
-    /// Ends an operation, and tells of it.
+    /// Ends an operation: records its end and delivers it.
     fn end(&mut self, number: u32, outcome: Ending, signal: Option<&Command>) {
         let mut pages = self.journal.pages();
         let Some(open) = pages.open.get(&number) else {
@@ -93,14 +102,18 @@ impl Live {
         let completed = Completed {
             name: open.signature.name.clone(),
             message: signal.map(|signal| signal.id),
+            graph_step: open.graph_step.clone(),
             outcome: outcome.clone(),
             ..came_to(Some(number), open.signature.operation_kind, Json::null())
         };
+        let graph_step = completed.graph_step.clone();
         pages.fresh.operations.push(Operation::Completed(completed));
         if let Some(signal) = signal {
             pages.fresh.takes.push(Taken {
                 id: signal.id,
                 name: signal.name.clone(),
+                operation: Some(number),
+                graph_step,
             });
         }
         pages.bring(
@@ -110,7 +123,7 @@ impl Live {
         pages.wake_conditions();
     }
 
-    /// Brings the code the first message that it has a use for now. Whether there was one.
+    /// Delivers the first command that the code can use now. `true` if there was one.
     pub fn bring_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
         mail.append(&mut self.journal.pages().returned);
@@ -123,39 +136,17 @@ impl Live {
         taken.is_some()
     }
 
-    /// Whether an update is known that signals of a name which is waited for may have come before.
+    /// `true` if an update is known and about to be handled, and signals that the code waits for may precede it.
     pub fn could_overtake(&self) -> bool {
         let pages = self.journal.pages();
         let mut open = pages.open.values();
         let mut mail = self.mail.iter();
-        mail.any(|message| message.kind == CommandKind::Update)
-            && open.any(|open| matches!(open.waits_for, WaitsFor::Signal))
+        mail.any(|message| {
+            message.kind == CommandKind::Update && pages.updates.contains_key(&message.name)
+        }) && open.any(|open| matches!(open.waits_for, WaitsFor::Signal))
     }
 
-    /// Answers the updates that are there and that the code has given no handler: it would wait for them to no end.
-    pub fn refuse_updates(&mut self) {
-        let mail = std::mem::take(&mut self.mail);
-        let (updates, others): (Vec<_>, Vec<_>) = mail
-            .into_iter()
-            .partition(|message| message.kind == CommandKind::Update);
-        self.mail = others;
-        for update in updates {
-            let error = format!(
-                "the workflow answers no update {:?} where it stands: give it a handler before the first `await`",
-                update.name.as_str()
-            );
-            let completed = Completed {
-                name: Some(update.name.clone()),
-                message: Some(update.id),
-                arguments: Some(update.arguments.clone()),
-                outcome: Ending::Error(error.clone()),
-                ..came_to(None, OperationKind::Update, Json::null())
-            };
-            self.answered(update.id, Json::null(), Some(error), completed);
-        }
-    }
-
-    /// Brings the code a message, when it has a use for it now. Whether it had.
+    /// Delivers a command, if the code can use it now. `true` if it can.
     fn offer(&mut self, message: &Command) -> bool {
         let _inside = self.journal.bell.enter();
         match message.kind {
@@ -176,12 +167,14 @@ impl Live {
                     waits.map(|(number, _)| *number)
                 };
                 let Some(number) = number else {
-                    // An event that was matched for an operation which nobody waits for any more is nobody's.
+                    // An event that was matched for an operation that is no longer open is taken and discarded.
                     let is_event = message.name.event_type().is_some();
                     if is_event {
                         self.journal.pages().fresh.takes.push(Taken {
                             id: message.id,
                             name: message.name.clone(),
+                            operation: None,
+                            graph_step: None,
                         });
                     }
                     return is_event;
@@ -193,6 +186,10 @@ impl Live {
                 );
             }
             CommandKind::Update => {
+                if let Some(begin) = self.handler(&message.name) {
+                    self.begin(message, &begin);
+                    return true;
+                }
                 let mut completed = Completed {
                     name: Some(message.name.clone()),
                     message: Some(message.id),
@@ -227,7 +224,7 @@ impl Live {
         true
     }
 
-    /// Whether an event was matched for that operation: the wait's id says so.
+    /// `true` if an event was matched for this operation, which the id of the wait shows.
     fn is_for(&self, message: &Command, number: u32) -> bool {
         let wait_id = format!("wait:{}:{number}", self.id());
         message
@@ -253,8 +250,8 @@ impl Live {
         pages.wake_conditions();
     }
 
-    /// Answers an update by the handler that the code has given it; none when there is none. One that fails leaves the
-    /// code's state as it was (rule 9.2).
+    /// Answers an update with the code's handler. Returns `None` if no handler answers it immediately. A handler that
+    /// fails leaves the code's state as before (rule 9.2).
     pub(super) fn handle(
         &self,
         of: &Completed,
@@ -263,7 +260,13 @@ impl Live {
     ) -> Option<Result<Json, String>> {
         let name = of.name.clone()?;
         let mut pages = self.journal.pages();
-        let mut handler = pages.updates.remove(&name)?;
+        let mut handler = match pages.updates.remove(&name)? {
+            Answers::AtOnce(handler) => handler,
+            in_time => {
+                pages.updates.insert(name, in_time);
+                return None;
+            }
+        };
         let saves = std::mem::take(&mut pages.saves);
         drop(pages);
         let restores: Vec<_> = saves.iter().map(|save| save()).collect();
@@ -273,12 +276,8 @@ impl Live {
             &format!("the handler of update {:?}", name.as_str()),
             arguments,
         );
-        let answer = answer.and_then(|answer| match answer.size() {
-            size if size > most => Err(format!(
-                "the answer is too large: {size} bytes, and `payload_bytes` is {most}"
-            )),
-            _ => Ok(answer),
-        });
+        let answer = within(answer, most);
+        let handler = Answers::AtOnce(handler);
         self.journal.pages().updates.insert(name, handler);
         if answer.is_err() {
             restores.into_iter().for_each(|restore| restore());
@@ -294,7 +293,7 @@ impl Live {
         answer.map_err(|error| self.journal.about.limits.cut_error(&error))
     }
 
-    /// Answers a query by the handler that the code has given it.
+    /// Answers a query with the code's handler.
     pub fn query(&self, name: &Name, arguments: &Json) -> Result<Json, String> {
         let handler = self.journal.pages().queries.remove(name);
         let Some(mut handler) = handler else {
@@ -322,14 +321,14 @@ impl Live {
             &format!("the handler of query {:?}", name.as_str()),
             arguments,
         );
-        // rule 12.5: it may have asked for what it must not.
+        // rule 12.5: the handler may have requested something that it must not.
         match self.journal.pages().trouble.clone() {
             Some(blocked) => Err(blocked.to_string()),
             None => answer,
         }
     }
 
-    /// Tells every operation that the code waits for that the run is cancelled.
+    /// Notifies every operation that the code waits for that the run is cancelled.
     pub(super) fn cancel(&mut self, reason: &str) {
         let mut pages = self.journal.pages();
         pages.cancelled.get_or_insert(reason.to_owned());
@@ -344,7 +343,7 @@ impl Live {
         }
     }
 
-    /// Ends the operation whose time was up first, if there is one. Whether there was.
+    /// Ends the operation that was due first. `true` if there was one.
     pub fn fire(&mut self, now: Timestamp) -> bool {
         let _inside = self.journal.bell.enter();
         let due = self.next_due(Some(now));
@@ -366,7 +365,7 @@ impl Live {
         true
     }
 
-    /// The earliest moment at which something is due, at the latest at that one, and the operation it is of.
+    /// Returns the earliest due time, if it is not after `latest`, and its operation.
     pub fn next_due(&self, latest: Option<Timestamp>) -> Option<(Timestamp, u32)> {
         let pages = self.journal.pages();
         let dues = pages.open.iter().filter(|(_, open)| open.brought.is_none());

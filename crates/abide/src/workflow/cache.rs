@@ -1,4 +1,4 @@
-//! The workflows whose code a worker keeps in memory: a bounded number, and it changes nothing but time.
+//! A cache of workflows whose code a worker keeps in memory. It is bounded, and only saves time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use abide_core::model::InstanceId;
 
 use super::live::Live;
 
-/// The workflows whose code is kept in memory, by instance.
+/// Workflows whose code is kept in memory, by instance.
 pub(super) struct Cache {
     most: usize,
     kept: Mutex<Kept>,
@@ -16,20 +16,21 @@ pub(super) struct Cache {
 #[derive(Default)]
 struct Kept {
     by_id: HashMap<InstanceId, Place>,
-    /// How many of them have steps that run.
+    /// The number of them that have running steps.
     running: usize,
     clock: u64,
 }
 
 struct Place {
     live: Live,
-    /// The number of the step that the code goes on with.
+    /// The number of the step with which the code continues.
     step_seq: u32,
-    /// The generation of the database that it has come from: another may lack what this one has committed (rule 1.6).
+    /// The generation of the database that it belongs to. Another generation may lack what this one has committed
+    /// (rule 1.6).
     generation: i64,
-    /// Whether the turn before it is known to be committed.
+    /// `true` if the turn before it is known to be committed.
     committed: bool,
-    /// Whether its steps run: it has a worker's claim, and stays however little room there is.
+    /// `true` if its steps run. Then it has a worker's claim, and is never evicted.
     running: bool,
     used: u64,
 }
@@ -42,7 +43,7 @@ impl Cache {
         }
     }
 
-    /// Keeps code whose turn is about to be committed, to go on with that step.
+    /// Keeps code whose turn is about to be committed, to continue with this step.
     pub fn keep(&self, live: Live, step_seq: u32, generation: i64, running: bool) {
         let mut kept = self.lock();
         kept.clock += 1;
@@ -62,12 +63,12 @@ impl Cache {
         if kept.by_id.len() - kept.running > self.most {
             gone.extend(kept.make_room());
         }
-        // Outside the lock: dropping it is the user's code.
+        // Outside the lock, because dropping it runs user code.
         drop(kept);
         drop(gone);
     }
 
-    /// Notes whether the turn of that step was committed. What was not is ahead of the database, and forgotten.
+    /// Notes if the turn of this step was committed. If it was not, the code is ahead of the database, and is dropped.
     pub fn settle(&self, id: InstanceId, step_seq: u32, committed: bool) {
         let mut kept = self.lock();
         let gone = match kept.by_id.get_mut(&id) {
@@ -81,10 +82,10 @@ impl Cache {
         drop(gone);
     }
 
-    /// The code that goes on with that step of the same database, if it is here.
+    /// Returns the code that continues with this step in the same generation of the database, if it is here.
     pub fn take(&self, id: InstanceId, step_seq: u32, generation: i64) -> Option<Live> {
         let place = self.lock().remove(id)?;
-        // One of another step is of another time; one whose commit nobody has heard of may be ahead of the database.
+        // Code at another step is out of date. Code whose commit is not confirmed may be ahead of the database.
         let is_it = place.step_seq == step_seq && place.generation == generation;
         (is_it && place.committed).then_some(place.live)
     }
@@ -101,7 +102,7 @@ impl Kept {
         Some(place)
     }
 
-    /// Takes out the eighth that was not used for longest.
+    /// Removes the least recently used eighth.
     fn make_room(&mut self) -> Vec<Place> {
         let mut used: Vec<(u64, InstanceId)> = self
             .by_id

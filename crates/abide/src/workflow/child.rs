@@ -15,7 +15,7 @@ use super::{OperationError, Workflow};
 use crate::client::Spec;
 use crate::machine::Definition;
 
-/// How a child ended, as it is recorded.
+/// The recorded end of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ChildEnd {
     pub id: InstanceId,
@@ -30,7 +30,7 @@ pub(super) struct ChildEnd {
 }
 
 impl ChildEnd {
-    /// What it came to, or why it did not.
+    /// Parses the result of a child, or returns its error.
     fn read<O: DeserializeOwned>(
         self,
     ) -> Result<Result<O, OperationError>, abide_core::model::NotJson> {
@@ -47,8 +47,8 @@ impl ChildEnd {
 }
 
 impl Workflow {
-    /// Starts a child, and waits for its end: `wf.child(spec(RESIZE, path)).await?`. Anything that can be started can be
-    /// a child: another workflow, a machine, a job. It exists when this turn is committed.
+    /// Starts a child, and waits for its end: `wf.child(spec(RESIZE, path)).await?`. A child can be anything that can
+    /// be started: another workflow, a machine, a job. It exists when this turn is committed.
     pub fn child<D: Definition>(&self, child: Spec<D>) -> ChildRun<D::Output> {
         let (start, machine) = self.start_of(child);
         let signature = Signature::named(OperationKind::Child, machine);
@@ -58,8 +58,8 @@ impl Workflow {
         }
     }
 
-    /// Starts children, and waits for their ends, all of them unless told otherwise: what each came to, in order. One
-    /// whose key is taken is left out.
+    /// Starts children, and waits until all of them have ended, unless `at_least` sets another number. Returns the
+    /// result of each, in order. A child whose key is taken is left out.
     pub fn children<D: Definition>(
         &self,
         children: impl IntoIterator<Item = Spec<D>>,
@@ -81,7 +81,7 @@ impl Workflow {
         }
     }
 
-    /// Starts a child as data, and waits for its end.
+    /// Starts a child that is described as data, and waits for its end.
     pub(crate) fn child_of(&self, start: Start) -> ChildRun<Json> {
         let signature = Signature::named(OperationKind::Child, start.machine.clone());
         ChildRun {
@@ -96,7 +96,7 @@ impl Workflow {
             wanted: at_least.unwrap_or(count),
             unended: None,
         };
-        let mut operation = Operation::new(self.journal.clone(), signature, waits_for);
+        let mut operation = self.operation(signature, waits_for);
         operation.ask(|request| request.starts = starts);
         operation
     }
@@ -119,7 +119,7 @@ impl Workflow {
     }
 }
 
-/// A child under way: made by [`Workflow::child`], and then awaited.
+/// A started child: created by [`Workflow::child`], and then awaited.
 #[must_use = "a child is started when it is awaited"]
 pub struct ChildRun<O> {
     operation: Operation,
@@ -127,7 +127,7 @@ pub struct ChildRun<O> {
 }
 
 impl<O> ChildRun<O> {
-    /// Waits that long at most; it comes to `None` then, and the child goes on.
+    /// Waits for at most this duration. After that, the result is `None`, and the child continues.
     pub fn timeout(mut self, time: Duration) -> Timed<Self> {
         self.operation.within(time);
         Timed(self)
@@ -154,7 +154,7 @@ impl<O: DeserializeOwned> Reads for ChildRun<O> {
     }
 }
 
-/// Children under way: made by [`Workflow::children`], and then awaited.
+/// Started children: created by [`Workflow::children`], and then awaited.
 #[must_use = "children are started when this is awaited"]
 pub struct ChildrenRun<O> {
     operation: Operation,
@@ -162,17 +162,27 @@ pub struct ChildrenRun<O> {
 }
 
 impl<O> ChildrenRun<O> {
-    /// Goes on when that many have ended; it comes to those that have by then, and the others go on.
+    /// Continues when this many children have ended. The result contains those that have ended by then, and the others
+    /// continue. A count above the number of children blocks the workflow until its code uses a lower one.
     pub fn at_least(mut self, count: u32) -> Self {
+        let mut spawned = count;
         self.operation.ask(|request| {
             if let WaitsFor::Children { wanted, .. } = &mut request.waits_for {
-                *wanted = count.min(*wanted);
+                spawned = u32::try_from(request.starts.len()).unwrap_or(u32::MAX);
+                *wanted = count.min(spawned);
             }
         });
+        if spawned < count {
+            // rule 10.3
+            self.operation.misused(
+                format!("waits for at least {count} of {spawned} children, which can never be"),
+                &format!("wait for {spawned} at most"),
+            );
+        }
         self
     }
 
-    /// Waits that long at most; it comes to `None` then, and the children go on.
+    /// Waits for at most this duration. After that, the result is `None`, and the children continue.
     pub fn timeout(mut self, time: Duration) -> Timed<Self> {
         self.operation.within(time);
         Timed(self)

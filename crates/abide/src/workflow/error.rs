@@ -1,53 +1,53 @@
-//! Why an operation did not come to what it was to come to.
+//! The error of a workflow's operation.
 
 use abide_core::model::{InstanceId, Status};
 
-/// Why an operation of a workflow did not come to what it was to come to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// The error of a workflow's operation.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// A step failed, as often as it was tried.
+    /// A step failed in all its attempts.
     #[error("step {step:?} failed: {error}")]
     Step {
-        /// The step.
+        /// The name of the step.
         step: String,
-        /// What it failed of, the last time.
+        /// The error of the last attempt.
         error: String,
     },
-    /// A child did not end well.
+    /// A child ended without success.
     #[error("child {id} ({machine}) is {status}{}", .error.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
     Child {
-        /// The child.
+        /// The id of the child.
         id: InstanceId,
         /// Its machine.
         machine: String,
-        /// How it ended.
+        /// Its final status.
         status: Status,
-        /// What it failed of.
+        /// Its error.
         error: Option<String>,
     },
     /// A child was not started.
     #[error("a child was not started: {problem}")]
     NotStarted {
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// The wait for an event was refused: there are too many waits for its type.
+    /// The wait for an event was refused, because there are too many waits for its type.
     #[error("the wait was refused: {problem}")]
     Wait {
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// The workflow is cancelled: clean up, and return. Operations that are begun from now on run as always.
+    /// The workflow is cancelled: clean up, and return. Operations that begin from now on run as usual.
     #[error("the workflow is cancelled: {reason}")]
     Cancelled {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl OperationError {
-    /// Whether the workflow is cancelled.
+    /// `true` if the workflow is cancelled.
     pub const fn is_cancelled(&self) -> bool {
         matches!(self, Self::Cancelled { .. })
     }

@@ -1,19 +1,20 @@
-//! What a workflow is called, what it takes, and what it comes to.
+//! The definition of a workflow: its name, input and result.
 
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use abide_core::model::{Declared, Json, Kind, Name, Refusal};
+use abide_core::rules::deaths::MAX_DEATHS;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Workflow;
 use crate::BoxError;
-use crate::machine::{Agreement, Definition, Fault, FaultKind, Messages, agreed};
+use crate::machine::{Agreement, Definition, Fault, FaultKind, Messages, agreed, declared_deaths};
 
-/// A workflow: a name, what it takes, and what it comes to. The code is given to the engine.
+/// The definition of a workflow: its name, input and result. The engine gets the code separately.
 ///
 /// ```
 /// use abide::{Abide, BoxError, Flow, Workflow, secs};
@@ -40,45 +41,54 @@ pub struct Flow<I, O = ()> {
     name: &'static str,
     version: u32,
     queue: &'static str,
+    max_deaths: u32,
     messages: Option<fn() -> Messages>,
     types: PhantomData<fn(I) -> O>,
 }
 
 impl<I, O> Flow<I, O> {
-    /// A workflow of this name, in version 1. It takes any signal, and no update.
+    /// Creates a workflow with this name, in version 1. It accepts any signal, and no update.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
             version: 1,
             queue: "default",
+            max_deaths: MAX_DEATHS,
             messages: None,
             types: PhantomData,
         }
     }
 
-    /// Its version: a run finishes on the version it started on. For a change that running workflows are to take with
-    /// them, see [`Workflow::version`].
+    /// Sets the version. A run finishes on the version it started on. For a change that also applies to running
+    /// workflows, see [`Workflow::version`].
     #[must_use]
     pub const fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    /// The queue it waits in.
+    /// Sets the queue in which it waits.
     #[must_use]
     pub const fn queue(mut self, queue: &'static str) -> Self {
         self.queue = queue;
         self
     }
 
-    /// The signals and updates that it takes.
+    /// Sets the number of worker deaths after which a run fails, counted from its last commit. Default: 5 (rule 5.7).
+    #[must_use]
+    pub const fn max_deaths(mut self, deaths: u32) -> Self {
+        self.max_deaths = deaths;
+        self
+    }
+
+    /// Sets the signals and updates that it accepts.
     #[must_use]
     pub const fn messages(mut self, messages: fn() -> Messages) -> Self {
         self.messages = Some(messages);
         self
     }
 
-    /// Its name.
+    /// The name of the workflow.
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -92,7 +102,7 @@ impl<I, O> Clone for Flow<I, O> {
 
 impl<I, O> Copy for Flow<I, O> {}
 
-/// The one step of a workflow.
+/// The only step of a workflow.
 const STEP: &str = "run";
 
 impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
@@ -110,6 +120,7 @@ impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
             contract: self.agreement()?.map(|agreement| agreement.id),
             retry: None,
             step_timeout_ms: None,
+            max_deaths: declared_deaths(self.max_deaths),
         })
     }
 
@@ -126,7 +137,7 @@ impl<I: Serialize, O: DeserializeOwned + Send> Definition for Flow<I, O> {
     note = "the input and the output are those of the `Flow` that it is registered for"
 )]
 pub trait WorkflowCode<I, O>: Send + Sync + 'static {
-    /// Begins it.
+    /// Starts the code.
     fn begin(&self, workflow: Workflow, input: I) -> BoxFuture<'static, Result<O, BoxError>>;
 }
 
@@ -140,7 +151,7 @@ where
     }
 }
 
-/// Code whose types are known to it alone.
+/// Code that hides its types.
 pub(crate) trait Program: Send + Sync + 'static {
     fn begin(
         &self,

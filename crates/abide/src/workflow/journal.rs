@@ -1,4 +1,4 @@
-//! What a workflow's code has asked for, and what has come of it: shared by the code and by the one who runs it.
+//! The journal: operations that a workflow's code requested, and their results. The code and its runner share it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::{self, Display};
@@ -6,69 +6,99 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use abide_core::model::{
-    Answered, Blocked, Brood, Command, Completed, Ending, EventWait, InstanceId, Json, Key, Limits,
-    Name, Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
+    Answered, Blocked, Brood, Command, CommandId, Completed, Ending, EventWait, InstanceId, Json,
+    Key, Limits, Name, Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
 };
-use abide_kernel::Clock;
+use abide_kernel::{Clock, OwnTransaction, Store};
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
 
+use super::Workflow;
 use super::recorded::{Recorded, came_to, named};
 use super::waker::{Bell, StepBell};
+use crate::machine::Fault;
 
-/// What is known of the run.
+/// Facts about the run.
 pub(super) struct About {
     pub id: InstanceId,
     pub key: Option<Key>,
     pub clock: Arc<dyn Clock>,
     pub limits: Arc<Limits>,
+    /// The store. `None` if a history is replayed without one.
+    pub store: Option<Arc<dyn Store>>,
 }
 
-/// What the code has asked for, and what has come of it.
+/// Operations that the code requested, and their results.
 pub(super) struct Journal {
     pub about: About,
     pub bell: Arc<Bell>,
     pub step_bell: Arc<StepBell>,
+    /// Allows one step at a time to write its own rows, because each such step commits a turn of the code.
+    pub writing: Arc<Semaphore>,
     pages: Mutex<Pages>,
 }
 
-/// Answers an update or a query: arguments in, result out.
+/// Answers an update or a query: takes arguments, returns a result.
 pub(super) type Handler = Box<dyn FnMut(&Json) -> Result<Json, String> + Send>;
-/// Puts a value back to what it was.
+/// Begins to handle an update.
+pub(super) type Begin = Arc<dyn Fn(Workflow, Json) -> Handling + Send + Sync>;
+/// An update that is being handled; resolves to its answer.
+pub(super) type Handling = BoxFuture<'static, Result<Json, String>>;
+/// Restores an earlier value.
 pub(super) type Restore = Box<dyn FnOnce() + Send>;
-/// Keeps a value as it is, to be put back.
+/// Saves the current value, to be restored later.
 pub(super) type Save = Box<dyn Fn() -> Restore + Send>;
 
 #[derive(Default)]
 pub(super) struct Pages {
     /// The number of the last operation.
     number: u32,
-    /// Those that the code waits for.
+    /// Operations that the code waits for.
     pub open: BTreeMap<u32, Open>,
     pub recorded: Recorded,
-    /// What has happened and is not committed.
+    /// Changes that are not committed yet.
     pub fresh: Fresh,
-    /// Steps whose code has ended, and how.
+    /// Steps whose code has ended, with their results.
     pub ran: VecDeque<(u32, Ran)>,
-    /// The step, or the handler, whose code runs now.
+    /// The transaction in which the changes must be committed: that of a step which wrote its own rows.
+    pub within_own: Option<Box<dyn OwnTransaction>>,
+    /// The step or handler whose code runs now.
     pub within: Option<Within>,
-    /// Why the code cannot go on.
+    /// The reason why the code cannot continue.
     pub trouble: Option<Blocked>,
-    pub updates: HashMap<Name, Handler>,
+    pub updates: HashMap<Name, Answers>,
+    /// Updates that `async` code handles now, by the number of their operation.
+    pub handled: BTreeMap<u32, Handled>,
     pub queries: HashMap<Name, Handler>,
     pub saves: Vec<Save>,
-    /// Why the run is cancelled, when the code has been told.
+    /// The reason why the run was cancelled, once the code was notified.
     pub cancelled: Option<String>,
     /// The runtime that steps run in.
     pub runtime: Option<tokio::runtime::Handle>,
-    /// Signals that were brought to an operation which was dropped before it looked.
+    /// Signals that were delivered to an operation which was dropped before it read them.
     pub returned: Vec<Command>,
-    /// Whether the code is gone, so that what is dropped now means nothing.
+    /// `true` if the code has ended, so that dropped operations have no meaning.
     pub over: bool,
-    /// How many events the history has.
+    /// The number of events in the history.
     pub events: usize,
     long_since: Option<u32>,
 }
 
-/// What code runs that must not ask for anything; put into words only when it does.
+/// The ways in which the code answers an update.
+pub(super) enum Answers {
+    /// Immediately, by changing its state.
+    AtOnce(Handler),
+    /// With `async` code, which may take time.
+    InTime(Begin),
+}
+
+/// An update that `async` code handles.
+pub(super) struct Handled {
+    pub message: CommandId,
+    pub name: Name,
+}
+
+/// Code that must not request operations. It is formatted only when it does.
 pub(super) enum Within {
     Step(Name),
     Other(String),
@@ -83,77 +113,83 @@ impl Display for Within {
     }
 }
 
-/// What has happened and is not committed.
+/// Changes that are not committed yet.
 #[derive(Default)]
 pub(super) struct Fresh {
     pub operations: Vec<Operation>,
     pub takes: Vec<Taken>,
     pub updates: Vec<Answered>,
     pub children: Vec<Brood>,
-    /// What readers are to be shown.
+    /// The state to show to readers.
     pub state: Option<Json>,
 }
 
-/// How the code of a step ended.
+/// The end of a step's code.
 pub(super) struct Ran {
     pub outcome: Result<Json, String>,
     pub duration_us: u64,
-    /// When it is tried again, if it failed and is.
+    /// The time of the next attempt, if the step failed and is retried.
     pub again: Option<Timestamp>,
+    /// The transaction in which the end of the step must be committed.
+    pub within: Option<Box<dyn OwnTransaction>>,
 }
 
 /// An operation that the code waits for.
 pub(super) struct Open {
     pub signature: Signature,
     pub deadline: Option<Timestamp>,
+    /// The step of the graph that the operation belongs to.
+    pub graph_step: Option<Name>,
     pub waits_for: WaitsFor,
     pub brought: Option<Brought>,
     waker: Option<Waker>,
 }
 
-/// What would end an operation.
+/// The thing that ends an operation.
 pub(super) enum WaitsFor {
-    /// Its code.
+    /// The end of its code.
     Step { state: StepState, attempts: u32 },
-    /// A signal of its name.
+    /// A signal with its name.
     Signal,
     /// An event.
     Event(EventWait),
-    /// Its predicate; whether that was true when the code looked last.
+    /// Its predicate, and `true` if that held when the code last checked.
     Condition { is_true: bool },
-    /// Its time.
+    /// Its due time.
     Time,
-    /// So many of its children; how many of them have not ended, when that is known.
+    /// The end of `wanted` of its children; `unended` is how many of these have not ended, if that is known.
     Children { wanted: u32, unended: Option<u32> },
-    /// Its branches.
+    /// The end of its branches.
     Branches,
 }
 
-/// Where a step stands.
+/// The state of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepState {
-    /// It is to be begun.
+    /// The step must be started.
     Wanted,
     /// Its code runs.
     Running,
-    /// It is tried again at that moment.
+    /// The step is retried at this time.
     Again(Timestamp),
-    /// Its code has ended, and that is not told yet.
+    /// Its code has ended, and the workflow's code was not notified yet.
     Ended,
 }
 
-/// What was brought to an operation.
+/// The result that was delivered to an operation.
 pub(super) enum Brought {
     Ending(Ending, Option<Box<Command>>),
     Cancelled(String),
 }
 
-/// What an operation asks for.
+/// The request for an operation.
 pub(super) struct Request {
     pub signature: Signature,
     pub deadline: Option<Timestamp>,
     pub waits_for: WaitsFor,
     pub starts: Vec<Start>,
+    /// The step of the graph that makes the request.
+    pub graph_step: Option<Name>,
 }
 
 impl Journal {
@@ -169,11 +205,12 @@ impl Journal {
             about,
             bell: Arc::default(),
             step_bell: Arc::default(),
+            writing: Arc::new(Semaphore::new(1)),
             pages: Mutex::new(pages),
         }
     }
 
-    /// Nothing in here is left half done by a panic: user code never runs under this lock.
+    /// Locks the pages. A panic leaves nothing in them half done, because user code never runs under this lock.
     pub fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,13 +219,14 @@ impl Journal {
         self.about.clock.now()
     }
 
-    /// Begins an operation; none when the code cannot go on.
+    /// Begins an operation. Returns `None` if the code cannot continue.
     pub fn open(&self, request: Request) -> Option<u32> {
         let Request {
             signature,
             deadline,
             mut waits_for,
             starts,
+            graph_step,
         } = request;
         let mut pages = self.pages();
         if !self.may_ask(&mut pages, &signature) {
@@ -199,6 +237,9 @@ impl Journal {
             operation: number,
             signature,
             deadline,
+            message: None,
+            arguments: None,
+            graph_step: graph_step.clone(),
         };
         match pages.recorded.opened.get(&number) {
             Some(recorded) if recorded.signature != opened.signature => {
@@ -233,6 +274,7 @@ impl Journal {
         let open = Open {
             signature: opened.signature,
             deadline: opened.deadline,
+            graph_step,
             waits_for,
             brought: None,
             waker: None,
@@ -241,7 +283,7 @@ impl Journal {
         Some(number)
     }
 
-    /// What was brought to an operation, once; else it is woken when something is.
+    /// Takes the result of an operation, once. If there is none yet, the operation is woken when there is.
     pub fn take(&self, number: u32, waker: &Waker) -> Option<Brought> {
         let mut pages = self.pages();
         let open = pages.open.get_mut(&number)?;
@@ -258,7 +300,7 @@ impl Journal {
         None
     }
 
-    /// The code does not wait for an operation any more.
+    /// Notes that the code no longer waits for an operation.
     pub fn abandon(&self, number: u32) {
         let mut pages = self.pages();
         if pages.over {
@@ -273,7 +315,7 @@ impl Journal {
             }
         }
         if let Some(Brought::Ending(_, signal)) = open.brought {
-            // It was brought and never looked at: a signal is there for whoever waits next (rule 12.2).
+            // The result was never read, so a signal goes to the next operation that waits for it (rule 12.2).
             let Some(signal) = signal else { return };
             let is_its_end = |operation: &Operation| matches!(operation, Operation::Completed(one) if one.operation == Some(number));
             pages.fresh.operations.retain(|one| !is_its_end(one));
@@ -285,13 +327,14 @@ impl Journal {
         }
         let abandoned = Completed {
             name: open.signature.name.clone(),
+            graph_step: open.graph_step.clone(),
             outcome: Ending::Abandoned,
             ..came_to(Some(number), open.signature.operation_kind, Json::null())
         };
         pages.fresh.operations.push(Operation::Completed(abandoned));
     }
 
-    /// A group of operations is over, in the order that its code says.
+    /// Closes a group of operations. `value` is its result: for `select`, the index of the first branch.
     pub fn close_group(&self, number: u32, value: Json) {
         let mut pages = self.pages();
         let Some(open) = pages.open.remove(&number) else {
@@ -303,7 +346,8 @@ impl Journal {
         }
     }
 
-    /// A value that the code comes by on the spot: recorded the first time, and the same from then on.
+    /// Returns a value that the code computes immediately, without waiting. It is recorded the first time, and is the
+    /// same from then on.
     pub fn on_the_spot(
         &self,
         kind: OperationKind,
@@ -346,11 +390,11 @@ impl Journal {
                 drop(pages);
                 return make();
             }
-            // The time and the like ask for nothing; a side effect must not (rule 12.5).
+            // `now` and the like request nothing. A side effect must not (rule 12.5).
             pages.within = Some(Within::Other(asked));
             number
         };
-        // Outside the lock: this may be the user's code.
+        // Outside the lock, because this may be user code.
         let value = make();
         let mut pages = self.pages();
         pages.within = None;
@@ -362,7 +406,8 @@ impl Journal {
         value
     }
 
-    /// Which way the code goes at a change (it takes no number, so that runs from before the change find their places).
+    /// Selects the branch that the code takes at a change. It uses no operation number, so that the numbers of runs
+    /// from before the change stay valid.
     pub fn version(&self, change: &Name, known: std::ops::RangeInclusive<u32>) -> u32 {
         let mut pages = self.pages();
         let asked = format!("version {:?}", change.as_str());
@@ -379,7 +424,7 @@ impl Journal {
             return version;
         }
         let version = if pages.is_replaying() {
-            // The run went by here before there was a choice.
+            // The run passed this point before the change existed.
             *known.start()
         } else {
             let completed = Completed {
@@ -393,7 +438,7 @@ impl Journal {
         version
     }
 
-    /// Whether so many operations have been recorded that the code does well to continue as new.
+    /// `true` if so many operations are recorded that the code should continue as new.
     pub fn is_long(&self) -> bool {
         let mut pages = self.pages();
         let after = pages.number;
@@ -408,7 +453,7 @@ impl Journal {
         pages.long_since.is_some_and(|since| after >= since)
     }
 
-    /// Whether the code may ask for something here and now (rule 12.5).
+    /// `true` if the code may request an operation here and now (rule 12.5).
     fn may_ask(&self, pages: &mut Pages, asked: &dyn Display) -> bool {
         if pages.trouble.is_some() {
             return false;
@@ -431,9 +476,9 @@ fn number(value: u32) -> Json {
 }
 
 impl Pages {
-    /// The number of the operation that is begun now; none when there is no more room for one.
-    fn next_number(&mut self, asked: &dyn Display) -> Option<u32> {
-        // The number is that of a barrier as well, which is signed in the databases.
+    /// Returns the number of the operation that begins now, or `None` if no numbers are left.
+    pub fn next_number(&mut self, asked: &dyn Display) -> Option<u32> {
+        // The number is also that of a barrier, which is a signed integer in the databases.
         if self.number >= i32::MAX.unsigned_abs() {
             self.misused(
                 format!("asks for {asked} after {} operations", self.number),
@@ -445,17 +490,17 @@ impl Pages {
         Some(self.number)
     }
 
-    /// How many operations have been begun.
+    /// The number of operations that have begun.
     pub fn count(&self) -> u32 {
         self.number
     }
 
-    /// Whether the history has more than the code has come to.
+    /// `true` if the history contains more than the code has reached.
     pub fn is_replaying(&self) -> bool {
         !self.recorded.brought.is_empty() || self.number < self.recorded.last
     }
 
-    /// Brings something to an operation.
+    /// Delivers a result to an operation.
     pub fn bring(&mut self, number: u32, brought: Brought) {
         if let Some(open) = self.open.get_mut(&number) {
             open.brought = Some(brought);
@@ -465,13 +510,18 @@ impl Pages {
         }
     }
 
-    /// How many operations are to be woken.
+    /// `true` if `async` code handles this update now.
+    pub fn handles(&self, update: CommandId) -> bool {
+        self.handled.values().any(|one| one.message == update)
+    }
+
+    /// The number of operations that have a waker.
     pub fn wakers(&self) -> usize {
         let open = self.open.values();
         open.filter(|open| open.waker.is_some()).count()
     }
 
-    /// Lets all conditions be looked at again.
+    /// Wakes all conditions, so that the code checks them again.
     pub fn wake_conditions(&mut self) {
         for open in self.open.values_mut() {
             if matches!(open.waits_for, WaitsFor::Condition { .. })
@@ -482,7 +532,7 @@ impl Pages {
         }
     }
 
-    /// Lets all steps that run be polled.
+    /// Wakes all running steps, so that they are polled.
     pub fn wake_steps(&mut self) {
         for open in self.open.values_mut() {
             if let WaitsFor::Step {
@@ -496,7 +546,7 @@ impl Pages {
         }
     }
 
-    /// Notes that the code asks for something else than was recorded (rule 12.4).
+    /// Notes that the code requests a different operation than was recorded (rule 12.4).
     pub fn differs(&mut self, operation: u32, recorded: &str, asked: &str) {
         self.trouble.get_or_insert(Blocked {
             operation,
@@ -508,7 +558,20 @@ impl Pages {
         });
     }
 
-    /// Notes that the code does what a workflow must not.
+    /// Notes that the code panicked. Returns why the run cannot continue.
+    pub fn panicked(&mut self, fault: &Fault) -> Blocked {
+        let operation = self.number;
+        let blocked = self.trouble.get_or_insert_with(|| Blocked {
+            operation,
+            recorded: "nothing against it".to_owned(),
+            asked: format!("nothing more: it {fault}"),
+            cure: "deploy code that does not; the run goes on when a worker with such code starts, or when it is repaired"
+                .to_owned(),
+        });
+        blocked.clone()
+    }
+
+    /// Notes that the code does something that a workflow must not do.
     pub fn misused(&mut self, problem: String, cure: &str) {
         let operation = self.number;
         self.trouble.get_or_insert(Blocked {

@@ -1,41 +1,45 @@
-//! A workflow's code under way, and where it stands. What it waits for is brought to it elsewhere (`bring`, `again`).
+//! A workflow's running code and its state. Other files (`bring`, `again`) deliver its inputs.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use abide_core::model::{Blocked, Command, InstanceId, Json, Operation, OperationKind};
+use abide_kernel::OwnTransaction;
 use futures_util::future::BoxFuture;
 
-use super::barren;
-use super::journal::{Fresh, Journal, Open, StepState, WaitsFor};
+use super::journal::{Fresh, Handling, Journal, Open, StepState, WaitsFor};
+use super::{barren, handling};
 use crate::BoxError;
 use crate::machine::{Fault, FaultKind};
 
-/// How often branches of the code may wake each other before they are taken to go round in circles.
+/// The number of times that branches of the code may wake each other before this is considered an endless loop.
 const ROUNDS: u32 = 100_000;
 
-/// A workflow's code under way.
+/// A workflow's running code.
 pub(super) struct Live {
     pub journal: Arc<Journal>,
     code: Option<BoxFuture<'static, Result<Json, BoxError>>>,
-    /// What the code returned at the end of its replay, when it did.
+    /// The updates that its `async` handlers are working on, by the number of their operation.
+    pub handlers: BTreeMap<u32, Handling>,
+    /// The return value of the code, if it returned at the end of its replay.
     pub returned: Option<Result<Json, Fault>>,
-    /// Messages that are known and that the code had no use for yet.
+    /// Known commands that the code could not use yet.
     pub mail: Vec<Command>,
-    /// How many ends of its children had been counted when it was last claimed.
+    /// The number of ended children that had been counted when it was last claimed.
     pub children_ended: u64,
-    /// Whether others may have ended before that, and it was not looked which.
+    /// `true` if other children may have ended before that, and they were not loaded yet.
     pub look_at_children: bool,
 }
 
-/// Where the code stands when nothing more can be done without the world.
+/// The state of the code when it can do no more without input.
 pub(super) enum Stand {
     /// It waits.
     Waits,
     /// It has returned.
     Returned(Result<Json, Fault>),
-    /// It cannot go on.
+    /// It cannot continue.
     Blocked(Blocked),
 }
 
@@ -43,8 +47,9 @@ impl Live {
     pub fn new(journal: Arc<Journal>, code: BoxFuture<'static, Result<Json, BoxError>>) -> Self {
         Self {
             journal,
-            // A budget would be spent by the replay, and wake the code from outside.
+            // The replay would use up a budget, and wake the code from outside.
             code: Some(Box::pin(tokio::task::unconstrained(code))),
+            handlers: BTreeMap::new(),
             returned: None,
             mail: Vec::new(),
             children_ended: 0,
@@ -52,16 +57,16 @@ impl Live {
         }
     }
 
-    /// Polls the code until it waits for the world, or has returned.
+    /// Polls the code until it waits for input, or has returned.
     pub fn poll(&mut self, runner: &Waker) -> Stand {
         if self.journal.bell.was_rung_from_outside() {
-            // Before it goes on because of that.
+            // Before the code continues because of that.
             return self.waits();
         }
         self.journal.pages().runtime = tokio::runtime::Handle::try_current().ok();
         self.journal.bell.note_poller(runner);
         {
-            // It is not known which of the steps that run was woken.
+            // It is not known which of the running steps was woken.
             let _inside = self.journal.bell.enter();
             self.journal.step_bell.reset();
             self.journal.pages().wake_steps();
@@ -71,11 +76,15 @@ impl Live {
             let Some(code) = self.code.as_mut() else {
                 return self.blocked_or(Stand::Waits);
             };
-            let (polled, spawned) = barren::within(|| {
-                let _inside = self.journal.bell.enter();
-                catch_unwind(AssertUnwindSafe(|| {
+            let (journal, handlers) = (&self.journal, &mut self.handlers);
+            let ((handled, polled), spawned) = barren::within(|| {
+                let _inside = journal.bell.enter();
+                // Handlers first, always in the same order, because it determines the numbers of the operations.
+                let handled = handling::poll_all(handlers, &bell);
+                let polled = catch_unwind(AssertUnwindSafe(|| {
                     code.as_mut().poll(&mut Context::from_waker(&bell))
-                }))
+                }));
+                (handled, polled)
             });
             let returned = match polled {
                 Ok(Poll::Pending) => None,
@@ -86,7 +95,7 @@ impl Live {
                 Some(Err(fault)) if fault.kind() == FaultKind::Panic => {
                     barren::is_missed(&fault.to_string())
                 }
-                _ => false,
+                _ => handled.iter().any(|one| one.missed),
             };
             if spawned || missed {
                 self.code = None;
@@ -99,6 +108,7 @@ impl Live {
                 self.awaits_what_is_not_durable();
                 return self.blocked_or(Stand::Waits);
             }
+            handled.into_iter().for_each(|one| self.answer(one));
             if let Some(returned) = returned {
                 self.code = None;
                 return self.blocked_or(Stand::Returned(returned));
@@ -116,7 +126,7 @@ impl Live {
         self.blocked_or(Stand::Waits)
     }
 
-    /// The code waits: for something that can come, or for something that nobody here can bring it.
+    /// Returns the state of waiting code. It is blocked if it waits for something that is not durable.
     pub fn waits(&self) -> Stand {
         let durable = |open: &Open| !matches!(open.waits_for, WaitsFor::Branches);
         let waits = self.journal.pages().open.values().any(durable);
@@ -133,7 +143,8 @@ impl Live {
         );
     }
 
-    /// Whether something that is no durable operation may be about to wake the code: it holds what wakes it.
+    /// `true` if something that is not a durable operation may be about to wake the code, because it holds the code's
+    /// waker.
     pub fn is_held_elsewhere(&self) -> bool {
         Arc::strong_count(&self.journal.bell) > 1 + self.journal.pages().wakers()
     }
@@ -145,12 +156,12 @@ impl Live {
         }
     }
 
-    /// Whether a step is to be begun.
+    /// `true` if a step must be started.
     pub fn wants_steps(&self) -> bool {
         self.has_step(StepState::Wanted)
     }
 
-    /// Whether the code of a step runs.
+    /// `true` if the code of a step runs.
     pub fn runs_steps(&self) -> bool {
         self.has_step(StepState::Running)
     }
@@ -161,7 +172,7 @@ impl Live {
         open.any(|open| matches!(open.waits_for, WaitsFor::Step { state, .. } if state == wanted))
     }
 
-    /// Lets the steps begin that are to be.
+    /// Starts the steps that must be started.
     pub fn begin_steps(&mut self) {
         let mut pages = self.journal.pages();
         for open in pages.open.values_mut() {
@@ -173,7 +184,7 @@ impl Live {
         }
     }
 
-    /// Whether something has happened that must be committed before anything that follows from it is done (rule 1.1).
+    /// `true` if there are changes that must be committed before anything that depends on them is done (rule 1.1).
     pub fn must_commit(&self) -> bool {
         let pages = self.journal.pages();
         let Fresh {
@@ -196,7 +207,7 @@ impl Live {
             || !children.is_empty()
     }
 
-    /// How much has happened since the last commit; none when the code cannot go on from it.
+    /// The number of changes since the last commit. Returns `None` if the code cannot continue from here.
     pub fn mark(&self) -> Option<[usize; 4]> {
         let pages = self.journal.pages();
         let fresh = &pages.fresh;
@@ -208,7 +219,7 @@ impl Live {
         ])
     }
 
-    /// Forgets what has happened since. Whether there is something left that must be committed.
+    /// Drops the changes after `mark`. `true` if the remaining changes must be committed.
     pub fn rewind(&mut self, mark: [usize; 4]) -> bool {
         {
             let fresh = &mut self.journal.pages().fresh;
@@ -224,19 +235,30 @@ impl Live {
         self.must_commit()
     }
 
-    /// Whether the code can go on.
+    /// `true` if a step has its own transaction open, or waits for one. Nothing can be committed beside it: on SQLite
+    /// it blocks all other writers, and it continues only when the code is polled.
+    pub fn is_writing(&self) -> bool {
+        self.journal.writing.available_permits() == 0 && self.journal.pages().within_own.is_none()
+    }
+
+    /// Takes the transaction in which the changes must be committed, if a step wrote its own rows (rule 17.2).
+    pub fn take_own(&mut self) -> Option<Box<dyn OwnTransaction>> {
+        self.journal.pages().within_own.take()
+    }
+
+    /// `true` if the code can continue.
     pub fn is_well(&self) -> bool {
         self.journal.pages().trouble.is_none()
     }
 
-    /// What has happened since the last commit.
+    /// Takes the changes since the last commit.
     pub fn take_fresh(&mut self) -> Fresh {
         let mut pages = self.journal.pages();
         pages.events += pages.fresh.operations.len();
         std::mem::take(&mut pages.fresh)
     }
 
-    /// The instance.
+    /// The id of the instance.
     pub fn id(&self) -> InstanceId {
         self.journal.about.id
     }
@@ -244,7 +266,16 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // What the code drops now, it drops because it is dropped itself.
-        self.journal.pages().over = true;
+        let mut pages = self.journal.pages();
+        // Operations that the code drops now are dropped because the code itself is.
+        pages.over = true;
+        // Handlers may hold the workflow, which holds them.
+        let handlers = (
+            std::mem::take(&mut pages.updates),
+            std::mem::take(&mut pages.queries),
+        );
+        // Outside the lock, because dropping them runs user code.
+        drop(pages);
+        drop(handlers);
     }
 }

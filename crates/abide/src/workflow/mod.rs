@@ -1,4 +1,4 @@
-//! Workflows: straight-line code, each of whose operations is recorded, so that it goes on after any crash.
+//! Workflows: straight-line code whose operations are recorded, so that it continues after any crash.
 
 mod again;
 mod barren;
@@ -7,6 +7,7 @@ mod cache;
 mod child;
 mod error;
 mod flow;
+mod handling;
 mod journal;
 mod live;
 mod operation;
@@ -17,6 +18,7 @@ mod saga;
 mod state;
 mod step;
 mod together;
+mod transaction;
 mod turn;
 mod waits;
 mod waker;
@@ -25,7 +27,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use abide_core::model::{InstanceId, Json, Key, Name, OperationKind, Refusal, Timestamp};
+use abide_core::model::{
+    InstanceId, Json, Key, Name, OperationKind, Refusal, Signature, Timestamp,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,7 +37,8 @@ pub use child::{ChildRun, ChildrenRun};
 pub use error::OperationError;
 pub(crate) use flow::Program;
 pub use flow::{Flow, WorkflowCode};
-use journal::Journal;
+use journal::{Journal, WaitsFor};
+use operation::Operation;
 pub use replay::RunHistory;
 pub(crate) use replay::check;
 pub(crate) use runner::WorkflowRunner;
@@ -47,35 +52,37 @@ pub use waits::{
 
 use crate::BoxError;
 
-/// What a workflow's code asks for durable operations: each is recorded, and answers from the record when the code runs
-/// again from the top.
+/// The handle through which a workflow's code requests durable operations. Each operation is recorded. When the code
+/// runs again from the top, it gets the recorded result.
 ///
-/// Between them the code must do the same whenever it runs again: no clock, no randomness, no I/O but through here.
-/// Clones are the same workflow.
+/// Between operations the code must be deterministic: no clock, no randomness and no I/O, except through this handle.
+/// Clones are handles of the same workflow.
 #[derive(Clone)]
 pub struct Workflow {
     journal: Arc<Journal>,
+    /// The step of a graph that makes the requests.
+    graph_step: Option<Name>,
 }
 
 impl Workflow {
-    /// The run.
+    /// The id of the run.
     pub fn id(&self) -> InstanceId {
         self.journal.about.id
     }
 
-    /// Its key.
+    /// The key of the instance.
     pub fn key(&self) -> Option<&Key> {
         self.journal.about.key.as_ref()
     }
 
-    /// The time: recorded, and the same when the code runs again.
+    /// The current time. It is recorded, and is the same when the code runs again.
     pub fn now(&self) -> Timestamp {
         let make = || Json::of(&self.journal.now()).unwrap_or_default();
         let now = self.journal.on_the_spot(OperationKind::Now, None, make);
         self.recorded("a time", &now).unwrap_or_default()
     }
 
-    /// A random number, recorded; to seed a generator of your own with, where you need more than one.
+    /// Returns a random number, which is recorded. If you need several, use it to seed your own generator.
     pub fn random(&self) -> u64 {
         let make = || Json::of(&fastrand::u64(..)).unwrap_or_default();
         let random = self.journal.on_the_spot(OperationKind::Random, None, make);
@@ -83,15 +90,15 @@ impl Workflow {
             .unwrap_or_default()
     }
 
-    /// A new unique id (a UUID of version 4, as text), recorded.
+    /// Returns a new unique id (a version 4 UUID as text), which is recorded.
     pub fn uuid(&self) -> String {
         let make = || Json::of(&new_uuid(fastrand::u128(..))).unwrap_or_default();
         let uuid = self.journal.on_the_spot(OperationKind::Uuid, None, make);
         self.recorded("a unique id", &uuid).unwrap_or_default()
     }
 
-    /// A value that the code comes by in a way that is not the same twice, and that costs nothing to come by again: an
-    /// environment variable, say. It is not retried, and it must not fail; what can is a [`step`](Self::step).
+    /// Records a value that is not deterministic and that is cheap to compute again, for example an environment
+    /// variable. It is not retried and must not fail; for code that can fail, use a [`step`](Self::step).
     pub async fn side_effect<T>(&self, name: &str, code: impl FnOnce() -> T) -> T
     where
         T: Serialize + DeserializeOwned,
@@ -104,14 +111,14 @@ impl Workflow {
         };
         match self.recorded("a side effect", &value) {
             Some(value) => value,
-            // The code cannot go on from here, and whoever runs it knows.
+            // The code cannot continue from here. `recorded` has noted the problem.
             None => std::future::pending().await,
         }
     }
 
-    /// Which way to go at a change of the code: the highest of the versions that it knows, for runs that come here for
-    /// the first time; the lowest, for runs that went by before the change was there; and for each run the same ever
-    /// after (rule 12.4 for code that changes under running workflows).
+    /// Selects the branch to take at a change of the code (rule 12.4 for code that changes under running workflows).
+    /// Runs that reach this point for the first time get the highest known version. Runs that passed it before the
+    /// change existed get the lowest one. Each run always gets the same version.
     ///
     /// ```
     /// # use abide::{Workflow, BoxError};
@@ -128,14 +135,14 @@ impl Workflow {
         self.journal.version(&change, known)
     }
 
-    /// Closes this run and goes on in a new one, with an empty history and this input: `return
-    /// wf.continue_as_new(next);`. Messages that are pending go with it.
+    /// Closes this run and continues in a new one, with an empty history and this input: `return
+    /// wf.continue_as_new(next);`. Pending commands move to the new run.
     pub fn continue_as_new<O>(&self, input: impl Serialize) -> Result<O, BoxError> {
         continuation(input, None)
     }
 
-    /// [Continues as new](Self::continue_as_new) in another version of the workflow, under its contract: how a chain that
-    /// never ends comes to new code, and to new signals.
+    /// [Continues as new](Self::continue_as_new) in another version of the workflow, under the contract of that
+    /// version. This is how a chain that never ends gets new code and new signals.
     pub fn continue_as_version<O>(
         &self,
         version: u32,
@@ -144,23 +151,39 @@ impl Workflow {
         continuation(input, Some(version))
     }
 
-    /// Whether the history has grown so long (`history_events` of the limits) that the code does well to
-    /// [continue as new](Self::continue_as_new) (rule 12.6).
+    /// `true` if the history is so long (`history_events` of the limits) that the code should [continue as
+    /// new](Self::continue_as_new) (rule 12.6).
     pub fn continue_as_new_recommended(&self) -> bool {
         self.journal.is_long()
     }
 
-    /// Why the workflow is cancelled, if it is and the code has been told.
+    /// The reason why the workflow was cancelled. Returns `None` if it was not, or if the code was not notified yet.
     pub fn cancelled(&self) -> Option<String> {
         self.journal.pages().cancelled.clone()
     }
 
-    /// Shows readers a state instead of the input; the code must be able to begin with it.
+    /// Returns a handle of the same workflow for a step of a graph: the history names that step in operations requested
+    /// through it (rule 15.4).
+    pub(crate) fn of_graph_step(&self, step: &str) -> Self {
+        Self {
+            journal: self.journal.clone(),
+            graph_step: Some(Name::stored(step)),
+        }
+    }
+
+    /// Creates an operation that is requested through this handle.
+    fn operation(&self, signature: Signature, waits_for: WaitsFor) -> Operation {
+        let mut operation = Operation::new(self.journal.clone(), signature, waits_for);
+        operation.ask(|request| request.graph_step = self.graph_step.clone());
+        operation
+    }
+
+    /// Shows this state to readers instead of the input. The code must be able to start with it.
     pub(crate) fn show(&self, state: Json) {
         self.journal.pages().fresh.state = Some(state);
     }
 
-    /// A name, or a note that it is none.
+    /// Returns a valid name, or notes that the name is invalid.
     fn name(&self, name: Result<Name, Refusal>) -> Name {
         name.unwrap_or_else(|refusal| {
             let problem = format!("uses a name that is none: {refusal}");
@@ -169,7 +192,7 @@ impl Workflow {
         })
     }
 
-    /// What was recorded, read back; a note when this code cannot.
+    /// Parses a recorded value. If this code cannot read it, notes that and returns `None`.
     fn recorded<T: DeserializeOwned>(&self, what: &str, value: &Json) -> Option<T> {
         value
             .to()
@@ -183,7 +206,7 @@ impl Workflow {
     }
 }
 
-/// That a run goes on in a new one: not an error, but what leaves the code like one.
+/// Marks that a run continues in a new one. It is not an error, but leaves the code like one.
 #[derive(Clone, Debug)]
 struct Continuation {
     state: Json,
@@ -207,7 +230,7 @@ fn is_continuation(error: &BoxError) -> bool {
     error.is::<Continuation>()
 }
 
-/// A UUID of version 4 made of random bits.
+/// Makes a version 4 UUID from random bits.
 fn new_uuid(random: u128) -> String {
     let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let hex = format!("{bits:032x}");

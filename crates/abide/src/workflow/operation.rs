@@ -1,4 +1,4 @@
-//! An operation as the code awaits it: begun when it is first polled, abandoned when it is dropped.
+//! The future of an operation: it begins at its first poll, and is abandoned when it is dropped.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,16 +8,16 @@ use abide_core::model::{Ending, Json, OperationKind, Signature};
 use super::OperationError;
 use super::journal::{Brought, Journal, Request, WaitsFor};
 
-/// An operation as the code awaits it.
+/// An operation that the code awaits.
 pub struct Operation {
     pub(super) journal: Arc<Journal>,
     request: Option<Request>,
     number: Option<u32>,
-    /// Its number, also when it is over.
+    /// Its number, also after it has ended.
     begun: u32,
 }
 
-/// What an operation came to.
+/// The result of an operation.
 pub enum Came {
     Value(Json),
     Error(String),
@@ -32,6 +32,7 @@ impl Operation {
             deadline: None,
             waits_for,
             starts: Vec::new(),
+            graph_step: None,
         };
         Self {
             journal,
@@ -41,14 +42,14 @@ impl Operation {
         }
     }
 
-    /// Changes what is asked for, before it is.
+    /// Changes the request, before the operation begins.
     pub(super) fn ask(&mut self, change: impl FnOnce(&mut Request)) {
         if let Some(request) = &mut self.request {
             change(request);
         }
     }
 
-    /// Begins it, the first time; its number, unless the code cannot go on.
+    /// Begins the operation at the first call. Returns its number, or `None` if the code cannot continue.
     pub(super) fn open(&mut self) -> Option<u32> {
         if let Some(request) = self.request.take() {
             self.number = self.journal.open(request);
@@ -61,7 +62,7 @@ impl Operation {
         self.begun
     }
 
-    /// What was brought to it.
+    /// Polls for the result that was delivered to it.
     pub(super) fn poll_brought(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         let Some(number) = self.open() else {
             return Poll::Pending;
@@ -78,7 +79,12 @@ impl Operation {
         })
     }
 
-    /// Notes that what was recorded cannot be read by this code: it never goes on from here (rule 12.4).
+    /// Notes that the code uses the operation in an invalid way. The code never continues from here (rule 12.4).
+    pub(super) fn misused(&self, problem: String, cure: &str) {
+        self.journal.pages().misused(problem, cure);
+    }
+
+    /// Notes that this code cannot read a recorded value. The code never continues from here (rule 12.4).
     pub(super) fn unreadable<T>(&self, what: &str, error: &dyn std::fmt::Display) -> Poll<T> {
         let mut pages = self.journal.pages();
         let number = pages.count();
@@ -99,7 +105,7 @@ impl Drop for Operation {
     }
 }
 
-/// A group of operations under way.
+/// An open group of operations.
 pub(super) struct Group {
     journal: Arc<Journal>,
     number: Option<u32>,
@@ -132,15 +138,15 @@ impl Drop for Group {
     }
 }
 
-/// An operation whose value is read in some way; what it comes to when its time is up is for the reader to say. Public
-/// only because futures are made of it; nobody can name it.
+/// An operation whose value must be parsed. The implementation decides what a timeout means. It is public only because
+/// futures are made of it; it cannot be named outside of this crate.
 pub trait Reads {
-    /// What the code gets.
+    /// The type that the code gets.
     type Output;
 
     fn operation(&mut self) -> &mut Operation;
 
-    /// What it came to.
+    /// Parses the result.
     fn read(&mut self, came: Came) -> Poll<Result<Self::Output, OperationError>>;
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Output, OperationError>> {
@@ -151,7 +157,7 @@ pub trait Reads {
     }
 }
 
-/// Makes futures of operations that are read.
+/// Implements `Future` for operations whose value is parsed.
 macro_rules! awaitable {
     ($({$($generics:tt)*} $type:ty $(where {$($bounds:tt)*})?),* $(,)?) => {$(
         impl<$($generics)*> std::future::Future for $type $(where $($bounds)*)? {

@@ -1,4 +1,4 @@
-//! What a run's history says of its operations, as replay needs it.
+//! The operations in a run's history, in the form that replay needs.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,27 +6,48 @@ use abide_core::model::{
     Completed, Ending, Entry, Happening, Json, Name, Opened, OperationKind, TriedAgain,
 };
 
-/// What a run's history says of its operations.
+/// The operations in a run's history.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
-    /// What was begun, by number.
+    /// Operations that began, by number.
     pub opened: HashMap<u32, Opened>,
-    /// The last failure of each step that was tried again.
+    /// The last failure of each step that was retried.
     pub tried: HashMap<u32, TriedAgain>,
-    /// What the code came by on the spot, by number: the time, random numbers, and which branches came first.
+    /// Values that the code got immediately, by number: times, random numbers, and which branch was first.
     pub on_the_spot: HashMap<u32, Completed>,
-    /// What the code stopped waiting for, by number.
+    /// Operations that the code stopped waiting for, by number.
     pub abandoned: HashMap<u32, OperationKind>,
-    /// Which way the code went at each change, by its name.
+    /// The version that the code took at each change, by the name of the change.
     pub versions: HashMap<Name, u32>,
-    /// After how many operations the history was long.
+    /// The number of operations after which the history was long.
     pub long_since: Option<u32>,
-    /// What was brought to the code, in order.
-    pub brought: VecDeque<Completed>,
-    /// The highest number.
+    /// The inputs that were delivered to the code, in order.
+    pub brought: VecDeque<Recalled>,
+    /// Answers of `async` code to updates, by number. They are not inputs: they come from the code itself.
+    pub answered: HashMap<u32, Completed>,
+    /// The highest number of an operation.
     pub last: u32,
-    /// How many events there are.
+    /// The number of events.
     pub events: usize,
+}
+
+/// An input that was delivered to the code.
+#[derive(Debug)]
+pub(super) enum Recalled {
+    /// The end of an operation, or an input from outside that was handled immediately.
+    End(Completed),
+    /// An update that `async` code began to handle.
+    Update(Opened),
+}
+
+impl Recalled {
+    /// Describes the input.
+    pub fn name(&self) -> String {
+        match self {
+            Self::End(completed) => named(completed),
+            Self::Update(opened) => opened.signature.to_string(),
+        }
+    }
 }
 
 impl Recorded {
@@ -37,6 +58,10 @@ impl Recorded {
             match entry.what {
                 Happening::OperationOpened(opened) => {
                     recorded.last = recorded.last.max(opened.operation);
+                    if opened.signature.operation_kind == OperationKind::Update {
+                        let begun = Recalled::Update(opened.clone());
+                        recorded.brought.push_back(begun);
+                    }
                     recorded.opened.insert(opened.operation, opened);
                 }
                 Happening::OperationRetried(tried) => {
@@ -69,11 +94,14 @@ impl Recorded {
             (kind, Some(number)) if is_on_the_spot(kind) => {
                 self.on_the_spot.insert(number, completed);
             }
-            _ => self.brought.push_back(completed),
+            (OperationKind::Update, Some(number)) => {
+                self.answered.insert(number, completed);
+            }
+            _ => self.brought.push_back(Recalled::End(completed)),
         }
     }
 
-    /// Forgets all that nobody asks for when the code has come to where the history ends.
+    /// Drops everything that is not needed after the code has reached the end of the history.
     pub fn forget(&mut self) {
         *self = Self {
             versions: std::mem::take(&mut self.versions),
@@ -82,7 +110,7 @@ impl Recorded {
         };
     }
 
-    /// What an operation was recorded as.
+    /// Describes the recorded operation with this number.
     pub fn name_of(&self, number: u32) -> Option<String> {
         let opened = self
             .opened
@@ -92,7 +120,7 @@ impl Recorded {
     }
 }
 
-/// Whether an operation of that kind is over as soon as the code asks for it, or when its own branches are.
+/// `true` if an operation of this kind ends as soon as the code requests it, or when its own branches have ended.
 const fn is_on_the_spot(kind: OperationKind) -> bool {
     matches!(
         kind,
@@ -105,7 +133,7 @@ const fn is_on_the_spot(kind: OperationKind) -> bool {
     )
 }
 
-/// A completed operation in words.
+/// Describes a completed operation.
 pub(super) fn named(completed: &Completed) -> String {
     match &completed.name {
         Some(name) => format!("{} {:?}", completed.operation_kind, name.as_str()),
@@ -113,7 +141,7 @@ pub(super) fn named(completed: &Completed) -> String {
     }
 }
 
-/// An operation that came to a value, and has nothing else to tell.
+/// Makes a completed operation with a value, and no other details.
 pub(super) fn came_to(operation: Option<u32>, kind: OperationKind, value: Json) -> Completed {
     Completed {
         operation,
@@ -123,6 +151,7 @@ pub(super) fn came_to(operation: Option<u32>, kind: OperationKind, value: Json) 
         arguments: None,
         attempts: None,
         duration_us: None,
+        graph_step: None,
         outcome: Ending::Value(value),
     }
 }

@@ -1,10 +1,10 @@
-//! Replays the history of a run against code: to answer a query, and to see in a test whether they fit.
+//! Replays the history of a run against code: to answer a query, and to check in a test if they match.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Blocked, Entry, Happening, InstanceId, Json, Key, Limits, Name, OperationKind, Status,
+    Blocked, Entry, Happening, Instance, InstanceId, Json, Key, Limits, Name, OperationKind, Status,
 };
 use abide_kernel::SystemClock;
 use serde::de::DeserializeOwned;
@@ -14,11 +14,12 @@ use super::flow::{Flow, Program, Typed, WorkflowCode};
 use super::journal::About;
 use super::live::{Live, Stand};
 use super::runner::begin;
+use crate::machine::FaultKind;
 
-/// A run with its history, as it is exported: all that is needed to replay it, anywhere.
+/// A run with its history, as exported: everything that is needed to replay it anywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunHistory {
-    /// The run.
+    /// The id of the run.
     pub id: InstanceId,
     /// Its key.
     #[serde(default)]
@@ -27,18 +28,32 @@ pub struct RunHistory {
     pub machine: Name,
     /// Its version.
     pub version: u32,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
-    /// What it began with.
+    /// Its input.
     pub input: Json,
-    /// What it came to, when it is done.
+    /// Its result, if it is done.
     #[serde(default)]
     pub result: Option<Json>,
-    /// What happened to it.
+    /// The events of its history.
     pub history: Vec<Entry>,
 }
 
 impl RunHistory {
+    /// Makes a run with its history.
+    pub(crate) fn of(instance: Instance, history: Vec<Entry>) -> Self {
+        Self {
+            id: instance.id,
+            key: instance.key,
+            machine: instance.machine,
+            version: instance.version,
+            status: instance.status,
+            input: instance.state,
+            result: instance.result,
+            history,
+        }
+    }
+
     /// Writes it to a file, as JSON.
     pub fn to_file(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let file = std::io::BufWriter::new(std::fs::File::create(path)?);
@@ -51,12 +66,25 @@ impl RunHistory {
     }
 }
 
-/// The code, brought to where the history ends.
+/// Returns the code, replayed to the end of the history.
 pub(super) fn replayed(program: &dyn Program, run: &RunHistory) -> Result<Live, String> {
     let (live, stand) = replay(program, run).map_err(|blocked| blocked.to_string())?;
     match stand {
         Stand::Blocked(blocked) => Err(blocked.to_string()),
         Stand::Waits | Stand::Returned(_) => Ok(live),
+    }
+}
+
+/// Checks if code can continue an open run. Returns what does not match.
+pub(super) fn goes_on(program: &dyn Program, run: &RunHistory) -> Result<(), String> {
+    let (_live, stand) = replay(program, run).map_err(|blocked| blocked.to_string())?;
+    match stand {
+        Stand::Blocked(blocked) => Err(blocked.to_string()),
+        Stand::Returned(Err(fault)) if fault.kind() == FaultKind::Panic => {
+            Err(format!("the code {fault}"))
+        }
+        // The code may have returned in a turn that is not committed yet, so its result is not compared.
+        Stand::Waits | Stand::Returned(_) => Ok(()),
     }
 }
 
@@ -66,14 +94,15 @@ fn replay(program: &dyn Program, run: &RunHistory) -> Result<(Live, Stand), Bloc
         key: run.key.clone(),
         clock: Arc::new(SystemClock::default()),
         limits: Arc::new(Limits::default()),
+        store: None,
     };
     let mut live = begin(program, about, &run.input, run.history.iter().cloned())?;
     let stand = live.replay();
     Ok((live, stand))
 }
 
-/// Whether a turn of its code was committed. One that waits or goes on has begun an operation; one that returned at once
-/// has ended.
+/// `true` if a turn of its code was committed. If the code waits or continues, it has begun an operation. If it
+/// returned at once, the run has ended.
 fn has_begun(run: &RunHistory) -> bool {
     let is_of_code = |entry: &Entry| {
         matches!(
@@ -84,14 +113,14 @@ fn has_begun(run: &RunHistory) -> bool {
     run.status == Status::Done || run.status == Status::Failed || run.history.iter().any(is_of_code)
 }
 
-/// Whether the code was told of a cancellation, so that it returned by itself.
+/// `true` if the code was notified of a cancellation, so that it returned by itself.
 fn was_told_to_cancel(run: &RunHistory) -> bool {
     let tells = |entry: &Entry| matches!(&entry.what, Happening::OperationCompleted(one) if one.operation_kind == OperationKind::Cancel);
     run.history.iter().any(tells)
 }
 
-/// Replays a run against code, and says what does not fit: the operations, in kind, name and key, and, when the run has
-/// ended, what it came to.
+/// Replays a run against code, and returns what does not match: the kind, name and key of an operation, or, if the run
+/// has ended, its result.
 pub(crate) fn check<I, O>(
     flow: Flow<I, O>,
     code: impl WorkflowCode<I, O>,
@@ -112,7 +141,7 @@ where
     let (_live, stand) = replay(&program, run).map_err(|blocked| blocked.to_string())?;
     match stand {
         Stand::Blocked(blocked) => Err(blocked.to_string()),
-        // It never ran, or was ended from outside: nothing more was asked of its code.
+        // It never ran, or was ended from outside, so its code was not run further.
         _ if !has_begun(run) => Ok(()),
         Stand::Waits if run.status == Status::Cancelled && !was_told_to_cancel(run) => Ok(()),
         Stand::Waits if run.status.is_terminal() => Err(format!(

@@ -1,11 +1,11 @@
-//! Runs workflows for the engine: a turn at a time, each committed as a whole.
+//! Runs workflows for the engine: one turn at a time, each committed as a whole.
 
 use std::sync::Arc;
 
 use abide_core::model::{
     Blocked, Contract, Declared, Entry, Json, Limits, Name, Outcome, Refusal, Then, WorkflowTurn,
 };
-use abide_kernel::{Backoff, Clock, Store};
+use abide_kernel::{Backoff, Clock, OwnTransaction, Store};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,7 +50,7 @@ impl WorkflowRunner {
         Self::of(declared, Arc::new(Typed::new(code)), store, limits)
     }
 
-    /// For code whose types nobody knows.
+    /// Creates a runner for code whose types are hidden.
     pub fn of(
         declared: Result<(Declared, Option<Contract>), Refusal>,
         program: Arc<dyn Program>,
@@ -67,34 +67,39 @@ impl WorkflowRunner {
         }
     }
 
-    /// One turn of the code, until it waits for the world, or must be committed, or is over.
-    /// What was refused before is not asked for again.
-    async fn turn(&self, task: &Task, refused: Option<&Refusal>) -> Outcome {
+    /// Runs one turn of the code, until it waits for input, must be committed, or ends. An operation that was refused
+    /// before is not requested again.
+    async fn turn(&self, task: &Task, refused: Option<&Refusal>) -> Ran {
         let mut live = match self.cache.take(task.id, task.step_seq, task.generation) {
             Some(live) => live,
             None => match self.revive(task).await {
                 Ok(live) => live,
-                Err(blocked) => return block(blocked),
+                Err(blocked) => return ran(block(blocked), None),
             },
         };
         let mut turn = Turn::new(self, task, &mut live, refused);
         match turn.take(&mut live).await {
             Ok(then) => {
-                let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_)) && live.is_well();
+                // A run that was cancelled by force does not continue, and its steps may hold resources that others
+                // wait for.
+                let goes_on = matches!(then, Then::GoOn { .. } | Then::Park(_))
+                    && live.is_well()
+                    && !task.cancelled.is_cancelled();
                 let running = matches!(then, Then::GoOn { running: true });
-                let fresh = live.take_fresh();
-                let outcome = commit(fresh, then);
+                let held = if goes_on { live.held() } else { 0 };
+                let (fresh, within) = (live.take_fresh(), live.take_own());
+                let outcome = commit(fresh, held, then);
                 if goes_on {
                     let next = task.step_seq.saturating_add(1);
                     self.cache.keep(live, next, task.generation, running);
                 }
-                outcome
+                ran(outcome, within)
             }
-            Err(blocked) => block(blocked),
+            Err(blocked) => ran(block(blocked), None),
         }
     }
 
-    /// The code, brought to where its history ends.
+    /// Returns the code, replayed to the end of its history.
     async fn revive(&self, task: &Task) -> Result<Live, Blocked> {
         let history = self.history(task).await?;
         let mut live = begin(
@@ -104,16 +109,17 @@ impl WorkflowRunner {
                 key: task.key.clone(),
                 clock: self.clock.clone(),
                 limits: self.limits.clone(),
+                store: Some(self.store.clone()),
             },
             &task.state,
             history,
         )?;
         if task.is_kept() {
-            // The code is new, and was never told of those that ended before.
+            // The code is new, and does not know of children that ended before.
             live.children_ended = task.children_ended;
             live.look_at_children = true;
         }
-        // What the code returns is seen when it is polled: nothing but its own end can come of that.
+        // If the code has returned, the turn handles that later: it can only end the run.
         match live.replay() {
             Stand::Blocked(blocked) => Err(blocked),
             Stand::Returned(returned) => {
@@ -124,7 +130,7 @@ impl WorkflowRunner {
         }
     }
 
-    /// The run's history, as long as the database takes to tell it.
+    /// Reads the run's history, and waits as long as the database is unavailable.
     pub(super) async fn history(&self, task: &Task) -> Result<Vec<Entry>, Blocked> {
         const ROWS: usize = 1_000;
         let mut entries: Vec<Entry> = Vec::new();
@@ -133,7 +139,7 @@ impl WorkflowRunner {
             return Ok(entries);
         }
         loop {
-            // Event 1 is told by the row.
+            // Event 1 is derived from the row.
             let after = entries.last().map_or(1, |entry| entry.seq);
             let rows = self
                 .read(|| self.store.history(task.id, after, ROWS))
@@ -149,7 +155,7 @@ impl WorkflowRunner {
         }
     }
 
-    /// Reads from the store, through times in which it cannot be reached.
+    /// Reads from the store. While the store is unavailable, it retries.
     pub(super) async fn read<'s, T>(
         &self,
         read: impl Fn() -> BoxFuture<'s, abide_kernel::Result<T>>,
@@ -168,7 +174,7 @@ impl WorkflowRunner {
     }
 }
 
-/// A workflow's code, at its beginning, with what its history has to tell it.
+/// Starts a workflow's code from the beginning, with its history for replay.
 pub(super) fn begin(
     program: &dyn Program,
     about: About,
@@ -178,6 +184,7 @@ pub(super) fn begin(
     let journal = Arc::new(Journal::new(about, Recorded::of(history)));
     let workflow = Workflow {
         journal: journal.clone(),
+        graph_step: None,
     };
     let made = {
         let _inside = journal.bell.enter();
@@ -203,7 +210,30 @@ fn unreadable(error: &dyn std::fmt::Display) -> Blocked {
     }
 }
 
-fn commit(fresh: Fresh, then: Then) -> Outcome {
+/// The problem of code that waits for a signal which cannot be sent to this run.
+fn undeclared(signal: &Name, operation: Option<u32>) -> Blocked {
+    Blocked {
+        operation: operation.unwrap_or_default(),
+        recorded: format!(
+            "a contract that does not declare the signal {:?}",
+            signal.as_str()
+        ),
+        asked: "a wait for it".into(),
+        cure: "deploy code that waits for it only in runs whose contract has it (see `version`), or cancel this run and \
+               start another; a run has the contract of the code that starts or continues it"
+            .into(),
+    }
+}
+
+fn ran(outcome: Outcome, within: Option<Box<dyn OwnTransaction>>) -> Ran {
+    Ran {
+        outcome,
+        error: None,
+        within,
+    }
+}
+
+fn commit(fresh: Fresh, held: u32, then: Then) -> Outcome {
     let Fresh {
         operations,
         takes,
@@ -215,16 +245,17 @@ fn commit(fresh: Fresh, then: Then) -> Outcome {
         operations,
         takes,
         updates,
+        held,
         children,
         state,
         then,
     }))
 }
 
-/// What cannot go on is parked as it was before this turn: nothing of the turn is committed.
+/// Blocks a run that cannot continue. It stays as it was before this turn: nothing of the turn is committed.
 fn block(blocked: Blocked) -> Outcome {
     tracing::warn!(%blocked, "a workflow cannot go on");
-    commit(Fresh::default(), Then::Block(blocked))
+    commit(Fresh::default(), 0, Then::Block(blocked))
 }
 
 impl Runner for WorkflowRunner {
@@ -248,14 +279,12 @@ impl Runner for WorkflowRunner {
         live.query(name, arguments)
     }
 
+    fn fits(&self, run: &RunHistory, _: &Name) -> Result<(), String> {
+        replay::goes_on(&*self.program, run)
+    }
+
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
-        Box::pin(async move {
-            Ran {
-                outcome: self.turn(&task, None).await,
-                error: None,
-                within: None,
-            }
-        })
+        Box::pin(async move { self.turn(&task, None).await })
     }
 
     fn answer(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {
@@ -265,18 +294,21 @@ impl Runner for WorkflowRunner {
     fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {
         let reason = format!("what the workflow came to cannot be stored: {refusal}");
         Box::pin(async move {
-            let outcome = match refusal {
-                // rule 14.7: that wait of the code fails.
+            let answer = match refusal {
+                // rule 14.7: this wait of the code fails.
                 Refusal::TooManyWaiters { .. } => self.turn(&task, Some(&refusal)).await,
+                // rules 8.6 and 12.4: the code does not match the run's contract.
+                Refusal::UndeclaredSignal { signal, operation } => {
+                    ran(block(undeclared(&signal, operation)), None)
+                }
                 _ => {
                     let reason = reason.clone();
-                    commit(Fresh::default(), Then::Stop { reason })
+                    ran(commit(Fresh::default(), 0, Then::Stop { reason }), None)
                 }
             };
             Ran {
-                outcome,
                 error: Some(reason),
-                within: None,
+                ..answer
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Sagas: what was done is undone, in reverse, when what follows fails.
+//! Sagas: if a later part fails, earlier parts are undone in reverse order.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use crate::BoxError;
 
 type Undo = Box<dyn Fn() -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// What is to be undone when a saga fails: made by [`Workflow::saga`].
+/// The undo steps of a saga: created by [`Workflow::saga`].
 #[derive(Clone)]
 pub struct Saga {
     undoes: Arc<Mutex<Vec<(String, Undo)>>>,
@@ -20,8 +20,8 @@ pub struct Saga {
 }
 
 impl Saga {
-    /// Notes how to undo what was just done. It runs as a step of this name when what follows fails: after those that
-    /// were noted later, before those that were noted earlier.
+    /// Registers how to undo an action. If something later fails, this runs as a step with this name. Undo steps run in
+    /// reverse order of registration.
     pub fn undo<F, R, E>(&self, name: impl Into<String>, undo: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -36,20 +36,21 @@ impl Saga {
         undoes.push((name.into(), Box::new(undo)));
     }
 
-    /// When an undoing that fails is tried again; never unless given.
+    /// Sets the retry policy of undo steps. Default: no retries.
     pub fn retry(&self, retry: Retry) {
         *self.retry.lock().unwrap_or_else(PoisonError::into_inner) = retry;
     }
 }
 
-/// A saga that failed and could not be undone as a whole: both are told.
-#[derive(Debug)]
+/// The error of a saga that failed and could not be undone completely.
 pub struct NotUndone {
-    /// Why it failed.
+    /// The error of the saga.
     pub error: BoxError,
-    /// What could not be undone, and why.
+    /// The undo steps that failed, with their errors.
     pub left: Vec<(String, String)>,
 }
+
+abide_core::debug_is_display!(NotUndone);
 
 impl fmt::Display for NotUndone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,15 +64,15 @@ impl fmt::Display for NotUndone {
 
 impl std::error::Error for NotUndone {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The error itself is told already.
+        // The message already contains the error itself.
         self.error.source()
     }
 }
 
 impl Workflow {
-    /// Runs code that notes how to undo what it has done. When it fails, or the workflow is cancelled meanwhile, all that
-    /// was noted is undone, in reverse, durably, each as a step; then it comes to the error. When an undoing fails for
-    /// good the others are undone all the same, and the error is [`NotUndone`].
+    /// Runs code that registers how to undo its actions. If the code fails, or the workflow is cancelled meanwhile, all
+    /// registered undo steps run, in reverse order and durably, each as a step. Then the error is returned. If an undo
+    /// step fails for good, the others still run, and the error is [`NotUndone`].
     ///
     /// ```
     /// # use abide::{Workflow, BoxError};
@@ -101,7 +102,7 @@ impl Workflow {
         };
         let error = match code(saga.clone()).await {
             Ok(value) => return Ok(value),
-            // It goes on elsewhere, and nothing has failed.
+            // The workflow continues in a new run, and nothing has failed.
             Err(error) if super::is_continuation(&error) && self.cancelled().is_none() => {
                 return Err(error);
             }

@@ -1,38 +1,38 @@
-//! A workflow's own state, and what is asked of it from outside: updates and queries.
+//! A workflow's own state, and its handlers of updates and queries.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{Json, Name};
-use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::Workflow;
+use super::journal::{Answers, Handling};
 use crate::BoxError;
-use crate::message::{Query, Update, read};
+use crate::message::{Message, Query, Update, read};
 
-/// A value that a workflow's code shares with its update and query handlers. It is not stored: it is what the code and
-/// the updates have made of it, and becomes the same again when they are replayed.
+/// A value that a workflow's code shares with its update and query handlers. It is not stored. The code and the updates
+/// compute it, and replay computes the same value again.
 pub struct State<T>(Arc<Mutex<T>>);
 
 impl<T> State<T> {
-    /// Reads it.
+    /// Reads the value.
     pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.lock())
     }
 
-    /// Changes it.
+    /// Changes the value.
     pub fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         change(&mut self.lock())
     }
 
-    /// Puts another value in its place.
+    /// Replaces the value.
     pub fn set(&self, value: T) {
         *self.lock() = value;
     }
 
-    /// The value.
+    /// Returns a copy of the value.
     pub fn get(&self) -> T
     where
         T: Clone,
@@ -40,7 +40,7 @@ impl<T> State<T> {
         self.lock().clone()
     }
 
-    /// What a panic left half changed is put back by whoever caught it.
+    /// Locks the value. If a panic left it half changed, the code that caught the panic restores it.
     fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +59,7 @@ impl<T: fmt::Debug> fmt::Debug for State<T> {
 }
 
 impl Workflow {
-    /// A value that the code shares with its update and query handlers, and that conditions are about.
+    /// Creates a value that the code shares with its update and query handlers, and that conditions can use.
     pub fn state<T: Clone + Send + 'static>(&self, value: T) -> State<T> {
         let state = State(Arc::new(Mutex::new(value)));
         let kept = state.clone();
@@ -71,13 +71,15 @@ impl Workflow {
         state
     }
 
-    /// Answers an update, from now on: the handler changes the workflow's [state](Self::state) and says what the caller
-    /// is told. When it fails the caller is told the error, and the state is as it was. One that comes while there is no
-    /// handler is answered with an error that says so: give it before the first `await`. The update must be among the
-    /// [messages](crate::Flow::messages) that the workflow declares.
+    /// Answers an update from now on: the handler changes the workflow's [state](Self::state) and returns the answer.
+    /// If it fails, the caller gets the error, and the state is as before. Updates that arrived before there was a
+    /// handler have waited, and are answered now. The update must be among the [messages](crate::Flow::messages) that
+    /// the workflow declares.
+    ///
+    /// For a handler that uses durable operations, see [`on_update_async`](Self::on_update_async).
     pub fn on_update<A, R, F>(&self, update: Update<A, R>, mut handler: F)
     where
-        A: DeserializeOwned + JsonSchema + 'static,
+        A: Message,
         R: Serialize,
         F: FnMut(A) -> Result<R, BoxError> + Send + 'static,
     {
@@ -86,10 +88,76 @@ impl Workflow {
             let value = read(arguments).map_err(|error| error.to_string())?;
             written(handler(value))
         };
-        self.journal.pages().updates.insert(name, Box::new(answer));
+        self.handle(name, Answers::AtOnce(Box::new(answer)));
     }
 
-    /// Answers a query, from now on: the handler reads the workflow's state, and must not change it.
+    /// Handles an update from now on in `async` code, which may use everything that the workflow's own code may: steps,
+    /// signals, sleeps, children. Each update runs beside the workflow's code and beside other updates. They begin in
+    /// the order of their commands. The return value of the handler is the answer, committed with the turn in which it
+    /// returns; until then the update is `accepted`.
+    ///
+    /// If the handler fails or panics, only the update fails, with that error. What it changed before stays changed. A
+    /// cancellation reaches it as an error of the operation that it awaits. If the workflow's own code returns first,
+    /// running handlers are dropped and their updates fail. Where that matters, wait until
+    /// [`updates_in_progress`](Self::updates_in_progress) is 0.
+    ///
+    /// ```
+    /// # use abide::{BoxError, Flow, Messages, Signal, Update, Workflow, hours};
+    /// # async fn reserve(item: &str) -> Result<u32, BoxError> { Ok(item.len() as u32) }
+    /// const ADD: Update<String, u32> = Update::new("add");
+    /// const SHIP: Signal<()> = Signal::new("ship");
+    ///
+    /// async fn order(wf: Workflow, _: ()) -> Result<u32, BoxError> {
+    ///     let total = wf.state(0);
+    ///     let added = total.clone();
+    ///     wf.on_update_async(ADD, move |wf, item: String| {
+    ///         let added = added.clone();
+    ///         async move {
+    ///             let price = wf.step("reserve", || reserve(&item)).await?;
+    ///             Ok(added.update(|total| { *total += price; *total }))
+    ///         }
+    ///     });
+    ///     wf.signal(SHIP).await?;
+    ///     wf.condition("all.added", || wf.updates_in_progress() == 0).await?;
+    ///     Ok(total.get())
+    /// }
+    /// ```
+    pub fn on_update_async<A, R, F, Fut>(&self, update: Update<A, R>, handler: F)
+    where
+        A: Message,
+        R: Serialize,
+        F: Fn(Self, A) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, BoxError>> + Send + 'static,
+    {
+        let name = self.name(Name::new(update.name()));
+        let handler = Arc::new(handler);
+        let begin = move |wf: Self, arguments: Json| {
+            let handler = handler.clone();
+            let handling = async move {
+                // Called at the first poll, as the workflow's own code is.
+                let handling = {
+                    let value = read(&arguments).map_err(|error| error.to_string())?;
+                    handler(wf, value)
+                };
+                written(handling.await)
+            };
+            Box::pin(handling) as Handling
+        };
+        self.handle(name, Answers::InTime(Arc::new(begin)));
+    }
+
+    /// The number of updates that the handlers of [`on_update_async`](Self::on_update_async) are working on.
+    pub fn updates_in_progress(&self) -> usize {
+        self.journal.pages().handled.len()
+    }
+
+    fn handle(&self, name: Name, answers: Answers) {
+        let before = self.journal.pages().updates.insert(name, answers);
+        // Outside the lock, because dropping it runs user code.
+        drop(before);
+    }
+
+    /// Answers a query from now on: the handler reads the workflow's state, and must not change it.
     ///
     /// ```
     /// # use abide::{Query, Workflow, BoxError};
@@ -105,7 +173,7 @@ impl Workflow {
     /// ```
     pub fn on_query<A, R, F>(&self, query: Query<A, R>, mut handler: F)
     where
-        A: DeserializeOwned + JsonSchema + 'static,
+        A: Message,
         R: Serialize,
         F: FnMut(A) -> Result<R, BoxError> + Send + 'static,
     {

@@ -1,4 +1,4 @@
-//! Steps: the side effects of a workflow, each recorded when it has come to something.
+//! Steps: the side effects of a workflow. The result of each is recorded.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -16,26 +16,28 @@ use serde::de::DeserializeOwned;
 
 use super::journal::{Ran, StepState, WaitsFor, Within};
 use super::operation::{Came, Operation};
+use super::transaction::Own;
 use super::{OperationError, Workflow};
 use crate::BoxError;
 use crate::machine::{Fault, FaultKind, guarded};
 
-/// One attempt at a step, as its code sees it.
+/// One attempt at a step, passed to its code.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     instance: InstanceId,
     operation: u32,
     number: u32,
+    pub(super) own: Arc<Own>,
 }
 
 impl Attempt {
-    /// How often this step was begun before: 0 the first time.
+    /// The number of earlier attempts at this step: 0 for the first one.
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// A token for the outside world: the same whenever this very step of this very run is run again, and never the
-    /// same for another (rule 1.2). Hand it to whoever can tell a repeated request by it.
+    /// Returns an idempotency token for external systems. It is the same whenever this step of this run is run again,
+    /// and different for every other step (rule 1.2). Pass it to a system that detects repeated requests by it.
     pub fn token(&self) -> String {
         format!("abide-{}-{}", self.instance, self.operation)
     }
@@ -45,9 +47,9 @@ type Running<'a> = BoxFuture<'a, Result<Json, Fault>>;
 type Code<'a> = Box<dyn Fn(Attempt, Option<Duration>, Arc<dyn Clock>) -> Running<'a> + Send + 'a>;
 
 impl Workflow {
-    /// Does something with a side effect, and records what it comes to: a request, a write, anything that is not the
-    /// same twice. It may use whatever it likes, but no durable operation. When its worker dies before the result is
-    /// committed it runs again; what it came to once it is never run for again.
+    /// Runs code with a side effect and records its result: a request, a write, anything that is not deterministic. The
+    /// code may do anything except request durable operations. If its worker dies before the result is committed, it
+    /// runs again. Once a result is committed, it never runs again.
     ///
     /// ```
     /// # use abide::{Retry, Workflow, BoxError, secs};
@@ -71,8 +73,8 @@ impl Workflow {
         self.step_with(name, move |_| code())
     }
 
-    /// Does something with a side effect like [`step`](Self::step), and tells its code which [`Attempt`] it is, with a
-    /// token that is the same for all of them.
+    /// Runs code with a side effect like [`step`](Self::step), and passes it its [`Attempt`], whose token is the same
+    /// for all attempts.
     pub fn step_with<'a, F, R, T, E>(&self, name: impl AsRef<str>, code: F) -> StepRun<'a, T>
     where
         F: Fn(Attempt) -> R + Send + 'a,
@@ -87,7 +89,7 @@ impl Workflow {
         };
         let signature = Signature::named(OperationKind::Step, name.clone());
         StepRun {
-            operation: Operation::new(self.journal.clone(), signature, waits_for),
+            operation: self.operation(signature, waits_for),
             name,
             limit: None,
             retry: Retry::never(),
@@ -97,6 +99,7 @@ impl Workflow {
                 Box::pin(async move { stored(&guarded(code, limit, &*clock).await?) })
             }),
             running: None,
+            own: None,
             comes_to: PhantomData,
         }
     }
@@ -109,7 +112,7 @@ fn stored<T: Serialize>(value: &T) -> Result<Json, Fault> {
     })
 }
 
-/// A step: made by [`Workflow::step`], and then awaited.
+/// A step: created by [`Workflow::step`], and then awaited.
 #[must_use = "a step does nothing before it is awaited"]
 pub struct StepRun<'a, T> {
     operation: Operation,
@@ -118,23 +121,25 @@ pub struct StepRun<'a, T> {
     retry: Retry,
     code: Code<'a>,
     running: Option<(Instant, Running<'a>)>,
+    /// Access of the running attempt to the store.
+    own: Option<Arc<Own>>,
     comes_to: PhantomData<fn() -> T>,
 }
 
 impl<T> StepRun<'_, T> {
-    /// When it is tried again; never unless given. A try that is to come is a row, not a process.
+    /// Sets the retry policy. Default: no retries. While a retry is pending, the run is a row, not a process.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How long one attempt may take.
+    /// Limits the time of one attempt.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Runs the step's code, when it is to run.
+    /// Runs the step's code, if it must run now.
     fn run(&mut self, number: u32) {
         let journal = self.operation.journal.clone();
         let attempts = {
@@ -157,28 +162,32 @@ impl<T> StepRun<'_, T> {
             pages.within = Some(Within::Step(self.name.clone()));
             pages.runtime.clone()
         };
-        // The workflow's own code is polled where there is none.
+        // The workflow's own code is polled without timers and I/O (see `barren`).
         let entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
         let (began, running) = self.running.get_or_insert_with(|| {
+            let own = Own::new(&journal, self.limit);
+            self.own = Some(own.clone());
             let attempt = Attempt {
                 instance: journal.about.id,
                 operation: number,
                 number: attempts.saturating_sub(1),
+                own,
             };
             let clock = journal.about.clock.clone();
             (Instant::now(), call(&self.code, attempt, self.limit, clock))
         });
-        // Its own waker, not that of the workflow's code: a step may wait for whatever it likes.
+        // Its own waker, not that of the workflow's code, because a step may wait for anything.
         let bell = Waker::from(journal.step_bell.clone());
         let polled = running.as_mut().poll(&mut Context::from_waker(&bell));
         let duration_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut within = None;
         if polled.is_ready() {
             self.running = None;
+            within = self.own.take().and_then(|own| own.close());
         }
-        drop(entered);
-        let mut pages = journal.pages();
-        pages.within = None;
         let Poll::Ready(outcome) = polled else {
+            drop(entered);
+            journal.pages().within = None;
             return;
         };
         let outcome = outcome.and_then(|value| {
@@ -192,6 +201,13 @@ impl<T> StepRun<'_, T> {
             }
             Ok(value)
         });
+        if outcome.is_err() {
+            // rule 17.2: the rows of a failed step are rolled back.
+            within = None;
+        }
+        drop(entered);
+        let mut pages = journal.pages();
+        pages.within = None;
         let again = outcome.is_err().then(|| {
             let delay = self
                 .retry
@@ -202,6 +218,7 @@ impl<T> StepRun<'_, T> {
             outcome: outcome.map_err(|fault| journal.about.limits.cut_error(&fault.to_string())),
             duration_us,
             again: again.flatten(),
+            within,
         };
         pages.ran.push_back((number, ran));
         if let Some(open) = pages.open.get_mut(&number)
@@ -214,16 +231,18 @@ impl<T> StepRun<'_, T> {
 
 impl<T> Drop for StepRun<'_, T> {
     fn drop(&mut self) {
-        // One that runs may have something to do when it is dropped, and is to do that in its own runtime.
+        // Running code may do work when it is dropped, and must do that in its own runtime.
         if let Some(running) = self.running.take() {
             let runtime = self.operation.journal.pages().runtime.clone();
             let _entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
             drop(running);
+            // The transaction that it opened is rolled back.
+            drop(self.own.take().and_then(|own| own.close()));
         }
     }
 }
 
-/// Makes the future of an attempt; what is not an `async fn` may panic in the call itself.
+/// Makes the future of an attempt. If the code is not an `async fn`, the call itself may panic.
 fn call<'a>(
     code: &Code<'a>,
     attempt: Attempt,

@@ -1,4 +1,4 @@
-//! Several operations at once: all of them, or the first.
+//! Several operations at a time: wait for all of them, or for the first.
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -11,7 +11,7 @@ use super::Workflow;
 use super::operation::Group;
 
 impl Workflow {
-    /// Does several things at once, and waits for all: a tuple, or a list. Their steps run side by side.
+    /// Runs several operations at a time, and waits for all: a tuple, or a list. Their steps run in parallel.
     ///
     /// ```
     /// # use abide::{Signal, Workflow, BoxError};
@@ -32,8 +32,8 @@ impl Workflow {
         all
     }
 
-    /// Does several things at once, and goes on with the first that has come to something; what the others wait for is
-    /// closed in the same commit. When several are ready, the first in order is taken.
+    /// Runs several operations at a time, and continues with the first one that has ended. The waits of the others are
+    /// closed in the same commit. If several are ready, the first in order is taken.
     ///
     /// ```
     /// # use abide::{OneOf, Signal, Workflow, BoxError, hours};
@@ -53,34 +53,34 @@ impl Workflow {
     }
 }
 
-/// What was first of two to four.
+/// The first to end of two to four operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneOf<A, B, C = Infallible, D = Infallible> {
-    /// The first in order.
+    /// The first operation in order.
     First(A),
-    /// The second.
+    /// The second operation.
     Second(B),
-    /// The third.
+    /// The third operation.
     Third(C),
-    /// The fourth.
+    /// The fourth operation.
     Fourth(D),
 }
 
-/// Several things that a workflow does at once: a tuple of two to four, or a `Vec`.
+/// Several operations that a workflow runs at a time: a tuple of two to four, or a `Vec`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not several operations",
     note = "give a tuple of two to four operations, or a `Vec` of them"
 )]
 pub trait Branches: Sized {
-    /// What all of them come to.
+    /// The results of all of them.
     type All;
-    /// What the first comes to.
+    /// The result of the first one to end.
     type First;
 
     /// Waits for all of them.
     fn all(self) -> impl Future<Output = Self::All> + Send;
 
-    /// Waits for the first, and its place in the order.
+    /// Waits for the first one to end. Returns its position and its result.
     fn first(self) -> impl Future<Output = (usize, Self::First)> + Send;
 }
 
@@ -99,7 +99,7 @@ macro_rules! tuple {
                 $(let mut $branch = pin!($branch.into_future());)*
                 $(let mut $variant = None;)*
                 poll_fn(|cx| {
-                    // In order, every time: what they ask for is numbered by it.
+                    // Always in the same order, because it determines the numbers of the operations.
                     $(if $variant.is_none() && let Poll::Ready(value) = $branch.as_mut().poll(cx) {
                         $variant = Some(value);
                     })*
@@ -136,7 +136,7 @@ where
     F: IntoFuture<IntoFuture: Send, Output: Send> + Send,
 {
     type All = Vec<F::Output>;
-    /// Its place in the list, and what it came to.
+    /// The position in the list, and the result.
     type First = (usize, F::Output);
 
     async fn all(self) -> Self::All {

@@ -1,12 +1,12 @@
-//! One turn of a workflow's code: what has come is brought to it, until it waits, must be committed, or is over.
+//! One turn of a workflow's code: delivers inputs to it, until it waits, must be committed, or ends.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::Poll;
 
 use abide_core::model::{
-    BarrierNumber, Blocked, Brood, Child, Command, Ending, Entry, Happening, Json, OperationKind,
-    Park, Refusal, Then, Timestamp, Unended,
+    BarrierNumber, Blocked, Brood, Child, Command, ConditionWait, Ending, Entry, Happening, Json,
+    OperationKind, Park, Refusal, SignalWait, Then, Timestamp, Unended,
 };
 
 use super::Continuation;
@@ -15,27 +15,27 @@ use super::journal::{Open, WaitsFor};
 use super::live::{Live, Stand};
 use super::runner::WorkflowRunner;
 use crate::engine::Task;
-use crate::machine::Fault;
+use crate::machine::{Fault, FaultKind};
 
-/// The most messages that are read from an inbox in the middle of a turn; with more, the store picks those that are
-/// waited for.
+/// The maximum number of commands that are read from an inbox during a turn. If there are more, the store picks those
+/// that are waited for.
 const READ: u32 = 64;
 
-/// One turn under way.
+/// A turn in progress.
 pub(super) struct Turn<'t> {
     runner: &'t WorkflowRunner,
     task: &'t Task,
-    /// How many messages are in the inbox beside those that are known.
+    /// The number of commands in the inbox that are not known yet.
     unread: u32,
-    /// Whether the inbox is as it was when it was last read, as far as this turn can tell.
+    /// `true` if the inbox has not changed since it was last read, as far as this turn knows.
     is_read: bool,
-    /// The deadline that ended the wait: what came after that comes after it (rule 7.5).
+    /// The deadline that ended the wait. Commands that arrived after it come after it (rule 7.5).
     timed_out: Option<Timestamp>,
-    /// Whether children may have ended that the code has not been told of.
+    /// `true` if children may have ended that the code does not know of.
     look_at_children: bool,
-    /// Operations whose children have ended, and what they come to.
+    /// Operations whose children have ended, and their results.
     joined: VecDeque<(u32, Ending)>,
-    /// Why this turn could not be committed before.
+    /// The refusal of an earlier attempt to commit this turn.
     refused: Option<&'t Refusal>,
 }
 
@@ -50,9 +50,15 @@ impl<'t> Turn<'t> {
             || !task.is_kept() && misses_children(live, task.children_ended);
         if !task.is_kept() {
             live.children_ended = task.children_ended;
-            live.mail = task.awaited.iter().chain(&task.updates).cloned().collect();
+            live.mail = {
+                let pages = live.journal.pages();
+                let mail = task.awaited.iter().chain(&task.updates);
+                let new = mail.filter(|message| !pages.handles(message.id));
+                new.cloned().collect()
+            };
         }
-        let known = u32::try_from(live.mail.len()).unwrap_or(u32::MAX);
+        let known = live.mail.len() + live.journal.pages().handled.len();
+        let known = u32::try_from(known).unwrap_or(u32::MAX);
         Self {
             runner,
             task,
@@ -69,10 +75,10 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Runs the code as far as it goes; what follows then.
+    /// Runs the code as far as possible. Returns what happens next.
     pub async fn take(&mut self, live: &mut Live) -> Result<Then, Blocked> {
-        // It has been polled, and polling it again without news might bring on what no history tells of. Steps that run
-        // are to know who waits for them, though.
+        // The code was already polled. Polling it again without anything new might cause operations that no history
+        // explains. But running steps must know which task waits for them.
         let mut polled = !live.runs_steps();
         let mut well = live.mark();
         loop {
@@ -83,12 +89,25 @@ impl<'t> Turn<'t> {
             };
             match stand {
                 Stand::Waits => {}
-                // What the code took well is kept, and so is what a step came to: it is not run for that again.
+                // Progress that this code made before is kept. So is the result of a step, which does not run again for
+                // this.
                 Stand::Blocked(_) if well.is_some_and(|mark| live.rewind(mark)) => {
                     return Ok(Then::GoOn { running: false });
                 }
                 Stand::Blocked(blocked) => return Err(blocked),
-                Stand::Returned(returned) => return Ok(end(live, returned)),
+                // rule 12.4: a panic does not end a run. A cancelled run ends, however its code ends.
+                Stand::Returned(Err(fault)) if panicked(live, &fault) => {
+                    let blocked = live.journal.pages().panicked(&fault);
+                    if well.is_some_and(|mark| live.rewind(mark)) {
+                        return Ok(Then::GoOn { running: false });
+                    }
+                    return Err(blocked);
+                }
+                Stand::Returned(returned) => {
+                    let then = end(live, returned);
+                    live.stop_handlers(matches!(then, Then::ContinueAsNew { .. }));
+                    return Ok(then);
+                }
             }
             well = live.mark();
             if live.bring_own() {
@@ -103,12 +122,20 @@ impl<'t> Turn<'t> {
                 continue;
             }
             let running = live.runs_steps();
+            if running && live.is_writing() {
+                // rule 17.2: this is committed together with the rows of that step, or when that step has failed.
+                self.wait(live).await;
+                if self.task.cancelled.is_cancelled() {
+                    return Ok(Then::GoOn { running: false });
+                }
+                continue;
+            }
             if live.wants_steps() || running && live.must_commit() {
                 return Ok(Then::GoOn { running });
             }
             if !running {
                 if live.is_held_elsewhere() {
-                    // A task that has yielded, say, is woken as soon as this one does.
+                    // For example, a task that has yielded is woken as soon as this one yields.
                     tokio::task::yield_now().await;
                     if live.journal.bell.was_rung_from_outside() {
                         continue;
@@ -121,21 +148,21 @@ impl<'t> Turn<'t> {
             }
             self.wait(live).await;
             if self.task.cancelled.is_cancelled() {
-                // By force: whatever is committed now is thrown away, and the steps with it.
+                // By force: what would be committed now is discarded, and the steps with it.
                 return Ok(Then::GoOn { running: false });
             }
         }
     }
 
-    /// Brings the code one thing that has come to it: a message, a child's end, the time. Whether there was one.
+    /// Delivers one input to the code: a command, the end of a child, or a timer. `true` if there was one.
     async fn bring(&mut self, live: &mut Live) -> Result<bool, Blocked> {
         let now = self.runner.clock.now();
-        // Later deadlines have not been committed by anybody: a signal may have been before them.
+        // Later deadlines are not committed yet: a signal may have arrived before them.
         if self.timed_out.is_some_and(|due| live.fire(due.min(now))) {
             return Ok(true);
         }
         self.timed_out = None;
-        // rule 9.4: a signal that is not known yet may come before an update that is.
+        // rule 9.4: a signal that is not known yet may precede an update that is.
         if !self.is_read && self.unread > 0 && live.could_overtake() {
             self.is_read = true;
             self.read_mail(live).await?;
@@ -143,7 +170,7 @@ impl<'t> Turn<'t> {
         if live.bring_mail() {
             return Ok(true);
         }
-        // What was accepted before a deadline has passed comes before it, so it is looked once more then.
+        // Commands that were accepted before a deadline come before it, so the inbox is read again when one has passed.
         let due = live.next_due(Some(now)).is_some();
         if !self.is_read && (due || (1..=READ).contains(&self.unread)) {
             self.is_read = true;
@@ -157,7 +184,7 @@ impl<'t> Turn<'t> {
         if std::mem::take(&mut self.look_at_children) {
             self.look(live).await?;
         }
-        // One at a time: the code is polled after each, as it will be when it is replayed.
+        // One at a time: the code is polled after each, as it will be in a replay.
         let joined = self.joined.pop_front();
         Ok(joined.is_some_and(|(number, ending)| {
             live.join(number, ending);
@@ -165,13 +192,14 @@ impl<'t> Turn<'t> {
         }))
     }
 
-    /// Reads what is in the inbox. Whether there was something new.
+    /// Reads the inbox. `true` if it contained new commands.
     async fn read_mail(&mut self, live: &mut Live) -> Result<bool, Blocked> {
         let store = &self.runner.store;
         let pending = self.runner.read(|| store.inbox(self.task.id)).await?;
         let pages = live.journal.pages();
         let known = |message: &Command| {
             live.mail.iter().any(|known| known.id == message.id)
+                || pages.handles(message.id)
                 || pages.fresh.takes.iter().any(|taken| taken.id == message.id)
                 || pages
                     .fresh
@@ -186,12 +214,12 @@ impl<'t> Turn<'t> {
         drop(pages);
         let found = !new.is_empty();
         live.mail.extend(new);
-        // Messages that are accepted later are announced, so a step that is woken is no reason to read again.
+        // Commands that are accepted later send a notification, so the wake of a step is not a reason to read again.
         self.unread = 0;
         Ok(found)
     }
 
-    /// Looks at the children that operations wait for, and which of these have waited for enough.
+    /// Loads the children that operations wait for, and finds the operations for which enough of them have ended.
     async fn look(&mut self, live: &mut Live) -> Result<(), Blocked> {
         let waiting: Vec<(u32, OperationKind, u32)> = {
             let pages = live.journal.pages();
@@ -243,7 +271,7 @@ impl<'t> Turn<'t> {
         Ok(())
     }
 
-    /// Why there is no child at a barrier that was to have one.
+    /// Explains why a barrier that should have a child has none.
     async fn why_missing(&self, barrier: BarrierNumber) -> Result<&'static str, Blocked> {
         let was_started = |entry: &Entry| matches!(entry.what, Happening::ChildrenSpawned { barrier: of, count, .. } if of == barrier && count > 0);
         Ok(
@@ -260,7 +288,7 @@ impl<'t> Turn<'t> {
         )
     }
 
-    /// Waits until something happens to the steps that run, or comes to the code.
+    /// Waits until a running step changes, or an input arrives for the code.
     async fn wait(&mut self, live: &mut Live) {
         let until = live.next_due(None).map(|(due, _)| due);
         let clock = self.runner.clock.clone();
@@ -288,7 +316,7 @@ impl<'t> Turn<'t> {
         self.is_read = false;
     }
 
-    /// Ends a wait for events of a type of which no more may be waited for. Whether there was one.
+    /// Fails a wait for events of a type that has too many waiters. `true` if there was one.
     fn fail_what_was_refused(&self, live: &mut Live) -> bool {
         let Some(refusal @ Refusal::TooManyWaiters { event_type, .. }) = self.refused else {
             return false;
@@ -309,9 +337,8 @@ impl<'t> Turn<'t> {
         found.is_some()
     }
 
-    /// What the code waits for, as the row can hold it.
+    /// Returns what the code waits for, in the form that the row stores.
     fn park(&self, live: &mut Live) -> Park {
-        live.refuse_updates();
         let pages = live.journal.pages();
         let unborn = |number: u32| {
             pages
@@ -325,11 +352,21 @@ impl<'t> Turn<'t> {
         for (number, open) in &pages.open {
             match &open.waits_for {
                 WaitsFor::Branches => continue,
-                WaitsFor::Signal => park.signals.extend(open.signature.name.clone()),
+                WaitsFor::Signal => {
+                    let name = open.signature.name.clone();
+                    park.signals.extend(name.map(|name| SignalWait {
+                        operation: *number,
+                        name,
+                        deadline: open.deadline,
+                    }));
+                }
                 WaitsFor::Event(event) => park.events.push((*number, event.clone())),
                 WaitsFor::Condition { .. } => {
-                    let keys = park.conditions.get_or_insert_default();
-                    keys.extend(open.signature.key.clone());
+                    park.conditions.push(ConditionWait {
+                        operation: *number,
+                        key: open.signature.key.clone(),
+                        deadline: open.deadline,
+                    });
                 }
                 WaitsFor::Children { wanted, unended } if !unborn(*number) => {
                     let left = unended.unwrap_or(*wanted);
@@ -340,8 +377,6 @@ impl<'t> Turn<'t> {
             park.operation = *number;
         }
         drop(pages);
-        park.signals.sort_unstable();
-        park.signals.dedup();
         park.until = live.next_due(None).map(|(due, _)| due);
         park.children = needed.map(|needed| Unended {
             seen: live.children_ended,
@@ -351,7 +386,7 @@ impl<'t> Turn<'t> {
     }
 }
 
-/// Whether operations wait for children of which some may have ended.
+/// `true` if operations wait for children of which some may have ended.
 fn misses_children(live: &Live, ended: u64) -> bool {
     let pages = live.journal.pages();
     pages.open.values().any(|open| match open.waits_for {
@@ -360,7 +395,7 @@ fn misses_children(live: &Live, ended: u64) -> bool {
     })
 }
 
-/// What an operation that waited for children comes to.
+/// The result of an operation that waited for children.
 fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
     let mut ends = ended.into_iter().map(|child| ChildEnd {
         id: child.id,
@@ -378,7 +413,12 @@ fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
     written.map_or_else(|error| Ending::Error(error.to_string()), Ending::Value)
 }
 
-/// What follows when the code has returned. One that was cancelled ends so, however its code returned.
+/// `true` if code panicked that was not asked to clean up after a cancellation.
+fn panicked(live: &Live, fault: &Fault) -> bool {
+    fault.kind() == FaultKind::Panic && live.journal.pages().cancelled.is_none()
+}
+
+/// Returns what happens after the code has returned. A cancelled run ends as cancelled, whatever its code returned.
 fn end(live: &Live, returned: Result<Json, Fault>) -> Then {
     let cancelled = live.journal.pages().cancelled.clone();
     if let (Err(fault), None) = (&returned, &cancelled)

@@ -1,4 +1,4 @@
-//! Waiting: for a signal, for a condition, for time.
+//! Waits: for a signal, an event, a condition, or a time.
 
 use std::marker::PhantomData;
 use std::task::Poll;
@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use abide_core::model::{EventWait, Json, Name, OperationKind, Signature, Timestamp};
 use abide_core::rules::contract::yields;
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use super::journal::WaitsFor;
 use super::operation::{Came, Operation, Reads, awaitable};
 use super::{OperationError, Workflow};
 use crate::machine::SignalName;
-use crate::message::{Event, Signal, read};
+use crate::message::{Event, Message, Signal, read};
 
-/// What names a signal and says what it is sent with: a [`Signal`], or plain text.
+/// The name and argument type of a signal: a [`Signal`], or plain text.
 pub trait AwaitedSignal<T>: SignalName {}
 
 impl<T> AwaitedSignal<T> for Signal<T> {}
@@ -23,8 +22,8 @@ impl<T> AwaitedSignal<T> for &str {}
 impl<T> AwaitedSignal<T> for String {}
 
 impl Workflow {
-    /// Takes the next signal of that name, in the order in which they were accepted, each once (rule 12.2). One that
-    /// came before counts.
+    /// Takes the next signal with this name, in the order in which they were accepted, each once (rule 12.2). A signal
+    /// that arrived before this call counts.
     ///
     /// ```
     /// # use abide::{Signal, Workflow, BoxError, days};
@@ -37,26 +36,26 @@ impl Workflow {
     /// ```
     pub fn signal<T>(&self, signal: impl AwaitedSignal<T>) -> SignalWait<T>
     where
-        T: DeserializeOwned + JsonSchema + 'static,
+        T: Message,
     {
         let name = self.name(signal.signal_name());
         let signature = Signature::named(OperationKind::Signal, name);
         SignalWait {
-            operation: Operation::new(self.journal.clone(), signature, WaitsFor::Signal),
+            operation: self.operation(signature, WaitsFor::Signal),
             sent: PhantomData,
         }
     }
 
-    /// Takes the next signal of that name, whatever it was sent with.
+    /// Takes the next signal with this name, whatever its arguments.
     pub(crate) fn signal_of(&self, name: &str) -> AnySignal {
         let name = self.name(Name::new(name));
         let signature = Signature::named(OperationKind::Signal, name);
         AnySignal {
-            operation: Operation::new(self.journal.clone(), signature, WaitsFor::Signal),
+            operation: self.operation(signature, WaitsFor::Signal),
         }
     }
 
-    /// Waits for an event that matches, for a time that must be given: it comes to `None` when that is up.
+    /// Waits for a matching event. A timeout is required; after it, the result is `None`.
     ///
     /// ```
     /// # use abide::{BoxError, Event, Workflow, eq, hours};
@@ -83,18 +82,18 @@ impl Workflow {
         })
     }
 
-    /// Waits for an event as data.
+    /// Waits for an event that is described as data.
     pub(crate) fn event_of<T: DeserializeOwned>(&self, wait: EventWait) -> EventAwaited<T> {
         let signature = Signature::named(OperationKind::Event, wait.event_type.clone());
         EventAwaited {
-            operation: Operation::new(self.journal.clone(), signature, WaitsFor::Event(wait)),
+            operation: self.operation(signature, WaitsFor::Event(wait)),
             says: PhantomData,
         }
     }
 
-    /// Waits until a predicate over the workflow's own state is true; it is looked at again whenever something has come
-    /// to the workflow: an update, a signal, a step's end. The key names the wait for operators, and replay checks it:
-    /// 1 to 128 of the characters `A-Z a-z 0-9 . _ : -`.
+    /// Waits until a predicate over the workflow's own state is true. The predicate is evaluated again after every
+    /// input of the workflow: an update, a signal, the end of a step. The key names the wait for operators, and replay
+    /// checks it: 1 to 128 of the characters `A-Z a-z 0-9 . _ : -`.
     ///
     /// ```
     /// # use abide::{Update, Workflow, BoxError};
@@ -124,7 +123,7 @@ impl Workflow {
         };
         let waits_for = WaitsFor::Condition { is_true: false };
         Condition {
-            operation: Operation::new(self.journal.clone(), signature, waits_for),
+            operation: self.operation(signature, waits_for),
             predicate,
         }
     }
@@ -140,21 +139,21 @@ impl Workflow {
         Name::stored(key)
     }
 
-    /// Waits for that time.
+    /// Waits for this duration.
     pub fn sleep(&self, time: Duration) -> Sleeping {
         self.sleep_until(self.journal.now() + time)
     }
 
-    /// Waits until that moment.
+    /// Waits until this time.
     pub fn sleep_until(&self, moment: Timestamp) -> Sleeping {
         let signature = Signature::of(OperationKind::Sleep);
-        let mut operation = Operation::new(self.journal.clone(), signature, WaitsFor::Time);
+        let mut operation = self.operation(signature, WaitsFor::Time);
         operation.ask(|request| request.deadline = Some(moment));
         Sleeping { operation }
     }
 }
 
-/// A wait for an event: made by [`Workflow::event`], and awaited when it has a timeout.
+/// A wait for an event: created by [`Workflow::event`], and awaited after a timeout was set.
 #[must_use = "give it a timeout, and await that"]
 pub struct EventAwaited<T> {
     operation: Operation,
@@ -162,7 +161,7 @@ pub struct EventAwaited<T> {
 }
 
 impl<T> EventAwaited<T> {
-    /// Waits that long at most.
+    /// Waits for at most this duration.
     pub fn timeout(mut self, time: Duration) -> Timed<Self> {
         self.operation.within(time);
         Timed(self)
@@ -189,7 +188,7 @@ impl<T: DeserializeOwned> Reads for EventAwaited<T> {
     }
 }
 
-/// A wait for a signal, whatever it is sent with.
+/// A wait for a signal with any arguments.
 pub(crate) struct AnySignal {
     operation: Operation,
 }
@@ -216,7 +215,7 @@ impl Reads for AnySignal {
     }
 }
 
-/// A wait for a signal: made by [`Workflow::signal`], and then awaited.
+/// A wait for a signal: created by [`Workflow::signal`], and then awaited.
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct SignalWait<T> {
     operation: Operation,
@@ -224,14 +223,14 @@ pub struct SignalWait<T> {
 }
 
 impl<T> SignalWait<T> {
-    /// Waits that long at most; it comes to `None` then, which no payload is mistaken for.
+    /// Waits for at most this duration. After that, the result is `None`, which cannot be confused with a payload.
     pub fn timeout(mut self, time: Duration) -> Timed<Self> {
         self.operation.within(time);
         Timed(self)
     }
 }
 
-impl<T: DeserializeOwned + JsonSchema + 'static> Reads for SignalWait<T> {
+impl<T: Message> Reads for SignalWait<T> {
     type Output = T;
 
     fn operation(&mut self) -> &mut Operation {
@@ -249,7 +248,7 @@ impl<T: DeserializeOwned + JsonSchema + 'static> Reads for SignalWait<T> {
     }
 }
 
-/// A wait for a condition: made by [`Workflow::condition`], and then awaited.
+/// A wait for a condition: created by [`Workflow::condition`], and then awaited.
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct Condition<P> {
     operation: Operation,
@@ -257,7 +256,7 @@ pub struct Condition<P> {
 }
 
 impl<P> Condition<P> {
-    /// A version of the predicate: replay refuses to go on from a wait that was recorded with another.
+    /// Sets a version of the predicate. Replay refuses to continue from a wait that was recorded with another one.
     pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
         let fingerprint = fingerprint.into();
         self.operation
@@ -265,7 +264,7 @@ impl<P> Condition<P> {
         self
     }
 
-    /// Waits that long at most; it comes to `false` then, and else to `true`.
+    /// Waits for at most this duration. The result is `false` if it has passed, otherwise `true`.
     pub fn timeout(mut self, time: Duration) -> TimedCondition<P> {
         self.operation.within(time);
         TimedCondition(self)
@@ -273,7 +272,7 @@ impl<P> Condition<P> {
 }
 
 impl<P: FnMut() -> bool + Unpin> Condition<P> {
-    /// Looks at the predicate, and tells whoever runs the code what it says.
+    /// Evaluates the predicate, and notes the result for the runner of the code.
     fn look(&mut self) {
         let Some(number) = self.operation.open() else {
             return;
@@ -301,7 +300,7 @@ impl<P: FnMut() -> bool + Unpin> Reads for Condition<P> {
     }
 }
 
-/// A wait for a condition that ends in time.
+/// A wait for a condition with a timeout.
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct TimedCondition<P>(Condition<P>);
 
@@ -317,7 +316,7 @@ impl<P: FnMut() -> bool + Unpin> Reads for TimedCondition<P> {
     }
 }
 
-/// A wait for time: made by [`Workflow::sleep`], and then awaited.
+/// A wait for a time: created by [`Workflow::sleep`], and then awaited.
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct Sleeping {
     operation: Operation,
@@ -335,12 +334,12 @@ impl Reads for Sleeping {
     }
 }
 
-/// An operation that ends in time: it comes to `None` then.
+/// An operation with a timeout. The result is `None` if it has passed.
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct Timed<W>(pub(super) W);
 
 impl<W: Reads> Timed<W> {
-    /// The number of its operation, when it was begun.
+    /// The number of its operation, if that has begun.
     pub(crate) fn number(&mut self) -> u32 {
         self.0.operation().begun_as()
     }
@@ -362,7 +361,7 @@ impl<W: Reads> Reads for Timed<W> {
 }
 
 impl Operation {
-    /// Ends it in that time.
+    /// Sets the deadline of the operation.
     pub(super) fn within(&mut self, time: Duration) {
         let deadline = self.journal.now() + time;
         self.ask(|request| request.deadline = Some(deadline));
@@ -370,7 +369,7 @@ impl Operation {
 }
 
 awaitable! {
-    {T: DeserializeOwned + JsonSchema + 'static} SignalWait<T>,
+    {T: Message} SignalWait<T>,
     {P: FnMut() -> bool + Unpin} Condition<P>,
     {P: FnMut() -> bool + Unpin} TimedCondition<P>,
     {} Sleeping,

@@ -8,24 +8,25 @@ use futures_util::task::AtomicWaker;
 
 static THREADS: AtomicU64 = AtomicU64::new(1);
 thread_local! {
-    /// Which thread this is; never 0.
+    /// The number of this thread; never 0.
     static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Who woke the code. What the engine brings it is delivered by hand, so a wake is news only when it comes from the code
-/// itself, in the poll (one branch has something for another), or from something that is no durable operation.
+/// The waker of the code. It records where a wake came from. The engine delivers inputs explicitly, so a wake matters
+/// only if it comes from the code itself during a poll (one branch wakes another), or from something that is not a
+/// durable operation.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
-    /// The thread that polls the code; 0 when none does.
+    /// The thread that polls the code; 0 if none does.
     polled_on: AtomicU64,
     from_within: AtomicBool,
     from_outside: AtomicBool,
-    /// Whoever polls the code now, to be told of a wake from outside.
+    /// The waker of the task that polls the code now, for wakes from outside.
     poller: Mutex<Option<Waker>>,
 }
 
 impl Bell {
-    /// Notes that the code is polled, or told something, on this thread, until that is over.
+    /// Notes that this thread polls the code, or delivers an input to it, until the returned value is dropped.
     pub fn enter(self: &Arc<Self>) -> Inside {
         let thread = THREAD.with(|thread| *thread);
         self.polled_on.store(thread, Ordering::Release);
@@ -39,25 +40,25 @@ impl Bell {
         }
     }
 
-    /// Whether this thread polls the code now.
+    /// `true` if this thread polls the code now.
     pub fn is_inside(&self) -> bool {
-        // While a thread ends there may be none: then it polls nothing.
+        // The number may be gone while a thread ends. Then the thread polls nothing.
         let thread = THREAD.try_with(|thread| *thread);
         thread.is_ok_and(|thread| self.polled_on.load(Ordering::Acquire) == thread)
     }
 
-    /// Whether a branch of the code woke another since this was asked last.
+    /// `true` if a branch of the code woke another since the last call.
     pub fn take_from_within(&self) -> bool {
         self.from_within.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether something that is no durable operation woke the code.
+    /// `true` if something that is not a durable operation woke the code.
     pub fn was_rung_from_outside(&self) -> bool {
         self.from_outside.load(Ordering::Acquire)
     }
 }
 
-/// While this lives, the code is polled on this thread.
+/// While this value exists, the code is polled on this thread.
 pub(super) struct Inside(Arc<Bell>);
 
 impl Drop for Inside {
@@ -83,8 +84,8 @@ impl Wake for Bell {
     }
 }
 
-/// What steps are polled with. It remembers a wake until the steps are polled: between two polls the runner may wait for
-/// the store, and the wake of its task would then pass unseen.
+/// The waker of steps. It remembers a wake until the steps are polled. Between two polls the runner may wait for the
+/// store, and a wake of its task would then be lost.
 #[derive(Debug, Default)]
 pub(super) struct StepBell {
     rung: AtomicBool,
@@ -92,12 +93,12 @@ pub(super) struct StepBell {
 }
 
 impl StepBell {
-    /// Forgets earlier wakes: the steps are about to be polled.
+    /// Forgets earlier wakes, because the steps are about to be polled.
     pub fn reset(&self) {
         self.rung.store(false, Ordering::Release);
     }
 
-    /// Waits until a step was woken since the last reset.
+    /// Waits until a step is woken after the last reset.
     pub fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
         self.runner.register(cx.waker());
         match self.rung.load(Ordering::Acquire) {
@@ -118,7 +119,7 @@ impl Wake for StepBell {
     }
 }
 
-/// Nothing in here can be left half done by a panic.
+/// Locks a mutex. A panic leaves nothing in it half done.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

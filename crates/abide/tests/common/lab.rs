@@ -76,6 +76,11 @@ impl Lab {
         &*self.url == "memory:"
     }
 
+    /// The store in memory, when it is one.
+    pub fn in_memory(&self) -> Option<&Arc<Memory>> {
+        self.memory.as_ref()
+    }
+
     /// Another handle on the same database, independent of the first; on the store in memory, a clone.
     pub async fn again(&self) -> Abide {
         if self.is_memory() {

@@ -107,6 +107,15 @@ impl Worker {
         Self(child.unwrap())
     }
 
+    /// The most memory that it has had, in kilobytes, where the system tells.
+    pub fn resident_max(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
     /// `kill -9`
     pub fn kill(&mut self) {
         self.0.kill().unwrap();

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 /// Steps enough for any test.
-#[derive(Step, Debug, PartialEq, Eq)]
+#[derive(Step, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     One,
     Two,

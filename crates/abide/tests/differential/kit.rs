@@ -7,7 +7,7 @@ use abide::*;
 
 use super::dice::Dice;
 use super::plan::{Op, Program, Scope, program, smaller};
-use super::program::{JOB, RAISE, RUN, Runs, SIGNALS, code, job};
+use super::program::{JOB, LATE, RAISE, RUN, Runs, SIGNALS, SLOW, code, job};
 use super::told::{Told, difference, instances, told};
 
 /// How many workflows are made up.
@@ -141,12 +141,17 @@ async fn play(program: &Program, seed: u64, trouble: Trouble) -> Played {
 /// One thing happens to the root, or time goes on.
 async fn happen(driver: &mut Driver, dice: &mut Dice, event: u32) {
     let (signal, raise) = (SIGNALS[dice.below(3) as usize], dice.below(3) + 1);
-    match dice.below(20) {
+    match dice.below(25) {
         // When it has ended, nobody takes it: that is the same in all of them, too.
         0..=6 => drop(driver.kit.signal("root", signal, &event).await),
         7..=9 => drop(driver.kit.update("root", RAISE, &raise).accepted().await),
         10 => drop(driver.kit.update("root", RAISE, &101).accepted().await),
         11 if dice.chance(30) => drop(driver.kit.cancel("root", "enough").await),
+        20..=22 => {
+            let time = dice.between(1, 5_000_000);
+            drop(driver.kit.update("root", SLOW, &time).accepted().await);
+        }
+        23 => drop(driver.kit.update("root", LATE, &()).accepted().await),
         _ => drop(driver.advance().await),
     }
     driver.settle().await;

@@ -13,11 +13,18 @@ use super::plan::{Op, Program};
 pub const SIGNALS: [Signal<u32>; 3] = [Signal::new("a"), Signal::new("b"), Signal::new("c")];
 /// Raises the level by so much; what is above 100 is refused.
 pub const RAISE: Update<u32, u32> = Update::new("raise");
-pub const RUN: Flow<Program, Value> = Flow::new("random").messages(|| {
-    let [a, b, c] = SIGNALS;
-    Messages::new().signal(a).signal(b).signal(c).update(RAISE)
-});
-pub const JOB: Job<u32, u32> = Job::new("job");
+/// Raises the level by one, after a step and so much time; what is divisible by 7 fails then.
+pub const SLOW: Update<u32, u32> = Update::new("slow");
+/// Tells the level, when the first thing is done.
+pub const LATE: Update<(), u32> = Update::new("late");
+pub const RUN: Flow<Program, Value> = Flow::new("random")
+    .messages(|| {
+        let [a, b, c] = SIGNALS;
+        let messages = Messages::new().signal(a).signal(b).signal(c);
+        messages.update(RAISE).update(SLOW).update(LATE)
+    })
+    .max_deaths(0);
+pub const JOB: Job<u32, u32> = Job::new("job").max_deaths(0);
 
 /// The code of [`JOB`].
 pub async fn job(input: u32) -> Result<u32, BoxError> {
@@ -55,8 +62,29 @@ pub fn code(runs: &Runs) -> impl WorkflowCode<Program, Value> + Clone {
                     Ok(level.get())
                 }
             });
+            let slowly = (level.clone(), runs.clone());
+            wf.on_update_async(SLOW, move |wf, time| {
+                let (level, runs) = slowly.clone();
+                async move {
+                    let step = wf.step("raise", || async {
+                        runs.0.fetch_add(1, Ordering::SeqCst);
+                        Ok::<_, BoxError>(1)
+                    });
+                    let by = step.await?;
+                    wf.sleep(millis(time)).await?;
+                    level.update(|level| *level += by);
+                    if time % 7 == 0 {
+                        return Err("too slow".into());
+                    }
+                    Ok(level.get())
+                }
+            });
             let actor = Actor { wf, level, runs };
-            let told = actor.play(&program).await?;
+            let (first, rest) = program.split_at(program.len().min(1));
+            let mut told = actor.play(first).await?;
+            let level = actor.level.clone();
+            actor.wf.on_update(LATE, move |()| Ok(level.get()));
+            told.extend(actor.play(rest).await?);
             Ok(json!({"told": told, "level": actor.level.get()}))
         }
     }

@@ -76,7 +76,8 @@ on_every_store! {
             let why = told[0]["Err"].as_str().unwrap();
             assert!(why.contains("2 waits for events of type \"tick\" are over the limit waiters_per_type of 1"), "{told}");
             assert_eq!(told[1], json!(2));
-            assert_eq!(matched(&lab, &json!({"n": 1})).await, 1);
+            // Its code may be busy with the signal just now: then the event comes to it at the end of its turn.
+            lab.publish("tick", &json!({"n": 1})).await.unwrap();
             assert_eq!(lab.came_to(&first).await, json!([{"Ok": {"n": 1}}, 1]));
             engine.shutdown().await;
         }

@@ -1,7 +1,7 @@
 //! Who waits for what.
 
-use abide::{Event, Status, WaitKind, WaitsFilter, done, eq, hours};
-use serde_json::json;
+use abide::{Abide, Event, Flow, Limits, Status, WaitKind, WaitsFilter, Workflow, done, eq, hours};
+use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script};
 
@@ -47,6 +47,34 @@ on_every_store! {
         assert_eq!((first.items.len(), first.next), (2, Some(ids[2])));
         let rest = lab.waits(&WaitsFilter::default(), first.next, 100).await.unwrap();
         assert_eq!(rest.items.len(), 4);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn more_waits_than_a_page_of_them_are_all_listed(lab: Lab) {
+        // rule 13.1: those after the first page of an instance's waits for events were left out.
+        const MANY: Flow<u32, usize> = Flow::new("many");
+        let limits = Limits { names_per_wait: 1_000, ..Limits::default() };
+        let lab = lab.opened(Abide::options().limits(limits)).await;
+        let code = |wf: Workflow, count: u32| async move {
+            let tick = |n| Event::new("tick").matching("n", eq(n));
+            let waits = (0..count).map(|n| wf.event::<Value>(tick(n)).timeout(hours(1)));
+            Ok(wf.all(waits.collect::<Vec<_>>()).await.len())
+        };
+        let engine = lab.engine().workflow(MANY, code).start().await.unwrap();
+        let run = lab.start(MANY, 450).await.unwrap();
+        lab.until_status(run.id(), Status::AwaitingSignal).await;
+        let of_run = WaitsFilter { instance: Some(run.id()), ..WaitsFilter::default() };
+        for filter in [of_run, WaitsFilter::default()] {
+            let page = lab.waits(&filter, None, 10).await.unwrap();
+            assert!(page.next.is_none());
+            let operations: Vec<u32> = page.items.iter().filter_map(|wait| wait.operation).collect();
+            let mut distinct = operations.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!((operations.len(), distinct.len()), (450, 450));
+        }
         engine.shutdown().await;
     }
 }

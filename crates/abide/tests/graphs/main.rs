@@ -13,7 +13,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attempts;
 mod building;
+mod ends;
 mod keeping;
+mod old_runs;
 mod running;
 mod steps;
+mod told;

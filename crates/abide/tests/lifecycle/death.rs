@@ -40,7 +40,7 @@ on_every_store! {
         doomed.die().await;
         assert_eq!(lab.came_to(&order).await, json!(["heir", 1]));
         let events = lab.events(order.id()).await;
-        let Happening::Reclaimed { step, attempt, worker } = &events[1].what else { panic!("{events:?}") };
+        let Happening::Reclaimed { step, attempt, worker, .. } = &events[1].what else { panic!("{events:?}") };
         assert_eq!((step.as_str(), *attempt, worker.as_str()), ("one", 1, "dead"));
         lab.workers_are(1).await;
         heir.shutdown().await;

@@ -13,6 +13,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocked;
 mod death;
 mod idling;
 mod retention;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{BoxError, Context, Fault, FaultKind, Machine, Outcome, Status, Step};
-use abide::{Json, Name, Start, done, next, stop};
+use abide::{done, next};
 use serde::{Deserialize, Serialize};
 
 use crate::common::{At, Lab, Log, Script};
@@ -147,39 +147,6 @@ on_every_store! {
         assert_eq!(lab.now(order.id()).await.state.as_str(), "\"as it was\"");
         let order = lab.start(Script::any(), "x".into()).step(At::Two).await.unwrap();
         assert_eq!(lab.failed_of(&order).await, "panicked: no tea");
-        engine.shutdown().await;
-    }
-}
-
-on_every_store! {
-    async fn a_step_this_code_does_not_know_is_an_error_that_names_those_it_does(lab: Lab) {
-        let clumsy = Clumsy { handler: Handler::GoesOn, ..Clumsy::default() };
-        let engine = lab.engine().machine(Script::new(|_, _| stop("never"))).machine(clumsy.clone());
-        let engine = engine.start().await.unwrap();
-        let order = lab.start(Script::any(), 0.into()).step(Way::GoOn).await.unwrap();
-        let error = lab.failed_of(&order).await;
-        assert!(error.contains("no step \"go_on\"") && error.contains("one, two, three"), "{error}");
-        assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
-        // A handler of one's own may send it where it should be.
-        let order = lab.start(clumsy.clone(), 0).step(At::One).await.unwrap();
-        assert_eq!(lab.came_to(&order).await, 11);
-        assert_eq!(clumsy.told.read()[0].0, FaultKind::Unreadable);
-        engine.shutdown().await;
-    }
-}
-
-on_every_store! {
-    async fn a_state_of_another_shape_stops_the_instance_and_says_why(lab: Lab) {
-        let clumsy = Clumsy::default();
-        let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
-        let state = Json::of("not a number").unwrap();
-        let started = lab.start_named(Start::of(Name::new("clumsy").unwrap(), state)).await.unwrap();
-        let row = lab.ended(started.id()).await;
-        let error = row.last_error.unwrap();
-        assert!(row.status == Status::Failed && error.contains("does not fit its type"), "{error}");
-        assert!(error.contains("expected u32"), "{error}");
-        assert_eq!(clumsy.told.len(), 0, "there is no state to ask the handler with");
-        assert_eq!(lab.kinds(started.id()).await, ["started", "step_failed", "failed"]);
         engine.shutdown().await;
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use abide::testing::Kit;
-use abide::{Error, Job, Json, Name, Retry, Start, Status, millis, minutes, secs};
+use abide::{Job, Name, Retry, Status, millis, minutes, secs};
 
 use crate::common::{Gate, Lab};
 
@@ -89,18 +89,6 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn arguments_that_do_not_fit_fail_the_job_at_once(lab: Lab) {
-        let engine = lab.engine().job(FLAKY, |n| async move { Ok(n) }).start().await.unwrap();
-        let start = Start::of(Name::new("flaky").unwrap(), Json::of("text").unwrap());
-        let started = lab.start_named(start).await.unwrap();
-        let row = lab.ended(started.id()).await;
-        assert_eq!((row.status, row.attempt), (Status::Failed, 0), "another attempt would read the same");
-        assert!(row.last_error.unwrap().contains("the arguments of job flaky do not fit"));
-        engine.shutdown().await;
-    }
-}
-
-on_every_store! {
     async fn a_job_without_history_has_none(lab: Lab) {
         // rule 16.1
         const QUIET: Job<u32, u32> = Job::new("quiet").without_history();
@@ -137,11 +125,42 @@ async fn what_is_registered_twice_is_refused() {
         .job(DOUBLE, |n| async move { Ok(n) })
         .job(DOUBLE, |n| async move { Ok(n) });
     let error = twice.start().await.err().unwrap();
-    assert!(matches!(&error, Error::Mismatch { .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "invalid engine: machine double version 1 is registered twice; register it once, or give one of them another version"
+    );
+}
+
+#[tokio::test]
+async fn an_engine_that_would_run_nothing_is_refused() {
+    let lab = Lab::memory().await;
+    let error = lab.engine().start().await.err().unwrap().to_string();
+    assert!(error.contains("nothing is registered"), "{error}");
+    // Also when it serves a queue: it would claim nothing from it.
+    let error = lab.engine().queue("mail", 8).start().await.err().unwrap();
+    assert!(
+        error.to_string().contains("nothing is registered"),
+        "{error}"
+    );
+    let idle = lab.engine().job(DOUBLE, |n| async move { Ok(n) });
+    let error = idle.queue("mail", 0).start().await.err().unwrap();
     assert!(
         error
             .to_string()
-            .contains("double version 1 is registered twice"),
+            .contains("\"mail\" has a concurrency of 0"),
         "{error}"
     );
+}
+
+on_every_store! {
+    async fn an_engine_without_code_fires_timers_and_takes_more_queues(lab: Lab) {
+        let engine = lab.engine().without_code().start().await.unwrap();
+        let error = engine.serve(Name::new("mail").unwrap(), 0).await.err().unwrap();
+        assert!(error.to_string().contains("\"mail\" has a concurrency of 0"), "{error}");
+        engine.serve(Name::new("mail").unwrap(), 1).await.unwrap();
+        let later = lab.start(DOUBLE, 1).delay(millis(20)).await.unwrap();
+        lab.until_status(later.id(), Status::Runnable).await;
+        assert_eq!(engine.stats().claimed, 0);
+        engine.shutdown().await;
+    }
 }

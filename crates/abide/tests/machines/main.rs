@@ -13,10 +13,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attribute;
+mod checks;
 mod context;
+mod deploys;
 mod errors;
 mod jobs;
 mod outcomes;
+mod own_policies;
 mod retries;
 mod storing;
 mod time_limits;

@@ -29,7 +29,7 @@ enum Handler {
     AsUnwritable,
 }
 
-#[derive(Step)]
+#[derive(Step, Clone, Copy)]
 enum Want {
     LargeState,
     LargeResult,

@@ -113,7 +113,7 @@ on_every_store! {
         let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
         lab.came_to(&order).await;
         assert!(matches!(lab.repair("k").await, Err(OperateError::NotActive(Status::Done))));
-        assert!(matches!(lab.repair("nobody").await, Err(OperateError::NoTarget)));
+        assert!(matches!(lab.repair("nobody").await, Err(OperateError::NoTarget(_))));
         lab.reserve(Script::any(), "r").await.unwrap();
         assert!(matches!(lab.repair("r").await, Err(OperateError::NotStarted)));
         engine.shutdown().await;

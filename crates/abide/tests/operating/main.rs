@@ -16,7 +16,6 @@ mod common;
 mod cancelling;
 mod families;
 mod looking;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod mending;
 
 use abide::Signal;

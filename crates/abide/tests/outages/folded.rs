@@ -40,6 +40,7 @@ pub async fn held(lab: &Lab, count: usize) -> Vec<Claim> {
         lease: hours(1),
         queues: vec![queue.clone()],
         lanes: vec![lane.clone()],
+        build: None,
     };
     let Answer::Registered(worker) = one(&store, Op::Enlist(worker)).await else {
         panic!("a worker is made known")
@@ -87,15 +88,17 @@ on_every_store! {
             let commits = troubled::<Commits>(&lab, trouble, |op| matches!(op, Op::Commit { .. })).await;
             let claims = held(&lab, 3).await;
             let answers = join_all(claims.iter().map(|claim| commits.ask_one(ends(claim)))).await;
+            // rule 1.7: those of the transaction whose answer got lost. A busy computer may put some into another one.
+            let mut repeated = 0;
             for (claim, answer) in claims.iter().zip(answers) {
-                // rule 1.7
-                let expected = match trouble {
-                    Trouble::AnswerLost => Committed::Repeated(Status::Done),
-                    _ => Committed::Moved(Status::Done),
-                };
-                assert_eq!(answer.unwrap(), expected, "{trouble:?}");
+                match answer.unwrap() {
+                    Committed::Moved(Status::Done) => {}
+                    Committed::Repeated(Status::Done) => repeated += 1,
+                    other => panic!("{trouble:?}: {other:?}"),
+                }
                 assert_eq!(lab.committed(claim.id()).await.len(), 1, "{trouble:?}");
             }
+            assert_eq!(repeated > 0, trouble == Trouble::AnswerLost, "{trouble:?}");
         }
     }
 }

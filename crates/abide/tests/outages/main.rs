@@ -20,6 +20,8 @@ mod mail;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
+mod postgres_failover;
+#[cfg(feature = "postgres")]
 mod postgres_locked;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod refusing;

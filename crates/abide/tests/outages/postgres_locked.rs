@@ -1,7 +1,12 @@
 //! A PostgreSQL database in which somebody else holds locks.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use abide::postgres::tokio_postgres::{self, Client, NoTls};
-use abide::{Status, Timestamp, done, hours, millis, secs};
+use abide::{InstanceId, Status, Timestamp, done, hours, millis, secs};
+use abide_kernel::model::{Lane, Name};
+use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use serde_json::json;
 
 use crate::common::{Lab, Log, Script, eventually};
@@ -151,4 +156,115 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
     })
     .await;
     engine.shutdown().await;
+}
+
+/// What makes a claim lapse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lapses {
+    /// Its own lease runs out, while its worker lives.
+    Lease,
+    /// Its worker dies.
+    Worker,
+}
+
+/// Claims all that is runnable for a worker that is never heard of again.
+async fn claim_for_good(store: &Arc<dyn Store>, lapses: Lapses, count: usize, lease: Duration) {
+    let queue = Name::new("default").unwrap();
+    let lane = Lane {
+        machine: Name::new("script").unwrap(),
+        version: 1,
+    };
+    let worker = NewWorker {
+        name: Name::new("silent").unwrap(),
+        lease: match lapses {
+            Lapses::Lease => secs(600),
+            Lapses::Worker => lease,
+        },
+        queues: vec![queue.clone()],
+        lanes: vec![lane.clone()],
+        build: None,
+    };
+    let registered = store.run(Arc::new([Op::Register(worker)])).await.unwrap();
+    let Answer::Registered(worker) = &registered[0] else {
+        panic!("{registered:?}")
+    };
+    let request = ClaimRequest {
+        worker: worker.id,
+        queue,
+        lanes: vec![lane],
+        limit: count,
+        lease: (lapses == Lapses::Lease).then_some(lease),
+    };
+    let claimed = store.run(Arc::new([Op::Claim(request)])).await.unwrap();
+    assert!(matches!(&claimed[0], Answer::Claimed(all) if all.len() == count));
+}
+
+async fn a_claim_whose_row_is_locked_delays_no_other(lapses: Lapses) {
+    let lab = Lab::postgres().await;
+    let log: Log<(i64, std::time::Instant)> = Log::new();
+    let script = {
+        let log = log.clone();
+        Script::new(move |_, ctx| {
+            log.note((ctx.id().0, std::time::Instant::now()));
+            done(json!(null))
+        })
+    };
+    let ids = start_walks(&lab, 40).await;
+    let lease = secs(3);
+    claim_for_good(&lab.store().await, lapses, ids.len(), lease).await;
+    let claimed = std::time::Instant::now();
+    // The first, which whoever takes them back in order comes to before all others.
+    let locked: InstanceId = ids[0];
+    let mut foreign = foreign(&lab).await;
+    let holds = foreign.transaction().await.unwrap();
+    let lock = "select from abide.instances where id = $1 for update";
+    assert_eq!(holds.execute(lock, &[&locked.0]).await.unwrap(), 1);
+
+    let engine = lab.engine().machine(script).queue("default", 50);
+    let engine = engine.start().await.unwrap();
+    eventually("the others to be taken back", async || {
+        log.len() >= ids.len() - 1
+    })
+    .await;
+    for (id, ran) in log.read() {
+        assert_ne!(id, locked.0, "a row that is locked was taken back");
+        let after = ran - claimed;
+        assert!(
+            after > lease - secs(1),
+            "{id} was taken back after {after:?}"
+        );
+        assert!(
+            after < lease + secs(10),
+            "{id} was taken back after {after:?}"
+        );
+    }
+    assert_eq!(log.len(), ids.len() - 1);
+    assert_eq!(lab.now(locked).await.status, Status::Executing);
+
+    holds.rollback().await.unwrap();
+    let freed = std::time::Instant::now();
+    eventually("the locked one to be taken back", async || {
+        log.len() == ids.len()
+    })
+    .await;
+    assert!(freed.elapsed() < secs(10), "{:?}", freed.elapsed());
+    lab.all_done(&ids).await;
+    for id in ids {
+        // It was taken back once, and ran once after that.
+        assert_eq!(lab.now(id).await.deaths, 1, "{lapses:?}");
+    }
+    assert_eq!(engine.stats().stale, 0);
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lapsed_lease_whose_row_is_locked_delays_no_other() {
+    // rules 5.3, 6.8
+    a_claim_whose_row_is_locked_delays_no_other(Lapses::Lease).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_of_a_dead_worker_whose_row_is_locked_delays_no_other() {
+    // rules 5.3, 6.8
+    a_claim_whose_row_is_locked_delays_no_other(Lapses::Worker).await;
 }

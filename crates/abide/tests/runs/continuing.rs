@@ -140,7 +140,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_chain_without_a_key_is_followed_too_and_so_is_its_failure(lab: Lab) {
-        // rule 2.4
+        // rules 2.4 and 2.5
         let engine = lab.engine().machine(Script::new(|_, ctx| {
             let left = ctx.state().as_u64().unwrap();
             *ctx.state_mut() = json!(left.saturating_sub(1));
@@ -152,12 +152,38 @@ on_every_store! {
         let last = chain.last().unwrap();
         assert_eq!(chain.len(), 401);
         assert!(matches!(&error, NotDone::Failed { id, error } if *id == last.id && error == "the end"), "{error}");
-        // Whoever asks when all is over is told the same, from any of its runs, and of the end that it had then.
-        lab.restart(last.id).await.unwrap();
+        // Without a key the id of each run that has ended finds the newest one, also when that was restarted.
+        let again = lab.restart(last.id).await.unwrap();
         for run in [&chain[0], &chain[77], last] {
             let handle = lab.handle::<Value>(run.id).await.unwrap().unwrap();
             let error = lab.result(&handle).await.unwrap_err();
-            assert!(matches!(&error, NotDone::Failed { id, .. } if *id == last.id), "{error}");
+            assert!(matches!(&error, NotDone::Failed { id, .. } if *id == again), "{error}");
+        }
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn the_result_of_a_restarted_run_is_found_by_its_first_id_unless_it_has_a_key(lab: Lab) {
+        // rule 2.5
+        let engine = lab.engine().machine(Script::new(|at, _| match at {
+            At::One => stop("no"),
+            _ => done(json!("well")),
+        })).start().await.unwrap();
+        for key in [None, Some("order:1")] {
+            let start = lab.start(Script::any(), json!(0));
+            let order = match key {
+                Some(key) => start.key(key).await.unwrap(),
+                None => start.await.unwrap(),
+            };
+            assert_eq!(lab.failed_of(&order).await, "no");
+            let again = lab.restart(&order).at(At::Two).await.unwrap();
+            assert_eq!(lab.ended(again).await.status, Status::Done);
+            match key {
+                // With one, the key finds the newest run, and the id this one.
+                Some(_) => assert_eq!(lab.failed_of(&order).await, "no"),
+                None => assert_eq!(lab.came_to(&order).await, json!("well")),
+            }
         }
         engine.shutdown().await;
     }

@@ -51,6 +51,34 @@ on_every_store! {
 }
 
 on_every_store! {
+    async fn a_step_that_reads_what_woke_it_can_succeed_when_it_is_restarted(lab: Lab) {
+        // rule 11.2: it was handed nothing, and failed of that for ever
+        let well = Arc::new(AtomicBool::new(false));
+        let mended = well.clone();
+        let engine = lab.engine().machine(Script::new(move |at, ctx| match at {
+            At::One => ctx.wait_for(NOTE).or(GO).then(At::Two),
+            _ if mended.load(Ordering::SeqCst) => done(json!([ctx.awaited(NOTE)?, ctx.attempt()])),
+            _ => stop("the carrier is away"),
+        })).start().await.unwrap();
+        let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
+        lab.signal("order:1", NOTE, &7).dedup("once").await.unwrap();
+        lab.failed_of(&order).await;
+        let second = lab.restart("order:1").await.unwrap();
+        assert_eq!(lab.ended(second).await.status, Status::Failed, "not mended yet");
+        well.store(true, Ordering::SeqCst);
+        let third = lab.restart("order:1").await.unwrap();
+        assert_eq!(lab.ended(third).await.result.unwrap().as_str(), "[7,0]");
+        let events = lab.events(third).await;
+        let handed = events.iter().find_map(|one| match &one.what {
+            Happening::HandedAgain { run_id, signals } => Some((*run_id, signals.len())),
+            _ => None,
+        });
+        assert_eq!(handed, Some((second, 1)));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
     async fn what_was_cancelled_goes_on_too_and_what_was_discarded_stays_so(lab: Lab) {
         // rule 11.2
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
@@ -81,8 +109,8 @@ on_every_store! {
         let error = refused(waiting.id()).await;
         assert!(matches!(error, OperateError::NotRestartable(Status::Runnable)));
         assert_eq!(error.outcome(), Some("rejected_not_restartable"));
-        assert!(matches!(refused(InstanceId(999_999)).await, OperateError::NoTarget));
-        assert!(matches!(lab.restart("nobody").await, Err(OperateError::NoTarget)));
+        assert!(matches!(refused(InstanceId(999_999)).await, OperateError::NoTarget(_)));
+        assert!(matches!(lab.restart("nobody").await, Err(OperateError::NoTarget(_))));
         let engine = lab.engine().machine(ill(&well)).start().await.unwrap();
         lab.failed_of(&waiting).await;
         let second = lab.restart("waiting").await.unwrap();

@@ -52,6 +52,7 @@ fn register() -> Op {
         lease: abide::hours(1),
         queues: vec![name("empty"), name("crowded")],
         lanes: vec![lane()],
+        build: None,
     })
 }
 

@@ -23,23 +23,21 @@ mod packs;
 mod processes;
 mod records;
 mod refused;
+mod resuming;
 mod sending;
 mod timeouts;
 mod waiting;
 mod with_start;
 
-use abide::schemars::JsonSchema;
 use abide::{
-    Accepts, Arguments, Command, Context, InstanceId, Json, Machine, Messages, Name, Outcome,
-    Parameter, SendError, Signal, Status, Step, done,
+    Accepts, Arguments, Command, Context, InstanceId, Json, Machine, Message, Messages, Name,
+    Outcome, Parameter, SendError, Signal, Status, Step, done,
 };
 use common::{At, Lab, Script};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Sent field by field.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(crate = "abide::schemars")]
+#[derive(Clone, Debug, PartialEq, Message)]
 pub struct Payment {
     pub amount: i64,
     pub note: Option<String>,

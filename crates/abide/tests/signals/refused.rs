@@ -21,10 +21,12 @@ on_every_store! {
             lab.signal(InstanceId(999_999), GO, &()).await.unwrap_err(),
             lab.signal("999999", GO, &()).hold_for(abide::hours(1)).await.unwrap_err(),
         ] {
-            assert!(matches!(error, SendError::NoTarget));
+            assert!(matches!(error, SendError::NoTarget(_)));
             assert_eq!(told(&error), ("no_target", None));
             assert!(error.to_string().contains("hold_for"), "{error}");
         }
+        let error = lab.signal("order:42", GO, &()).await.unwrap_err().to_string();
+        assert!(error.starts_with("there is nothing at \"order:42\": start it first"), "{error}");
         assert!(lab.list_commands(&Default::default(), None, 10).await.unwrap().items.is_empty());
     }
 }

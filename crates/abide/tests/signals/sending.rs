@@ -99,7 +99,7 @@ on_every_store! {
             ("rejected_not_active", false),
         ]);
         assert_eq!(lab.came_to(&live).await, json!("3"));
-        assert!(matches!(sent[0], Err(SendError::NoTarget)));
+        assert!(matches!(sent[0], Err(SendError::NoTarget(_))));
         assert_eq!(told(sent[1].as_ref().unwrap_err()), ("rejected_not_active", Some("run_not_active")));
         engine.shutdown().await;
     }

@@ -22,7 +22,7 @@ on_every_store! {
         assert_eq!(lab.came_to(&order).await, json!("late"));
         let events = lab.events(order.id()).await;
         let opened = events.iter().find_map(|entry| match &entry.what {
-            Happening::WaitOpened { wait_kind, names, deadline, wait_id } => {
+            Happening::WaitOpened { wait_kind, names, deadline, wait_id, .. } => {
                 assert_eq!((*wait_kind, names.len()), (WaitKind::Signal, 1));
                 Some((*deadline, wait_id.clone()))
             }

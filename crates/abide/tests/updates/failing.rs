@@ -76,7 +76,7 @@ on_every_store! {
         let rejected = refused(lab.update(&order, Update::<(), ()>::new("shut"), &()).await);
         assert_eq!(rejected.why.reason(), "unknown_update");
         let missing = lab.update("nobody", ADD, &1).await.unwrap_err();
-        assert!(matches!(missing, UpdateError::Send(SendError::NoTarget)));
+        assert!(matches!(missing, UpdateError::Send(SendError::NoTarget(_))));
         assert_eq!(till.log.len(), 0);
         engine.shutdown().await;
     }

@@ -400,7 +400,8 @@ on_every_store! {
             let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
             eventually("it to be blocked so", async || {
                 let look = lab.look(run.id()).await.unwrap().unwrap();
-                matches!(look.liveness, Liveness::ReplayBlocked(why) if why.contains(asked) && why.contains(r#"update "set""#))
+                let why = look.reason.map_or(String::new(), |reason| reason.text);
+                look.liveness == Liveness::ReplayBlocked && why.contains(asked) && why.contains(r#"update "set""#)
             }).await;
             engine.shutdown().await;
         }
@@ -429,5 +430,43 @@ on_every_store! {
         let ended: InstanceId = lab.ended(run.id()).await.id;
         assert_eq!(lab.now(ended).await.status, Status::Cancelled);
         engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn code_that_waits_for_a_signal_which_the_contract_of_the_run_lacks_blocks(lab: Lab) {
+        // rules 8.6 and 12.4: the first deploy of code with one signal more failed all runs that it met, for good.
+        const EXTRA: Signal<u32> = Signal::new("extra");
+        const OLD: Flow<Value, Value> = Flow::new("run").messages(|| Messages::new().signal(GO));
+        const NEW: Flow<Value, Value> = Flow::new("run").messages(|| Messages::new().signal(GO).signal(EXTRA));
+        let old: Code = |wf, _| Box::pin(async move { Ok(json!(wf.signal(GO).await?)) });
+        let new: Code = |wf, _| Box::pin(async move {
+            let go = wf.signal(GO).await?;
+            Ok(json!([go, wf.signal(EXTRA).await?]))
+        });
+        for kept in [100, 0] {
+            let engine = lab.engine().workflows_kept(kept).workflow(OLD, old).start().await.unwrap();
+            let run = lab.start(OLD, json!(null)).await.unwrap();
+            lab.until_status(run.id(), Status::AwaitingSignal).await;
+            engine.shutdown().await;
+            lab.signal(run.id(), GO, &7).await.unwrap();
+            let engine = lab.engine().workflows_kept(kept).workflow(NEW, new).start().await.unwrap();
+            lab.until(run.id(), "it to be blocked", |one| one.is_blocked() || one.status.is_terminal()).await;
+            blocked(&lab, run.id()).await;
+            let why = lab.look(run.id()).await.unwrap().unwrap().reason.unwrap().text;
+            assert!(why.contains("\"extra\"") && why.contains("contract") && why.contains("operation 2"), "{why}");
+            // Nothing of that turn was committed.
+            let record = lab.commands(run.id(), None, 1).await.unwrap().items.remove(0);
+            assert_eq!(record.status, CommandStatus::Received);
+            // A run that the new code starts has its contract.
+            let fresh = lab.start(NEW, json!(null)).await.unwrap();
+            lab.signal(fresh.id(), GO, &1).await.unwrap();
+            lab.signal(fresh.id(), EXTRA, &2).await.unwrap();
+            assert_eq!(lab.came_to(&fresh).await, json!([1, 2]));
+            engine.shutdown().await;
+            let engine = lab.engine().workflows_kept(kept).workflow(OLD, old).start().await.unwrap();
+            assert_eq!(lab.came_to(&run).await, json!(7));
+            engine.shutdown().await;
+        }
     }
 }

@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Script};
+use crate::told::blocked;
 
 const PARENT: Flow<u32, Value> = Flow::new("parent");
 const KID: Job<u32, u32> = Job::new("kid");
@@ -176,11 +177,16 @@ on_every_store! {
             let came: u32 = serde_json::from_value(lab.came_to(&run).await).unwrap();
             assert!(came >= least && came <= 4, "{came} of {least}");
         }
-        // More than there are: all of them.
-        let run = lab.start(PARENT, 100).await.unwrap();
+        let run = lab.start(PARENT, 6).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingChildren).await;
         gate.open();
         assert_eq!(lab.came_to(&run).await, json!(6));
+        // More than there are can never end: the run waits for code that asks for fewer, and has started none (rule 12.4).
+        let run = lab.start(PARENT, 60).await.unwrap();
+        let why = blocked(&lab, run.id()).await;
+        assert!(why.contains("at least 60 of 6 children") && why.contains("wait for 6 at most"), "{why}");
+        let own = Filter { parent: Some(run.id()), ..Filter::default() };
+        assert!(lab.list(&own, None, 10).await.unwrap().items.is_empty());
         engine.shutdown().await;
     }
 }

@@ -254,3 +254,62 @@ on_every_store! {
         engine.shutdown().await;
     }
 }
+
+on_every_store! {
+    async fn conditions_are_listed_one_by_one_also_beside_other_waits(lab: Lab) {
+        // rule 13.1: beside a signal none was listed, and beside one with a key those without were not.
+        const MIXED: Flow<bool, Value> = Flow::new("mixed").messages(|| Messages::new().signal(BUMP).update(SET));
+        let code = |wf: Workflow, signal: bool| async move {
+            let level = level(&wf);
+            let keyed = wf.condition("level.reached", || level.get() > 0);
+            let unkeyed = wf.condition_unnamed(|| level.get() > 1).timeout(hours(1));
+            if signal {
+                let (by, ..) = wf.all((wf.signal(BUMP), keyed, unkeyed)).await;
+                return Ok(json!(by?));
+            }
+            let _ = wf.all((keyed, unkeyed)).await;
+            Ok(json!(null))
+        };
+        let engine = lab.engine().workflow(MIXED, code).start().await.unwrap();
+        for signal in [false, true] {
+            let run = lab.start(MIXED, signal).await.unwrap();
+            let id = run.id();
+            lab.until_status(id, Status::AwaitingSignal).await;
+            let of_run = WaitsFilter { instance: Some(id), ..WaitsFilter::default() };
+            let listed = |filter: WaitsFilter| {
+                let lab = lab.clone();
+                async move {
+                    let waits = lab.waits(&filter, None, 9).await.unwrap().items.into_iter();
+                    let waits = waits.map(|one| (one.kind.name(), one.name, one.deadline.is_some()));
+                    waits.collect::<Vec<_>>()
+                }
+            };
+            let conditions = [("condition", "level.reached".to_owned(), false), ("condition", String::new(), true)];
+            let first = signal.then(|| ("signal", "bump".to_owned(), false));
+            let all: Vec<_> = first.into_iter().chain(conditions.clone()).collect();
+            assert_eq!(listed(of_run.clone()).await, all);
+            let of_kind = WaitsFilter { kind: Some(WaitKind::Condition), ..of_run.clone() };
+            assert_eq!(listed(of_kind).await, conditions);
+            // Also when nothing but the key is known.
+            let named = WaitsFilter { name: Some("level.reached".into()), ..WaitsFilter::default() };
+            assert_eq!(listed(named).await, conditions[..1]);
+            let waits = lab.waits(&of_run, None, 9).await.unwrap().items;
+            let ids: Vec<_> = waits.iter().map(|one| one.wait_id.clone().unwrap().to_string()).collect();
+            let expected: Vec<_> = waits.iter().map(|one| format!("wait:{id}:{}", one.operation.unwrap())).collect();
+            assert_eq!(ids, expected);
+            let look = lab.look(id).await.unwrap().unwrap();
+            assert!(look.reason.is_none(), "{:?}", look.reason);
+            assert_eq!(look.wait.unwrap().waits.len(), all.len());
+            // A signal is for the wait that wants it, and no condition.
+            if signal {
+                lab.signal(id, BUMP, &1).await.unwrap();
+                let record = lab.commands(id, None, 1).await.unwrap().items.remove(0);
+                let wait = waits.iter().find(|one| one.kind == WaitKind::Signal).unwrap();
+                assert_eq!(record.wait_id, wait.wait_id);
+            }
+            assert_eq!(lab.update(&run, SET, &2).await.unwrap(), 2);
+            lab.came_to(&run).await;
+        }
+        engine.shutdown().await;
+    }
+}

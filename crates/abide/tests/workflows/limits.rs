@@ -232,7 +232,8 @@ on_every_store! {
         let run = lab.start(FLOW, json!(null)).await.unwrap();
         lab.until(run.id(), "it to be blocked", |row| row.status == Status::Scheduled).await;
         let look = lab.look(run.id()).await.unwrap().unwrap();
-        let Liveness::ReplayBlocked(why) = &look.liveness else { panic!("{:?}", look.liveness) };
+        assert_eq!(look.liveness, Liveness::ReplayBlocked);
+        let why = look.reason.unwrap().text;
         assert!(why.contains("random") && why.contains("nested"), "{why}");
         engine.shutdown().await;
     }

@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod async_updates;
 mod blocked;
 mod caching;
 mod cancelling;
@@ -19,6 +20,7 @@ mod conditions;
 mod continuing;
 mod limits;
 mod misuse;
+mod panics;
 mod processes;
 mod queries;
 mod replaying;
@@ -33,4 +35,5 @@ mod together;
 mod told;
 mod updates;
 mod versions;
+mod wait_ids;
 mod whole;

@@ -116,7 +116,7 @@ on_every_store! {
         let answer = engine.query(id, SHAPE, &()).await;
         assert!(matches!(answer, Err(QueryError::Error(abide::Error::Mismatch { .. }))), "{answer:?}");
         let answer = engine.query("nobody", SUM, &()).await;
-        assert!(matches!(answer, Err(QueryError::NoTarget)), "{answer:?}");
+        assert!(matches!(answer, Err(QueryError::NoTarget(_))), "{answer:?}");
         // A job, and a machine, have no such state; and of some there is no code here.
         let kid = lab.start(KID, 1).await.unwrap();
         let why = refused(engine.query(kid.id(), SUM, &()).await);

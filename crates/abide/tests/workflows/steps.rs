@@ -212,8 +212,7 @@ on_every_store! {
             match how.as_str() {
                 Some("step") => wf.step("charge", || async { Err::<Value, _>("no money") }).await.map_err(Into::into),
                 Some("own") => Err("the code says no".into()),
-                Some("shapeless") => Ok(json!("never told")),
-                _ => panic!("the code went {how}"),
+                _ => Ok(json!("never told")),
             }
         };
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
@@ -225,8 +224,6 @@ on_every_store! {
         };
         assert_eq!(failed("step").await, r#"step "charge" failed: no money"#);
         assert_eq!(failed("own").await, "the code says no");
-        let panicked = failed("wild").await;
-        assert!(panicked.contains(r#"the code went "wild""#), "{panicked}");
         engine.shutdown().await;
     }
 }

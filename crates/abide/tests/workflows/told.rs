@@ -69,15 +69,17 @@ pub async fn blocked(lab: &Lab, id: InstanceId) -> String {
         .await;
     assert_eq!(row.status, Status::Scheduled, "{}", lab.standing(id).await);
     let look = lab.look(id).await.unwrap().unwrap();
-    let Liveness::ReplayBlocked(why) = look.liveness else {
-        panic!("{:?}: {}", look.liveness, lab.standing(id).await);
-    };
+    let standing = lab.standing(id).await;
+    assert_eq!(look.liveness, Liveness::ReplayBlocked, "{standing}");
+    let why = look.reason.unwrap().text;
     assert_eq!(look.wait, None, "it waits for nothing but code");
     let last = lab.events(id).await.pop().unwrap();
     let Happening::ReplayBlocked(told) = last.what else {
         panic!("{last:?}");
     };
-    assert_eq!(told.to_string(), why);
     assert_eq!(row.last_error.as_deref(), Some(why.as_str()));
-    why
+    // Which build has met it stands at the end.
+    let build = format!(" (build {})", row.unfit.last().unwrap());
+    assert_eq!(format!("{told}{build}"), why);
+    told.to_string()
 }

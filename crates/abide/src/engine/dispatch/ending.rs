@@ -1,9 +1,9 @@
-//! How the dispatcher ends, and what it gives back.
+//! The end of the dispatcher, and the claims that it gives back.
 
 use std::sync::Arc;
 
 use abide_core::model::Claimed;
-use abide_kernel::Op;
+use abide_kernel::{Backoff, Error, Op};
 use futures_util::StreamExt;
 use futures_util::future::FutureExt;
 use tokio::time::Instant;
@@ -13,24 +13,40 @@ use super::super::lease;
 use super::Dispatcher;
 
 impl Dispatcher {
-    /// Gives back at once what was claimed while the engine was told to stop (rule 6.7). What cannot be given back now is
-    /// when the worker signs off.
+    /// Gives back at once what was claimed while the engine was stopping (rule 6.7). What cannot be given back now is
+    /// given back when the worker signs off.
     pub(super) fn give_back(&mut self, claimed: Vec<Claimed>) {
-        if claimed.is_empty() {
-            return;
+        if !claimed.is_empty() {
+            self.clear_away(claimed, None);
         }
-        let claims = claimed.into_iter().map(|one| one.claim).collect();
-        let store = self.shared.store.clone();
-        let given = async move {
-            if let Err(error) = store.run(Arc::from([Op::GiveBack(claims)])).await {
-                tracing::warn!(%error, "claims are given back when the worker signs off");
-            }
-            Landed::default()
-        };
-        self.under_way.push(given.boxed());
     }
 
-    /// Commits what still finishes within the grace time, drops the rest, and gives it back (rule 6.7).
+    /// Gives back claims that must not run here now. `next` runs only after that. An engine that is stopping tries
+    /// once: what it still holds is given back when the worker signs off.
+    pub(super) fn clear_away(&mut self, claimed: Vec<Claimed>, next: Option<Claimed>) {
+        let claims = claimed.into_iter().map(|one| one.claim).collect();
+        let ops: Arc<[Op]> = Arc::from([Op::GiveBack(claims)]);
+        let shared = self.shared.clone();
+        let given = async move {
+            let mut backoff = Backoff::away();
+            while let Err(error) = shared.store.run(ops.clone()).await {
+                tracing::warn!(%error, "claims could not be given back");
+                let is_over = shared.stop.is_cancelled() || shared.kill.is_cancelled();
+                if is_over || matches!(error, Error::Closed) {
+                    break;
+                }
+                backoff.pause().await;
+            }
+            Landed {
+                cleared: next,
+                ..Landed::default()
+            }
+        };
+        // It may be repeated for long, and takes no writer's place meanwhile.
+        self.beside.push(given.boxed());
+    }
+
+    /// Commits the steps that finish within the grace time, drops the others, and gives their claims back (rule 6.7).
     pub(super) async fn finish_up(mut self) {
         self.letters.close();
         while let Ok(letter) = self.letters.try_recv() {
@@ -55,7 +71,7 @@ impl Dispatcher {
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 () = tokio::time::sleep_until(rest.unwrap_or_else(Instant::now)), if rest.is_some() => {}
-                // What runs may be cancelled still.
+                // Running steps may still be cancelled.
                 Some(effects) = self.news.next() => self.hear(&effects),
                 Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {
                     self.gather(finished).await;
@@ -71,7 +87,7 @@ impl Dispatcher {
         self.steps.wait().await;
         self.shared.over.cancel();
         if died {
-            // A dead worker's timers and heartbeats die with it, and it signs nothing off.
+            // The timers and heartbeats of a dead worker end with it, and it does not sign off.
             self.shared.stop.cancel();
             return;
         }

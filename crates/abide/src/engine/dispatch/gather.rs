@@ -1,4 +1,4 @@
-//! What comes to the dispatcher, and by which way it goes on: outcomes of steps, and mail to deliver.
+//! Input of the dispatcher, and its routing: outcomes of steps, and commands to deliver.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::Dispatcher;
 use crate::measured;
 
 impl Dispatcher {
-    /// Takes what has run, and all that comes along with it.
+    /// Gathers a finished step, and everything that arrives together with it.
     pub(super) async fn gather(&mut self, first: Finished) {
         self.take(first);
         committer::gather(self.shared.settings.batch, || {
@@ -23,7 +23,7 @@ impl Dispatcher {
         .await;
     }
 
-    /// Takes what is to be delivered, in the same way.
+    /// Gathers a command to deliver, in the same way.
     pub(super) async fn gather_mail(&mut self, first: Request<Mail>) {
         self.take_letter(first);
         committer::gather(self.shared.settings.batch, || {
@@ -33,7 +33,7 @@ impl Dispatcher {
         .await;
     }
 
-    /// Takes all that has come, of both: neither may keep the other waiting.
+    /// Takes all finished steps and all commands that have arrived: neither kind may delay the other.
     pub(super) fn take_what_came(&mut self) {
         while let Ok(finished) = self.finished.try_recv() {
             self.take(finished);
@@ -50,12 +50,13 @@ impl Dispatcher {
         self.mail.push(letter);
     }
 
-    /// Takes what has run: to be committed with others, or in a transaction of its own.
+    /// Takes a finished step, to be committed with others or in a transaction of its own.
     pub(super) fn take(&mut self, finished: Finished) {
         measured::step(
             &finished.task.lane.machine,
             &finished.task.step,
             finished.took,
+            finished.ran.error.is_some(),
         );
         if finished.ran.within.is_none() {
             self.pending.push(finished.send(&self.shared));
@@ -66,15 +67,15 @@ impl Dispatcher {
         self.beside.push(landing.boxed());
     }
 
-    /// Hands what is not delivered to the task that would do it without an engine, and that knows how long each caller
-    /// waits.
+    /// Returns undelivered commands to the task that delivers them when there is no engine, and that knows how long
+    /// each caller waits.
     pub(super) fn hand_mail_back(&mut self) {
         for letter in self.mail.drain() {
             self.shared.mail.fold(letter);
         }
     }
 
-    /// Takes mail for a transaction; what is known to fail goes another way.
+    /// Takes commands for a transaction. Those that are known to fail are sent separately.
     pub(super) fn take_mail(&mut self, batch: &mut Batch) {
         self.outcomes_next = true;
         let taken = self.mail.take(&self.shared.committer);
@@ -85,7 +86,7 @@ impl Dispatcher {
         self.mail_since = tokio::time::Instant::now();
     }
 
-    /// Takes outcomes for a transaction; what is known to fail goes alone.
+    /// Takes outcomes for a transaction. Those that are known to fail are committed alone.
     pub(super) fn take_outcomes(&mut self, batch: &mut Batch) {
         self.outcomes_next = false;
         let taken = self.pending.take(&self.shared.committer);
@@ -100,7 +101,7 @@ impl Dispatcher {
         }
     }
 
-    /// Has an outcome go alone. It needs no place in its queue meanwhile: its step has run.
+    /// Commits an outcome alone. It needs no place in its queue meanwhile, because its step has run.
     pub(super) fn separate(&mut self, mut outgoing: Outgoing) {
         if leave(&mut outgoing) {
             self.leave_place(&mut outgoing.waiter);
@@ -108,13 +109,13 @@ impl Dispatcher {
         self.go_alone(outgoing, None);
     }
 
-    /// Has an outcome that may have been committed go alone: as it was, since it would be answered so.
+    /// Commits an outcome alone that may already be committed. It is sent unchanged, so that it gets the same answer.
     pub(super) fn repeat(&mut self, outgoing: Outgoing) {
         self.go_alone(outgoing, None);
     }
 
-    /// Has a stop that the database refuses be sent again later, with all that it holds but a place in its queue: a stop
-    /// breaks no rule, so it can end only when something is done about the database.
+    /// Sends a stop that the database refused again later. It keeps everything it holds except its place in the queue.
+    /// A stop breaks no rule, so it can succeed only after the problem in the database is solved.
     pub(super) fn insist(&mut self, mut sent: Sent, reason: String, why: &str) {
         let first = sent.stuck.is_none();
         let mut backoff = sent.stuck.take().unwrap_or_else(Backoff::stuck);

@@ -1,4 +1,4 @@
-//! The dispatcher: owns what this worker holds, and decides what goes into the next transaction.
+//! The dispatcher: owns the instances that this worker holds, and decides what goes into the next transaction.
 
 mod ending;
 mod gather;
@@ -8,7 +8,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_core::model::{Claim, Committed, InstanceId, Name, Outcome, Refusal, Then, Timestamp};
+use abide_core::model::{
+    Claim, Claimed, Committed, InstanceId, Lane, Name, Outcome, Refusal, Then, Timestamp,
+};
+use abide_core::rules::deaths::{self, MAX_DEATHS};
 use abide_kernel::committer::{Caller, Commits, Failed, Fault, Intake, Mail, Request};
 use abide_kernel::{Backoff, ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
@@ -26,36 +29,37 @@ use super::span::attempt;
 use super::stats::add;
 use super::{Follow, Ran, Task};
 
-/// What others may ask of the dispatcher.
+/// Requests to the dispatcher.
 pub(super) enum Command {
-    /// Look for work now, and answer when there is none left and nothing runs.
+    /// Look for work now, and reply when none is left and nothing runs.
     WhenIdle(oneshot::Sender<()>),
     /// Look for work now.
     Look,
-    /// Serve one more queue, with that many places.
+    /// Serve one more queue, with this many places.
     Serve(Name, usize),
 }
 
-/// How many outcomes, or free places, are worth a second transaction beside one that is under way.
+/// The number of outcomes, or of free places, that justifies another transaction beside one in progress.
 const SECOND: usize = 64;
-/// How long mail waits for a transaction before it goes another way: those under way may wait for a database that is away.
+/// The time that commands wait for a transaction before they are delivered without the engine. The transactions in
+/// progress may be waiting for an unavailable database.
 const MAIL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// One queue, as this worker serves it.
+/// A queue that this worker serves.
 struct Queue {
     name: Name,
-    /// How many steps may run at once.
+    /// The maximum number of steps that run at a time.
     places: usize,
-    /// How many are held, or asked for.
+    /// The number of places that are held or requested.
     taken: usize,
-    /// Whether there may be work that was not asked for.
+    /// `true` if there may be work that was not requested yet.
     hungry: bool,
-    /// Whether the last claim brought all that was asked for, so that asking twice at once is worth it.
+    /// `true` if the last claim returned as many instances as requested, so that two claims at a time are worthwhile.
     plenty: bool,
-    /// Counts the wakes, so that one that comes while a claim is under way is not forgotten.
+    /// The number of wakes. It shows if one arrived while a claim was in progress.
     wakes: u64,
-    /// Outcomes that were refused, and why. Their places may have been given away in the same transaction, so that
-    /// their error handlers have to wait for others.
+    /// Refused outcomes, with their refusals. Their places may have been given to others in the same transaction, so
+    /// their error handlers may have to wait for a place.
     refused: VecDeque<(Refusal, Sent)>,
 }
 
@@ -72,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// The next refused outcome whose error handler has a place to run in.
+    /// Returns the next refused outcome whose error handler has a place to run in.
     fn next_refused(&mut self) -> Option<(Refusal, Sent)> {
         let running = self.taken.saturating_sub(self.refused.len());
         (running < self.places)
@@ -81,17 +85,21 @@ impl Queue {
     }
 }
 
-/// What this worker knows of an instance that it holds.
+/// State of an instance that this worker holds.
 #[derive(Default)]
 struct Held {
-    /// How often it was claimed: a claim that was lost may be made anew before the step that it was lost to has ended.
+    /// The number of claims of the instance held here. After a claim is lost, the instance may be claimed again before
+    /// the step of the lost claim has ended.
     times: usize,
-    /// Cancelled when the instance is.
+    /// Cancelled when the instance is cancelled.
     cancelled: CancellationToken,
-    /// Told when a message comes to it.
+    /// Notified when a command arrives for the instance.
     mail: Arc<Notify>,
-    /// The answer to a later claim of it may have been lost. It is looked for when this claim is over.
+    /// `true` if the answer to a later claim of it may have been lost. That claim is searched for when this one is
+    /// over.
     doubted: bool,
+    /// `true` if it is at a step that is suspected of killing its workers (rule 5.6).
+    is_suspect: bool,
 }
 
 pub(super) struct Dispatcher {
@@ -101,32 +109,34 @@ pub(super) struct Dispatcher {
     finished: mpsc::UnboundedReceiver<Finished>,
     finish: mpsc::UnboundedSender<Finished>,
     queues: Vec<Queue>,
-    /// What has run and is not committed.
+    /// Outcomes that are not committed yet.
     pending: Intake<Commits, Sent>,
     /// Signals and updates that this process sends.
     letters: mpsc::UnboundedReceiver<Request<Mail>>,
-    /// Those that are not delivered, and since when the first of them waits.
+    /// Those that are not delivered yet, and since when the first of them has waited.
     mail: Intake<Mail, Caller<Mail>>,
     mail_since: tokio::time::Instant,
-    /// Whether the last transaction delivered mail, and outcomes have their turn.
+    /// `true` if the last transaction delivered commands, so that the next one is for outcomes.
     outcomes_next: bool,
-    /// What this worker knows that it holds.
+    /// The instances that this worker knows it holds.
     held: HashMap<InstanceId, Held>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
-    /// What goes on without taking a writer's place: looks at what runs here, outcomes in a step's own transaction.
+    /// Work that does not take a writer's place: checks of the instances held here, and outcomes in a step's own
+    /// transaction or alone.
     beside: FuturesUnordered<BoxFuture<'static, Landed>>,
     looking: bool,
     claims_under_way: usize,
-    /// How soon to claim again after a transaction with claims has failed, and from when on.
+    /// The back-off after a transaction with claims has failed, and when claims may be made again.
     claims_backoff: Backoff,
     claims_from: Option<tokio::time::Instant>,
-    /// Whether claims may be why a transaction failed: then they share none with others until one succeeds.
+    /// `true` if claims may be why a transaction failed. Then they share no transaction with others until one succeeds.
     claims_apart: bool,
-    /// Claims may have been made that are not in `held`.
+    /// `true` if claims may exist that are not in `held`.
     unsure: bool,
-    /// The search is to run once more with the next poll: a lost transaction may be committed after the first search.
+    /// `true` if the search must run again with the next poll, because a lost transaction may commit after the first
+    /// search.
     was_unsure: bool,
-    /// They are being looked for; nothing is claimed meanwhile.
+    /// `true` while the search for such claims runs. Nothing is claimed meanwhile.
     searching: bool,
     steps: TaskTracker,
     idlers: Vec<oneshot::Sender<()>>,
@@ -171,7 +181,7 @@ impl Dispatcher {
         }
     }
 
-    /// Claims, runs and commits until the engine stops; then finishes what it can and gives the rest back.
+    /// Claims, runs and commits until the engine stops. Then finishes what it can and gives the rest back.
     pub async fn run(mut self) {
         let stop = self.shared.stop.clone();
         while !stop.is_cancelled() && !self.shared.kill.is_cancelled() {
@@ -220,13 +230,13 @@ impl Dispatcher {
             }
         }
         if effects.anything {
-            // Word of a message may have been lost, too.
+            // The notification of a command may have been lost, too.
             self.held.values().for_each(|held| held.mail.notify_one());
             self.look_for_ended();
         }
     }
 
-    /// Looks whether what runs here was cancelled elsewhere, and nobody said so.
+    /// Checks if instances that run here were cancelled elsewhere without a notification.
     fn look_for_ended(&mut self) {
         if self.held.is_empty() || self.looking {
             return;
@@ -235,7 +245,7 @@ impl Dispatcher {
         let ids: Vec<InstanceId> = self.held.keys().copied().collect();
         let store = self.shared.store.clone();
         let look = async move {
-            // What cannot be seen now is looked for again with the next poll.
+            // After an error, the next poll checks again.
             let ended = store.endings(&ids).await.unwrap_or_default().0;
             Landed {
                 looked: true,
@@ -277,13 +287,13 @@ impl Dispatcher {
             || self.queues.iter().any(|queue| queue.hungry);
         if !busy {
             for idler in self.idlers.drain(..) {
-                // Who does not wait any more need not be told.
+                // A caller that no longer waits needs no reply.
                 let _ = idler.send(());
             }
         }
     }
 
-    /// Opens as many transactions as are worth it.
+    /// Opens as many transactions as are worthwhile.
     fn send_what_there_is(&mut self) {
         if self.unsure && self.claims_under_way == 0 && !self.searching {
             (self.unsure, self.searching) = (false, true);
@@ -312,7 +322,7 @@ impl Dispatcher {
         }
     }
 
-    /// When a database that was away may be tried again.
+    /// The time at which an unavailable database may be tried again.
     fn rest(&self) -> Option<tokio::time::Instant> {
         let now = tokio::time::Instant::now();
         let claims = self
@@ -349,12 +359,12 @@ impl Dispatcher {
         batch
     }
 
-    /// Has a transaction claim, too.
+    /// Adds claims to a transaction.
     fn claim(&mut self, batch: &mut Batch, worth: usize) {
         let most = self.shared.settings.batch;
         let lanes = self.shared.lanes();
         if lanes.is_empty() {
-            // There is nothing that it could run.
+            // There is no code to run.
             self.queues
                 .iter_mut()
                 .for_each(|queue| queue.hungry = false);
@@ -363,7 +373,7 @@ impl Dispatcher {
             return;
         }
         for queue in &mut self.queues {
-            // What this very transaction frees can be claimed in it.
+            // Places that this transaction frees can be claimed in the same transaction.
             let leaving = batch
                 .outcomes
                 .iter()
@@ -371,7 +381,7 @@ impl Dispatcher {
                 .filter(|one| one.items.iter().all(|commit| leaves(&commit.outcome)))
                 .count();
             let free = (queue.places + leaving).saturating_sub(queue.taken);
-            // What mail wakes is claimed in the same commit.
+            // Instances that the commands wake are claimed in the same commit.
             let hungry = queue.hungry || !batch.mail.is_empty();
             let busy = !batch.outcomes.is_empty() || !batch.mail.is_empty();
             if hungry && free > 0 && (free >= worth || busy) {
@@ -393,7 +403,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes in what a transaction came to.
+    /// Processes the result of a transaction.
     fn settle(&mut self, landed: Landed) {
         self.claims_under_way -= landed.claims.len();
         if landed.unsure {
@@ -451,18 +461,73 @@ impl Dispatcher {
                 self.give_back(claimed);
                 continue;
             }
-            let now = self.shared.clock.now();
-            for one in claimed {
-                let held = self.held.entry(one.claim.id()).or_default();
-                held.times += 1;
-                let (claim, task) = Task::of(one, held.cancelled.clone(), held.mail.clone(), now);
-                self.start(claim, Arc::new(task));
+            for one in self.keep_one_suspect(claimed) {
+                self.hold(&one);
+                self.begin(one);
             }
+        }
+        if let Some(one) = landed.cleared {
+            self.begin(one);
         }
         self.ask_handlers();
     }
 
-    /// Has the error handlers run of refused outcomes for which there is a place.
+    /// Keeps at most one step that is suspected of killing its workers, and none while one is held here: if that one is
+    /// guilty, the others would die with it. The others are given back before the first one runs, and wait again
+    /// (rule 5.6). Returns the claims that can run at once.
+    fn keep_one_suspect(&mut self, claimed: Vec<Claimed>) -> Vec<Claimed> {
+        let (suspects, others): (Vec<Claimed>, Vec<Claimed>) =
+            claimed.into_iter().partition(|one| self.is_suspect(one));
+        if suspects.is_empty() {
+            return others;
+        }
+        let mut surplus = suspects;
+        let is_held = self.held.values().any(|held| held.is_suspect);
+        let first = (!is_held).then(|| surplus.remove(0));
+        for one in &surplus {
+            self.free_place(&one.queue);
+        }
+        if let Some(first) = &first {
+            self.hold(first).is_suspect = true;
+        }
+        if surplus.is_empty() {
+            first.into_iter().for_each(|one| self.begin(one));
+        } else {
+            self.clear_away(surplus, first);
+        }
+        others
+    }
+
+    fn is_suspect(&self, claimed: &Claimed) -> bool {
+        // Most instances have no deaths, and need no further check.
+        deaths::is_suspected(claimed.deaths, MAX_DEATHS) && {
+            let own = claimed.policy.as_ref().and_then(|own| own.max_deaths);
+            let lane = Lane {
+                machine: claimed.machine.clone(),
+                version: claimed.version,
+            };
+            let declared = || self.shared.runner(&lane)?.declared().ok()?.0.max_deaths;
+            let most = own.or_else(declared).unwrap_or(MAX_DEATHS);
+            deaths::is_suspected(claimed.deaths, most)
+        }
+    }
+
+    /// Notes that this worker holds an instance.
+    fn hold(&mut self, claimed: &Claimed) -> &mut Held {
+        let held = self.held.entry(claimed.claim.id()).or_default();
+        held.times += 1;
+        held
+    }
+
+    /// Starts the step of an instance that was claimed and is held.
+    fn begin(&mut self, claimed: Claimed) {
+        let now = self.shared.clock.now();
+        let held = self.held.entry(claimed.claim.id()).or_default();
+        let (claim, task) = Task::of(claimed, held.cancelled.clone(), held.mail.clone(), now);
+        self.start(claim, Arc::new(task));
+    }
+
+    /// Runs the error handlers of refused outcomes for which there is a place.
     fn ask_handlers(&mut self) {
         let queues = self.queues.iter_mut();
         let refused = queues.flat_map(|queue| std::iter::from_fn(|| queue.next_refused()));
@@ -471,7 +536,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes in that a transaction failed: its entries are kept or separated, and nothing was claimed.
+    /// Processes a failed transaction: its entries are kept or separated, and nothing was claimed.
     fn settle_failed(&mut self, failure: Failure) {
         let Failure {
             outcomes,
@@ -510,7 +575,7 @@ impl Dispatcher {
                 add(&self.shared.counters.separated, separated);
                 outcomes.into_iter().for_each(|one| self.separate(one));
             }
-            // The store was closed, and all that is held is lost with it.
+            // The store was closed, and everything that is held is lost with it.
             Failed::Over(..) => {}
         }
     }
@@ -528,9 +593,13 @@ impl Dispatcher {
                     Follow::Turn { .. } => Follow::Turn { inbox },
                     follows => follows,
                 });
+                if let Some(held) = self.held.get_mut(&sent.task.id) {
+                    // When the instance moves on, its deaths are forgotten.
+                    held.is_suspect &= matches!(follows, Some(Follow::Same { .. }));
+                }
                 match follows {
                     Some(next) => self.start(claim, Arc::new(sent.task.followed_by(next))),
-                    // Only what something follows is ever kept.
+                    // A claim is kept only if something follows.
                     None => self.let_go(&sent),
                 }
             }
@@ -550,7 +619,7 @@ impl Dispatcher {
                 }
                 let mut queues = self.queues.iter_mut();
                 if let Some(queue) = queues.find(|queue| queue.name == sent.task.queue) {
-                    // Its error handler runs, and takes a place.
+                    // Its error handler runs, and needs a place.
                     queue.taken += usize::from(!sent.placed);
                     sent.placed = true;
                     queue.refused.push_back((refusal, sent));
@@ -559,10 +628,10 @@ impl Dispatcher {
         }
     }
 
-    /// Has a step run, in a task of its own.
+    /// Runs a step in a task of its own.
     fn start(&self, claim: Claim, task: Arc<Task>) {
         let Some(runner) = self.shared.runner(&task.lane) else {
-            // Only what there is code for is claimed.
+            // Only lanes that have code are claimed.
             tracing::error!(instance = %task.id, machine = %task.lane.machine, "claimed without code for it");
             return;
         };
@@ -574,8 +643,8 @@ impl Dispatcher {
         self.spawn(claim, task, code);
     }
 
-    /// Asks the error handler about an outcome that was refused. When that was the handler's own, there is nobody left
-    /// to ask, and the instance is stopped with both messages (rules 4.2, 5.2: it never loops).
+    /// Passes a refused outcome to the error handler. If the refused outcome was the handler's own, the instance is
+    /// stopped with both messages (rules 4.2, 5.2: it never loops).
     fn ask_again(&self, refusal: Refusal, sent: Sent) {
         let Sent {
             claim, task, error, ..
@@ -625,7 +694,7 @@ impl Dispatcher {
             if let Some(error) = &ran.error {
                 within.record("error", error.as_str());
             }
-            // The dispatcher is gone only when the worker was killed.
+            // The dispatcher has ended only if the worker was killed.
             let _ = finish.send(Finished {
                 claim,
                 task,
@@ -636,14 +705,15 @@ impl Dispatcher {
         self.steps.spawn(run.instrument(span));
     }
 
-    /// Has claims looked for whose answer got lost. One of them may be of what is held now: an outcome that is being
-    /// committed can put its instance back, to be claimed anew. It is found when the older claim is let go of.
+    /// Requests a search for claims whose answer was lost. One of them may be of an instance that is held now, because
+    /// an outcome that is being committed can return its instance to the queue, where it can be claimed again. That
+    /// claim is found when the older one is released.
     fn doubt(&mut self) {
         self.unsure = true;
         self.held.values_mut().for_each(|held| held.doubted = true);
     }
 
-    /// Forgets what it held.
+    /// Releases the claim of an outcome.
     fn let_go(&mut self, sent: &Sent) {
         if let Some(held) = self.held.get_mut(&sent.task.id) {
             held.times -= 1;
@@ -657,7 +727,7 @@ impl Dispatcher {
         }
     }
 
-    /// Gives up the place in its queue of what does not run any more.
+    /// Gives up the place in the queue of a step that no longer runs.
     fn leave_place(&mut self, sent: &mut Sent) {
         if std::mem::take(&mut sent.placed) {
             self.free_place(&sent.task.queue);
@@ -672,7 +742,7 @@ impl Dispatcher {
     }
 }
 
-/// Whether an outcome surely ends this worker's hold.
+/// `true` if an outcome certainly ends this worker's claim.
 fn leaves(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Next { delay_ms: 0, .. } | Outcome::Answer { .. } => false,

@@ -1,5 +1,6 @@
 //! What is sent is what is read, whatever the type, with a contract and without.
 
+mod derived;
 mod returning;
 mod shapes;
 

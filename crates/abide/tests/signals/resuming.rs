@@ -1,0 +1,70 @@
+//! What an instance was woken for, until that is applied.
+
+use abide::{ResumeKind, ResumeSource, Status, WaitKind, done, millis, next};
+use serde_json::json;
+
+use crate::common::{At, Gate, Lab, Script};
+use crate::{GO, NOTE};
+
+on_every_store! {
+    async fn a_woken_step_says_what_woke_it_until_it_has_ended(lab: Lab) {
+        // rule 13.1
+        let gate = Gate::closed();
+        let at_gate = gate.clone();
+        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
+            let gate = at_gate.clone();
+            Box::pin(async move {
+                match at {
+                    At::One => ctx.wait_for("go").or("note").then(At::Two),
+                    At::Two => {
+                        gate.pass().await;
+                        next(At::Three)
+                    }
+                    At::Three => ctx.wait_for("other").then(At::One),
+                }
+            })
+        })).start().await.unwrap();
+        let order = lab.start(Script::any(), json!(null)).await.unwrap();
+        let parked = lab.until_status(order.id(), Status::AwaitingSignal).await;
+        let go = lab.signal(order.id(), GO, &()).await.unwrap();
+        gate.reached_by(1).await;
+        lab.signal(order.id(), NOTE, &"later".into()).await.unwrap();
+        let look = lab.look(order.id()).await.unwrap().unwrap();
+        let wait = look.wait.unwrap();
+        let source = ResumeSource { command_id: Some(go.record.id), kind: ResumeKind::Signal };
+        assert_eq!((look.instance.status, wait.resume_source), (Status::Executing, Some(source)));
+        assert_eq!((wait.kind, wait.id), (WaitKind::Signal, parked.wait_id));
+        gate.open();
+        let parked = lab.until_status(order.id(), Status::AwaitingSignal).await;
+        assert_eq!(parked.resume_source, None);
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_deadline_is_named_without_a_command(lab: Lab) {
+        // rule 13.1
+        let gate = Gate::closed();
+        let at_gate = gate.clone();
+        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
+            let gate = at_gate.clone();
+            Box::pin(async move {
+                match at {
+                    At::One => ctx.wait_for("go").timeout(millis(1)).then(At::Two),
+                    _ => {
+                        gate.pass().await;
+                        done(json!(null))
+                    }
+                }
+            })
+        })).start().await.unwrap();
+        let order = lab.start(Script::any(), json!(null)).await.unwrap();
+        gate.reached_by(1).await;
+        let wait = lab.look(order.id()).await.unwrap().unwrap().wait.unwrap();
+        assert_eq!(wait.resume_source, Some(ResumeSource::of(ResumeKind::Timeout)));
+        gate.open();
+        lab.came_to(&order).await;
+        assert!(lab.look(order.id()).await.unwrap().unwrap().wait.is_none());
+        engine.shutdown().await;
+    }
+}
