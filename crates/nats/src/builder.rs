@@ -1,4 +1,4 @@
-//! Describes a source, and starts it: connects, and finds or makes its durable consumer.
+//! Configures a source, and starts it: connects, and finds or creates its durable consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::Error;
 use crate::message::{Message, TypeOf, own_id};
 use crate::source::{Reader, Source};
 
-/// How many messages become events in one transaction, unless given.
+/// Default number of messages per transaction.
 const BATCH: usize = 500;
-/// The most: they are all held in memory.
+/// Maximum number of messages per transaction, because they are all held in memory.
 const BATCH_MAX: usize = 10_000;
-/// How long the server waits for an acknowledgement before it hands a message out again, unless given.
+/// Default time that the server waits for an acknowledgement before it delivers a message again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
-/// The shortest such time: the server is told three times in it that a message is worked on.
+/// Minimum of that time: progress is reported to the server three times within it.
 const ACK_WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// A source to start: made by [`Source::of`].
+/// A source to start; created by [`Source::of`].
 #[must_use = "nothing is read before it is started"]
 pub struct SourceBuilder {
     abide: Abide,
@@ -52,26 +52,26 @@ impl SourceBuilder {
         }
     }
 
-    /// The stream to read, which must be there; the one that has the [subject](Self::subject) unless given.
+    /// Sets the stream to read, which must exist. Default: the stream that has the [subject](Self::subject).
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
     }
 
-    /// The name of the durable consumer, in which the server remembers what was acknowledged; `abide` unless given. One
-    /// that is there is taken if it is fit, else it is made.
+    /// Sets the name of the durable consumer, in which the server stores what was acknowledged. Default: `abide`. An
+    /// existing one is used if it is suitable, and refused otherwise; a missing one is created.
     pub fn durable(mut self, name: impl Into<String>) -> Self {
         self.durable = name.into();
         self
     }
 
-    /// Only messages of this subject, which may have wildcards; all of the stream unless given.
+    /// Reads only messages of this subject, which may contain wildcards. Default: all messages of the stream.
     pub fn subject(mut self, filter: impl Into<String>) -> Self {
         self.subject = filter.into();
         self
     }
 
-    /// Which type of event a message becomes; its subject unless given.
+    /// Sets the function that determines the event type of a message. Default: its subject.
     pub fn event_type(
         mut self,
         type_of: impl Fn(&Message<'_>) -> String + Send + Sync + 'static,
@@ -80,36 +80,37 @@ impl SourceBuilder {
         self
     }
 
-    /// How many messages become events in one transaction at most; 500 unless given. No more than twice as many are held.
+    /// Sets the maximum number of messages that become events in one transaction. Default: 500. At most twice as many
+    /// are held.
     pub fn batch(mut self, messages: usize) -> Self {
         self.batch = messages;
         self
     }
 
-    /// How long the server waits for an acknowledgement before it hands a message out again, 30 s unless given: after a
-    /// crash, what was in hand comes that much later. It counts when the consumer is made.
+    /// Sets how long the server waits for an acknowledgement before it delivers a message again. Default: 30 s. After a
+    /// crash, the messages that were held arrive that much later. It applies when the consumer is created.
     pub fn ack_wait(mut self, time: Duration) -> Self {
         self.ack_wait = time;
         self
     }
 
-    /// How to connect: passwords, tokens, certificates.
+    /// Sets the connection options: passwords, tokens, certificates.
     pub fn options(mut self, options: ConnectOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Connects, finds or makes the consumer, and begins to read, in a task.
+    /// Connects, finds or creates the consumer, and starts to read, in a task.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when there is no such stream, or its consumer of that name is not fit: of another subject, or
-    /// one that is not acknowledged message by message. [`Error::Unavailable`] when the server does not answer.
+    /// [`Error::Refused`] if there is no such stream, or its consumer of that name is not suitable: it has another
+    /// subject, or messages are not acknowledged one by one. [`Error::Certificate`] if the server requires a client
+    /// certificate that it trusts. [`Error::Unavailable`] if the server does not respond.
     pub async fn start(self) -> Result<Source, Error> {
         self.check()?;
         let client = self.options.connect(&self.url).await;
-        let client =
-            client.map_err(|error| Error::unavailable("cannot connect to NATS", &error))?;
+        let client = client.map_err(|error| Error::unconnected(&error))?;
         let consumer = Consumer {
             context: jetstream::new(client.clone()),
             stream: self.stream,
@@ -164,7 +165,7 @@ impl SourceBuilder {
                 "`.ack_wait(…)` must be {ACK_WAIT_MIN:?} or more"
             )));
         }
-        // Every message that has no id of its own gets one with the stream's name in it.
+        // Every message without an id of its own gets one that contains the name of the stream.
         let longest = own_id(&self.stream, u64::MAX, &i64::MAX.to_string());
         Name::new(longest).map(drop).map_err(|refusal| {
             Error::refused(format!(
@@ -174,7 +175,7 @@ impl SourceBuilder {
     }
 }
 
-/// The durable consumer, as it should be.
+/// The required durable consumer.
 pub(crate) struct Consumer {
     context: Context,
     stream: String,
@@ -182,7 +183,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// Finds it, or makes it, and looks whether it is fit.
+    /// Finds or creates it, and checks that it is suitable.
     pub async fn open(&self) -> Result<PullConsumer, Error> {
         let named = self.stream_name().await?;
         let stream = self.context.get_stream(&named).await;
@@ -221,7 +222,7 @@ impl Consumer {
         )))
     }
 
-    /// The name of the stream: as it was given, or of the one that has the subject.
+    /// The name of the stream: the given one, or the one that has the subject.
     async fn stream_name(&self) -> Result<String, Error> {
         if !self.stream.is_empty() {
             return Ok(self.stream.clone());

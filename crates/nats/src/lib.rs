@@ -1,4 +1,5 @@
-//! Turns the messages of a NATS JetStream stream into [events](https://docs.rs/abide) of abide: whoever waits for one is woken.
+//! Turns the messages of a NATS JetStream stream into [events](https://docs.rs/abide) of abide, which wake the
+//! instances that wait for them.
 //!
 //! ```no_run
 //! use abide::Abide;
@@ -22,37 +23,38 @@
 //!
 //! # Nothing is lost, and nothing comes twice
 //!
-//! A message is acknowledged when the event that it became is committed, not before. Whatever breaks between the two, the
-//! server hands the message out again; it is published under the same event id again, and that changes nothing. The id is
-//! the message's `Nats-Msg-Id`, if its sender gave one; one that cannot be a name (longer than 255 bytes) is hashed. Else it
-//! is the stream's name, the message's place in the stream and the time it was stored there: the time, because the places
-//! of a stream that was deleted and made anew begin at 1 again.
+//! A message is acknowledged after its event is committed, not before. If anything fails between the two, the server
+//! delivers the message again; it is published again under the same event id, which changes nothing. The id is the
+//! message's `Nats-Msg-Id`, if its sender gave one; an id that is not a valid name (longer than 255 bytes) is hashed.
+//! Otherwise the id consists of the stream's name, the message's sequence in the stream and the time when it was stored
+//! there. The time is needed because the sequence starts at 1 again if a stream is deleted and created anew.
 //!
-//! An event's id is known for as long as the event is kept, which is the engine's retention. So a message that is handed
-//! out again after a longer time is a new event, and so is everything when you delete the durable consumer: the next start
-//! makes another, which begins at the beginning of the stream.
+//! The id of an event is known as long as the event is stored, which is the engine's retention. So a message that is
+//! delivered again after a longer time is a new event. The same is true for all messages if you delete the durable
+//! consumer: the next start creates another one, which begins at the beginning of the stream.
 //!
 //! Several sources, in several processes, may share a durable consumer; each message goes to one of them. Events are
-//! published in the order of the stream, but for what is handed out again.
+//! published in the order of the stream, except for messages that are delivered again.
 //!
 //! # What a body becomes
 //!
 //! | body | event's payload |
 //! |---|---|
-//! | JSON of any kind | just that |
-//! | nothing | `null` |
-//! | other text (UTF-8) | that text, as a JSON string |
+//! | JSON of any kind | the same JSON |
+//! | empty | `null` |
+//! | other text (UTF-8) | the text, as a JSON string |
 //! | other bytes | none: the message is terminated |
 //!
-//! A message that can never be an event is *terminated*: told off to the server, so that it is not handed out again,
-//! written to the log with its place in the stream, and [counted](Stats::terminated). That is one whose body is no text or
-//! is larger than `payload_bytes`, or whose type is no name or was not found because the function for it panicked. It
-//! stops none of the others, and stays in the stream for as long as the stream keeps what was dealt with.
+//! A message that can never become an event is *terminated*: the server is told not to deliver it again, the message is
+//! logged with its sequence in the stream, and it is [counted](Stats::terminated). This happens if the body is not text
+//! or is larger than `payload_bytes`, if the event type is not a valid name, or if the function that determines the
+//! type panicked. It does not stop other messages, and the message stays in the stream as long as the stream keeps
+//! processed messages.
 //!
-//! # When something is away
+//! # During an outage
 //!
-//! While the database is away, the messages in hand are kept and tried again, and the server is told that they are worked
-//! on. While the NATS server is away, the source connects again and goes on. In neither case does it hold more than
+//! While the database is unavailable, the held messages are kept and retried, and the server is told that they are in
+//! progress. While the NATS server is unavailable, the source reconnects and continues. In both cases it holds at most
 //! [two batches](SourceBuilder::batch) of messages, or some tens of megabytes of them.
 
 mod builder;

@@ -7,7 +7,8 @@ use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream;
 use sha2::{Digest, Sha256};
 
-/// A message of a stream, as it came: what [`SourceBuilder::event_type`](crate::SourceBuilder::event_type) decides by.
+/// A message of a stream, as it was received: the argument of the function in
+/// [`SourceBuilder::event_type`](crate::SourceBuilder::event_type).
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     message: &'a async_nats::Message,
@@ -24,27 +25,27 @@ impl<'a> Message<'a> {
         &self.message.payload
     }
 
-    /// The first value of a header of this name.
+    /// The first value of the header with this name.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let headers = self.message.headers.as_ref()?;
         headers.get(name).map(|value| value.as_str())
     }
 }
 
-/// Says which type of event a message becomes.
+/// Determines the event type of a message.
 pub(crate) type TypeOf = dyn Fn(&Message<'_>) -> String + Send + Sync;
 
-/// A message in hand: how to answer for it, and what it becomes.
+/// A held message: how to acknowledge it, and what it becomes.
 pub(crate) struct Letter {
-    /// Where its acknowledgement goes.
+    /// The subject for its acknowledgement.
     pub reply: String,
-    /// Its subject and its place in the stream, for the log.
+    /// Its subject and its sequence in the stream, for the log.
     pub place: String,
-    /// The event, or why it can never be one.
+    /// The event, or the reason why it can never become one.
     pub event: Result<NewEvent, String>,
 }
 
-/// What is to be published.
+/// An event to publish.
 pub(crate) struct NewEvent {
     event_type: Name,
     event_id: Name,
@@ -58,7 +59,7 @@ impl NewEvent {
 }
 
 impl Letter {
-    /// Takes a message in; `None` for what no stream has sent. Nothing of the message itself is kept.
+    /// Converts a message. Returns `None` if it does not come from a stream. Nothing of the message itself is kept.
     pub fn of(message: &jetstream::Message, type_of: &TypeOf) -> Option<Self> {
         let origin = Origin::of(message)?;
         Some(Self {
@@ -72,11 +73,11 @@ impl Letter {
     }
 }
 
-/// Where a message stands.
+/// The origin of a message.
 struct Origin<'a> {
     stream: &'a str,
     sequence: u64,
-    /// When it was stored, in nanoseconds since 1970.
+    /// The time when it was stored, in nanoseconds since 1970.
     stored: &'a str,
 }
 
@@ -91,8 +92,8 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// When a message was stored: the second but last of the nine words of its reply subject, or the same of the longer form,
-/// which has two more before the stream's name and may have more at the end.
+/// The time when a message was stored: the last but one of the nine tokens of its reply subject. The longer form has
+/// two more tokens before the stream's name, and may have more at the end.
 fn stored(reply: &str) -> Option<&str> {
     let words = reply.split('.').count();
     reply.split('.').nth(if words < 11 { 7 } else { 9 })
@@ -112,7 +113,7 @@ fn event(
     })
 }
 
-/// What tells a message from all others, every time it is handed out.
+/// The event id, which is unique to the message and the same at every delivery.
 fn event_id(message: &Message<'_>, origin: &Origin<'_>) -> Result<Name, String> {
     let given = message.header(NATS_MESSAGE_ID.as_ref());
     let given = given.filter(|given| !given.is_empty());
@@ -126,7 +127,7 @@ fn event_id(message: &Message<'_>, origin: &Origin<'_>) -> Result<Name, String> 
     id.map_err(|refusal| refusal.to_string())
 }
 
-/// The id of a message whose sender gave none.
+/// The id of a message without an id from its sender.
 pub(crate) fn own_id(stream: &str, sequence: u64, stored: &str) -> String {
     format!("{stream}:{sequence}:{stored}")
 }

@@ -1,4 +1,4 @@
-//! Publishes what is in hand, and says what is to be answered for each message.
+//! Publishes held messages, and decides how to acknowledge each.
 
 use abide::{Abide, Backoff, Error, Published, Refusal};
 use futures_util::future::BoxFuture;
@@ -6,17 +6,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::message::NewEvent;
 
-/// What became of a message.
+/// The result for a message.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is an event, committed.
+    /// It is a committed event.
     Published {
-        /// And was one before.
+        /// `true` if it was an event before.
         duplicate: bool,
     },
-    /// It can never be one, and why.
+    /// It can never become an event, for this reason.
     Hopeless(String),
-    /// Nothing was written, and why: it must be handed out again.
+    /// Nothing was written, for this reason: it must be delivered again.
     Later(String),
 }
 
@@ -31,13 +31,13 @@ impl Verdict {
     }
 }
 
-/// That abide was closed: nothing can be published any more.
+/// Abide was closed: nothing can be published any more.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
-/// Publishes events in one transaction, again and again while the database is away: they have ids, so a commit whose answer
-/// was lost is safe to repeat. When it is to `stop` it does not try again. A transaction that is refused as a whole is tried
-/// in halves, so that one event does not stop the others.
+/// Publishes events in one transaction, and retries while the database is unavailable: they have ids, so a commit whose
+/// answer was lost is safe to repeat. It does not retry after `stop`. A transaction that is refused as a whole is
+/// retried in halves, so that one event does not stop the others.
 pub(crate) fn publish<'a>(
     abide: &'a Abide,
     events: &'a [&'a NewEvent],
@@ -63,7 +63,7 @@ pub(crate) fn publish<'a>(
                 Error::Refused(_) | Error::Mismatch { .. } => {
                     return Ok(vec![Verdict::Hopeless(error.to_string())]);
                 }
-                // Somebody must mend the database: the message waits for that.
+                // An operator must repair the database; the message waits for that.
                 error => return Ok(vec![Verdict::Later(error.to_string())]),
             }
             tracing::warn!(%error, events = events.len(), "the database is away: trying again");

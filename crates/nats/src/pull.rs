@@ -1,7 +1,7 @@
-//! Asks for messages, so many at a time, and hands them on as they come.
+//! Requests messages in batches, and passes them on as they arrive.
 //!
-//! The client's own stream of messages asks for more whenever it is looked into, so there is no moment at which all that
-//! was asked for is in hand; here there is, and it can be given back.
+//! The client's own stream of messages requests more whenever it is polled, so there is never a moment at which all
+//! requested messages have arrived. Here there is one, so the messages can be returned to the server.
 
 use std::time::Duration;
 
@@ -12,29 +12,30 @@ use async_nats::{Client, StatusCode, Subject, Subscriber};
 use futures_util::StreamExt;
 use futures_util::future::FutureExt;
 
-/// How many bytes of messages are asked for at a time, or two of the largest that the server takes.
+/// Bytes of messages that are requested at a time, or two of the largest messages that the server accepts, if more.
 pub(crate) const BYTES: usize = 16 << 20;
-/// What the server counts of a message besides its body: subjects and headers.
+/// Bytes that the server counts for a message in addition to its body: subjects and headers.
 const ENVELOPE_BYTES: usize = 64 << 10;
-/// How long the server keeps a request in mind, and then says that its time is up. It is short, because to stop takes as
-/// long: a request cannot be taken back, and what the server sends to somebody who no longer listens comes again late.
+/// Lifetime of a request on the server, which then reports that it has expired. It is short, because stopping takes as
+/// long: a request cannot be withdrawn, and messages that the server sends to a closed subscription are delivered again
+/// only later.
 const EXPIRES: Duration = Duration::from_secs(1);
-/// How much later that word may come. A server that is silent for longer has forgotten what it was asked for.
+/// Extra time to wait for that report. A server that is silent for longer has lost the request.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Messages that were asked for. At most one request is open, so no more than one batch is on its way.
+/// Requested messages. At most one request is open, so at most one batch is in transit.
 pub(crate) struct Pull {
     consumer: PullConsumer,
     context: Context,
     inbox: Subject,
     messages: Subscriber,
     request: BatchConfig,
-    /// How many messages are yet to come of the request that is open.
+    /// Number of messages that the open request still allows.
     pending: usize,
 }
 
 impl Pull {
-    /// Prepares to ask for `batch` messages at a time.
+    /// Prepares to request `batch` messages at a time.
     pub async fn begin(
         client: &Client,
         consumer: PullConsumer,
@@ -45,7 +46,7 @@ impl Pull {
             Ok(most) if most > 0 => wanted.min(most),
             _ => wanted,
         };
-        // No message may be larger than what is asked for, or it would never be handed out.
+        // No message may be larger than the requested bytes, or it would never be delivered.
         let bytes = BYTES.max(2 * (client.max_payload() + ENVELOPE_BYTES));
         let expires = match config.max_expires {
             Duration::ZERO => EXPIRES,
@@ -69,7 +70,7 @@ impl Pull {
         })
     }
 
-    /// Asks for a batch, unless one is on its way.
+    /// Requests a batch, unless one is in transit.
     pub async fn ask(&mut self) -> Result<(), String> {
         if self.pending == 0 {
             let asked = self
@@ -81,7 +82,7 @@ impl Pull {
         Ok(())
     }
 
-    /// The next message, however long it takes.
+    /// Waits for the next message, without a time limit.
     pub async fn next(&mut self) -> Result<jetstream::Message, String> {
         loop {
             self.ask().await?;
@@ -93,7 +94,7 @@ impl Pull {
         }
     }
 
-    /// The next message, if it is there already.
+    /// The next message, if it has arrived already.
     pub fn ready(&mut self) -> Result<Option<jetstream::Message>, String> {
         while let Some(next) = self.messages.next().now_or_never() {
             if let Some(message) = self.take(next)? {
@@ -103,21 +104,22 @@ impl Pull {
         Ok(None)
     }
 
-    /// Waits until the request that is open is over: all messages that the server has handed out and nobody has seen.
+    /// Waits until the open request is over; returns all messages that the server has delivered and that were not taken
+    /// yet.
     pub async fn end(mut self) -> Vec<jetstream::Message> {
         let mut last = Vec::new();
         while self.pending > 0 {
             let next = tokio::time::timeout(EXPIRES + SILENCE, self.messages.next()).await;
             match next.map(|next| self.take(next)) {
                 Ok(Ok(message)) => last.extend(message),
-                // It is gone, and hands the rest out again later.
+                // The server is gone, and delivers the rest again later.
                 Ok(Err(_)) | Err(_) => break,
             }
         }
         last
     }
 
-    /// Takes what came: a message, or nothing but word of the request.
+    /// Takes what has arrived: a message, or only a status of the request.
     fn take(
         &mut self,
         next: Option<async_nats::Message>,
@@ -131,7 +133,7 @@ impl Pull {
                 return Ok(Some(jetstream::Message { message, context }));
             }
             StatusCode::IDLE_HEARTBEAT => {}
-            // Its time is up, or it has as many bytes as it asked for.
+            // The request has expired, or has reached its bytes.
             StatusCode::TIMEOUT | StatusCode::NOT_FOUND => self.pending = 0,
             StatusCode::REQUEST_TERMINATED if said.starts_with("Message Size") => self.pending = 0,
             status => return Err(format!("the server says {status}: {said}")),

@@ -1,4 +1,4 @@
-//! A running source: reads messages, publishes them, and acknowledges what is committed.
+//! A running source: reads messages, publishes them, and acknowledges them after the commit.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::message::{Letter, NewEvent, TypeOf};
 use crate::publish::{Closed, Verdict, publish};
 use crate::pull::{BYTES, Pull};
 
-/// How long the server's word on an acknowledgement is waited for.
+/// Time limit for the server's confirmation of an acknowledgement.
 const ANSWER: Duration = Duration::from_secs(5);
-/// When a message that could not be written for a reason of its own is handed out again.
+/// Delay until a message that could not be written for a reason of its own is delivered again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// A running source of events. Dropped, it ends at once, like a crash: nothing is lost.
+/// A running source of events. If dropped, it ends at once, as in a crash: nothing is lost.
 #[derive(Debug)]
 pub struct Source {
     counts: Arc<Counts>,
@@ -30,17 +30,17 @@ pub struct Source {
     task: JoinHandle<()>,
 }
 
-/// What a source has done since it was started.
+/// Counters of a source since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Messages that became events.
     pub published: u64,
-    /// Messages that had become events before, and came to nothing.
+    /// Messages that had become events before, and changed nothing.
     pub duplicates: u64,
-    /// Messages that can never be events, and are not handed out again.
+    /// Messages that can never become events, and are not delivered again.
     pub terminated: u64,
-    /// Messages that were given back, to be handed out again.
+    /// Messages that were returned to the server, to be delivered again.
     pub returned: u64,
 }
 
@@ -53,8 +53,8 @@ struct Counts {
 }
 
 impl Source {
-    /// A source that brings events to this abide, from the NATS server at a URL (`nats://host:4222`, `tls://…`; several
-    /// servers of a cluster with commas between).
+    /// Creates a source that publishes events to this abide, from the NATS server at a URL (`nats://host:4222`,
+    /// `tls://…`; several servers of a cluster are separated by commas).
     pub fn of(abide: Abide, url: &str) -> SourceBuilder {
         SourceBuilder::new(abide, url)
     }
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// What it has done since it was started.
+    /// Counters since it was started.
     pub fn stats(&self) -> Stats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Stats {
@@ -81,16 +81,17 @@ impl Source {
         }
     }
 
-    /// Whether it reads, or tries to. It ends by itself only when the [`Abide`] that it was given was closed.
+    /// `true` while it reads, or tries to. It ends by itself only if its [`Abide`] was closed.
     pub fn is_running(&self) -> bool {
         !self.task.is_finished()
     }
 
-    /// Stops reading, lets the transaction under way end, acknowledges what it committed and gives the rest back, for
-    /// others to read at once. That takes about a second, or the patience of an [`Abide`] whose database is away.
+    /// Stops reading, lets the running transaction end, acknowledges what it committed and returns the rest, so that
+    /// others can read it at once. This takes about a second, or the patience of an [`Abide`] whose database is
+    /// unavailable.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
-        // A task that panicked has said so already.
+        // A panic of the task was reported already.
         let _ = (&mut self.task).await;
     }
 }
@@ -101,15 +102,15 @@ impl Drop for Source {
     }
 }
 
-/// Why reading came to an end.
+/// The reason why reading ended.
 enum End {
-    /// It was asked to stop, or abide was closed.
+    /// It was stopped, or abide was closed.
     Stopped,
     /// The connection or the consumer failed.
     Failed(String),
 }
 
-/// The task behind a source.
+/// The task of a source.
 pub(crate) struct Reader {
     pub abide: Abide,
     pub client: async_nats::Client,
@@ -119,7 +120,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads until it is stopped, and begins anew whenever reading fails.
+    /// Reads until it is stopped, and starts again whenever reading fails.
     async fn run(self, first: PullConsumer, counts: Arc<Counts>, stop: CancellationToken) {
         let mut backoff = Backoff::reconnect();
         let mut opened = Some(Ok(first));
@@ -166,7 +167,7 @@ impl Reader {
                 Some(Ok(message)) => message,
             };
             let (letters, mut problem) = self.gather(first, &mut messages).await;
-            // The next ones come while these are published.
+            // The next messages arrive while these are published.
             if problem.is_none() && !stop.is_cancelled() {
                 problem = messages.ask().await.err();
             }
@@ -178,7 +179,7 @@ impl Reader {
                 }
             };
             if stop.is_cancelled() {
-                // Nothing more may come, or what is given back would come here again.
+                // No more messages may arrive, or the returned ones would be delivered here again.
                 let rest = messages.end().await;
                 self.answer_all(&letters, &verdicts, counts, true).await;
                 self.give_back(&rest, counts).await;
@@ -191,8 +192,8 @@ impl Reader {
         }
     }
 
-    /// The first message and those that are there already, and what is wrong if there can be no more. Nobody waits for a
-    /// clock.
+    /// Takes the first message and those that have arrived already; also returns the problem if there can be no more.
+    /// Never waits for a clock.
     async fn gather(&self, first: Message, messages: &mut Pull) -> (Vec<Letter>, Option<String>) {
         let mut letters = Vec::new();
         let mut bytes = 0;
@@ -205,7 +206,7 @@ impl Reader {
                     letters.extend(Letter::of(&message, &*self.type_of));
                     is_rested = false;
                 }
-                // The connection may be about to bring more.
+                // The connection may be about to deliver more.
                 None if !is_rested => {
                     is_rested = true;
                     tokio::task::yield_now().await;
@@ -222,7 +223,7 @@ impl Reader {
         }
     }
 
-    /// Publishes, and says what became of each message when that is committed.
+    /// Publishes, and returns the result for each message after the commit.
     async fn publish(
         &self,
         letters: &[Letter],
@@ -250,7 +251,7 @@ impl Reader {
         Ok(verdicts.collect())
     }
 
-    /// Answers for each message, and counts it.
+    /// Acknowledges and counts each message.
     async fn answer_all(
         &self,
         letters: &[Letter],
@@ -265,20 +266,20 @@ impl Reader {
         join_all(answers).await;
     }
 
-    /// Tells the server, for as long as it is let, that these messages are worked on.
+    /// Reports to the server, until cancelled, that these messages are in progress.
     async fn hold(&self, letters: &[Letter], ack_wait: Duration) -> Infallible {
         loop {
             tokio::time::sleep(ack_wait / 3).await;
             for letter in letters {
                 let progress = AckKind::Progress.into();
-                // Whoever is not told hands it out again, and that changes nothing.
+                // If the server does not receive this, it delivers the message again, which changes nothing.
                 let _ = self.client.publish(letter.reply.clone(), progress).await;
             }
         }
     }
 
-    /// Answers for a message, and waits for the server's word that it knows. Without it the message is handed out again,
-    /// and is a duplicate then.
+    /// Acknowledges a message, and waits for the server's confirmation. Without it the message is delivered again, and
+    /// is then a duplicate.
     async fn answer(&self, letter: &Letter, kind: AckKind) {
         let answer = self.client.request(letter.reply.clone(), kind.into());
         let problem = match tokio::time::timeout(ANSWER, answer).await {
@@ -293,7 +294,7 @@ impl Reader {
         );
     }
 
-    /// Gives back what has come and was not looked at.
+    /// Returns messages to the server that have arrived and were not processed.
     async fn give_back(&self, messages: &[Message], counts: &Counts) {
         let letters = messages
             .iter()
@@ -309,7 +310,7 @@ impl Reader {
 }
 
 impl Counts {
-    /// Counts what became of a message, and says what to answer.
+    /// Counts the result for a message, and returns its acknowledgement.
     fn note(&self, letter: &Letter, verdict: &Verdict, is_stopping: bool) -> AckKind {
         let (count, kind) = match verdict {
             Verdict::Published { duplicate: false } => (&self.published, AckKind::Ack),

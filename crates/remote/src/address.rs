@@ -1,22 +1,21 @@
-//! Where a server is.
+//! The address of a server.
 
 use abide_kernel::{Error, Result, wire};
 use hyper::Uri;
 
-/// Where a server is, and where on it to ask.
+/// The address of a server, and its endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    /// As errors show it.
+    /// The form for error messages.
     pub shown: String,
-    /// Where requests are sent to.
+    /// The endpoint for requests.
     pub ask: Uri,
-    /// Where news come from.
+    /// The endpoint for notifications.
     pub news: Uri,
 }
 
 impl Address {
-    /// Reads a URL. One that has a password in it, or settings, is refused without being shown: what is in a URL ends in
-    /// logs.
+    /// Parses a URL. A URL with a password or query parameters is refused, and not shown, because URLs end up in logs.
     pub fn new(url: &str) -> Result<Self> {
         let unusable = |problem: &str| {
             Error::Broken(format!(

@@ -1,4 +1,4 @@
-//! One request and its answer, and what it means when something comes between.
+//! One request and its response, and the meaning of failures in between.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::address::Address;
-use crate::options::{Options, TOKEN};
+use crate::options::{Options, TOKEN, TOKEN_FILE};
 use crate::tls;
 
-/// How long a connection is kept that nobody uses: less than servers and what stands before them keep it, or a request
-/// could be sent on one that is being closed.
+/// Time after which an idle connection is closed: less than the idle timeout of servers and proxies; otherwise a
+/// request could be sent on a connection that is being closed.
 const IDLE: Duration = Duration::from_secs(20);
-/// The largest answer that is read.
+/// Maximum size of a response.
 const ANSWER_BYTES: usize = 1 << 30;
-/// How much of an answer that is none an error shows.
+/// Maximum number of characters of an invalid response that an error shows.
 const SHOWN: usize = 200;
 
-/// Asks a server.
+/// Sends requests to a server.
 pub(crate) struct Caller {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     address: Address,
@@ -35,12 +35,12 @@ pub(crate) struct Caller {
     timeout: Duration,
 }
 
-/// What it means when a request was sent and its answer is lost.
+/// The consequence of losing the response to a sent request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
-    /// Nothing: it only reads.
+    /// None: the request only reads.
     Harmless,
-    /// It may have been written.
+    /// The request may have been written.
     Unknown,
 }
 
@@ -48,6 +48,14 @@ impl Lost {
     fn error(self, why: String) -> Error {
         match self {
             Self::Harmless => Error::Unavailable(why),
+            Self::Unknown => Error::Unknown(why),
+        }
+    }
+
+    /// The error for a response that does not come from an abide server.
+    fn broken(self, why: String) -> Error {
+        match self {
+            Self::Harmless => Error::Broken(why),
             Self::Unknown => Error::Unknown(why),
         }
     }
@@ -78,12 +86,17 @@ impl Caller {
         })
     }
 
-    /// As errors and logs show the server.
+    /// Creates a caller for the same server with connections of its own.
+    pub fn another(&self, options: &Options) -> Result<Self> {
+        Self::new(self.address.clone(), options)
+    }
+
+    /// The server's address, for errors and logs.
     pub fn server(&self) -> &str {
         &self.address.shown
     }
 
-    /// Asks, and waits for the answer; an answer that is an error is one here, too.
+    /// Sends a request and waits for the response; a response that reports an error is returned as an error.
     pub async fn ask(&self, request: &Request) -> Result<Reply> {
         let lost = match request {
             Request::Run(_) => Lost::Unknown,
@@ -102,11 +115,8 @@ impl Caller {
             let body = body.map_err(|error| lost.error(self.broke(&*error)))?;
             read(status, &body.to_bytes()).map_err(|what| {
                 let what = format!("{} {what}{EXPECTED}", self.address.ask);
-                match lost {
-                    Lost::Harmless => Error::Broken(what),
-                    // Whatever stands between here and the server may have passed the request on.
-                    Lost::Unknown => Error::Unknown(what),
-                }
+                // A proxy may have forwarded the request.
+                lost.broken(what)
             })
         };
         let answer = tokio::time::timeout(self.timeout, asked).await;
@@ -116,7 +126,7 @@ impl Caller {
         }
     }
 
-    /// Asks for the news, which go on coming.
+    /// Opens the stream of notifications.
     pub async fn news(&self) -> Result<Incoming> {
         let asked = self.send(Method::GET, &self.address.news, Vec::new(), Lost::Harmless);
         let response = tokio::time::timeout(self.timeout, asked).await;
@@ -132,7 +142,7 @@ impl Caller {
         Ok(response.into_body())
     }
 
-    /// Sends a request; what comes back has begun well.
+    /// Sends a request; returns the response if its status is 200.
     async fn send(
         &self,
         method: Method,
@@ -166,7 +176,7 @@ impl Caller {
         }
     }
 
-    /// What an answer means that is not 200.
+    /// The error for a response whose status is not 200.
     async fn refused(&self, status: StatusCode, response: Response<Incoming>, lost: Lost) -> Error {
         let server = self.server();
         let after = response.headers().get(RETRY_AFTER).cloned();
@@ -194,8 +204,8 @@ impl Caller {
             421 => denied(format!(
                 "{server} does not answer to that name (421: {said})"
             )),
-            // Only the server itself can say that nothing was written. Anything between here and there may have passed the
-            // request on before it gave up.
+            // Only the server itself can say that nothing was written. A proxy may have forwarded the request before it
+            // gave up.
             408 | 425 | 429 | 500.. => {
                 let after = after.as_ref().and_then(|after| after.to_str().ok());
                 let after = after
@@ -207,10 +217,14 @@ impl Caller {
                     false => lost.error(what),
                 }
             }
-            _ => Error::Broken(format!(
-                "{} answers {status}: {said}{EXPECTED}",
-                self.address.ask
-            )),
+            _ => {
+                let what = format!("{} answers {status}: {said}{EXPECTED}", self.address.ask);
+                match is_ours(problem.as_ref()) {
+                    true => Error::Broken(what),
+                    // A redirect or an error page of a proxy, which may have forwarded the request before.
+                    false => lost.broken(what),
+                }
+            }
         }
     }
 
@@ -237,11 +251,11 @@ impl Caller {
     }
 }
 
-/// What an answer should have been.
+/// The end of an error message about an invalid response.
 const EXPECTED: &str = "; what was expected is an answer of an abide server of this release: look whether the address is \
                         that of one";
 
-/// Reads an answer; what it is instead when it is none.
+/// Parses a response; if it is invalid, returns a description of it.
 fn read(status: StatusCode, body: &[u8]) -> std::result::Result<Reply, String> {
     serde_json::from_slice(body).map_err(|error| {
         format!(
@@ -251,13 +265,22 @@ fn read(status: StatusCode, body: &[u8]) -> std::result::Result<Reply, String> {
     })
 }
 
-/// Whether a problem says that nothing was written.
+/// `true` if a problem says that nothing was written.
 fn is_unavailable(problem: Option<&serde_json::Value>) -> bool {
-    let kind = problem.and_then(|problem| problem.get("type")?.as_str());
-    kind.and_then(|kind| kind.strip_prefix(wire::PROBLEMS)) == Some(wire::UNAVAILABLE)
+    problem_type(problem) == Some(wire::UNAVAILABLE)
 }
 
-/// What a server says to a refusal: the detail of a problem, or the beginning of whatever it is.
+/// `true` if a problem comes from an abide server.
+fn is_ours(problem: Option<&serde_json::Value>) -> bool {
+    problem_type(problem).is_some()
+}
+
+fn problem_type(problem: Option<&serde_json::Value>) -> Option<&str> {
+    let kind = problem?.get("type")?.as_str()?;
+    kind.strip_prefix(wire::PROBLEMS)
+}
+
+/// The text of a refusal: the detail of the problem, or the beginning of the body.
 fn detail(problem: Option<&serde_json::Value>, body: &[u8]) -> String {
     let detail = problem.and_then(|problem| {
         let said = problem.get("detail").or_else(|| problem.get("title"));
@@ -278,16 +301,15 @@ fn start(body: &[u8]) -> String {
     }
 }
 
-/// The header that a token is sent in.
+/// The header with the token.
 fn token(options: &Options) -> Result<Option<HeaderValue>> {
-    let token = options.token.clone().or_else(|| std::env::var(TOKEN).ok());
-    let Some(token) = token.filter(|token| !token.trim().is_empty()) else {
+    let Some(token) = options.token()? else {
         return Ok(None);
     };
-    let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+    let value = HeaderValue::from_str(&format!("Bearer {token}"));
     let mut value = value.map_err(|_| {
         Error::Broken(format!(
-            "the token has characters that cannot be sent: look at {TOKEN}, or at the options"
+            "the token has characters that cannot be sent: look at {TOKEN}, {TOKEN_FILE}, or the options"
         ))
     })?;
     value.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! What time the server has.
+//! Follows the server's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::caller::Caller;
 use crate::store::unexpected;
 
-/// How often the server is asked for the time. It decides by its own; here nothing but sleeps depends on it.
+/// Interval between reads of the server's time. The server decides by its own clock; here only sleeps depend on it.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Sets the clock by the server's, so that all that use it agree.
+/// Sets the clock to the server's time, so that all processes that use the server agree.
 pub(crate) async fn follow(clock: &SystemClock, caller: &Caller) -> Result<()> {
     let look = || async {
         match caller.ask(&Request::Now).await? {
@@ -24,7 +24,7 @@ pub(crate) async fn follow(clock: &SystemClock, caller: &Caller) -> Result<()> {
     clock.follow(look).await
 }
 
-/// Sets the clock by the server's once in a while, until it is stopped.
+/// Sets the clock to the server's time at intervals, until stopped.
 pub(crate) async fn keep_following(
     clock: Arc<SystemClock>,
     caller: Arc<Caller>,

@@ -1,11 +1,11 @@
-//! A store that a server keeps, over HTTP: what [`abide_kernel::wire`] says, sent and received.
+//! A store on a server, over HTTP: the requests and replies of [`abide_kernel::wire`].
 //!
 //! ```no_run
 //! # async fn open() -> Result<(), abide_kernel::Error> {
 //! use abide_kernel::Store;
 //! use abide_remote::{Options, Remote};
 //!
-//! // The token is taken from ABIDE_TOKEN unless the options have one.
+//! // The token is taken from ABIDE_TOKEN, or from the file that ABIDE_TOKEN_FILE names, unless the options have one.
 //! let store = Remote::connect("https://abide.example.org", Options::default()).await?;
 //! println!("{:?}", store.next_due().await?);
 //! store.close().await;
@@ -21,5 +21,5 @@ mod options;
 mod store;
 mod tls;
 
-pub use options::{Options, TOKEN};
+pub use options::{Options, TOKEN, TOKEN_FILE};
 pub use store::Remote;

@@ -1,4 +1,4 @@
-//! What commits have to tell, as the server passes it on: one stream that is opened again whenever it breaks.
+//! The stream of notifications from the server; it is opened again whenever it breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
 
-/// A server that has said nothing for so long, not even that there is nothing, is gone.
+/// Time without any data, including heartbeats, after which the server is considered gone.
 const SILENCE: Duration = wire::HEARTBEAT.saturating_mul(3);
-/// The longest line that is read.
+/// Maximum length of a line.
 const LINE_BYTES: usize = 64 << 20;
 
-/// Passes news on to whoever listens here, until it is stopped.
+/// Passes notifications to the local bus, until stopped.
 pub(crate) async fn listen(
     mut stream: Incoming,
     caller: Arc<Caller>,
@@ -33,12 +33,13 @@ pub(crate) async fn listen(
             stream = open_again(&caller) => stream,
             () = stop.cancelled() => return,
         };
-        // What was told meanwhile was not heard.
+        // Notifications in the meantime were lost.
         bus.tell(Effects::anything());
     }
 }
 
-/// Opens the stream, however long it takes. Who was cut off together does not come back together.
+/// Opens the stream, and retries until it succeeds. The delays are spread, so that clients that were disconnected
+/// together do not reconnect together.
 async fn open_again(caller: &Caller) -> Incoming {
     let mut backoff = Backoff::reconnect();
     loop {
@@ -48,13 +49,13 @@ async fn open_again(caller: &Caller) -> Incoming {
             Err(error) if error.is_passing() => {
                 tracing::debug!(server = caller.server(), %error, "news cannot be had");
             }
-            // Nothing that waiting cures; but a server may be set right, and somebody waits for its news.
+            // Waiting does not help here; but the server may be repaired, and local listeners need its notifications.
             Err(error) => tracing::warn!(server = caller.server(), %error, "news cannot be had"),
         }
     }
 }
 
-/// Passes on what one stream says; why it has ended.
+/// Passes on the notifications of one stream; returns why it ended.
 async fn pass_on(mut stream: Incoming, bus: &Bus) -> Error {
     let mut lines = Lines::default();
     loop {
@@ -74,13 +75,13 @@ async fn pass_on(mut stream: Incoming, bus: &Bus) -> Error {
     }
 }
 
-/// Bytes of a stream of server-sent events, put together to lines.
+/// Collects the bytes of a stream of server-sent events into lines.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
-    /// Takes more bytes; what has become complete. Of the fields of an event only the data counts, and every line of it
-    /// is one piece of news; what cannot be read is told as anything, as it may have been anything.
+    /// Takes more bytes; returns the notifications that are complete. Only the `data` fields of an event are used, and
+    /// every such line is one notification. A line that cannot be parsed counts as "anything may have changed".
     fn take(&mut self, data: &Bytes) -> Result<Vec<Effects>> {
         self.0.extend_from_slice(data);
         let mut told = Vec::new();

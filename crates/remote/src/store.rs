@@ -1,4 +1,4 @@
-//! The store: each call a request.
+//! The store: each call is a request.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, Fingerprint, HistoryRow, Instance, InstanceId, Json, Name, Refusal, RequestId,
-    Timestamp, Worker,
+    EventSequence, Fingerprint, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Refusal,
+    RequestId, Timestamp, Worker,
 };
 use abide_kernel::wire::{IDS_MOST, Reply, Request};
 use abide_kernel::{
-    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Effects, Endings, Error, EventFilter,
-    EventPage, Filter, Listener, Once, Op, Page, QueueDepth, Records, Result, Store, SystemClock,
+    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Contracts, Effects, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, Once, Op, OutboxDepth, OutboxRow, Page, QueueDepth,
+    ReadyLane, Records, RefusedPage, Renewer, Result, Store, Surroundings, SystemClock, Tally,
     Target, WaiterFilter, WaiterPage,
 };
 use futures_util::future::BoxFuture;
@@ -26,12 +27,12 @@ use crate::caller::Caller;
 use crate::options::Options;
 use crate::{clock, news};
 
-/// How many requests go side by side with profit: enough that one waits for the network while another is written.
+/// Number of requests that are useful in parallel: one waits for the network while another is written.
 const WRITERS: usize = 4;
-/// How long closing waits for what was begun.
+/// Time that closing waits for running requests.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// A store that a server keeps.
+/// A store on a server.
 pub struct Remote {
     caller: Arc<Caller>,
     clock: Arc<dyn Clock>,
@@ -40,21 +41,23 @@ pub struct Remote {
     stop: CancellationToken,
     ids: Ids,
     patience: Duration,
+    /// The options that it was opened with.
+    options: Options,
     #[expect(dead_code, reason = "held: tasks end when the store is dropped")]
     stop_when_dropped: DropGuard,
 }
 
 impl Remote {
-    /// Connects to a server: asks it for the time, and begins to listen.
+    /// Connects to a server: reads its time, and starts to listen.
     ///
-    /// Errors: an address that cannot be used, and a server that is none of ours, are [`Broken`](Error::Broken); one that
-    /// cannot be reached is [`Unavailable`](Error::Unavailable); a token that it does not take is
+    /// Errors: an invalid address, and a server that is not an abide server, are [`Broken`](Error::Broken); a server
+    /// that cannot be reached is [`Unavailable`](Error::Unavailable); a token that it does not accept is
     /// [`Refused`](Error::Refused).
     pub async fn connect(url: &str, options: Options) -> Result<Arc<Self>> {
         let caller = Arc::new(Caller::new(Address::new(url)?, &options)?);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let stop_when_dropped = stop.clone().drop_guard();
-        let clock: Arc<dyn Clock> = match options.clock {
+        let clock: Arc<dyn Clock> = match options.clock.clone() {
             Some(clock) => clock,
             None => {
                 let clock = Arc::new(SystemClock::default());
@@ -80,6 +83,7 @@ impl Remote {
             stop,
             ids: Ids::new(),
             patience: options.patience,
+            options,
             stop_when_dropped,
         }))
     }
@@ -88,7 +92,7 @@ impl Remote {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
-        // Closing waits for what was begun.
+        // Closing waits for running requests.
         let _begun = self.tasks.token();
         let answer = self.caller.ask(request).await;
         if let Err(Error::Unknown(_)) = answer {
@@ -99,10 +103,11 @@ impl Remote {
 }
 
 impl Remote {
-    /// Runs operations under one id, however often they have to be sent: the server carries them out once (rule 1.5).
+    /// Runs operations under one id, however often they are sent: the server carries them out once (rule 1.5).
     ///
-    /// After a try whose outcome is unknown they are sent again, as long as the patience lasts. From then on only the
-    /// server's own answer says anything: a later try that could not be sent does not unwrite the first.
+    /// After an attempt with an unknown outcome they are sent again, as long as the patience lasts. From then on only
+    /// the server's own answer counts: that a later attempt could not be sent does not mean that the first was not
+    /// written.
     async fn run_once(&self, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
         let asked = ops.len();
         let id = self.ids.next()?;
@@ -136,6 +141,26 @@ impl Remote {
     }
 }
 
+/// Renews leases over connections of its own.
+struct Renewals(Caller);
+
+impl Renewer for Renewals {
+    fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
+        Box::pin(async move {
+            let asked = ops.len();
+            match self.0.ask(&Request::Run(ops)).await? {
+                Reply::Answers(answers) if answers.len() == asked => Ok(answers),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    /// Its connections end with the runtime that they belong to.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 /// The answers to operations that were sent under an id.
 fn carried_out(reply: Reply, asked: usize) -> Result<Vec<Answer>> {
     let Reply::Answers(answers) = reply else {
@@ -151,7 +176,7 @@ fn carried_out(reply: Reply, asked: usize) -> Result<Vec<Answer>> {
     }
 }
 
-/// Ids of requests that nobody else ever makes: 128 random bits of this store, and a number.
+/// Generates unique request ids: 128 random bits of this store, and a number.
 struct Ids {
     prefix: String,
     next: AtomicU64,
@@ -159,7 +184,7 @@ struct Ids {
 
 impl Ids {
     fn new() -> Self {
-        // Each is keyed with random bytes of the system.
+        // Each hasher has random keys from the system.
         let random = || RandomState::new().hash_one(Instant::now());
         Self {
             prefix: format!("{:016x}{:016x}", random(), random()),
@@ -170,13 +195,13 @@ impl Ids {
     fn next(&self) -> Result<RequestId> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let key = Name::new(format!("{}-{number}", self.prefix))?;
-        // No other request has that key, so it stands for what is asked, too. Who asks is for the server to say.
+        // No other request has that key, so it also serves as the fingerprint. The server determines the caller.
         let fingerprint = Fingerprint::of([key.as_str()]);
         Ok(RequestId::new("", key, fingerprint))
     }
 }
 
-/// That a server has answered something else than what was asked for.
+/// The error for a reply of the wrong kind.
 pub(crate) fn unexpected() -> Error {
     Error::Broken(
         "the server has answered something else than what it was asked: it is of another release"
@@ -184,13 +209,13 @@ pub(crate) fn unexpected() -> Error {
     )
 }
 
-/// The first ids, as many as one read may name (rule 16.4), and the others.
+/// The first ids, as many as one read may contain (rule 16.4), and the rest.
 fn named<I: Copy>(ids: &[I]) -> (Vec<I>, &[I]) {
     let (first, rest) = ids.split_at(ids.len().min(IDS_MOST));
     (first.to_vec(), rest)
 }
 
-/// Asks, and takes the one kind of answer that fits.
+/// Sends a request, and accepts only the matching kind of reply.
 macro_rules! asking {
     ($self:ident, $request:expr, $pattern:pat => $found:expr) => {
         Box::pin(async move {
@@ -206,7 +231,7 @@ impl Store for Remote {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
         Box::pin(async move {
             let asked = ops.len();
-            // What does no harm twice needs no id, and its answers need not be kept.
+            // Operations that are harmless to repeat need no id, and the server need not keep their answers.
             if !ops.iter().all(Op::is_repeatable) {
                 return self.run_once(ops).await;
             }
@@ -215,6 +240,11 @@ impl Store for Remote {
                 _ => Err(unexpected()),
             }
         })
+    }
+
+    fn renewer(&self) -> Result<Option<Box<dyn Renewer>>> {
+        let caller = self.caller.another(&self.options)?;
+        Ok(Some(Box::new(Renewals(caller))))
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -241,6 +271,19 @@ impl Store for Remote {
     ) -> BoxFuture<'a, Result<Page<Instance>>> {
         let filter = filter.clone();
         asking!(self, Request::List { filter, before, limit }, Reply::Instances(page) => page)
+    }
+
+    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(ids.len());
+            for some in ids.chunks(IDS_MOST) {
+                match self.ask(&Request::Around(some.to_vec())).await? {
+                    Reply::Around(found) => all.extend(found),
+                    _ => return Err(unexpected()),
+                }
+            }
+            Ok(all)
+        })
     }
 
     fn history(
@@ -325,6 +368,19 @@ impl Store for Remote {
         asking!(self, Request::Contract(id), Reply::Contract(found) => found)
     }
 
+    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
+        Box::pin(async move {
+            let (first, others) = named(ids);
+            match self.ask(&Request::Contracts(first)).await? {
+                Reply::Contracts(mut page) => {
+                    page.rest.extend_from_slice(others);
+                    Ok(page)
+                }
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
     fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
         asking!(self, Request::Machines, Reply::Machines(found) => found)
     }
@@ -354,7 +410,33 @@ impl Store for Remote {
         asking!(self, Request::Depths, Reply::Depths(found) => found)
     }
 
-    /// Lets go of the connections; the server's store stays as it is.
+    // The server takes the rows itself.
+    fn outbox<'a>(&'a self, _: &'a [OutboxId], _: usize) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn refused(
+        &self,
+        before: Option<OutboxId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<RefusedPage>> {
+        let request = Request::Refused { before, limit };
+        asking!(self, request, Reply::Refused(found) => found)
+    }
+
+    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
+        asking!(self, Request::OutboxDepth, Reply::OutboxDepth(found) => found)
+    }
+
+    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
+        asking!(self, Request::ReadyLanes, Reply::ReadyLanes(found) => found)
+    }
+
+    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
+        asking!(self, Request::Tally, Reply::Tally(found) => found)
+    }
+
+    /// Closes the connections; the server's store stays open.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.stop.cancel();

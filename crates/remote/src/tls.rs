@@ -1,4 +1,4 @@
-//! Encrypted connections: rustls, trusting the authorities that the system trusts, or those of a file.
+//! Encrypted connections with rustls, trusting the authorities of the system, or those in a file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Trusts the authorities in a PEM file, or, without one, those that the system trusts. The server's certificate is
-/// always checked, and its name too.
+/// Trusts the authorities in a PEM file, or, without one, those that the system trusts. The server's certificate and
+/// its name are always checked.
 pub(crate) fn trusting(authorities: Option<&Path>) -> Result<ClientConfig> {
     let unusable = |why: String| Error::Broken(format!("TLS cannot be set up: {why}"));
     let mut roots = RootCertStore::empty();
@@ -21,7 +21,7 @@ pub(crate) fn trusting(authorities: Option<&Path>) -> Result<ClientConfig> {
                 added.map_err(|error| unusable(format!("{}: {error}", file.display())))?;
             }
         }
-        // Of the system's there are always some that rustls does not like.
+        // Some certificates of the system are usually not accepted by rustls; they are skipped.
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -42,7 +42,7 @@ pub(crate) fn trusting(authorities: Option<&Path>) -> Result<ClientConfig> {
     Ok(config)
 }
 
-/// Trusts nobody: for servers that are spoken to without encryption.
+/// Trusts no authority: for servers without encryption.
 pub(crate) fn trusting_nobody() -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =

@@ -210,6 +210,9 @@ async fn only_a_server_can_say_that_nothing_was_written() {
         (429, "slow down", true),
         (408, "", true),
         (200, "<h1>welcome</h1>", true),
+        (302, "", true),
+        (404, "<h1>no such page</h1>", true),
+        (418, "", true),
     ] {
         let status = StatusCode::from_u16(status).unwrap();
         let answer = move || async move { (status, [(header::RETRY_AFTER, "7")], body) };
@@ -397,7 +400,7 @@ async fn a_store_of_a_server_lends_no_transaction() {
         matches!(error, Error::Refused(Refusal::NoDatabase)),
         "{error:?}"
     );
-    assert!(error.to_string().contains("server"), "{error}");
+    assert!(error.to_string().contains("directly"), "{error}");
 }
 
 #[tokio::test]
