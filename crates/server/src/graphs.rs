@@ -1,4 +1,4 @@
-//! The server's own engine: it advances graphs, fires timers, takes back what dead workers held, and sweeps.
+//! The server's own engine: advances graphs, fires timers, takes back the claims of dead workers, and sweeps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How often to look for graphs that were put at other servers.
+/// How often to check for graphs that were declared at other servers.
 const LOOK: Duration = Duration::from_secs(5);
-/// How many runs of graphs of one queue are advanced at once.
+/// Number of graph runs per queue that are advanced concurrently.
 const CONCURRENCY: usize = 64;
-/// The most queues that are served.
+/// Maximum number of queues that are served.
 const QUEUES_MAX: usize = 1_000;
-/// The queue that graphs run in unless their starts say otherwise.
+/// The default queue of graphs.
 const QUEUE: &str = "default";
 
-/// The longest part of a host's name that goes into the server's.
+/// Maximum number of characters of the host name in the server's name.
 const HOST_MAX: usize = 63;
 
-/// How the engine behaves.
+/// The options of the engine.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Its name among the workers.
     pub name: Name,
     /// How long finished instances are kept.
     pub retention: Retention,
-    /// How long a shutdown waits for what runs.
+    /// How long a shutdown waits for running work.
     pub grace: Duration,
 }
 
-/// Told when a graph was put at this server. Cheap to clone.
+/// Notifies the engine that a graph was declared at this server. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Put(Arc<Notify>);
 
 impl Put {
-    /// A graph was put.
+    /// Reports that a graph was declared.
     pub fn tell(&self) {
         self.0.notify_one();
     }
@@ -52,13 +52,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts it: with all graphs that are declared, and later ones as they come.
+    /// Starts the engine with all declared graphs. Later graphs are added when they are declared.
     pub async fn start(abide: &Abide, options: Options, put: Put) -> Result<Self, Error> {
         let store = abide.store().clone();
-        // Listening begins before the first look, so that nothing can fall between the two.
+        // The subscription begins before the first read, so that no notification is missed between the two.
         let news = store.listen();
         let engine = abide
             .engine()
+            .without_code()
             .name(options.name.as_str())
             .queue(QUEUE, CONCURRENCY)
             .retention(options.retention)
@@ -80,20 +81,20 @@ impl Engine {
         Ok(Self { stop, task })
     }
 
-    /// Stops it in order: what runs is finished within the grace time, the rest is given back.
+    /// Stops the engine in order: running work is finished within the grace time, the rest is given back.
     pub async fn shutdown(self) {
         self.stop.cancel();
-        // A task that panicked has said so already.
+        // A panic of the task was already reported.
         let _ = self.task.await;
     }
 }
 
-/// Keeps the engine up with the graphs there are, and with the queues that they may run in.
+/// Updates the engine with the current graphs, and with the queues that they may run in.
 struct Keeper {
     abide: Abide,
     engine: abide::Engine,
     queues: BTreeSet<Name>,
-    /// Whether there are any graphs.
+    /// `true` if there are any graphs.
     graphs: bool,
 }
 
@@ -101,7 +102,7 @@ impl Keeper {
     async fn keep(mut self, mut news: abide_kernel::Listener, put: Put, stop: CancellationToken) {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // The first is at once, and has been.
+        // The first tick completes at once, and the first read has already happened.
         look.tick().await;
         loop {
             let looked = tokio::select! {
@@ -120,7 +121,7 @@ impl Keeper {
         self.engine.shutdown().await;
     }
 
-    /// Looks what graphs there are.
+    /// Reads the declared graphs.
     async fn look(&mut self) -> Result<(), Error> {
         let mut machines = self.abide.store().machines().await?;
         machines.retain(|one| graph_of(one.machine.as_str()).is_some());
@@ -133,7 +134,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Serves all queues that anything is in: a run may have been started in any of them.
+    /// Serves all queues that contain instances, because a run may have been started in any of them.
     async fn find_queues(&mut self) -> Result<(), Error> {
         let queues: BTreeSet<Name> = self
             .abide
@@ -166,12 +167,12 @@ impl Keeper {
     }
 }
 
-/// The name of a server among the workers unless it is told one: that of its host, and where it listens. No other process
-/// listens there, and one that is started again does.
+/// The default name of a server among the workers: its host and the address on which it listens. No other process
+/// listens there, and the same server does after a restart.
 pub fn name(address: std::net::SocketAddr) -> Name {
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
-    // What no name may be made of is left out.
+    // Removes characters that a name may not contain.
     let host: String = host
         .chars()
         .filter(|c| !c.is_control())

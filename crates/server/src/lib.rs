@@ -1,7 +1,7 @@
-//! abide over HTTP, and its command line.
+//! The HTTP server of abide, and its command line.
 //!
-//! [`http`] is the face of `/v1`, [`cli`] the commands of the binary `abide`. Both translate: what a request means is
-//! decided by the kernel, as it is for a program that has the library inside.
+//! [`http`] contains the API under `/v1`, [`cli`] the commands of the binary `abide`. Both only translate: the kernel
+//! decides what a request means, as it does for a program that embeds the library.
 
 pub mod auth;
 pub mod cli;

@@ -1,4 +1,5 @@
-//! Looks at the store in a task of its own, so that who asks is answered in time whatever the store does.
+//! Reads of the store that run in a task of their own, so that callers get an answer in time, however slow the store
+//! is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +9,31 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What was seen last, and when.
+/// The last value that was read, and when it was read.
 #[derive(Clone, Debug)]
 pub struct Seen<T> {
-    /// What was seen.
+    /// The value.
     pub what: T,
-    /// When.
+    /// The time when the read ended.
     pub at: Instant,
+    /// The duration of the read.
+    took: Duration,
 }
 
-/// A look at the store that is repeated when somebody asks: one at a time, however many ask.
+/// A read of the store that is repeated on request. One read runs at a time, however many callers request it.
 pub struct Lookout<T> {
     asked: Arc<Notify>,
     seen: watch::Receiver<Option<Seen<T>>>,
     fresh: Duration,
+    /// A value stays fresh for this many times the duration of its read, if that is longer than `fresh`.
+    rest: u32,
 }
 
+/// Upper limit for the time that a value stays fresh because its read was slow.
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
 impl<T: Clone + Send + Sync + 'static> Lookout<T> {
-    /// Begins to look when it is asked, until it is stopped. What was seen is good enough for that long.
+    /// Spawns the task that calls `look` on request, until `stop` is cancelled. A value is fresh for the time `fresh`.
     pub fn begin(
         fresh: Duration,
         stop: CancellationToken,
@@ -37,25 +45,41 @@ impl<T: Clone + Send + Sync + 'static> Lookout<T> {
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
                 waked.notified().await;
+                let began = Instant::now();
                 let what = look().await;
                 let at = Instant::now();
-                sender.send_replace(Some(Seen { what, at }));
+                let took = at - began;
+                sender.send_replace(Some(Seen { what, at, took }));
             }
         }));
-        Self { asked, seen, fresh }
+        Self {
+            asked,
+            seen,
+            fresh,
+            rest: 0,
+        }
     }
 
-    /// What was seen lately; when that is not fresh any more it is looked again, and waited for that as long as the patience
-    /// lasts. Then the last that was seen has to do, however old it is.
+    /// Lets a value stay fresh for `times` as long as its read took, up to 30 seconds. This bounds the share of the
+    /// store's time that such reads use.
+    pub fn resting(mut self, times: u32) -> Self {
+        self.rest = times;
+        self
+    }
+
+    /// Returns the last value if it is fresh. Otherwise requests a read and waits for it, for `patience` at most. If
+    /// the read does not end in time, returns the last value, however old it is.
     pub async fn newest(&self, patience: Duration) -> Option<Seen<T>> {
         let mut seen = self.seen.clone();
         let is_fresh = |seen: &Option<Seen<T>>| {
-            seen.as_ref()
-                .is_some_and(|seen| seen.at.elapsed() < self.fresh)
+            seen.as_ref().is_some_and(|seen| {
+                let rest = (seen.took * self.rest).min(LONGEST_REST);
+                seen.at.elapsed() < self.fresh.max(rest)
+            })
         };
         if !is_fresh(&seen.borrow_and_update()) {
             self.asked.notify_one();
-            // That nothing came in time, or ever will, is told by what was seen.
+            // On a timeout, or if the task has ended, the last value is returned.
             let _ = tokio::time::timeout(patience, seen.changed()).await;
         }
         seen.borrow().clone()
@@ -97,5 +121,27 @@ mod tests {
         }
         assert!(began.elapsed() <= Duration::from_secs(4));
         assert_eq!(looks.load(Ordering::SeqCst), 2, "one look at a time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_takes_long_is_taken_less_often() {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = looks.clone();
+        let lookout = Lookout::begin(
+            Duration::from_secs(5),
+            CancellationToken::new(),
+            move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Box::pin(tokio::time::sleep(Duration::from_secs(1)))
+            },
+        )
+        .resting(20);
+        let patience = Duration::from_secs(10);
+        lookout.newest(patience).await;
+        for (later, expected) in [(15, 1), (4, 1), (2, 2)] {
+            tokio::time::advance(Duration::from_secs(later)).await;
+            lookout.newest(patience).await;
+            assert_eq!(looks.load(Ordering::SeqCst), expected, "after {later} s");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Events from NATS: the messages of a JetStream stream, each published as an event.
+//! Events from NATS: publishes each message of a JetStream stream as an event.
 
 use std::path::PathBuf;
 
@@ -6,32 +6,32 @@ use abide::Abide;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Where messages come from, and how to log in there.
+/// The NATS servers to read from, and the credentials for them.
 #[derive(Clone, Debug)]
 pub struct Nats {
-    /// The server, or several of a cluster with commas between; nothing is read without one.
+    /// The server, or several servers of a cluster separated by commas. If absent, nothing is read.
     pub url: Option<String>,
-    /// What to read: subjects, which may have wildcards.
+    /// The subjects to read; wildcards are allowed.
     pub subjects: Vec<String>,
-    /// The stream; the one that has the subject unless given.
+    /// The stream; if absent, the one that contains the subject.
     pub stream: Option<String>,
-    /// What the durable consumers are called, before the subject.
+    /// Prefix of the names of the durable consumers; the subject follows.
     pub durable: String,
-    /// What a subject begins with that is no part of the event's type.
+    /// Prefix that is removed from a subject to get the event type.
     pub prefix: String,
     /// The user.
     pub user: Option<String>,
     /// The user's password.
     pub password: Option<String>,
-    /// A token, in the place of both.
+    /// A token, instead of user and password.
     pub token: Option<String>,
     /// A file with the seed of an nkey.
     pub nkey: Option<PathBuf>,
     /// A file of credentials: a JWT and its seed.
     pub creds: Option<PathBuf>,
-    /// A file with the certificates to trust beside those of the system.
+    /// A file with certificates to trust, in addition to those of the system.
     pub ca: Option<PathBuf>,
-    /// A file with a certificate to show.
+    /// A file with the client certificate.
     pub cert: Option<PathBuf>,
     /// A file with the key of that certificate.
     pub key: Option<PathBuf>,
@@ -58,7 +58,7 @@ impl Default for Nats {
 }
 
 impl Nats {
-    /// What contradicts itself.
+    /// Checks that the settings do not contradict each other.
     pub fn check(&self) -> Result<(), String> {
         let ways = [
             ("nats.user", self.user.is_some()),
@@ -92,15 +92,15 @@ impl Nats {
     }
 }
 
-/// Reads from NATS until it is told to stop. A server that is away, or a stream that is not there yet, is waited for: all
-/// else goes on meanwhile.
+/// Tasks that read from NATS until they are stopped. They wait for a server that is unavailable or a stream that does
+/// not exist yet; the rest of the server runs meanwhile.
 pub struct Sources {
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
 impl Sources {
-    /// Begins to read, when the settings name a server.
+    /// Starts to read, if the settings name a server.
     pub async fn start(abide: &Abide, nats: &Nats) -> Result<Self, String> {
         let stop = CancellationToken::new();
         let tasks = match nats.url {
@@ -110,11 +110,11 @@ impl Sources {
         Ok(Self { tasks, stop })
     }
 
-    /// Stops reading: what is in hand is published or given back.
+    /// Stops reading. Messages that were received are published or given back.
     pub async fn shutdown(self) {
         self.stop.cancel();
         for task in self.tasks {
-            // One that panicked has said so.
+            // A panic of the task was already reported.
             let _ = task.await;
         }
     }
@@ -141,13 +141,13 @@ mod reading {
 
     use super::{Abide, CancellationToken, JoinHandle, Nats};
 
-    /// Reads each subject, in a task of its own.
+    /// Spawns one task for each subject.
     pub async fn begin(
         abide: &Abide,
         nats: &Nats,
         stop: &CancellationToken,
     ) -> Result<Vec<JoinHandle<()>>, String> {
-        // What cannot be read now is a mistake in the settings.
+        // A file that cannot be read at the start is an error in the settings.
         options(nats).await?;
         let tasks = nats.subjects.iter().map(|subject| {
             let (abide, nats) = (abide.clone(), nats.clone());
@@ -164,6 +164,12 @@ mod reading {
                 let source = source(&abide, &nats, subject).await?;
                 source.start().await.map_err(|error| match error {
                     Error::Refused(problem) => problem,
+                    Error::Certificate(problem) => match nats.cert {
+                        None => format!("{problem}; set nats.cert and nats.key"),
+                        Some(_) => format!(
+                            "{problem}, and it does not trust that of nats.cert; check who signed it, and until when it is valid"
+                        ),
+                    },
                     other => other.to_string(),
                 })
             };
@@ -201,7 +207,7 @@ mod reading {
         })
     }
 
-    /// The name of the consumer that reads a subject: a consumer has one.
+    /// The name of the consumer for a subject. A consumer has one subject.
     fn durable(name: &str, subject: &str) -> String {
         let written = |c: char| match c {
             '.' => "_".to_owned(),
@@ -213,7 +219,7 @@ mod reading {
         format!("{name}-{subject}")
     }
 
-    /// How to connect, as the files say that the settings name.
+    /// The connection options, with the credentials from the files that the settings name.
     async fn options(nats: &Nats) -> Result<ConnectOptions, String> {
         let mut options = ConnectOptions::new().name("abide");
         let unread = |what: &str, path: &std::path::Path, error: std::io::Error| {

@@ -1,14 +1,20 @@
-//! The server's life: it opens the store, listens, and ends in order.
+//! The server process: opens the store, listens, and shuts down in order.
 
 mod activity;
 mod connection;
 mod socket;
+mod test_clock;
+mod tls;
+mod wire;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide::{Abide, OpenError};
+use abide_kernel::Backoff;
+use abide_kernel::memory::Memory;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -18,39 +24,46 @@ use tracing_subscriber::prelude::*;
 use crate::hooks::Scheme;
 use crate::http::{self, App};
 use crate::nats::Sources;
-use crate::settings::{self, LogFormat, Settings, hidden};
-use crate::telemetry::{TraceError, Traces, tell_of_runs};
+use crate::settings::{self, LogFormat, SettingError, Settings, hidden};
+use crate::telemetry::{Given, TraceError, Traces, tell_of_runs};
 use crate::{auth, graphs, metrics};
 
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
+pub use test_clock::TestClock;
+use tls::Tls;
+
+/// Reason why a server did not start.
+#[derive(thiserror::Error)]
 pub enum ServeError {
+    /// No store is named, and there is no default.
+    #[error(transparent)]
+    NoStore(#[from] SettingError),
     /// The store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The store could not be asked.
+    /// A request to the store failed.
     #[error(transparent)]
     Store(#[from] abide::Error),
-    /// The directory of the default store could not be made.
+    /// The directory of the default store could not be created.
     #[error("the directory of the store cannot be made: {0}")]
     Directory(std::io::Error),
-    /// What to listen on is no address.
+    /// The address to listen on is invalid.
     #[error("{listen:?} is no address to listen on: {problem}; write HOST:PORT")]
     Address {
-        /// What was given.
+        /// The value that was given.
         listen: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
-    /// The address is not to be had.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// Others could reach the server, and nobody would ask them for a token.
+    /// The address is reachable from other computers, and the store has no token, so requests would not be
+    /// authenticated.
     #[error(
         "{address} can be reached by others, and there is no token in the store: make one first, or listen on 127.0.0.1"
     )]
@@ -58,30 +71,45 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
     },
+    /// The test clock was refused: other computers could move the time, or the store is not in memory.
+    #[error(
+        "a test clock lets every caller move the time: it is for a store in memory, and not for {problem}; write --store memory: --listen 127.0.0.1:7070"
+    )]
+    TestClock {
+        /// The store or the address for which it was refused.
+        problem: String,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("TLS cannot be served: {0}")]
+    Tls(String),
     /// Traces cannot be sent.
     #[error(transparent)]
     Traces(#[from] TraceError),
     /// A webhook could not be set up.
     #[error("{0}")]
     Hooks(String),
-    /// Events cannot be read from NATS as the settings say.
+    /// The configuration of NATS is invalid, or NATS cannot be read as configured.
     #[error("{0}")]
     Nats(String),
 }
 
-/// Begins to log and to trace as the settings say.
+abide_kernel::debug_is_display!(ServeError);
+
+/// Sets up logging and tracing as configured.
 pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
-    let traces = match &settings.otel_endpoint {
-        Some(endpoint) => Traces::to(endpoint, &hidden(&settings.store))?,
-        None => Traces::off(),
+    let given = Given {
+        endpoint: settings.otel_endpoint.as_deref(),
+        protocol: settings.otel_protocol,
     };
+    let mut warnings = Vec::new();
+    let traces = Traces::begin(given, &hidden(settings.store()?), &mut warnings)?;
     let format = settings
         .log_format
         .unwrap_or(match std::io::stderr().is_terminal() {
             true => LogFormat::Text,
             false => LogFormat::Json,
         });
-    // Checked when it was read.
+    // The level was validated when the settings were read.
     let filter: tracing_subscriber::EnvFilter = settings.log_level.parse().unwrap_or_default();
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let log = match format {
@@ -98,25 +126,98 @@ pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
             .is_on()
             .then(|| crate::telemetry::StepLayer::new(traces.clone())),
     );
-    // Whoever has begun to log before goes on.
+    // This fails if logging was set up before. Then the earlier subscriber stays.
     let _ = registry.try_init();
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     Ok(traces)
 }
 
-/// Serves until the process is told to stop: then no more connections are taken, whoever waits is answered at once, what
-/// runs is finished within the grace time, and the store is closed. Told a second time, the process ends at once.
+/// Serves until the process gets a signal to stop. Then it accepts no more connections, answers waiting requests at
+/// once, finishes running requests within the grace time, and closes the store. A second signal ends the process at
+/// once.
 pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeError> {
+    metrics::install();
     for hook in &mut settings.hooks {
         hook.fetch().map_err(ServeError::Hooks)?;
     }
     let addresses = resolved(&settings.listen).await?;
-    settings::prepare(&settings.store).map_err(ServeError::Directory)?;
-    let abide = settings.open_options().open(&settings.store).await?;
-    let ended = serve(&abide, settings, traces.clone(), &addresses).await;
+    // The handlers are installed before the first wait. Otherwise signals would not end the first process of a
+    // container.
+    let mut told = Told::listen()?;
+    if !settings.ignored_variables.is_empty() {
+        let names = settings.ignored_variables.join(", ");
+        tracing::warn!(
+            variables = names,
+            "variables that are not settings were ignored"
+        );
+    }
+    let abide = match &settings.test_clock {
+        Some(clock) => in_memory(&settings, clock.clone(), &addresses)?,
+        None => {
+            let store = settings.store()?;
+            settings::prepare(store).map_err(ServeError::Directory)?;
+            opened(&settings, store, &mut told).await?
+        }
+    };
+    let ended = serve(&abide, settings, traces.clone(), &addresses, told).await;
     abide.close().await;
-    // It blocks until the last of them are sent.
+    // Blocks until the last traces are sent.
     let _ = tokio::task::spawn_blocking(move || traces.close()).await;
     ended
+}
+
+/// Opens the store. If the database is unavailable, waits for it for up to `store_wait_ms`.
+///
+/// A database and the server are often started together, and the database needs longer. A request to stop ends the
+/// wait.
+async fn opened(settings: &Settings, store: &str, told: &mut Told) -> Result<Abide, ServeError> {
+    // A file exists or does not exist; waiting does not help.
+    let wait = match store.starts_with("sqlite:") {
+        true => Duration::ZERO,
+        false => settings.store_wait,
+    };
+    let until = Instant::now() + wait;
+    let mut backoff = Backoff::away();
+    loop {
+        let error = match settings.open_options().open(store).await {
+            Err(OpenError::Error(error @ abide::Error::Unavailable(_))) => error,
+            opened => return Ok(opened?),
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let delay = backoff.failed().unwrap_or_default();
+        if left < delay {
+            return Err(error.into());
+        }
+        // Logs the first failure, and then each time the number of failures has doubled.
+        if backoff.failures().is_power_of_two() {
+            tracing::warn!(%error, left = ?left, "waiting for the store");
+        }
+        tokio::select! {
+            () = told.stop() => return Err(error.into()),
+            () = tokio::time::sleep(delay) => {}
+        }
+    }
+}
+
+/// Opens a store in memory with a test clock, for tests of applications.
+fn in_memory(
+    settings: &Settings,
+    clock: Arc<TestClock>,
+    addresses: &[SocketAddr],
+) -> Result<Abide, ServeError> {
+    let refused = |problem: String| Err(ServeError::TestClock { problem });
+    let store = settings.store()?;
+    if store != "memory:" {
+        return refused(hidden(store));
+    }
+    if let Some(address) = addresses.iter().find(|one| !one.ip().is_loopback()) {
+        return refused(format!("{address}, which others can reach"));
+    }
+    tracing::warn!("this server has a test clock: every caller may move its time");
+    let store = Memory::new(clock, settings.limits.clone());
+    Ok(settings.open_options().on(Arc::new(store)))
 }
 
 async fn serve(
@@ -124,13 +225,13 @@ async fn serve(
     settings: Settings,
     traces: Traces,
     addresses: &[SocketAddr],
+    mut told: Told,
 ) -> Result<(), ServeError> {
-    let store = hidden(&settings.store);
-    // Before it says that it is ready: a signal that comes then must find somebody.
-    let mut told = Told::listen()?;
+    let store = hidden(settings.store()?);
     let ready = Ready::bound(abide, settings, traces, addresses).await?;
     let address = ready.address();
-    println!("listening on http://{address}, store {store}");
+    let scheme = if ready.tls.is_some() { "https" } else { "http" };
+    println!("listening on {scheme}://{address}, store {store}");
     tracing::info!(%address, store, version = env!("CARGO_PKG_VERSION"), "ready");
     let until = async {
         told.stop().await;
@@ -145,17 +246,17 @@ async fn serve(
     Ok(())
 }
 
-/// How long after a signal another one is the same.
+/// Signals within this time after the first one count as the same request.
 const SAME_WORD: Duration = Duration::from_millis(500);
 
-/// What the system tells the process.
+/// The signals that ask this process to stop.
 pub(crate) struct Told {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Told {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     pub(crate) fn listen() -> Result<Self, ServeError> {
         let (Ok(terminate), Ok(interrupt)) = (
             signal(SignalKind::terminate()),
@@ -169,7 +270,7 @@ impl Told {
         })
     }
 
-    /// Until it is told to stop: by SIGTERM, or by ctrl-c.
+    /// Waits for a signal to stop: SIGTERM, or SIGINT (ctrl-c).
     pub(crate) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -177,8 +278,8 @@ impl Told {
         }
     }
 
-    /// Until it is told once more. What comes at once after the first is the same word: some, such as timeout(1), tell both
-    /// the process and its group.
+    /// Waits for a second request to stop. A signal that arrives shortly after the first one does not count, because
+    /// some programs, such as timeout(1), signal both the process and its group.
     pub(crate) async fn again(&mut self) {
         let first = Instant::now();
         while first.elapsed() < SAME_WORD {
@@ -187,19 +288,21 @@ impl Told {
     }
 }
 
-/// A server that listens: who connects is answered as soon as it [serves](Self::serve).
+/// A server that listens. Connections are accepted when it [serves](Self::serve).
 pub struct Ready {
     app: App,
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     address: SocketAddr,
     engine: graphs::Engine,
     sources: Sources,
     runs: JoinHandle<()>,
-    runs_told: CancellationToken,
+    /// Stops the tasks that watch the ends of runs and the files of the certificate.
+    over: CancellationToken,
 }
 
 impl Ready {
-    /// Listens where the settings say, over a store that is open.
+    /// Listens on the configured address, for a store that is already open.
     pub async fn over(
         abide: &Abide,
         settings: Settings,
@@ -215,6 +318,9 @@ impl Ready {
         traces: Traces,
         addresses: &[SocketAddr],
     ) -> Result<Self, ServeError> {
+        if let Some(token) = &settings.bootstrap_token {
+            auth::bootstrap(&**abide.store(), token).await?;
+        }
         let outside = addresses.iter().find(|address| !address.ip().is_loopback());
         if let Some(&address) = outside
             && auth::list(&**abide.store()).await?.is_empty()
@@ -232,6 +338,11 @@ impl Ready {
             );
             return Err(ServeError::Hooks(text));
         }
+        let over = CancellationToken::new();
+        let tls = match settings.tls.pair() {
+            Some((cert, key)) => Some(Tls::begin(cert, key, over.clone()).await?),
+            None => None,
+        };
         metrics::install();
         socket::raise_limit();
         let listener = bound(addresses).await?;
@@ -253,46 +364,55 @@ impl Ready {
         let sources = Sources::start(abide, &app.settings().nats).await;
         let sources = sources.map_err(ServeError::Nats)?;
         let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
-        let runs_told = CancellationToken::new();
-        let runs = tokio::spawn(tell_of_runs(
-            abide.store().clone(),
-            traces,
-            runs_told.clone(),
-        ));
+        let runs = tokio::spawn(tell_of_runs(abide.store().clone(), traces, over.clone()));
         Ok(Self {
             app,
             listener,
+            tls,
             address,
             engine,
             sources,
             runs,
-            runs_told,
+            over,
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until then, and ends in order. The store stays open.
+    /// Serves until `until` completes, then shuts down in order. The store stays open.
     pub async fn serve(self, until: impl Future<Output = ()>) {
         let service = http::service(&self.app);
-        let grace = self.app.settings().grace;
-        let connections = connection::accept(&self.app, self.listener, service, until).await;
+        let (grace, drain) = (self.app.settings().grace, self.app.settings().drain);
+        let leaving = self.app.leaving().clone();
+        let until = async {
+            until.await;
+            leaving.cancel();
+            if !drain.is_zero() {
+                tracing::info!(
+                    ?drain,
+                    "asked to stop: not ready any more, and still answering"
+                );
+                tokio::time::sleep(drain).await;
+            }
+        };
+        let connections =
+            connection::accept(&self.app, self.listener, self.tls, service, until).await;
         self.app.draining().cancel();
         tracing::info!("shutting down: no more connections; what runs is finished");
         connections.finish(grace).await;
         self.app.workers().hub.end().await;
         self.sources.shutdown().await;
         self.engine.shutdown().await;
-        self.runs_told.cancel();
-        // It ends when it is told to; it cannot fail.
+        self.over.cancel();
+        // The task ends when it is cancelled; it cannot fail.
         let _ = self.runs.await;
     }
 }
 
-/// How long the name of a host may take to be looked up.
+/// Time limit for resolving the name of a host.
 const LOOKUP: Duration = Duration::from_secs(5);
 
 async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, ServeError> {

@@ -1,4 +1,4 @@
-//! Lets a request through, or says what it lacks.
+//! Authorization of requests: lets a request pass, or answers what it lacks.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use super::{Access, Role};
 use crate::http::{App, Caller, Problem, Ticket};
 
-/// Lets a request through whose token allows that role.
+/// Lets a request pass if its token has the role that the route needs.
 pub async fn guard(
     State((app, needed)): State<(App, Role)>,
     mut request: Request,
@@ -28,7 +28,7 @@ pub async fn guard(
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
                 if let Some(ticket) = request.extensions().get::<Ticket>() {
-                    ticket.came_by(&caller);
+                    ticket.came_by(&caller, role);
                 }
                 request.extensions_mut().insert(caller);
                 request.extensions_mut().insert(role);
@@ -43,7 +43,7 @@ pub async fn guard(
     }
 }
 
-/// Takes a place for a request that is all there; one with a body takes it when that is.
+/// Takes a place for a request without a body. A request with a body takes it when the body is complete.
 fn placed(request: &Request) -> Result<(), Problem> {
     match request.extensions().get::<Ticket>() {
         Some(ticket) if request.body().is_end_stream() => ticket.take_place(),
@@ -51,7 +51,7 @@ fn placed(request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// The role that a request comes with, and who sends it; else what to answer.
+/// Returns the role and the caller of a request, or the response that refuses it.
 pub async fn admitted(
     app: &App,
     uri: &Uri,
@@ -61,7 +61,8 @@ pub async fn admitted(
     entered(access, uri, headers)
 }
 
-/// As [`admitted`], for what must be answered whatever the store does: by the tokens as they were last known.
+/// Like [`admitted`], for routes that must be answered even if the store is unavailable: uses the tokens as they were
+/// last read.
 pub async fn admitted_in_time(
     app: &App,
     uri: &Uri,
@@ -71,7 +72,7 @@ pub async fn admitted_in_time(
     entered(access, uri, headers)
 }
 
-/// How long the tokens are waited for where an answer must come in time.
+/// How long to wait for the tokens on routes that must be answered in time.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 fn entered(
@@ -110,7 +111,7 @@ fn entered(
     }
 }
 
-/// Refuses who may not do that.
+/// Returns a problem if the role does not allow the request.
 pub fn allowed(role: Role, needed: Role, method: &Method) -> Result<(), Problem> {
     if role.may(needed, method) {
         return Ok(());
@@ -124,8 +125,8 @@ pub fn allowed(role: Role, needed: Role, method: &Method) -> Result<(), Problem>
     Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("role", needed.name()))
 }
 
-/// The first header that says that a request came through a proxy. Whoever speaks to that, from wherever, would be taken for
-/// somebody of this machine.
+/// Returns the first header that shows that a request came through a proxy. Without this check, all clients of the
+/// proxy, wherever they are, would count as local.
 pub fn proxied(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         let name = name.as_str();
@@ -133,7 +134,7 @@ pub fn proxied(headers: &HeaderMap) -> Option<&HeaderName> {
     })
 }
 
-/// What a server that asks for no token answers to a request that came through a proxy.
+/// The response to a request that came through a proxy, from a server that requires no token.
 pub fn from_proxy(header: &HeaderName) -> Response {
     let detail = format!(
         "this request came through a proxy (it has the header `{header}`), and this server asks for no token, so everyone who \
@@ -151,10 +152,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a request is for a name of this machine that nobody else can give away. The page of another site that has its own
-/// name lead to loopback (DNS rebinding) would else be of the same origin, and could read every answer.
+/// `true` if the request names this machine by a host name that cannot be given to another. Without this check, a page
+/// of another site whose name resolves to loopback (DNS rebinding) would have the same origin, and could read every
+/// response.
 fn is_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
-    // HTTP/2 has it in the URI, HTTP/1.1 in the header; HTTP/1.0, which no browser speaks, may have none.
+    // HTTP/2 has the host in the URI, HTTP/1.1 in the header. HTTP/1.0, which no browser uses, may have none.
     let said = headers.get_all(header::HOST).iter().map(|host| {
         let authority = host.to_str().ok()?.parse::<Authority>().ok()?;
         Some(authority.host().to_owned())
@@ -163,7 +165,7 @@ fn is_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     named.all(|host| host.is_some_and(|host| is_loopback(&host)))
 }
 
-/// Whether a browser sends it for a page that is not from this machine. Such a page can reach what listens on loopback, too.
+/// `true` if a browser sends the request for a page that is not from this machine. Such a page can reach loopback too.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else {
         return false;
@@ -173,7 +175,8 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     !host.is_some_and(is_loopback)
 }
 
-/// Whether that is a name or a number of this machine. `localhost` and what is below it lead nowhere else (RFC 6761).
+/// `true` if this is a name or an address of this machine. `localhost` and its subdomains always resolve to loopback
+/// (RFC 6761).
 fn is_loopback(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let number = host.trim_matches(['[', ']']).parse::<IpAddr>();

@@ -1,4 +1,4 @@
-//! What a token allows.
+//! The roles of tokens.
 
 use axum::http::Method;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,8 @@ impl Role {
         }
     }
 
-    /// Whether it is enough for a route of that role. Who may read may read what others may read, too.
+    /// `true` if this role may use a route that needs `needed`. The role `read` may also read what a route for `send`
+    /// returns.
     pub fn may(self, needed: Self, method: &Method) -> bool {
         let looks = matches!(*method, Method::GET | Method::HEAD);
         self == Self::Operate

@@ -1,4 +1,4 @@
-//! Tokens: 256 random bits, of which the store has the SHA-256 hash.
+//! Tokens: 256 random bits each. The store contains only their SHA-256 hashes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,24 +17,24 @@ use tokio::time::Instant;
 
 use super::{Role, random};
 
-/// How tokens begin, so that one that was lost somewhere can be told for what it is.
+/// Prefix of tokens, so that a leaked token can be recognized.
 const PREFIX: &str = "abide_";
-/// How long the tokens that were read are believed; a revoked one is out after that.
+/// How long the tokens that were read are used before they are read again. A revoked token is refused after that.
 const BELIEVED: Duration = Duration::from_secs(3);
 
-/// A token as the store knows it.
+/// A token as it is stored.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its name.
     pub name: Name,
-    /// What it allows.
+    /// Its role.
     pub role: Role,
-    /// When it was made.
+    /// The time when it was created.
     pub created_at: Timestamp,
     hash: [u8; 32],
 }
 
-/// What is written down of a token.
+/// The stored form of a token.
 #[derive(Serialize, Deserialize)]
 struct Written {
     role: Role,
@@ -43,16 +43,16 @@ struct Written {
     created_at: Timestamp,
 }
 
-/// A token that was just made; it is never to be seen again.
+/// A new token. The token itself is not stored, so it cannot be shown again.
 #[derive(Debug)]
 pub struct NewToken {
-    /// What is to be sent.
+    /// The token, to be sent with requests.
     pub token: String,
-    /// What it is known by.
+    /// Its stored form.
     pub known: Known,
 }
 
-/// Makes a token under a name that no other has, and writes its hash down.
+/// Creates a token under a name that no other token has, and stores its hash.
 pub async fn create(store: &dyn Store, role: Role, name: Option<&str>) -> Result<NewToken, Error> {
     let bytes = random::<32>()
         .map_err(|error| Error::Broken(format!("the system has no random bytes: {error}")))?;
@@ -79,17 +79,41 @@ pub async fn create(store: &dyn Store, role: Role, name: Option<&str>) -> Result
         created_at: store.clock().now(),
         hash: hash(&token),
     };
+    write(store, &known).await?;
+    Ok(NewToken { token, known })
+}
+
+/// The name of the token from the settings.
+const BOOTSTRAP: &str = "bootstrap";
+
+/// Ensures that the token from the settings is stored, with the role `operate`. It replaces the one from earlier
+/// settings, so a new token in the file revokes the old one.
+pub async fn bootstrap(store: &dyn Store, token: &str) -> Result<(), Error> {
+    let known = Known {
+        name: Name::new(BOOTSTRAP)?,
+        role: Role::Operate,
+        created_at: store.clock().now(),
+        hash: hash(token),
+    };
+    let is_it = |other: &Known| other.name == known.name && other.hash == known.hash;
+    match list(store).await?.iter().any(is_it) {
+        true => Ok(()),
+        false => write(store, &known).await,
+    }
+}
+
+/// Stores a token's role, hash and time.
+async fn write(store: &dyn Store, known: &Known) -> Result<(), Error> {
     let written = Written {
-        role,
+        role: known.role,
         sha256: hex(&known.hash),
         created_at: known.created_at,
     };
     let body = Json::of(&written).map_err(|error| mismatch(error.to_string()))?;
-    keep(store, known.name.clone(), Some(body)).await?;
-    Ok(NewToken { token, known })
+    keep(store, known.name.clone(), Some(body)).await
 }
 
-/// The tokens that there are, by name.
+/// Lists the tokens, by name.
 pub async fn list(store: &dyn Store) -> Result<Vec<Known>, Error> {
     let documents = store.documents(DocumentKind::Token).await?;
     let known = |document: abide_kernel::model::Document| {
@@ -111,7 +135,7 @@ pub async fn list(store: &dyn Store) -> Result<Vec<Known>, Error> {
     documents.into_iter().map(known).collect()
 }
 
-/// Forgets a token; whether there was one of that name. Servers let it in for five seconds more at most.
+/// Deletes a token. Returns `false` if there is none of that name. Servers accept it for five more seconds at most.
 pub async fn revoke(store: &dyn Store, name: &str) -> Result<bool, Error> {
     let tokens = store.documents(DocumentKind::Token).await?;
     match tokens
@@ -141,31 +165,32 @@ fn mismatch(problem: String) -> Error {
     }
 }
 
-/// What a token, or its absence, allows.
+/// The access that a token, or its absence, gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// As a token of that name and role.
+    /// Access as a token of this name and role.
     As(Name, Role),
-    /// There are no tokens: whoever reaches this server may do everything.
+    /// There are no tokens: every caller may do everything.
     Open,
-    /// There are tokens, and none came.
+    /// There are tokens, and the request has none.
     Missing,
-    /// That token is not known.
+    /// The token is unknown.
     Unknown,
 }
 
-/// The tokens as a server knows them: read again every few seconds, so that a request costs no statement.
+/// The tokens that a server has read. They are read again every few seconds, so a request needs no statement.
 pub struct Tokens {
     store: Arc<dyn Store>,
-    /// Whether a token is asked for even when there is none: the last one that is revoked must not open the door.
+    /// `true` if a token is required even if there is none, so that revoking the last token does not give access to
+    /// everyone.
     insists: AtomicBool,
     read: Mutex<Option<(Instant, Arc<[Known]>)>>,
-    /// As they were last read, however long ago.
+    /// The tokens as they were last read, however long ago.
     last: RwLock<Option<Arc<[Known]>>>,
 }
 
 impl Tokens {
-    /// Those of that store.
+    /// Makes the list of tokens of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -175,19 +200,19 @@ impl Tokens {
         }
     }
 
-    /// Asks for a token from now on, whether there is any or not.
+    /// Requires a token from now on, even if there is none.
     pub fn insist(&self) {
         self.insists.store(true, Ordering::Relaxed);
     }
 
-    /// What a token allows.
+    /// Returns the access that a token gives.
     pub async fn access(&self, token: Option<&str>) -> Result<Access, Error> {
         let known = self.known().await?;
         Ok(self.judged(&known, token))
     }
 
-    /// What a token allows, by the tokens as they were last known when the store does not answer in that time: for what must
-    /// be told about a server whose store is away.
+    /// Returns the access that a token gives. If the store does not answer within `patience`, uses the tokens as they
+    /// were last read. This is for routes that report on a server whose store is unavailable.
     pub async fn access_within(
         &self,
         token: Option<&str>,
@@ -219,7 +244,7 @@ impl Tokens {
         };
         let hash = hash(token);
         let mut found = None;
-        // All are compared, so that the time tells nothing.
+        // Compares with all tokens, so that the duration reveals nothing.
         for one in known.iter() {
             let same: Choice = one.hash.ct_eq(&hash);
             if bool::from(same) {
@@ -236,7 +261,7 @@ impl Tokens {
         {
             return Ok(known.clone());
         }
-        // What is read now is as old as the question.
+        // The result is considered as old as the request for it.
         let at = Instant::now();
         let known: Arc<[Known]> = list(&*self.store).await?.into();
         *read = Some((at, known.clone()));

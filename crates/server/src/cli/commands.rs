@@ -5,8 +5,8 @@ use clap::Subcommand;
 use super::context::Context;
 use super::failure::Result;
 use super::{
-    bench, doctor, events, export, list, migrate, operate, overview, publish, result, show, signal,
-    signals, start, sweep, update, waits, watch,
+    bench, check, doctor, events, export, list, migrate, operate, outbox, overview, publish,
+    result, show, signal, signals, start, sweep, update, waits, watch,
 };
 
 /// The commands that work on any store.
@@ -25,9 +25,11 @@ pub enum Command {
     Restart(operate::Restart),
     Repair(operate::Repair),
     Doctor(doctor::Args),
+    Check(check::Args),
     Waits(waits::Args),
     Events(events::Args),
     Signals(signals::Args),
+    Outbox(outbox::Args),
     Workers(overview::Workers),
     Queues(overview::Queues),
     Machines(overview::Machines),
@@ -60,9 +62,11 @@ impl Command {
             Self::Restart(args) => args.run(context).await,
             Self::Repair(args) => args.run(context).await,
             Self::Doctor(args) => args.run(context).await,
+            Self::Check(args) => args.run(context).await,
             Self::Waits(args) => args.run(context).await,
             Self::Events(args) => args.run(context).await,
             Self::Signals(args) => args.run(context).await,
+            Self::Outbox(args) => args.run(context).await,
             Self::Workers(args) => args.run(context).await,
             Self::Queues(args) => args.run(context).await,
             Self::Machines(args) => args.run(context).await,

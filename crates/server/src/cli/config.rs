@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::Global;
 use super::failure::{Exit, Result};
-use super::out::Out;
 use super::serve::Set;
 use super::table::{Table, fixed, shrinking};
 use crate::settings::KEYS;
@@ -27,7 +26,7 @@ pub struct Args {
 /// Prints them.
 pub fn run(args: Args, global: &Global) -> Result {
     let settings = global.settings(args.set.values()?)?;
-    let out = Out::new(global.json);
+    let out = global.out();
     if out.json {
         let shown = KEYS.iter().map(|key| {
             let entry = json!({

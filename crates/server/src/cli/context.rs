@@ -18,6 +18,8 @@ pub struct Context {
     pub token: Option<String>,
     /// How large things may get.
     pub limits: Limits,
+    /// The file of the authorities that a server is trusted by.
+    authorities: Option<PathBuf>,
     /// Where output goes.
     pub out: Out,
     /// What was opened, to be closed at the end.
@@ -40,9 +42,16 @@ impl Context {
             store,
             token,
             limits,
+            authorities: None,
             out,
             opened: Mutex::default(),
         }
+    }
+
+    /// The same, trusting servers by the authorities in that file.
+    pub fn trusting(mut self, authorities: Option<PathBuf>) -> Self {
+        self.authorities = authorities;
+        self
     }
 
     /// Lets go of what was opened: files are left as whoever comes next likes to find them.
@@ -78,6 +87,20 @@ impl Context {
             );
             return Err(Failure::new(Exit::Unreachable, "unavailable", text).next(WHICH_STORE));
         }
+        if let Some(file) = self.file() {
+            let options = abide::sqlite::Options {
+                limits: self.limits.clone(),
+                migrate: false,
+                ..abide::sqlite::Options::default()
+            };
+            let opened =
+                tokio::task::spawn_blocking(move || abide::sqlite::Sqlite::open(file, options));
+            let opened = opened
+                .await
+                .map_err(|_| Error::Broken("opening the file panicked".into()));
+            let store = opened?.map_err(|error| self.not_opened(Error::from(error)))?;
+            return Ok(self.keep(Abide::options().limits(self.limits.clone()).on(store)));
+        }
         if self.is_postgres() {
             let options = abide::postgres::Options {
                 limits: self.limits.clone(),
@@ -96,16 +119,35 @@ impl Context {
         Ok(self.keep(self.open().await?))
     }
 
-    async fn open(&self) -> Result<Abide, OpenError> {
+    async fn open(&self) -> Result<Abide> {
         let mut options = Abide::options().limits(self.limits.clone());
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token()? {
             options = options.token(token);
         }
-        options.open(&self.store).await
+        if let Some(file) = &self.authorities {
+            options = options.authorities(file);
+        }
+        Ok(options.open(&self.store).await?)
+    }
+
+    /// The token for a server: that of the command line, else that of the environment. A file that cannot be read is wrong
+    /// usage, but only where a token is sent.
+    fn token(&self) -> Result<Option<String>> {
+        if !self.is_server() {
+            return Ok(None);
+        }
+        let options = abide::remote::Options {
+            token: self.token.clone(),
+            ..abide::remote::Options::default()
+        };
+        options.token().map_err(|error| {
+            Failure::usage(error.to_string())
+                .next("abide token create --role operate      (beside the server's store)")
+        })
     }
 
     fn not_opened(&self, error: Error) -> Failure {
-        let unmigrated = matches!(&error, Error::Broken(text) if text.contains("must be at"));
+        let unmigrated = matches!(&error, Error::Broken(text) if text.contains("`abide migrate`"));
         let failure = Failure::from(OpenError::from(error));
         match unmigrated {
             true => {

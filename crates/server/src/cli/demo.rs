@@ -97,7 +97,7 @@ pub async fn run(args: Args, global: &Global) -> Result {
     let abide = Abide::open(&place.store())
         .await
         .map_err(|error| Failure::from(error).next("abide demo --keep demo.db"))?;
-    let ended = serve(&abide, &args, &place, Out::new(global.json), &mut told).await;
+    let ended = serve(&abide, &args, &place, global.out(), &mut told).await;
     abide.close().await;
     // Its files go with it.
     drop(place);
@@ -132,7 +132,7 @@ async fn serve(abide: &Abide, args: &Args, place: &Place, out: Out, told: &mut T
         .map_err(|error| Failure::new(Exit::Refused, "demo", error.to_string()))?;
     abide.keep_graph(&graph).await?;
     let mut settings = Settings::default();
-    (settings.store, settings.listen) = (place.store(), args.listen.clone());
+    (settings.store, settings.listen) = (Some(place.store()), args.listen.clone());
     (settings.retention, settings.grace) = (Retention::For(KEPT), GRACE);
     let ready = Ready::over(abide, settings, Traces::off())
         .await
@@ -185,7 +185,7 @@ async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut T
     };
     played?;
     // The terminal may have another width by now.
-    voice::last(&Out::new(out.json), &summary, place)?;
+    voice::last(&Out::new(out.json, out.utc), &summary, place)?;
     Ok(match summary.wrong.is_empty() {
         true => Exit::Done,
         false => Exit::Refused,

@@ -1,11 +1,11 @@
 //! `abide doctor`: looks at every instance for what must not be.
 
-use abide::{Abide, Filter, Liveness, Status};
+use abide::{Abide, Filter, Liveness, Status, Tally};
 use serde_json::json;
 
 use super::context::Context;
 use super::failure::{Exit, Result};
-use super::table::{Table, fixed, shrinking};
+use super::table::{Table, fixed, wrapping};
 use super::text::counted;
 
 /// Look at every instance for what must not be
@@ -29,21 +29,43 @@ impl Args {
         let seen = abide.doctor().await;
         out.progress_ends();
         let seen = seen?;
+        let tally = abide.tally().await?;
         let well = seen.findings.is_empty();
         if out.json {
-            out.document(&json!({"examined": seen.examined, "findings": seen.findings}))?;
+            out.document(&json!({
+                "examined": seen.examined,
+                "findings": seen.findings,
+                "blocked": tally.blocked,
+                "failing": tally.failing,
+                "ended": tally.ended,
+            }))?;
         } else if !well {
-            let mut table = Table::new([fixed("instance"), shrinking("problem")]);
+            let mut table = Table::new([fixed("instance"), fixed("code"), wrapping("problem")]);
             for finding in &seen.findings {
-                table.row([finding.instance.to_string(), finding.problem.clone()]);
+                table.row([
+                    finding.instance.to_string(),
+                    finding.code.clone(),
+                    finding.problem.clone(),
+                ]);
             }
             table.print(&out)?;
         }
         let examined = counted(seen.examined as u64, "instance", "instances");
+        let refused = abide.outbox_depth().await?.refused;
+        if refused > 0 {
+            // They are not instances, and nothing is broken: somebody asked for what could not be done.
+            let requests = counted(refused, "request", "requests");
+            out.say(&format!(
+                "the outbox refused {requests}; to see why: abide outbox"
+            ));
+        }
+        if !out.json {
+            counts(&tally).iter().for_each(|line| out.say(line));
+        }
         if well {
             out.say(&format!("{examined} looked at: nothing is wrong"));
             if !out.json && is_any_unserved(&abide).await? {
-                out.say("some could run, and no worker that lives has code for them: abide list --liveness waiting_for_worker");
+                out.say("some could run, and no live worker has code for them: abide list --liveness waiting_for_worker");
             }
             return Ok(Exit::Done);
         }
@@ -54,6 +76,24 @@ impl Args {
         }
         Ok(Exit::Refused)
     }
+}
+
+/// How many are blocked, failing or ended, and the commands that list them: none of that is anything to repair.
+fn counts(tally: &Tally) -> Vec<String> {
+    let ended: u64 = tally.ended.values().sum();
+    let (blocked, failing) = (tally.blocked, tally.failing);
+    let mut lines = vec![format!(
+        "{blocked} blocked, {failing} failing, {ended} ended"
+    )];
+    if blocked > 0 {
+        lines.push(
+            "to see which are blocked: abide list --liveness blocked,replay_blocked".to_owned(),
+        );
+    }
+    if failing > 0 {
+        lines.push("to see which are failing: abide list --failing".to_owned());
+    }
+    lines
 }
 
 /// Whether something waits for a worker that is not there, as far as a look at the newest tells.

@@ -62,7 +62,7 @@ impl Args {
             }
             table.print(&out)?;
         }
-        remark(&out, &listed, "no event of that kind is kept");
+        remark(&out, &listed, "no events match");
         Ok(Exit::Done)
     }
 }

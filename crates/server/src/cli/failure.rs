@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::text::clean;
 use crate::http::{self, Problem};
+use crate::settings::SettingError;
 
 /// How the process ends. The help of every command says the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +157,11 @@ impl Failure {
     }
 }
 
+/// No store is named, and there is no default.
+pub fn no_store(error: &SettingError) -> Failure {
+    Failure::usage(error.to_string()).next("export ABIDE_STORE=sqlite:/var/lib/abide/abide.db")
+}
+
 /// A word as a shell takes it.
 pub fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:@%+,".contains(c);
@@ -256,12 +262,12 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
     let word = shell_quoted(target);
     let mut failure = match &error {
         // Only a signal to a key can be held.
-        SendError::NoTarget
+        SendError::NoTarget(_)
             if id == "update_id" || target.bytes().all(|byte| byte.is_ascii_digit()) =>
         {
             return Failure::nothing_at(target);
         }
-        SendError::NoTarget => {
+        SendError::NoTarget(_) => {
             let hold = "      (keeps it for whoever starts under the key)";
             let next = format!(
                 "abide signal {word} {} --hold-for 1h{hold}",
@@ -301,7 +307,7 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
 /// A cancellation, a restart or a repair that was refused.
 pub fn not_operated(error: OperateError, target: &str) -> Failure {
     let next = match &error {
-        OperateError::NoTarget => return Failure::nothing_at(target),
+        OperateError::NoTarget(_) => return Failure::nothing_at(target),
         OperateError::NotCurrent { current } => format!("abide show {current}"),
         OperateError::KeyTaken { holder } => format!("abide show {holder}"),
         _ => format!("abide show {}", shell_quoted(target)),

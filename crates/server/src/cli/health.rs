@@ -1,24 +1,25 @@
-//! What an instance waits for and whether that is healthy, in one sentence.
+//! What an instance waits for and whether that is healthy, in one sentence. It words what the rules answer, and judges nothing.
 
 use abide::{
-    Cause, Instance, Liveness, Look, Status, Timestamp, WaitKind, Waiter, Waiting, Worker,
+    Cause, Instance, Liveness, Look, Reason, ReasonCode, Status, Timestamp, WaitKind, Waiter,
+    Waiting, Worker,
 };
+use abide_kernel::rules::deaths::times;
+use abide_kernel::rules::liveness::serves;
 
 use super::failure::shell_quoted;
 use super::moments::{length, relative};
 use super::out::Tone;
-use super::text::{clean, counted, cut};
+use super::text::{clean, counted, cut_middle};
 use super::waits::event_said;
 
-/// What is known of the world around an instance.
+/// What the sentence names beside the instance.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
     /// The workers that are believed to live.
     pub workers: Vec<Worker>,
     /// Who stands for its waits for events.
     pub waiters: Vec<Waiter>,
-    /// Its children, when it waits for them.
-    pub children: Vec<Look>,
     /// The run that its chain goes on with.
     pub newer: Option<abide::InstanceId>,
 }
@@ -27,28 +28,45 @@ pub struct Around {
 pub fn sentence(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
     let one = &look.instance;
     let target = name_of(one);
-    match &look.liveness {
+    let why = look.reason.as_ref().map_or("", |reason| &reason.text);
+    match look.liveness {
         Liveness::Closed => closed(one, around, &target, now),
-        Liveness::Running => running(one, around, now),
-        Liveness::Ready => ready(one, around, now),
-        Liveness::WaitingForWorker => no_worker(one, now),
-        Liveness::Scheduled => scheduled(one, look.wait.as_ref(), around, &target, now),
+        Liveness::Running => running(look, around),
+        Liveness::Ready => ready(look, around, now),
+        Liveness::WaitingForWorker => {
+            let text = format!(
+                "could run{}, but {}. Start one; nothing is lost meanwhile. Who lives: abide workers",
+                lasting(one.due_at, now),
+                clean(why)
+            );
+            (Tone::Bad, text)
+        }
+        Liveness::Scheduled => scheduled(look, &target, now),
         Liveness::WaitingForSignal
         | Liveness::WaitingForEvent
         | Liveness::WaitingForCondition
         | Liveness::WaitingForChildren => waits(look, around, now),
-        Liveness::ReplayBlocked(reason) => {
+        Liveness::ReplayBlocked => {
             let text = format!(
                 "blocked: its code does not fit its history ({}). Deploy code that fits: a worker with it lets it go on, and \
                  so does: abide repair {target}. Nothing is lost meanwhile",
-                clean(reason)
+                clean(why)
             );
             (Tone::Bad, text)
         }
-        Liveness::RepairNeeded(reason) => {
+        Liveness::Blocked => {
+            let text = format!(
+                "blocked at step {}: {}. A worker of a build that fits lets it go on, and so does: abide repair {target}. \
+                 Nothing is lost meanwhile",
+                clean(one.step.as_str()),
+                clean(why)
+            );
+            (Tone::Bad, text)
+        }
+        Liveness::RepairNeeded => {
             let text = format!(
                 "needs repair: {}. Nothing wakes it by itself; run: abide repair {target}",
-                clean(reason)
+                clean(why)
             );
             (Tone::Bad, text)
         }
@@ -67,7 +85,7 @@ fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Ton
     let ended = one.finished_at.unwrap_or(one.updated_at);
     let (when, took) = (relative(ended, now), length(ended.since(one.created_at)));
     let error = one.last_error.as_deref().unwrap_or("no reason was given");
-    let error = cut(&clean(error), 300);
+    let error = cut_middle(&clean(error), 300);
     match one.status {
         Status::Failed => (
             Tone::Bad,
@@ -91,44 +109,36 @@ fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Ton
     }
 }
 
-fn running(one: &Instance, around: &Around, now: Timestamp) -> (Tone, String) {
+fn running(look: &Look, around: &Around) -> (Tone, String) {
+    let one = &look.instance;
+    let step = clean(one.step.as_str()).into_owned();
+    if let Some(reason) = &look.reason {
+        let text = format!("runs step {step}, but {}", clean(&reason.text));
+        return (Tone::Careful, text);
+    }
     let worker = one
         .worker
-        .and_then(|id| around.workers.iter().find(|worker| worker.id == id));
-    let step = clean(one.step.as_str()).into_owned();
-    match worker {
-        Some(worker) if worker.lease_until < now => (
-            Tone::Careful,
-            format!(
-                "runs step {step} on worker {}, which has been silent: its lease ended {}, so another worker takes it over soon",
-                worker.name,
-                relative(worker.lease_until, now)
-            ),
-        ),
-        Some(worker) => (
-            Tone::Good,
-            format!(
-                "runs step {step} on worker {}; healthy: if that dies, another takes over",
-                worker.name
-            ),
-        ),
-        None => (
-            Tone::Careful,
-            format!(
-                "runs step {step} on a worker that is not in the list of those that live; if it is dead, another takes over \
-                 when its lease ends, in half a minute as a rule"
-            ),
-        ),
-    }
+        .and_then(|id| around.workers.iter().find(|worker| worker.id == id))
+        .map_or_else(
+            || "its worker".to_owned(),
+            |worker| format!("worker {}", worker.name),
+        );
+    let text = format!("runs step {step} on {worker}; healthy: if that dies, another takes over");
+    (Tone::Good, text)
 }
 
-fn ready(one: &Instance, around: &Around, now: Timestamp) -> (Tone, String) {
-    let since = since(one.due_at, now);
+fn ready(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
+    let one = &look.instance;
+    let lasting = lasting(one.due_at, now);
+    if let Some(reason) = &look.reason {
+        let text = format!("ready to run{lasting}, but {}", clean(&reason.text));
+        return (Tone::Careful, text);
+    }
     if one.behind
         && let Some(partition) = &one.partition_key
     {
         let text = format!(
-            "ready to run{since}, behind another of partition {}; healthy: it runs when that one lets go",
+            "ready to run{lasting}, behind another of partition {}; healthy: it runs when that one lets go",
             clean(partition.as_str())
         );
         return (Tone::Good, text);
@@ -139,7 +149,7 @@ fn ready(one: &Instance, around: &Around, now: Timestamp) -> (Tone, String) {
         .filter(|worker| serves(worker, one))
         .count();
     let text = format!(
-        "ready to run{since}; healthy: {} queue {} with code for {} version {}, and the next that is free takes it",
+        "ready to run{lasting}; healthy: {} queue {} with code for {} version {}, and the next that is free takes it",
         match serving {
             1 => "1 worker serves".to_owned(),
             count => format!("{count} workers serve"),
@@ -151,33 +161,9 @@ fn ready(one: &Instance, around: &Around, now: Timestamp) -> (Tone, String) {
     (Tone::Good, text)
 }
 
-/// Whether a worker serves an instance's queue and has code for it.
-pub fn serves(worker: &Worker, one: &Instance) -> bool {
-    let has_code = |lane: &abide_kernel::model::Lane| {
-        lane.machine == one.machine && lane.version == one.version
-    };
-    worker.queues.contains(&one.queue) && worker.lanes.iter().any(has_code)
-}
-
-fn no_worker(one: &Instance, now: Timestamp) -> (Tone, String) {
-    let text = format!(
-        "could run{}, but no worker that lives serves queue {} with code for {} version {}. Start one; nothing is lost meanwhile. \
-         Who lives: abide workers",
-        since(one.due_at, now),
-        clean(one.queue.as_str()),
-        clean(one.machine.as_str()),
-        one.version
-    );
-    (Tone::Bad, text)
-}
-
-fn scheduled(
-    one: &Instance,
-    wait: Option<&Waiting>,
-    around: &Around,
-    target: &str,
-    now: Timestamp,
-) -> (Tone, String) {
+fn scheduled(look: &Look, target: &str, now: Timestamp) -> (Tone, String) {
+    let one = &look.instance;
+    let wait: Option<&Waiting> = look.wait.as_ref();
     if one.status == Status::Reserved {
         let machine = shell_quoted(&clean(one.machine.as_str()));
         let text = format!(
@@ -189,30 +175,35 @@ fn scheduled(
         return (Tone::Good, "is due at no time".to_owned());
     };
     let what = match (one.cause, wait) {
-        (_, Some(wait)) if wait.kind == WaitKind::Timer => {
-            format!("sleeps{}, and goes on", since(wait.since, now))
+        (_, Some(wait)) if wait.kind == WaitKind::Timer && wait.resume_source.is_none() => {
+            format!("sleeps{}, and goes on", lasting(wait.since, now))
         }
         (Cause::Retry, _) => {
             let error = one
                 .last_error
                 .as_deref()
-                .map(|error| format!(" ({})", cut(&clean(error), 200)));
+                .map(|error| format!(" ({})", cut_middle(&clean(error), 200)));
             format!(
                 "is tried again after {}{}",
                 counted(u64::from(one.attempt), "failed attempt", "failed attempts"),
                 error.unwrap_or_default()
             )
         }
+        (Cause::Reclaim, _) if one.deaths > 0 => {
+            format!("runs again after its worker died {},", times(one.deaths))
+        }
         _ => "is due".to_owned(),
     };
-    match late(Some(due), around, now) {
-        Some(late) => (Tone::Bad, format!("{what} {}: {late}", relative(due, now))),
+    let when = relative(due, now);
+    match &look.reason {
+        Some(reason) if reason.code == ReasonCode::Failing => (
+            Tone::Careful,
+            format!("is tried again {when}: {}", clean(&reason.text)),
+        ),
+        Some(reason) => (Tone::Bad, format!("{what} {when}: {}", clean(&reason.text))),
         None => (
             Tone::Good,
-            format!(
-                "{what} {}; healthy: nothing is to be done until then",
-                relative(due, now)
-            ),
+            format!("{what} {when}; healthy: nothing is to be done until then"),
         ),
     }
 }
@@ -226,7 +217,7 @@ fn waits(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
         Some(deadline) => format!(" (its deadline passed {})", relative(deadline, now)),
         None => " (no deadline)".to_owned(),
     };
-    let (what, wakes) = match &look.liveness {
+    let (what, wakes) = match look.liveness {
         Liveness::WaitingForCondition => {
             let names = listed(one.awaits.iter().map(|name| name.as_str()), "and");
             (
@@ -240,50 +231,35 @@ fn waits(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
         ),
         _ => wanted(one, around),
     };
-    let since = since(wait.and_then(|wait| wait.since), now);
-    let (tone, judged) = late(deadline, around, now)
-        .map(|late| (Tone::Bad, late))
-        .or_else(|| stranded(one, around))
-        .unwrap_or_else(|| (Tone::Good, format!("healthy: {wakes}")));
-    (tone, format!("waits for {what}{since}{until}; {judged}"))
+    let lasting = lasting(wait.and_then(|wait| wait.since), now);
+    match &look.reason {
+        Some(reason) => {
+            let tone = match reason.code {
+                ReasonCode::SimilarSignal | ReasonCode::UnmatchedEvent => Tone::Careful,
+                _ => Tone::Bad,
+            };
+            let why = unwell(one, reason);
+            (tone, format!("waits for {what}{lasting}{until}; {why}"))
+        }
+        None => (
+            Tone::Good,
+            format!("waits for {what}{lasting}{until}; healthy: {wakes}"),
+        ),
+    }
 }
 
-/// That children which it waits for cannot go on by themselves, when that is so.
-fn stranded(one: &Instance, around: &Around) -> Option<(Tone, String)> {
-    let open = || {
-        around
-            .children
-            .iter()
-            .filter(|child| !child.instance.status.is_terminal())
+/// Why a wait is not healthy, and where to look.
+fn unwell(one: &Instance, reason: &Reason) -> String {
+    let text = clean(&reason.text);
+    let which = match reason.code {
+        ReasonCode::ChildrenUnserved => "--liveness waiting_for_worker",
+        ReasonCode::ChildrenBlocked => "--status scheduled",
+        _ => return text.into_owned(),
     };
-    let of = |wanted: &str| {
-        open()
-            .filter(|child| child.liveness.name() == wanted)
-            .count()
-    };
-    let (liveness, count, why) = [
-        ("repair_needed", "cannot go on without repair"),
-        (
-            "replay_blocked",
-            "cannot go on with the code that is deployed",
-        ),
-        (
-            "waiting_for_worker",
-            "could run, and no worker that lives has code for that",
-        ),
-    ]
-    .into_iter()
-    .map(|(liveness, why)| (liveness, of(liveness), why))
-    .find(|(_, count, _)| *count > 0)?;
-    let tone = match count == open().count() {
-        true => Tone::Bad,
-        false => Tone::Careful,
-    };
-    let text = format!(
-        "their ends wake it, but {count} of them {why}. To see which: abide list --parent {} --liveness {liveness}",
+    format!(
+        "their ends wake it, but {text}. To see which: abide list --parent {} {which}",
         one.id
-    );
-    Some((tone, text))
+    )
 }
 
 /// The signals and events that an instance waits for, and what wakes it.
@@ -328,24 +304,10 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
     }
 }
 
-/// That something should have happened by now and did not, when that is so.
-fn late(due: Option<Timestamp>, around: &Around, now: Timestamp) -> Option<String> {
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-    let due = due.filter(|due| now.since(*due) > PATIENCE)?;
-    let cure = match around.workers.is_empty() {
-        true => "no worker lives, and workers are who looks at the time: start one",
-        false => "workers look at the time, and some live: if this stays so, run abide doctor",
-    };
-    Some(format!(
-        "that was {}, and nobody has let it go on: {cure}",
-        relative(due, now)
-    ))
-}
-
-fn since(moment: Option<Timestamp>, now: Timestamp) -> String {
-    moment.map_or(String::new(), |moment| match now.since(moment).as_secs() {
-        0 => " since just now".to_owned(),
-        _ => format!(" since {}", length(now.since(moment))),
+/// For how long something is so.
+fn lasting(moment: Option<Timestamp>, now: Timestamp) -> String {
+    moment.map_or(String::new(), |moment| {
+        format!(" for {}", length(now.since(moment)))
     })
 }
 

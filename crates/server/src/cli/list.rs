@@ -1,13 +1,15 @@
 //! `abide list`: instances, newest first.
 
-use abide::{Abide, Filter, Look, Name, Page, Status, WaitKind};
+use abide::{Abide, Filter, Liveness, Look, Name, Page, Status, WaitKind};
+use abide_kernel::rules::liveness::is_failing;
 
 use super::context::{Context, found, now};
 use super::failure::{Exit, Failure, Result};
 use super::moments::relative;
 use super::paging::{Listed, Paging, remark};
-use super::show::waiters;
+use super::show::{resumed_by, waiters};
 use super::table::{Table, fixed, shrinking};
+use super::text::counted;
 use crate::http::dto::InstanceView;
 
 /// List instances, newest first
@@ -15,6 +17,7 @@ use crate::http::dto::InstanceView;
 #[command(after_help = concat!(
     "Examples:\n",
     "  abide list --status failed\n",
+    "  abide list --liveness blocked,replay_blocked\n",
     "  abide list --machine checkout --waiting-for payment_confirmed --limit 200\n",
     "  abide list --key-prefix order: --all --json | jq -r '.items[].key'"
 ))]
@@ -38,10 +41,13 @@ pub struct Args {
     /// Those that wait for the signal of that name, or for events of that type
     #[arg(long, value_name = "NAME")]
     waiting_for: Option<String>,
-    /// Those that are so, such as waiting_for_worker or repair_needed
-    #[arg(long, value_parser = ["closed", "running", "ready", "scheduled", "waiting_for_signal", "waiting_for_event",
-        "waiting_for_condition", "waiting_for_children", "waiting_for_worker", "replay_blocked", "repair_needed"])]
-    liveness: Option<String>,
+    /// Those that are so, such as waiting_for_worker or repair_needed; several with commas between
+    #[arg(long, value_delimiter = ',', value_parser = ["closed", "running", "ready", "scheduled", "waiting_for_signal", "waiting_for_event",
+        "waiting_for_condition", "waiting_for_children", "waiting_for_worker", "replay_blocked", "blocked", "repair_needed"])]
+    liveness: Vec<String>,
+    /// Those that are failing: a step has failed more than three times in a row
+    #[arg(long)]
+    failing: bool,
     /// The children of that one
     #[arg(long, value_name = "TARGET")]
     parent: Option<String>,
@@ -54,7 +60,6 @@ impl Args {
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
         let filter = self.filter(&abide).await?;
-        let wanted = self.liveness.as_deref();
         let listed = self
             .paging
             .gather("instances", async |before, limit| {
@@ -63,7 +68,7 @@ impl Args {
                     items: page
                         .items
                         .into_iter()
-                        .filter(|look| wanted.is_none_or(|wanted| look.liveness.name() == wanted))
+                        .filter(|look| self.wants(look))
                         .collect(),
                     next: page.next,
                 })
@@ -82,9 +87,16 @@ impl Args {
             })?;
         } else {
             print(context, &abide, &listed)?;
-            remark(&out, &listed, "no instance is like that");
+            remark(&out, &listed, "no instances match");
         }
         Ok(Exit::Done)
+    }
+
+    /// Whether an instance is as well, or as unwell, as was asked for: what the store cannot select by.
+    fn wants(&self, look: &Look) -> bool {
+        let name = look.liveness.name();
+        let is_so = self.liveness.is_empty() || self.liveness.iter().any(|wanted| wanted == name);
+        is_so && (!self.failing || is_failing(&look.instance))
     }
 
     async fn filter(&self, abide: &Abide) -> Result<Filter> {
@@ -142,20 +154,30 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<
 }
 
 fn waits_for(look: &Look, now: abide::Timestamp) -> String {
+    match look.liveness {
+        Liveness::WaitingForWorker => return "a worker".to_owned(),
+        unwell @ (Liveness::ReplayBlocked | Liveness::Blocked | Liveness::RepairNeeded) => {
+            return unwell.name().replace('_', " ");
+        }
+        _ => {}
+    }
     let Some(wait) = &look.wait else {
-        return match look.liveness.name() {
-            "waiting_for_worker" => "a worker".to_owned(),
-            word @ ("replay_blocked" | "repair_needed") => word.replace('_', " "),
-            _ => "-".to_owned(),
-        };
+        return "-".to_owned();
     };
+    if let Some(source) = wait.resume_source {
+        return format!("woken by {}", resumed_by(source));
+    }
     let names: Vec<&str> = wait
         .names
         .iter()
         .map(|name| name.event_type().unwrap_or(name.as_str()))
         .collect();
     let what = match wait.kind {
-        WaitKind::Children => format!("{} children", look.instance.children_needed),
+        WaitKind::Children => counted(
+            u64::from(look.instance.children_needed),
+            "child",
+            "children",
+        ),
         WaitKind::Timer => "time".to_owned(),
         kind => format!("{} {}", kind.name(), names.join(", ")),
     };

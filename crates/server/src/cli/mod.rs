@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod bench;
+mod check;
 mod commands;
 mod completions;
 mod config;
@@ -16,6 +17,7 @@ mod migrate;
 mod moments;
 mod operate;
 mod out;
+mod outbox;
 mod overview;
 mod paging;
 mod publish;
@@ -43,7 +45,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Flags, Settings};
 use context::Context;
-use failure::{EXIT_CODES, Failure, Result};
+use failure::{EXIT_CODES, Failure, Result, no_store};
 use out::Out;
 
 /// Durable execution: programs that wait, and go on after any crash.
@@ -69,20 +71,26 @@ impl Cli {
     }
 }
 
+/// What every command takes comes after a command's own.
+const GLOBAL: &str = "Global options";
+
 /// What every command takes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Global {
     /// The store: sqlite:FILE, postgres://USER@HOST/DATABASE, or a server, https://HOST [env: ABIDE_STORE]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL")]
     store: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
-    /// What a server is shown that asks for a token
-    #[arg(long, global = true, env = "ABIDE_TOKEN", hide_env_values = true)]
+    /// Show times in UTC; without it, in the time zone of this computer. JSON is always in UTC
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    utc: bool,
+    /// Bearer token for the server; ABIDE_TOKEN_FILE names a file with it
+    #[arg(long, global = true, help_heading = GLOBAL, env = "ABIDE_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// The file with settings [env: ABIDE_CONFIG]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
@@ -101,16 +109,18 @@ impl Global {
             .map_err(|error| Failure::usage(error.to_string()).next("abide config"))
     }
 
+    /// Where output goes.
+    fn out(&self) -> Out {
+        Out::new(self.json, self.utc)
+    }
+
     /// What commands work with.
     fn context(&self) -> Result<Context> {
         let settings = self.settings(Vec::new())?;
-        let out = Out::new(self.json);
-        Ok(Context::new(
-            settings.store,
-            self.token.clone(),
-            settings.limits,
-            out,
-        ))
+        let out = self.out();
+        let store = settings.store().map_err(|error| no_store(&error))?;
+        let context = Context::new(store.to_owned(), self.token.clone(), settings.limits, out);
+        Ok(context.trusting(settings.tls.ca))
     }
 }
 
@@ -150,8 +160,8 @@ pub fn main() -> ExitCode {
             Command::Config(args) => config::run(args, &global),
             Command::Token(args) => token::run(args, &global.context()?).await,
             Command::Store(command) => command.run(&global.context()?).await,
-            Command::Completions(args) => args.run(Cli::command(), &Out::new(global.json)),
-            Command::Man(args) => args.run(Cli::command(), &Out::new(global.json)),
+            Command::Completions(args) => args.run(Cli::command(), &global.out()),
+            Command::Man(args) => args.run(Cli::command(), &global.out()),
         }
     });
     // What still runs is nobody's any more.
@@ -159,7 +169,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            let out = Out::new(global.json);
+            let out = global.out();
             if let Some(document) = failure.document.as_ref().filter(|_| out.json) {
                 // Who does not read it any more is not told.
                 let _ = out.document(document);

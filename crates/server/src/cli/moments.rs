@@ -1,10 +1,11 @@
-//! Times as people say them: `2 h ago`, `in 58 min`; and lengths of time as they are given: `90s`, `1h30m`.
+//! Times for people: `2 h ago`, `in 58 min`; and the durations that are given as `90s`, `1h30m`.
 
 use std::time::Duration;
 
 use abide::Timestamp;
+use jiff::tz::{Offset, TimeZone};
 
-/// A length of time in its two largest units at most: `2 h`, `1 d 4 h`, `58 min`, `3 s`, `40 ms`.
+/// Formats a duration in its two largest units at most: `2 h`, `1 d 4 h`, `58 min`, `3 s`, `40 ms`.
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     let two = |large: u64, unit: &str, small: u64, name: &str| match small {
@@ -23,7 +24,7 @@ pub fn length(time: Duration) -> String {
     }
 }
 
-/// `2 h ago`, `in 3 min`, `now`.
+/// Formats a time relative to `now`: `2 h ago`, `in 3 min`, `now`.
 pub fn relative(moment: Timestamp, now: Timestamp) -> String {
     const NOW: Duration = Duration::from_secs(1);
     let (past, ahead) = (now.since(moment), moment.since(now));
@@ -36,7 +37,24 @@ pub fn relative(moment: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Reads a length of time: `500ms`, `90s`, `1h30m`, `7d`, `2w`.
+/// Formats a time as RFC 3339, to the millisecond: in the time zone of the computer (`TZ`), or in UTC.
+pub fn exact(moment: Timestamp, utc: bool) -> String {
+    // A zero offset is written as `Z`.
+    let printer = jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3));
+    let Ok(moment) = jiff::Timestamp::from_microsecond(moment.as_micros()) else {
+        return moment.to_string();
+    };
+    let zone = match utc {
+        true => TimeZone::UTC,
+        false => TimeZone::system(),
+    };
+    match zone.to_offset(moment) {
+        Offset::UTC => printer.timestamp_to_string(&moment),
+        offset => printer.timestamp_with_offset_to_string(&moment, offset),
+    }
+}
+
+/// Parses a duration: `500ms`, `90s`, `1h30m`, `7d`, `2w`.
 pub fn parse_length(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no length of time: write 500ms, 90s, 15m, 1h30m, 7d or 2w");
     let mut rest = text.trim();
@@ -73,7 +91,7 @@ pub fn parse_length(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a moment as RFC 3339 writes it.
+/// Parses a time in RFC 3339.
 pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
     serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
 }
@@ -100,6 +118,25 @@ mod tests {
         assert_eq!(relative(now - Duration::from_secs(7_200), now), "2 h ago");
         assert_eq!(relative(now + Duration::from_secs(180), now), "in 3 min");
         assert_eq!(relative(now + Duration::from_millis(300), now), "now");
+    }
+
+    #[test]
+    fn moments_are_shown_with_milliseconds_always() {
+        for (micros, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_500_000, "1970-01-01T00:00:01.500Z"),
+            (1_999_999, "1970-01-01T00:00:01.999Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            let moment = Timestamp::from_micros(micros);
+            assert_eq!(exact(moment, true), shown);
+        }
+        // The last moment that there is.
+        let last = exact(Timestamp::from_micros(i64::MAX), true);
+        assert!(
+            last.starts_with("9999-12-30T") && last.ends_with(".000Z"),
+            "{last}"
+        );
     }
 
     #[test]

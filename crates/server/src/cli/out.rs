@@ -1,47 +1,50 @@
-//! Where output goes: data to standard output, talk to standard error.
+//! Output: data to standard output, messages to standard error.
 
 use std::io::{self, IsTerminal, Write};
 
-use abide::Json;
+use abide::{Json, Timestamp};
 use serde::Serialize;
 
 use super::failure::Result;
+use super::moments::exact;
 use super::text::{clean, clean_lines};
 
-/// Where output goes, and what it may look like there.
+/// The output, and its format.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
-    /// Whether to print JSON.
+    /// `true` to print JSON.
     pub json: bool,
-    /// Whether standard output is a terminal.
+    /// `true` if standard output is a terminal.
     pub terminal: bool,
-    /// Whether colours are wanted.
+    /// `true` to use colours.
     pub colour: bool,
-    /// How wide a line may be; none when nobody looks at it.
+    /// The maximum width of a line; `None` if standard output is not a terminal.
     pub width: Option<usize>,
+    /// `true` to show times in UTC.
+    pub utc: bool,
 }
 
-/// How a text is to be seen.
+/// The emphasis of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// All is well.
+    /// Everything is fine.
     Good,
-    /// Somebody should look.
+    /// Something needs attention.
     Bad,
-    /// It is worth a look.
+    /// A warning.
     Careful,
-    /// Beside the point.
+    /// Less important.
     Quiet,
     /// A heading.
     Strong,
 }
 
-/// The width of a terminal that does not say.
+/// The width of a terminal that does not report its own.
 const WIDTH: usize = 80;
 
 impl Out {
-    /// What there is.
-    pub fn new(json: bool) -> Self {
+    /// Determines the format from the flags, the environment and the terminal.
+    pub fn new(json: bool, utc: bool) -> Self {
         let terminal = io::stdout().is_terminal();
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -57,17 +60,23 @@ impl Out {
             terminal,
             colour: terminal && !set("NO_COLOR") && !dumb,
             width,
+            utc,
         }
     }
 
-    /// Prints a line of data; what is not ours in it is cleaned by who made it.
+    /// Formats a time, in UTC or the local time zone as configured.
+    pub fn exact(&self, moment: Timestamp) -> String {
+        exact(moment, self.utc)
+    }
+
+    /// Prints a line of data. Control characters are escaped.
     pub fn line(&self, line: &str) -> Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", clean_lines(line))?;
         Ok(())
     }
 
-    /// A clean text in a tone.
+    /// Colours a text that is already clean.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Good => "32",
@@ -82,7 +91,7 @@ impl Out {
         }
     }
 
-    /// Prints what is already as it should be, escapes and all.
+    /// Prints a text unchanged, including escape sequences.
     pub fn raw(&self, text: &str) -> Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
@@ -90,7 +99,7 @@ impl Out {
         Ok(())
     }
 
-    /// Prints one JSON document: laid out for a terminal, on one line for a program.
+    /// Prints one JSON document: formatted on a terminal, otherwise on one line.
     pub fn document(&self, document: &impl Serialize) -> Result<()> {
         let json = Json::of(document).map_err(|error| abide::Error::Broken(error.to_string()))?;
         let text = match self.terminal {
@@ -106,24 +115,24 @@ impl Out {
         self.raw(&format!("{json}\n"))
     }
 
-    /// Says something to whoever looks on; nobody is bothered when that cannot be written.
+    /// Prints a message to standard error. Ignores write errors.
     pub fn say(&self, text: &str) {
         let _ = writeln!(io::stderr().lock(), "{}", clean(text));
     }
 
-    /// Says what is already clean.
+    /// Prints a message that is already clean.
     pub fn tell(&self, text: &str) {
         let _ = write!(io::stderr().lock(), "{text}");
     }
 
-    /// Shows how far it is, on a terminal; the line is written over by the next.
+    /// Shows progress, if standard error is a terminal. The next call overwrites the line.
     pub fn progress(&self, text: &str) {
         if io::stderr().is_terminal() {
             let _ = write!(io::stderr().lock(), "\r\u{1b}[K{}", clean(text));
         }
     }
 
-    /// Takes the line that shows how far it is away.
+    /// Clears the line that shows progress.
     pub fn progress_ends(&self) {
         if io::stderr().is_terminal() {
             let _ = write!(io::stderr().lock(), "\r\u{1b}[K");

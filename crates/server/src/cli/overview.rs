@@ -1,4 +1,4 @@
-//! `abide workers`, `abide queues`, `abide machines`, `abide stats`: the whole of it at a glance.
+//! `abide workers`, `abide queues`, `abide machines`, `abide stats`: overviews.
 
 use abide_kernel::rules::graph::graph_of;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::shapes::Machine;
 use super::table::{Table, fixed, number, shrinking};
 use crate::http::stats::{WorkerView, by_queue, counts};
 
-/// A list that has no pages.
+/// A list without pages.
 #[derive(Serialize)]
 struct Items<T> {
     items: Vec<T>,
@@ -26,7 +26,7 @@ struct Items<T> {
 pub struct Workers {}
 
 impl Workers {
-    /// Runs it.
+    /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
         let workers = abide.workers().await?;
@@ -37,7 +37,7 @@ impl Workers {
             return Ok(Exit::Done);
         }
         if workers.is_empty() {
-            out.say("no worker lives: nothing runs until one is started");
+            out.say("no live workers: nothing runs until one is started");
             return Ok(Exit::Done);
         }
         let mut table = Table::new([
@@ -78,7 +78,7 @@ impl Workers {
 pub struct Queues {}
 
 impl Queues {
-    /// Runs it.
+    /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
         let depths = abide.depths().await?;
@@ -136,7 +136,7 @@ impl Queues {
 pub struct Machines {}
 
 impl Machines {
-    /// Runs it.
+    /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
         let out = context.out;
@@ -199,16 +199,17 @@ impl Machines {
     }
 }
 
-/// Show how many instances stand where, and how many workers live
+/// Count instances: where they stand, how many are blocked, failing or ended, and the workers
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!("Examples:\n", "  abide stats\n", "  abide stats --json"))]
 pub struct Stats {}
 
 impl Stats {
-    /// Runs it.
+    /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
         let abide = context.look().await?;
         let (depths, workers) = (abide.depths().await?, abide.workers().await?);
+        let tally = abide.tally().await?;
         let (out, now) = (context.out, now(&abide));
         if out.json {
             let (statuses, waits) = counts(&depths);
@@ -219,6 +220,9 @@ impl Stats {
                 "waits": waits,
                 "queues": queues,
                 "workers": workers.len(),
+                "blocked": tally.blocked,
+                "failing": tally.failing,
+                "ended": tally.ended,
             }))?;
             return Ok(Exit::Done);
         }
@@ -247,10 +251,21 @@ impl Stats {
         if let Some(oldest) = depths.iter().filter_map(|depth| depth.oldest).min() {
             lines.push(("oldest ready".to_owned(), relative(oldest, now)));
         }
+        lines.push(("blocked".to_owned(), tally.blocked.to_string()));
+        lines.push(("failing".to_owned(), tally.failing.to_string()));
+        for status in Status::ALL
+            .into_iter()
+            .filter(|status| status.is_terminal())
+        {
+            let count = tally.ended.get(&status).copied().unwrap_or_default();
+            lines.push((format!("ended as {status}"), count.to_string()));
+        }
         for (name, value) in lines {
             out.line(&format!("{name:<22} {value:>12}"))?;
         }
-        out.say("those that have ended are not counted; list them: abide list --status done");
+        if tally.is_cut() {
+            out.say("more have ended than are counted here: only a million are looked at");
+        }
         Ok(Exit::Done)
     }
 }

@@ -1,4 +1,4 @@
-//! How much of a list is shown: a page, or all of it.
+//! Paging of lists: one page, or all of it.
 
 use abide::Page;
 use serde::Serialize;
@@ -22,20 +22,20 @@ pub struct Paging {
     pub cursor: Option<String>,
 }
 
-/// The most that is asked of the store at once.
+/// Maximum number of entries in one request to the store.
 const PAGE: usize = 500;
 
-/// A list, and where it goes on.
+/// A list, and the cursor of its continuation.
 #[derive(Debug, Serialize)]
 pub struct Listed<T> {
-    /// What there is.
+    /// The entries.
     pub items: Vec<T>,
-    /// Where it goes on; none at its end.
+    /// The cursor of the next page; `None` at the end.
     pub next_cursor: Option<String>,
 }
 
 impl<T> Listed<T> {
-    /// The same list of something else.
+    /// Converts each entry.
     pub fn map<U>(self, each: impl FnMut(T) -> U) -> Listed<U> {
         Listed {
             items: self.items.into_iter().map(each).collect(),
@@ -45,7 +45,7 @@ impl<T> Listed<T> {
 }
 
 impl Paging {
-    /// Gathers as much as was asked for, a page at a time.
+    /// Reads as many entries as requested, page by page.
     pub async fn gather<T, C: Copy + Serialize + DeserializeOwned>(
         &self,
         list: &str,
@@ -74,7 +74,7 @@ impl Paging {
     }
 }
 
-/// Says what a list on a terminal does not show.
+/// Prints a message if the list is empty or not complete.
 pub fn remark<T>(out: &Out, listed: &Listed<T>, nothing: &str) {
     match &listed.next_cursor {
         None if listed.items.is_empty() => out.say(nothing),

@@ -43,6 +43,7 @@ impl Args {
                 "event_id": published.event_id,
                 "matched": published.matched,
                 "duplicate": published.duplicate,
+                "unmatched": published.unmatched,
             }))?;
             return Ok(Exit::Done);
         }
@@ -54,8 +55,15 @@ impl Args {
             ),
         };
         out.line(&format!("{}: {what}", clean(published.event_id.as_str())))?;
-        if published.matched == 0 && !published.duplicate {
-            out.say("nobody waits for it; who waits for what: abide waits --kind event");
+        if published.unmatched {
+            out.say(&format!(
+                "it matches none of the waits for events of type {}; their conditions: abide waits --kind event",
+                clean(&self.event_type)
+            ));
+        } else if published.matched == 0 && !published.duplicate {
+            out.say(
+                "no instance waits for events of this type; all waits: abide waits --kind event",
+            );
         }
         Ok(Exit::Done)
     }

@@ -1,7 +1,10 @@
 //! `abide serve`: the server.
 
+use std::time::Duration;
+
 use super::Global;
-use super::failure::{Exit, Failure, Result};
+use super::failure::{Exit, Failure, Result, no_store};
+use super::moments::parse_length;
 use crate::serve;
 
 /// Serve the HTTP face over a store
@@ -12,11 +15,18 @@ use crate::serve;
 Examples:
   abide serve
   abide serve --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide
+  abide serve --store postgres://abide@db/abide --wait 5m
   abide serve --set retention=30 --set log_level=debug")]
 pub struct Args {
     /// The address and port to listen on [env: ABIDE_LISTEN] [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// How long to wait for a database that cannot be reached yet; 0: not at all [env: ABIDE_STORE_WAIT_MS] [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_length)]
+    wait: Option<Duration>,
+    /// For tests of applications: keep all in memory, and let callers move the time (`POST /test/clock`)
+    #[arg(long)]
+    test_clock: bool,
     #[command(flatten)]
     set: Set,
 }
@@ -49,7 +59,12 @@ pub async fn run(args: Args, global: &Global) -> Result {
     if let Some(listen) = args.listen {
         values.push(("listen".to_owned(), listen, "--listen"));
     }
-    let settings = global.settings(values)?;
+    if let Some(wait) = args.wait {
+        let wait = wait.as_millis().to_string();
+        values.push(("store_wait_ms".to_owned(), wait, "--wait"));
+    }
+    let mut settings = global.settings(values)?;
+    settings.test_clock = args.test_clock.then(Default::default);
     let traces = serve::observe(&settings).map_err(failed)?;
     serve::run(settings, traces).await.map_err(failed)?;
     Ok(Exit::Done)
@@ -59,6 +74,7 @@ pub async fn run(args: Args, global: &Global) -> Result {
 pub fn failed(error: serve::ServeError) -> Failure {
     let text = error.to_string();
     match error {
+        serve::ServeError::NoStore(error) => no_store(&error),
         serve::ServeError::Open(error) => error.into(),
         serve::ServeError::Store(error) => error.into(),
         serve::ServeError::Unguarded { .. } => {
@@ -67,13 +83,17 @@ pub fn failed(error: serve::ServeError) -> Failure {
         serve::ServeError::Address { .. } => {
             Failure::usage(text).next("abide serve --listen 127.0.0.1:7070")
         }
+        serve::ServeError::TestClock { .. } => {
+            Failure::usage(text).next("abide serve --test-clock --store memory:")
+        }
         serve::ServeError::Listen { .. } => Failure::new(Exit::Unreachable, "listen", text)
             .next("abide serve --listen 127.0.0.1:0      (any free port)"),
         serve::ServeError::Directory(_) => {
             Failure::new(Exit::Unreachable, "unavailable", text).next("abide config")
         }
-        serve::ServeError::Hooks(_) | serve::ServeError::Nats(_) | serve::ServeError::Traces(_) => {
-            Failure::usage(text).next("abide config")
-        }
+        serve::ServeError::Hooks(_)
+        | serve::ServeError::Nats(_)
+        | serve::ServeError::Tls(_)
+        | serve::ServeError::Traces(_) => Failure::usage(text).next("abide config"),
     }
 }

@@ -5,6 +5,8 @@ use abide::{
     Waiter, WaiterFilter, Worker,
 };
 
+use abide_kernel::rules::deaths::times;
+
 use super::context::{Context, looked_at, now};
 use super::failure::{Exit, Result};
 use super::health::{Around, name_of, sentence};
@@ -15,8 +17,8 @@ use super::paging::Listed;
 use super::result::newest;
 use super::shapes::Whole;
 use super::story::told;
-use super::table::{Table, fixed, number, shrinking};
-use super::text::{clean, clean_lines, counted, cut, pretty, wrapped};
+use super::table::{Table, fixed, number, wrapping};
+use super::text::{clean, clean_lines, counted, cut_middle, pretty, wrapped};
 use crate::http::dto::InstanceView;
 use crate::http::history::EntryView;
 
@@ -80,7 +82,7 @@ impl Args {
     }
 }
 
-/// What is known of the world around an instance.
+/// What the sentence names beside an instance.
 pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
     let one = &look.instance;
     let workers: Vec<Worker> = match one.status.is_terminal() {
@@ -94,18 +96,9 @@ pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
             .filter(|id| *id != one.id),
         _ => None,
     };
-    let of_parent = Filter {
-        parent: Some(one.id),
-        ..Filter::default()
-    };
-    let children = match look.liveness {
-        Liveness::WaitingForChildren => abide.look_page(&of_parent, None, 100).await?.items,
-        _ => Vec::new(),
-    };
     Ok(Around {
         workers,
         waiters: waiters(abide, look).await?,
-        children,
         newer,
     })
 }
@@ -241,7 +234,7 @@ fn more(what: &str, is_more: bool) -> String {
 /// Who it is, and where it stands.
 fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     let one = &seen.look.instance;
-    let exact = |moment: abide::Timestamp| format!("{moment} ({})", relative(moment, now));
+    let exact = |moment| format!("{} ({})", out.exact(moment), relative(moment, now));
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.push(("id", one.id.to_string()));
     lines.extend(one.key.as_ref().map(|key| ("key", key.to_string())));
@@ -253,17 +246,24 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
         0 => String::new(),
         attempt => format!(", attempt {attempt}"),
     };
+    let deaths = match one.deaths {
+        0 => String::new(),
+        deaths => format!(", its worker died {}", times(deaths)),
+    };
     lines.push((
         "step",
-        format!("{} (number {}{attempt})", one.step, one.step_seq),
+        format!("{} (number {}{attempt}{deaths})", one.step, one.step_seq),
     ));
     lines.push((
         "status",
-        format!(
-            "{} · {}",
-            one.status,
-            seen.look.liveness.name().replace('_', " ")
-        ),
+        match is_said_by_status(one.status, seen.look.liveness) {
+            true => one.status.to_string(),
+            false => format!(
+                "{} · {}",
+                one.status,
+                seen.look.liveness.name().replace('_', " ")
+            ),
+        },
     ));
     lines.push(("queue", format!("{}, priority {}", one.queue, one.priority)));
     lines.extend(
@@ -287,10 +287,28 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
         known.map_or_else(|| format!("number {id}"), |worker| worker.name.to_string())
     });
     lines.extend(worker.map(|worker| ("worker", worker)));
-    if let Some(wait) = &seen.look.wait {
+    let wait = seen.look.wait.as_ref();
+    if let Some(wait) = wait {
         lines.extend(wait.since.map(|since| ("waits since", exact(since))));
         lines.extend(wait.deadline.map(|deadline| ("deadline", exact(deadline))));
-    } else if !one.status.is_terminal() {
+        for one in &wait.waits {
+            let taken = one.command_id.map(|id| format!(", takes command {id}"));
+            let taken = taken.unwrap_or_default();
+            let named = one.name.as_ref().map(|name| format!(" {name}"));
+            let (kind, named) = (one.kind.name(), named.unwrap_or_default());
+            let said = format!(
+                "{kind}{named}, operation {}, id {}{taken}",
+                one.operation, one.id
+            );
+            lines.push(("wait", said));
+        }
+        lines.extend(
+            wait.resume_source
+                .map(|source| ("woken by", resumed_by(source))),
+        );
+    }
+    let is_open = wait.is_some_and(|wait| wait.resume_source.is_none());
+    if !is_open && !one.status.is_terminal() {
         let label = match one.status {
             Status::Runnable | Status::Executing => "ready since",
             _ => "due",
@@ -308,7 +326,7 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     lines.extend(
         one.last_error
             .as_ref()
-            .map(|error| ("last error", cut(error, 2_000))),
+            .map(|error| ("last error", cut_middle(error, 2_000))),
     );
     if seen.look.continue_as_new_recommended {
         lines.push((
@@ -329,20 +347,43 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     Ok(())
 }
 
+/// Whether a status says all that the word for its liveness does.
+fn is_said_by_status(status: Status, liveness: Liveness) -> bool {
+    match liveness {
+        Liveness::Closed => status.is_terminal(),
+        Liveness::Scheduled => matches!(status, Status::Scheduled | Status::Reserved),
+        Liveness::Ready => status == Status::Runnable,
+        Liveness::Running => status == Status::Executing,
+        Liveness::WaitingForSignal => status == Status::AwaitingSignal,
+        Liveness::WaitingForChildren => status == Status::AwaitingChildren,
+        _ => false,
+    }
+}
+
+/// What has ended a wait, in words.
+pub fn resumed_by(source: abide::ResumeSource) -> String {
+    match (source.kind, source.command_id) {
+        (abide::ResumeKind::Timeout, _) => "its deadline".to_owned(),
+        (abide::ResumeKind::Children, _) => "its children".to_owned(),
+        (kind, Some(id)) => format!("{} {id}", kind.name()),
+        (kind, None) => kind.name().to_owned(),
+    }
+}
+
 /// Events of a history, a line each.
 pub fn story(out: &Out, entries: &[Entry]) -> Result<()> {
     let mut table = Table::new([
         number("seq"),
         fixed("at").leaves(1),
         fixed("event"),
-        shrinking("what"),
+        wrapping("what"),
     ]);
     for entry in entries {
         table.row([
             entry.seq.to_string(),
-            entry.at.to_string(),
+            out.exact(entry.at),
             entry.what.kind().to_owned(),
-            told(entry),
+            told(entry, out),
         ]);
     }
     table.print(out)

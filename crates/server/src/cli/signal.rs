@@ -71,6 +71,13 @@ impl Args {
             context.out.document(&answer(&receipt))?;
         } else {
             context.out.line(&told(&receipt))?;
+            if let Some(similar) = &receipt.similar {
+                context.out.say(&format!(
+                    "it waits for {:?}, and {:?} does not wake it; if that was meant, send it under that name",
+                    similar.as_str(),
+                    self.name
+                ));
+            }
         }
         Ok(Exit::Done)
     }
@@ -85,9 +92,15 @@ fn answer(receipt: &Receipt) -> Value {
     if let Some(sequence) = record.sequence {
         answer.insert("message_sequence".into(), json!(sequence));
     }
+    if let Some(sequence) = record.command_sequence {
+        answer.insert("command_sequence".into(), json!(sequence));
+    }
     answer.insert("instance_id".into(), json!(record.instance));
     answer.insert("key".into(), json!(record.key));
     answer.insert("duplicate".into(), json!(receipt.duplicate));
+    if let Some(similar) = &receipt.similar {
+        answer.insert("similar".into(), json!(similar));
+    }
     Value::Object(answer)
 }
 

@@ -72,7 +72,7 @@ impl Args {
         if !listed.items.is_empty() {
             print(&out, &listed.items, now(&abide))?;
         }
-        remark(&out, &listed, "no signal or update is like that");
+        remark(&out, &listed, "no signals or updates match");
         Ok(Exit::Done)
     }
 }
@@ -87,6 +87,7 @@ fn status(name: &str) -> Option<CommandStatus> {
 pub fn print(out: &Out, commands: &[Command], now: abide::Timestamp) -> Result<()> {
     let mut table = Table::new([
         fixed("id"),
+        fixed("number").leaves(6),
         fixed("kind").leaves(5),
         shrinking("name"),
         fixed("status"),
@@ -112,6 +113,8 @@ pub fn print(out: &Out, commands: &[Command], now: abide::Timestamp) -> Result<(
         };
         table.row([
             one.id.to_string(),
+            one.command_sequence
+                .map_or_else(|| "-".to_owned(), |number| number.to_string()),
             kind.to_owned(),
             name,
             status,

@@ -108,7 +108,7 @@ impl Args {
         out.say(&format!("started; to look on: abide watch {target}"));
         let look = abide.look(id).await?;
         if look.is_some_and(|look| look.liveness == Liveness::WaitingForWorker) {
-            out.say("no worker that lives has code for it yet: it waits for one");
+            out.say("no live worker has code for it yet: it waits for one");
         }
         Ok(Exit::Done)
     }

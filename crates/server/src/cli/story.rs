@@ -1,20 +1,26 @@
-//! What happened to an instance, an event a line.
+//! The history of an instance, one event per line.
 
-use abide::{Entry, Happening, WaitKind};
-use abide_kernel::model::Ending;
+use abide::{Entry, Happening, Timestamp, WaitKind};
+use abide_kernel::model::{Ending, Folded};
+use abide_kernel::rules::deaths::times;
 
 use super::moments::length;
-use super::text::{clean, counted, cut};
+use super::out::Out;
+use super::text::{clean, counted, cut, cut_middle};
 
-/// The most characters of an error or a value on one line.
+/// Maximum number of characters of an error or a value on one line.
 const MOST: usize = 200;
 
-/// What an event tells, in a few words.
-pub fn told(entry: &Entry) -> String {
-    clean(&words(&entry.what)).into_owned()
+/// Describes a history event in a few words.
+pub fn told(entry: &Entry, out: &Out) -> String {
+    clean(&words(&entry.what, out)).into_owned()
 }
 
-fn words(what: &Happening) -> String {
+fn words(what: &Happening, out: &Out) -> String {
+    let until = |deadline: &Option<Timestamp>| {
+        let until = deadline.map(|deadline| format!(" until {}", out.exact(deadline)));
+        until.unwrap_or_default()
+    };
     match what {
         Happening::Started {
             machine,
@@ -55,7 +61,7 @@ fn words(what: &Happening) -> String {
             ..
         } => format!(
             "{step} failed: {}; then {outcome}{}{}{}",
-            cut(error, MOST),
+            cut_middle(error, MOST),
             to(next),
             again(*attempt),
             took(Some(*duration_us))
@@ -64,7 +70,12 @@ fn words(what: &Happening) -> String {
             step,
             attempt,
             due_at,
-        } => format!("{step} runs again at {due_at}, attempt {attempt}"),
+            folded,
+        } => format!(
+            "{}{step} runs again at {}, attempt {attempt}",
+            folded_into(folded.as_ref(), out),
+            out.exact(*due_at)
+        ),
         Happening::WaitOpened {
             wait_kind,
             names,
@@ -80,19 +91,20 @@ fn words(what: &Happening) -> String {
                 WaitKind::Children => "children".to_owned(),
                 kind => format!("{} {}", kind.name(), names.join(", ")),
             };
-            let until = deadline.map(|deadline| format!(" until {deadline}"));
-            format!("waits for {what}{}", until.unwrap_or_default())
+            format!("waits for {what}{}", until(deadline))
         }
         Happening::SignalReceived {
             name,
             message_sequence,
+            command_sequence,
             source,
             claimed_source,
             ..
         } => {
             let from = sender(source, claimed_source).map(|sender| format!(" from {sender}"));
             format!(
-                "{name}, message {message_sequence}{}",
+                "{name}, message {message_sequence}{}{}",
+                number(*command_sequence),
                 from.unwrap_or_default()
             )
         }
@@ -100,17 +112,30 @@ fn words(what: &Happening) -> String {
             event_type,
             event_id,
             message_sequence,
+            command_sequence,
             ..
         } => {
-            format!("{event_type} ({event_id}), message {message_sequence}")
+            let number = number(*command_sequence);
+            format!("{event_type} ({event_id}), message {message_sequence}{number}")
         }
         Happening::SignalApplied {
             name,
             message_sequence,
+            command_sequence,
             step,
+            operation,
+            graph_step,
             ..
         } => {
-            format!("{name}, message {message_sequence}, by step {step}")
+            let by = match (graph_step, operation) {
+                (Some(step), Some(operation)) => {
+                    format!("step {step} of the graph, operation {operation}")
+                }
+                (None, Some(operation)) => format!("operation {operation}"),
+                _ => format!("step {step}"),
+            };
+            let number = number(*command_sequence);
+            format!("{name}, message {message_sequence}{number}, by {by}")
         }
         Happening::SignalDiscarded {
             name,
@@ -134,7 +159,7 @@ fn words(what: &Happening) -> String {
             error,
             ..
         } => {
-            format!("{name}, update {update_id}: {}", cut(error, MOST))
+            format!("{name}, update {update_id}: {}", cut_middle(error, MOST))
         }
         Happening::TimedOut {
             wait_kind,
@@ -142,8 +167,9 @@ fn words(what: &Happening) -> String {
             ..
         } => {
             format!(
-                "the wait for {} ran into its deadline {deadline}",
-                wait_kind.name()
+                "the wait for {} ran into its deadline {}",
+                wait_kind.name(),
+                out.exact(*deadline)
             )
         }
         Happening::ChildrenSpawned {
@@ -167,20 +193,32 @@ fn words(what: &Happening) -> String {
             step,
             attempt,
             worker,
+            deaths,
+            due_at,
+            folded,
         } => {
-            format!("{step} was taken back from worker {worker}, attempt {attempt} is next")
+            let died = match deaths {
+                0 | 1 => String::new(),
+                deaths => format!(", in which a worker died {}", times(*deaths)),
+            };
+            let due = due_at.map(|due_at| format!(" at {}", out.exact(due_at)));
+            format!(
+                "{}{step}{died} was taken back from worker {worker}, attempt {attempt} is next{}",
+                folded_into(folded.as_ref(), out),
+                due.unwrap_or_default()
+            )
         }
         Happening::KeyGivenUp { key, holder } => {
             format!("{key} was given up: instance {holder} holds it")
         }
         Happening::Repaired { problem } => problem.clone(),
         Happening::OperationOpened(opened) => {
-            let until = opened.deadline.map(|deadline| format!(" until {deadline}"));
             format!(
-                "{}: {}{}",
+                "{}: {}{}{}",
                 opened.operation,
                 opened.signature,
-                until.unwrap_or_default()
+                of_step(&opened.graph_step),
+                until(&opened.deadline)
             )
         }
         Happening::OperationCompleted(done) => {
@@ -195,25 +233,48 @@ fn words(what: &Happening) -> String {
                 .unwrap_or_default();
             let came_to = match &done.outcome {
                 Ending::Value(value) => cut(value.as_str(), MOST),
-                Ending::Error(error) => format!("error: {}", cut(error, MOST)),
+                Ending::Error(error) => format!("error: {}", cut_middle(error, MOST)),
                 Ending::TimedOut => "its time was up".to_owned(),
                 Ending::Abandoned => "not waited for any more".to_owned(),
             };
             format!(
-                "{number}{}{name} → {came_to}{}",
+                "{number}{}{name}{} → {came_to}{}",
                 done.operation_kind,
+                of_step(&done.graph_step),
                 took(done.duration_us)
             )
         }
         Happening::OperationRetried(tried) => format!(
-            "{}: step {:?} failed {}: {}; again at {}",
+            "{}{}: step {:?}{} failed {}: {}; again at {}",
+            folded_into(tried.folded.as_ref(), out),
             tried.operation,
             tried.name.as_str(),
+            of_step(&tried.graph_step),
             counted(u64::from(tried.attempts), "time", "times"),
-            cut(&tried.error, MOST),
-            tried.due_at
+            cut_middle(&tried.error, MOST),
+            out.exact(tried.due_at)
         ),
-        Happening::ReplayBlocked(blocked) => cut(&blocked.to_string(), 2 * MOST),
+        Happening::ReplayBlocked(blocked) => cut_middle(&blocked.to_string(), 2 * MOST),
+        Happening::Blocked {
+            step,
+            reason,
+            build,
+            ..
+        } => {
+            let build = build.as_ref().map(|build| format!(" (build {build})"));
+            format!(
+                "{step}: {}{}",
+                cut_middle(reason, 2 * MOST),
+                build.unwrap_or_default()
+            )
+        }
+        Happening::HandedAgain { run_id, signals } => {
+            let names = signals
+                .iter()
+                .map(|one| one.name.event_type().unwrap_or(one.name.as_str()));
+            let names: Vec<&str> = names.collect();
+            format!("{}, from instance {run_id}", cut(&names.join(", "), MOST))
+        }
         Happening::CancelRequested {
             reason,
             source,
@@ -228,12 +289,12 @@ fn words(what: &Happening) -> String {
             format!("run {run_number} is instance {run_id}")
         }
         Happening::Done => String::new(),
-        Happening::Failed { error } => cut(error, MOST),
+        Happening::Failed { error } => cut_middle(error, MOST),
         other => json_of(other),
     }
 }
 
-/// The sender of a message: who it was and, after that, who it said that it was.
+/// The sender of a command: the source as the server or program knows it, followed by what the sender claimed.
 fn sender(source: &Option<String>, claimed: &Option<String>) -> Option<String> {
     match (source, claimed) {
         (Some(source), Some(claimed)) => Some(format!("{source}, claiming {claimed:?}")),
@@ -241,17 +302,52 @@ fn sender(source: &Option<String>, claimed: &Option<String>) -> Option<String> {
     }
 }
 
-/// What there are no words for yet.
+/// The data of an event that has no description yet.
 fn json_of(what: &Happening) -> String {
     let whole = serde_json::to_value(what).unwrap_or_default();
     let data = whole.get("data").map(ToString::to_string);
     cut(&data.unwrap_or_default(), MOST)
 }
 
+/// The number of a command in its run.
+fn number(sequence: Option<abide::Sequence>) -> String {
+    let sequence = sequence.map(|sequence| format!(", command {sequence}"));
+    sequence.unwrap_or_default()
+}
+
+/// The step of a graph that an operation belongs to.
+fn of_step(step: &Option<abide::Name>) -> String {
+    let step = step
+        .as_ref()
+        .map(|step| format!(", step {step} of the graph"));
+    step.unwrap_or_default()
+}
+
 fn to(next: &Option<abide::Name>) -> String {
     next.as_ref()
         .map(|next| format!(" to {next}"))
         .unwrap_or_default()
+}
+
+/// Describes the attempts that were folded into an entry, before the description of the last one.
+fn folded_into(folded: Option<&Folded>, out: &Out) -> String {
+    let Some(folded) = folded else {
+        return String::new();
+    };
+    let died = match folded.deaths {
+        0 => String::new(),
+        deaths => format!(", in {deaths} of which a worker died"),
+    };
+    let error = folded.last_error.as_deref();
+    let error = error.map(|error| format!(", the last failed: {}", cut_middle(error, MOST)));
+    format!(
+        "{} ({} to {}) since {}{died}{}; ",
+        counted(u64::from(folded.count), "attempt", "attempts"),
+        folded.first,
+        folded.last,
+        out.exact(folded.since),
+        error.unwrap_or_default()
+    )
 }
 
 fn again(attempt: u32) -> String {

@@ -3,34 +3,38 @@
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, Row, Table as Comfy, Width,
 };
+use unicode_width::UnicodeWidthStr;
 
 use super::failure::Result;
 use super::out::{Out, Tone};
-use super::text::clean;
+use super::text::{clean, folded};
 
-/// A column: its heading, and what becomes of it where there is little room.
+/// A column: its heading, and what happens to it if there is little room.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     head: &'static str,
-    /// Whether it may be cut.
+    /// `true` if it may be shortened.
     shrinks: bool,
-    /// Whether it is left out where there is no room, those with the highest number first; 0: never.
+    /// The columns with the highest number are left out first if there is no room; 0: never.
     leaves: u8,
-    /// Whether it has numbers.
+    /// `true` if it contains numbers, which are aligned to the right.
     right: bool,
+    /// `true` if text that does not fit continues on the next line.
+    wraps: bool,
 }
 
-/// A column that is never cut, nor left out.
+/// Makes a column that is never shortened nor left out.
 pub const fn fixed(head: &'static str) -> Column {
     Column {
         head,
         shrinks: false,
         leaves: 0,
         right: false,
+        wraps: false,
     }
 }
 
-/// A column that is cut where there is little room.
+/// Makes a column that is shortened if there is little room.
 pub const fn shrinking(head: &'static str) -> Column {
     Column {
         shrinks: true,
@@ -38,7 +42,15 @@ pub const fn shrinking(head: &'static str) -> Column {
     }
 }
 
-/// A column of numbers.
+/// Makes a column that continues over several lines if there is little room. It must be the last one.
+pub const fn wrapping(head: &'static str) -> Column {
+    Column {
+        wraps: true,
+        ..shrinking(head)
+    }
+}
+
+/// Makes a column of numbers.
 pub const fn number(head: &'static str) -> Column {
     Column {
         right: true,
@@ -47,7 +59,7 @@ pub const fn number(head: &'static str) -> Column {
 }
 
 impl Column {
-    /// Left out where there is no room; those with the highest number first.
+    /// Lets the column be left out if there is no room, those with the highest number first.
     pub const fn leaves(self, turn: u8) -> Self {
         Self {
             leaves: turn,
@@ -56,9 +68,9 @@ impl Column {
     }
 }
 
-/// Between two columns.
+/// Number of spaces between two columns.
 const GAP: usize = 2;
-/// What a column is cut to before others are left out.
+/// Minimum width to which a column is shortened before others are left out.
 const LEAST: usize = 8;
 
 /// A table, row by row.
@@ -68,7 +80,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// Makes an empty table.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self {
             columns: columns.into_iter().collect(),
@@ -94,8 +106,9 @@ impl Table {
         Ok(())
     }
 
-    /// Its lines: the headings, and one for each row.
+    /// Formats the lines: the headings, and one line for each row, or several if a column wraps.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let widths = self.widths(width);
         let mut table = Comfy::new();
         table.load_style(comfy_table::presets::NOTHING);
         table.set_content_arrangement(ContentArrangement::Disabled);
@@ -103,12 +116,9 @@ impl Table {
         table.set_header(one_line(
             self.columns.iter().map(|column| column.head.to_uppercase()),
         ));
-        for row in &self.rows {
+        for row in self.rows.iter().flat_map(|row| self.spread(row, &widths)) {
             table.add_row(one_line(row));
         }
-        let contents = table.column_max_content_widths();
-        let contents: Vec<usize> = contents.into_iter().map(usize::from).collect();
-        let widths = fitted(&self.columns, &contents, width);
         for ((column, asked), own) in self
             .columns
             .iter()
@@ -136,13 +146,50 @@ impl Table {
     }
 }
 
+impl Table {
+    /// The width of each column; `None` for one that is left out.
+    fn widths(&self, width: Option<usize>) -> Vec<Option<usize>> {
+        let contents = self.columns.iter().enumerate().map(|(place, column)| {
+            let cells = self.rows.iter().filter_map(|row| row.get(place));
+            let widest = cells.map(|cell| cell.width()).max();
+            widest.unwrap_or_default().max(column.head.width())
+        });
+        fitted(&self.columns, &contents.collect::<Vec<_>>(), width)
+    }
+
+    /// Splits a row into lines, if a column wraps.
+    fn spread(&self, row: &[String], widths: &[Option<usize>]) -> Vec<Vec<String>> {
+        let wraps = self
+            .columns
+            .iter()
+            .zip(widths)
+            .position(|(column, _)| column.wraps);
+        let Some((place, width)) = wraps.and_then(|place| Some((place, (*widths.get(place)?)?)))
+        else {
+            return vec![row.to_vec()];
+        };
+        let text = row.get(place).map_or("", String::as_str);
+        let lines = folded(text, width).into_iter().enumerate();
+        let spread = lines.map(|(number, line)| {
+            let cells = row.iter().enumerate();
+            let cells = cells.map(|(other, cell)| match (other == place, number) {
+                (true, _) => line.clone(),
+                (false, 0) => cell.clone(),
+                (false, _) => String::new(),
+            });
+            cells.collect()
+        });
+        spread.collect()
+    }
+}
+
 fn one_line(cells: impl IntoIterator<Item = impl ToString>) -> Row {
     let mut row = Row::from(cells.into_iter().map(|cell| cell.to_string()));
     row.max_height(1);
     row
 }
 
-/// How wide each column is; `None` for one that is left out.
+/// The width of each column; `None` for one that is left out.
 fn fitted(columns: &[Column], contents: &[usize], width: Option<usize>) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = contents.iter().copied().map(Some).collect();
     let Some(width) = width else {
@@ -156,7 +203,7 @@ fn fitted(columns: &[Column], contents: &[usize], width: Option<usize>) -> Vec<O
             .saturating_sub(GAP)
     };
     loop {
-        // The widest that may be cut is, until it fits.
+        // Shortens the widest column that may be shortened, until the table fits.
         while total(&widths) > width {
             let widest = widths
                 .iter_mut()
@@ -175,7 +222,7 @@ fn fitted(columns: &[Column], contents: &[usize], width: Option<usize>) -> Vec<O
         if total(&widths) <= width {
             return widths;
         }
-        // Nothing more to cut: one is left out, and the others may be as wide as they like again.
+        // No column can be shortened further: leaves one out, and lets the others have their full width again.
         let left_out = widths
             .iter()
             .zip(columns)
@@ -238,6 +285,28 @@ mod tests {
             let widest = lines.iter().map(|line| line.chars().count()).max();
             assert!(widest <= Some(width), "{width}: {lines:?}");
         }
+    }
+
+    #[test]
+    fn a_text_that_wraps_is_shown_to_its_end() {
+        let error = "pay failed: the bank did not answer: tcp connect error: connection refused (os error 111)";
+        let mut table = Table::new([number("seq"), fixed("event"), wrapping("what")]);
+        table.row(["7".into(), "step_failed".into(), error.into()]);
+        table.row(["8".into(), "done".into(), String::new()]);
+        let lines = table.lines(Some(60));
+        let widest = lines.iter().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(60), "{lines:?}");
+        let said: Vec<&str> = lines
+            .iter()
+            .flat_map(|line| line.split_whitespace())
+            .collect();
+        let all = format!("SEQ EVENT WHAT 7 step_failed {error} 8 done");
+        assert_eq!(said.join(" "), all);
+        // A word without an end, such as a URL, is broken.
+        let mut table = Table::new([fixed("id"), wrapping("what")]);
+        table.row(["1".into(), "x".repeat(100)]);
+        let lines = table.lines(Some(40));
+        assert_eq!(lines.concat().matches('x').count(), 100, "{lines:?}");
     }
 
     #[test]

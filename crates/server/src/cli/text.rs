@@ -1,16 +1,16 @@
-//! Texts of others, made fit to be shown: without control characters, and JSON with line breaks.
+//! Makes texts of others fit for the terminal: without control characters, and JSON with line breaks.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A text on one line, in which nothing can move the cursor, change colours or turn the direction of writing.
+/// Returns a text on one line, in which nothing can move the cursor, change colours or change the direction of writing.
 pub fn clean(text: &str) -> Cow<'_, str> {
     cleaned(text, is_unsafe)
 }
 
-/// The same for a text of several lines.
+/// Like `clean`, for a text of several lines.
 pub fn clean_lines(text: &str) -> Cow<'_, str> {
     cleaned(text, |c| is_unsafe(c) && c != '\n')
 }
@@ -29,14 +29,14 @@ fn cleaned(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Whether a character does something to a terminal other than to be seen.
+/// `true` if a character has an effect on a terminal other than being shown.
 fn is_unsafe(c: char) -> bool {
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// JSON over several lines, every number and every text as it was written.
+/// Formats JSON over several lines. Numbers and strings stay as they are written.
 pub fn pretty(json: &str) -> String {
     let mut pretty = String::with_capacity(json.len() * 2);
     let mut depth = 0usize;
@@ -85,7 +85,7 @@ pub fn pretty(json: &str) -> String {
     pretty
 }
 
-/// As much of a text as so many columns show.
+/// Shortens a text to `columns`.
 pub fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -103,7 +103,34 @@ pub fn cut(text: &str, columns: usize) -> String {
     cut
 }
 
-/// A text in lines of so many columns, broken between words; a word that is longer has a line of its own.
+/// Shortens a text to `columns` in its middle, because the cause of an error is at its end.
+pub fn cut_middle(text: &str, columns: usize) -> String {
+    const GAP: &str = " … ";
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(GAP.width());
+    let (head, tail) = (room - room / 2, room / 2);
+    let taken = |chars: &mut dyn Iterator<Item = char>, room: usize| -> Vec<char> {
+        let mut left = room;
+        let fits = |c: &char| match left.checked_sub(c.width().unwrap_or(0)) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        };
+        chars.take_while(fits).collect()
+    };
+    let head: String = taken(&mut text.chars(), head).into_iter().collect();
+    let tail: String = taken(&mut text.chars().rev(), tail)
+        .into_iter()
+        .rev()
+        .collect();
+    format!("{}{GAP}{}", head.trim_end(), tail.trim_start())
+}
+
+/// Wraps a text between words into lines of `columns`. A longer word gets a line of its own.
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -119,7 +146,23 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// `1 worker`, `2 workers`.
+/// Like `wrapped`, but also breaks longer words.
+pub fn folded(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for long in wrapped(text, columns) {
+        let mut line = String::new();
+        for c in long.chars() {
+            if line.width() + c.width().unwrap_or(0) > columns && !line.is_empty() {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// Formats a count: `1 worker`, `2 workers`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -163,5 +206,19 @@ mod tests {
             ["waits for", "signal", "paid"]
         );
         assert_eq!(wrapped("日本 語", 5), ["日本", "語"]);
+        assert_eq!(folded("a 日本語 bc", 5), ["a", "日本", "語", "bc"]);
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_kept_where_its_middle_is_cut() {
+        let error = "the order was not paid: the bank did not answer: connection refused";
+        assert_eq!(
+            cut_middle(error, 40),
+            "the order was not p … connection refused"
+        );
+        assert_eq!(cut_middle("grö", 3), "grö");
+        assert_eq!(cut_middle("日本語日本語", 9), "日 … 語");
+        // No room at all.
+        assert_eq!(cut_middle("abcdef", 2), " … ");
     }
 }

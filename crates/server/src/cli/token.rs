@@ -46,7 +46,11 @@ enum Command {
 
 /// Does it.
 pub async fn run(args: Args, context: &Context) -> Result {
-    let abide = context.write().await?;
+    let abide = match &args.command {
+        Command::Create { .. } => context.write().await?,
+        // Where there is no store, there is no token to list or to revoke.
+        Command::List | Command::Revoke { .. } => context.look().await?,
+    };
     let done = act(args.command, context, &**abide.store()).await;
     abide.close().await;
     done
@@ -96,7 +100,7 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
                     table.row([
                         known.name.to_string(),
                         known.role.name().to_owned(),
-                        known.created_at.to_string(),
+                        out.exact(known.created_at),
                     ]);
                 }
                 table.print(out)?;

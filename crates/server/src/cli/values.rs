@@ -1,4 +1,4 @@
-//! Values as they are given on the command line: `name=value` pairs, or JSON.
+//! Values on the command line: `name=value` pairs, or JSON.
 
 use std::io::Read;
 
@@ -6,21 +6,21 @@ use abide::{Arguments, Json};
 
 use super::failure::{Failure, Result};
 
-/// What was given.
+/// The values that were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
     /// Nothing.
     Nothing,
-    /// An object, put together from pairs.
+    /// An object, made of pairs.
     Object(Json),
     /// One JSON document.
     One(Json),
-    /// Several.
+    /// Several JSON documents.
     Several(Vec<Json>),
 }
 
 impl Given {
-    /// Reads the words after the name.
+    /// Parses the arguments after the name.
     pub fn read(words: &[String]) -> Result<Self> {
         if words.is_empty() {
             return Ok(Self::Nothing);
@@ -48,7 +48,7 @@ impl Given {
         }
     }
 
-    /// As what a signal or an update is sent with.
+    /// Converts the values to the arguments of a signal or an update.
     pub fn arguments(self) -> Arguments {
         match self {
             Self::Nothing => Arguments::default(),
@@ -57,7 +57,7 @@ impl Given {
         }
     }
 
-    /// As one document; `None` when nothing was given.
+    /// Converts the values to one document. Returns `None` if none were given.
     pub fn one(self) -> Result<Option<Json>> {
         match self {
             Self::Nothing => Ok(None),
@@ -70,7 +70,7 @@ impl Given {
     }
 }
 
-/// A document: JSON, `@file` or `-` for standard input.
+/// Reads a document: JSON, `@file`, or `-` for standard input.
 pub fn document(word: &str) -> Result<Json> {
     let (text, from) = match word.strip_prefix('@') {
         Some(path) => {
@@ -99,9 +99,9 @@ pub fn document(word: &str) -> Result<Json> {
     })
 }
 
-/// Reads a pair; `None` when it is none.
+/// Parses a pair. Returns `None` if the argument is not a pair.
 fn pair(word: &str) -> Result<Option<(String, Json)>> {
-    // JSON may have `=` in its texts, and a file in its name.
+    // JSON may contain `=` in its strings, and a file in its name.
     if word.starts_with(['{', '[', '"', '@']) {
         return Ok(None);
     }
@@ -135,7 +135,7 @@ fn text_of(text: &str) -> Result<Json> {
     Json::of(text).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The pairs as one object, every value as it was written.
+/// Joins the pairs to one object. Values stay as they are written.
 fn object(pairs: &[(String, Json)]) -> Result<Json> {
     let mut text = String::from("{");
     for (place, (name, value)) in pairs.iter().enumerate() {

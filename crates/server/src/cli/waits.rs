@@ -94,7 +94,7 @@ impl Args {
             }
             table.print(&out)?;
         }
-        remark(&out, &listed, "nobody waits for that");
+        remark(&out, &listed, "no waits match");
         Ok(Exit::Done)
     }
 }

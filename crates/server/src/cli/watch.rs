@@ -12,7 +12,7 @@ use super::out::{Out, Tone};
 use super::result::newest;
 use super::show::{around, tail, waiters};
 use super::story::told;
-use super::text::{clean, cut, wrapped};
+use super::text::{clean, cut_middle, wrapped};
 use crate::http::dto::InstanceView;
 
 /// Show an instance live, until it ends
@@ -154,13 +154,17 @@ impl Watch {
             return self.redraw(look, &around, now(abide));
         }
         for entry in &fresh {
-            self.out.line(&line(one.id, entry))?;
+            self.out.line(&line(one.id, entry, &self.out))?;
         }
         if moved {
             let around = around(abide, look).await?;
             let (_, text) = sentence(look, &around, now(abide));
-            self.out
-                .line(&format!("{} {} {}", now(abide), one.id, clean(&text)))?;
+            self.out.line(&format!(
+                "{} {} {}",
+                self.out.exact(now(abide)),
+                one.id,
+                clean(&text)
+            ))?;
         }
         Ok(())
     }
@@ -182,7 +186,12 @@ impl Watch {
         );
         lines.push((Tone::Quiet, clean(&step).into_owned()));
         lines.extend(self.events.iter().map(|entry| {
-            let line = format!("{:>5} {} {}", entry.seq, entry.what.kind(), told(entry));
+            let line = format!(
+                "{:>5} {} {}",
+                entry.seq,
+                entry.what.kind(),
+                told(entry, &self.out)
+            );
             (Tone::Quiet, line)
         }));
         let mut screen = String::new();
@@ -191,7 +200,8 @@ impl Watch {
         }
         screen.push_str("\u{1b}[J");
         for (tone, line) in &lines {
-            screen.push_str(&self.out.paint(*tone, &cut(line, width.saturating_sub(1))));
+            let line = cut_middle(line, width.saturating_sub(1));
+            screen.push_str(&self.out.paint(*tone, &line));
             screen.push('\n');
         }
         self.drawn = lines.len();
@@ -203,14 +213,17 @@ impl Watch {
 fn stand(look: &Look) -> String {
     let one = &look.instance;
     format!(
-        "{} {} {} {} {:?} {} {}",
+        "{} {} {} {} {} {:?} {:?} {} {} {:?}",
         one.id,
         one.status,
         one.step_seq,
         one.attempt,
+        one.deaths,
         one.wait_id,
+        one.resume_source,
         one.inbox.sequence,
-        look.liveness.name()
+        look.liveness.name(),
+        look.reason
     )
 }
 
@@ -228,8 +241,8 @@ async fn since(abide: &Abide, id: InstanceId, after: u32) -> Result<Vec<Entry>> 
     }
 }
 
-fn line(id: InstanceId, entry: &Entry) -> String {
-    format!("{} {id} {} {}", entry.at, entry.what.kind(), told(entry))
-        .trim_end()
-        .to_owned()
+fn line(id: InstanceId, entry: &Entry, out: &Out) -> String {
+    let (at, kind) = (out.exact(entry.at), entry.what.kind());
+    let line = format!("{at} {id} {kind} {}", told(entry, out));
+    line.trim_end().to_owned()
 }

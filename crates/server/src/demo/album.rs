@@ -1,11 +1,11 @@
-//! A sample: an album whose photos are resized side by side, as a machine with children.
+//! A sample: an album whose photos are resized in parallel, as a machine with children.
 
 use abide::{BoxError, Context, Job, Machine, Outcome, Status, Step, done, spec};
 use serde::{Deserialize, Serialize};
 
 use super::work;
 
-/// Resizes one photo; comes to its size in kB.
+/// Resizes one photo. Its result is the size in kB.
 pub const RESIZE: Job<u32, u32> = Job::new("resize");
 
 /// Its code.
@@ -17,16 +17,16 @@ pub async fn resize(photo: u32) -> Result<u32, BoxError> {
 /// An album.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Photos {
-    /// How many photos it has.
+    /// The number of photos.
     pub count: u32,
 }
 
-/// Where an album is.
+/// The steps of an album.
 #[derive(Debug, Step)]
 pub enum At {
-    /// Hands out the photos.
+    /// Starts a child for each photo.
     Split,
-    /// All are done.
+    /// All photos are resized.
     Join,
 }
 

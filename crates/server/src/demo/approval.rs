@@ -1,17 +1,17 @@
-//! A sample: an expense that somebody must approve, as a workflow. Who does not answer is reminded.
+//! A sample: an expense that must be approved, as a workflow. It sends reminders.
 
 use abide::{BoxError, Flow, Messages, Signal, Workflow, secs};
 
 use super::work;
 
-/// Who approved it: `abide signal approval:3 approved finance`.
+/// The name of the approver: `abide signal approval:3 approved finance`.
 pub const APPROVED: Signal<String> = Signal::new("approved");
 
 /// The workflow: from the amount to a sentence.
 pub const APPROVAL: Flow<u32, String> =
     Flow::new("approval").messages(|| Messages::new().signal(APPROVED));
 
-/// How often somebody is reminded before it is given up.
+/// Number of reminders before the workflow gives up.
 const REMINDERS: u32 = 10;
 
 /// Its code.

@@ -1,4 +1,4 @@
-//! Looks at everything that has ended, in the store: was each step committed, and none twice?
+//! An audit of the instances that have ended: every step must be committed exactly once.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,26 @@ use abide::{Abide, Entry, Error, Filter, Happening, Instance, InstanceId, Kind, 
 
 use super::checkout::Receipt;
 
-/// The most children of one instance that are looked at.
+/// Maximum number of children of one instance that are checked.
 const CHILDREN_MAX: usize = 100;
-/// The most that is remembered of what was wrong.
+/// Maximum number of problems that are kept.
 const WRONG_MAX: usize = 20;
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
-    /// How many ended, without their children.
+    /// Number of instances that ended, without children.
     pub ended: u64,
-    /// How many steps they and their children committed.
+    /// Number of steps that they and their children committed.
     pub steps: u64,
-    /// How many of those had been cut short by a worker's death, and were run again.
+    /// Number of those steps that were interrupted by a worker's death and ran again.
     pub again: u64,
-    /// What was wrong, and with whom.
+    /// The problems, each with the name of the instance.
     pub wrong: Vec<String>,
 }
 
 impl Audit {
-    /// Looks at one that has ended, and at its children; `None` when it is not there.
+    /// Checks an instance that has ended, and its children. Returns `None` if it does not exist.
     pub async fn see(&mut self, abide: &Abide, id: InstanceId) -> Result<Option<Instance>, Error> {
         self.ended += 1;
         let Some(instance) = abide.get(id).await? else {
@@ -38,7 +38,7 @@ impl Audit {
             ..Filter::default()
         };
         for child in abide.list(&children, None, CHILDREN_MAX).await?.items {
-            // A child may outlive a parent that was cancelled.
+            // A child may outlive a cancelled parent.
             if child.status.is_terminal() {
                 self.look(abide, &child).await?;
             }
@@ -64,7 +64,7 @@ impl Audit {
     }
 }
 
-/// What an instance is called.
+/// The name of an instance for people.
 pub fn called(instance: &Instance) -> String {
     match &instance.key {
         Some(key) => key.to_string(),
@@ -72,12 +72,12 @@ pub fn called(instance: &Instance) -> String {
     }
 }
 
-/// Whether a history tells of every step once, and of one end; how many steps it tells of.
+/// Checks that a history contains every step once, and one end. Returns the number of steps.
 fn check(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     let happened = || history.iter().map(|entry| &entry.what);
-    if history.len() != instance.history_events as usize
-        || (1..).zip(history).any(|(place, entry)| entry.seq != place)
-    {
+    // An event that stands for several attempts has taken a number for each (rule 16.1).
+    let taken: u32 = happened().map(Happening::numbers).sum();
+    if taken != instance.history_events || !history.is_sorted_by(|one, next| one.seq < next.seq) {
         return Err("its history has gaps".to_owned());
     }
     let ends = happened().filter(|what| {
@@ -103,7 +103,7 @@ fn check(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     Ok(steps)
 }
 
-/// The steps of a machine: their numbers go up one by one.
+/// Checks the steps of a machine: their numbers increase one by one. Returns their number.
 fn machine_steps(history: &[Entry]) -> Result<u64, String> {
     let numbers = history.iter().filter_map(|entry| match &entry.what {
         Happening::StepCompleted { step_sequence, .. }
@@ -124,7 +124,8 @@ fn machine_steps(history: &[Entry]) -> Result<u64, String> {
     Ok(count)
 }
 
-/// The operations of a workflow: each was begun once and came to one end.
+/// Checks the operations of a workflow: none was opened or completed twice, and if the workflow is done, all are
+/// completed. Returns the number of completed ones.
 fn operations(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     let (mut opened, mut completed) = (BTreeSet::new(), BTreeSet::new());
     for entry in history {
@@ -149,7 +150,7 @@ fn operations(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     }
 }
 
-/// An order's effects: what it came to says what was done, and that is what its history says ran.
+/// Checks the effects of an order: its result must list the steps that ran according to its history.
 fn effects(instance: &Instance, history: &[Entry]) -> Result<(), String> {
     let receipt = instance.result.as_ref().map(|one| one.to::<Receipt>());
     let Some(Ok(receipt)) = receipt else {

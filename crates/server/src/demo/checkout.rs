@@ -5,35 +5,35 @@ use serde::{Deserialize, Serialize};
 
 use super::work;
 
-/// What an order is paid with: `abide signal order:7 paid 40`.
+/// The payment of an order: `abide signal order:7 paid 40`.
 pub const PAID: Signal<u32> = Signal::new("paid");
 
-/// How long an order waits for its payment.
+/// How long an order waits for its payment, in minutes.
 const PATIENCE_MIN: u64 = 5;
 
-/// An order, and what has been done for it.
+/// An order, and the effects of its steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// What was ordered.
+    /// The item that was ordered.
     pub item: String,
-    /// What it costs.
+    /// Its price.
     pub price: u32,
-    /// What the steps did, one line each: `step: what`.
+    /// The effects of the steps, one line each: `step: what`.
     #[serde(default)]
     pub effects: Vec<String>,
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Receipt {
-    /// In words.
+    /// The result in words.
     pub said: String,
-    /// What the steps did, one line each: `step: what`.
+    /// The effects of the steps, one line each: `step: what`.
     pub effects: Vec<String>,
 }
 
 impl Order {
-    /// The order of that number.
+    /// Makes the order with this number.
     pub fn number(number: u64) -> Self {
         const GOODS: [(&str, u32); 5] = [
             ("kettle", 40),
@@ -52,18 +52,18 @@ impl Order {
     }
 }
 
-/// Where an order is.
+/// The steps of an order.
 #[derive(Debug, Step)]
 pub enum At {
-    /// Puts the goods aside, and waits for the payment.
+    /// Reserves the goods, and waits for the payment.
     Reserve,
     /// Takes the payment.
     Charge,
-    /// Packs.
+    /// Packs the goods.
     Pack,
-    /// Ships.
+    /// Ships the goods.
     Ship,
-    /// Nobody paid: puts the goods back.
+    /// The payment did not arrive: releases the goods.
     Release,
 }
 
@@ -94,7 +94,7 @@ impl Machine for Checkout {
             }
             At::Charge => {
                 let paid = ctx.awaited(PAID)?;
-                // A bank that is given `ctx.token()` takes the money once, however often it is asked.
+                // A bank that gets `ctx.token()` charges once, however often the request is repeated.
                 work(700).await;
                 ctx.state_mut().did("charge", &format!("{paid} paid"));
                 next(At::Pack)

@@ -1,4 +1,4 @@
-//! The worker processes: started, watched, started again when they die, and ended with the demo.
+//! The worker processes: started, watched, restarted when they die, and ended with the demo.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -13,32 +13,32 @@ use tokio::task::JoinHandle;
 use super::WORKER;
 use super::worker::Word;
 
-/// How long after its death a worker is started again: a little longer than its lease, so that one sees others go on with
-/// what it held.
+/// Delay before a dead worker is restarted. It is a little longer than the lease, so that the user sees other workers
+/// take over its steps.
 pub const AGAIN: Duration = Duration::from_secs(5);
-/// How long a worker that was told to end may take before it is killed.
+/// How long a worker may take to end before it is killed.
 const END: Duration = Duration::from_secs(4);
 
-/// The number of the signal that nobody can answer.
+/// The number of the signal that cannot be handled.
 const SIGKILL: i32 = 9;
 
-/// What a worker process did.
+/// A change of a worker process.
 #[derive(Debug)]
 pub enum News {
-    /// It was started, as that process.
+    /// It was started, with this process id.
     Started(u32),
-    /// It runs steps, and has committed so many.
+    /// It runs steps, and has committed this many.
     Committed(u64),
-    /// It has ended, and is started again.
+    /// It has ended, and will be restarted.
     Ended {
-        /// Whether somebody killed it.
+        /// `true` if it was killed.
         killed: bool,
-        /// How it ended, in words.
+        /// A description of how it ended.
         how: String,
     },
 }
 
-/// The worker processes. Dropping it kills them.
+/// The worker processes. Dropping this value kills them.
 #[derive(Default)]
 pub struct Crew {
     members: Vec<Member>,
@@ -55,7 +55,7 @@ enum Order {
 }
 
 impl Crew {
-    /// Starts so many, and the receiver of what they do, with their numbers, from 1.
+    /// Starts `count` workers. Also returns the receiver of their changes, each with the number of the worker, from 1.
     pub fn start(exe: PathBuf, store: &str, count: u32) -> (Self, mpsc::Receiver<(u32, News)>) {
         let (tell, told) = mpsc::channel(64);
         let members = (1..=count).map(|number| {
@@ -76,21 +76,21 @@ impl Crew {
         (Self { members }, told)
     }
 
-    /// Kills one, with SIGKILL; whether there is one of that number.
+    /// Kills a worker with SIGKILL. Returns `false` if there is none with this number.
     pub fn kill(&self, number: u32) -> bool {
         let place = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
         let member = place.and_then(|place| self.members.get(place));
-        // One that is being killed already needs no second order.
+        // If the order cannot be sent, the worker is already being killed.
         member.is_some_and(|member| member.orders.try_send(Order::Kill).is_ok())
     }
 
-    /// Ends them all in order: what runs is finished, or given back.
+    /// Ends all workers in order: running steps are finished, or given back.
     pub async fn end(mut self) {
         for member in &self.members {
             let _ = member.orders.send(Order::End).await;
         }
         for member in &mut self.members {
-            // A task that panicked has said so already.
+            // A panic of the task was already reported.
             let _ = (&mut member.task).await;
         }
     }
@@ -138,22 +138,25 @@ impl Keeper {
     fn spawn(&self) -> std::io::Result<Child> {
         Command::new(&self.exe)
             .args([WORKER, &self.store, &self.number.to_string()])
-            // What the end of means that the parent is gone.
+            // The demo's server requires no token.
+            .env_remove(abide::remote::TOKEN)
+            .env_remove(abide::remote::TOKEN_FILE)
+            // The end of this input tells the worker that its parent is gone.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-c is for the parent, which ends them in order.
+            // Ctrl-c goes to the parent only, which ends the workers in order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
     }
 
-    /// Until it ends: how; `None` when it was told to.
+    /// Waits until the worker ends, and returns how it ended. Returns `None` if it was asked to end.
     async fn watch(&mut self, mut child: Child) -> Option<News> {
         self.tell(News::Started(child.id().unwrap_or_default()))
             .await;
         let trouble = child.stderr.take().map(|err| tokio::spawn(last_line(err)));
-        // Held here: waiting for a process closes its input, and that would end it.
+        // Held here, because `wait` would close the input of the process, and that would end it.
         let mut input = child.stdin.take();
         let mut words = child.stdout.take().map(|out| BufReader::new(out).lines());
         loop {
@@ -171,14 +174,14 @@ impl Keeper {
                     }
                 }
                 order = self.inbox.recv() => match order {
-                    // It may have ended meanwhile.
+                    // The process may already have ended.
                     Some(Order::Kill) => drop(child.start_kill()),
                     Some(Order::End) | None => {
                         drop(input.take());
-                        // What it says is read, or a full pipe would stop it.
+                        // Its output is read; otherwise a full pipe would block it.
                         let rest = async { while next(&mut words).await.is_some() {} child.wait().await };
                         if tokio::time::timeout(END, rest).await.is_err() {
-                            // It may have ended meanwhile.
+                            // The process may already have ended.
                             let _ = child.kill().await;
                         }
                         return None;
@@ -189,7 +192,7 @@ impl Keeper {
     }
 
     async fn tell(&self, news: News) {
-        // Nobody listens when all ends.
+        // At the end of the demo the receiver is gone.
         let _ = self.tell.send((self.number, news)).await;
     }
 }
@@ -198,7 +201,7 @@ async fn told_to_end(inbox: &mut mpsc::Receiver<Order>) {
     while let Some(Order::Kill) = inbox.recv().await {}
 }
 
-/// The next thing that a worker says; for ever nothing when it has closed its output.
+/// Reads the next report of a worker. Never completes after the worker has closed its output.
 async fn next<R: AsyncRead + Unpin>(
     words: &mut Option<tokio::io::Lines<BufReader<R>>>,
 ) -> Option<u64> {
@@ -216,13 +219,13 @@ async fn next<R: AsyncRead + Unpin>(
     }
 }
 
-/// The last thing that a worker says of its troubles.
+/// The last line that a worker wrote to its standard error.
 async fn last_line(err: ChildStderr) -> String {
     let mut last = String::new();
     let mut lines = BufReader::new(err).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let said = line.trim();
-        // What to try next is for who has called the command.
+        // Hints about the next command are for users of the command line.
         if !said.is_empty() && !said.starts_with("try: ") {
             said.clone_into(&mut last);
         }

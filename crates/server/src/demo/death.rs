@@ -1,4 +1,4 @@
-//! What a worker held when it died, and who goes on with it.
+//! The steps that a worker held when it died, and the workers that continue them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -11,12 +11,12 @@ pub struct Held {
     id: InstanceId,
     worker: Option<WorkerId>,
     step_seq: u32,
-    /// What it is called.
+    /// The name of the instance.
     pub name: String,
 }
 
 impl Held {
-    /// What that instance, which is called so, was doing.
+    /// Records the step that an instance was running.
     pub fn new(instance: &Instance, name: String) -> Self {
         Self {
             id: instance.id,
@@ -26,14 +26,14 @@ impl Held {
         }
     }
 
-    /// Whether it is still as the dead worker left it, or nobody has taken it yet.
+    /// `true` if the instance is still as the dead worker left it, or no worker has claimed it yet.
     fn waits(&self, now: &Instance) -> bool {
         let is_left = now.worker == self.worker && now.status == Status::Executing;
         (is_left || now.status == Status::Runnable) && now.step_seq == self.step_seq
     }
 }
 
-/// The death of a worker that ran something.
+/// The death of a worker that was running steps.
 #[derive(Debug)]
 pub struct Death {
     at: Instant,
@@ -43,7 +43,7 @@ pub struct Death {
 }
 
 impl Death {
-    /// It happened just now.
+    /// Records a death that happened now.
     pub fn new(held: Vec<Held>) -> Self {
         Self {
             at: Instant::now(),
@@ -53,12 +53,12 @@ impl Death {
         }
     }
 
-    /// Whether all that the worker held has gone on.
+    /// `true` if all steps that the worker held have continued.
     pub const fn is_over(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Looks who has gone on with what; when all of it has, that in words.
+    /// Checks which steps have continued, and at which workers. When all have, returns a description.
     pub async fn look(
         &mut self,
         abide: &Abide,
@@ -83,7 +83,7 @@ impl Death {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let numbers: Vec<String> = self.takers.iter().map(ToString::to_string).collect();
         let at = match numbers.len() {
-            // They had gone on, and further, before anybody looked.
+            // The steps were already finished before this check.
             0 => String::new(),
             1 => format!(" at worker {}", numbers.concat()),
             _ => format!(" at workers {}", numbers.join(" and ")),
@@ -93,10 +93,10 @@ impl Death {
     }
 }
 
-/// How long two names may be to be told together.
+/// Maximum total length of two names that are shown together.
 const NAMES: usize = 22;
 
-/// Two names at most, the shortest, and how many more.
+/// Lists at most two names, the shortest first, and the number of the others.
 pub fn several(names: &[&str]) -> String {
     let mut names = names.to_vec();
     names.sort_by_key(|name| name.len());

@@ -1,4 +1,4 @@
-//! What `abide demo` is made of: sample machines, worker processes that run them, traffic, and an audit of what became of it.
+//! The parts of `abide demo`: sample machines, worker processes that run them, traffic, and an audit of the results.
 
 pub mod album;
 pub mod approval;
@@ -18,15 +18,15 @@ pub use crew::{AGAIN, Crew, News};
 pub use scene::{Event, Member, Scene, Shown, Summary};
 pub use traffic::{Open, Sample, TICK, Traffic};
 
-/// What the binary calls itself with to be a worker of the demo.
+/// The argument with which the binary starts itself as a worker of the demo.
 pub const WORKER: &str = "demo-worker";
 
-/// The name that a worker of the demo is registered under.
+/// The name under which a worker of the demo registers.
 pub fn name_of(number: u32) -> String {
     format!("demo-{number}")
 }
 
-/// What takes a little time.
+/// Simulates work that takes some time.
 async fn work(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }

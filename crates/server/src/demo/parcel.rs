@@ -1,14 +1,14 @@
-//! A sample: a parcel, as a graph. It is data in the store: the server advances it, workers do its tasks.
+//! A sample: a parcel, as a graph. The graph is data in the store: the server advances it, and workers run its tasks.
 
 use abide::{BadGraph, BoxError, EngineBuilder, Event, Graph, eq, input, minutes};
 use serde_json::{Value, json};
 
 use super::work;
 
-/// What is published when the carrier has come: `abide publish carrier.arrived parcel=3`.
+/// The event that says that the carrier has arrived: `abide publish carrier.arrived parcel=3`.
 pub const ARRIVED: &str = "carrier.arrived";
 
-/// The graph: two tasks side by side after the first, a wait for an event, and the last.
+/// The graph: a first task, two parallel tasks, a wait for an event, and the last task.
 pub fn parcel() -> Result<Graph, BadGraph> {
     let arrived = Event::new(ARRIVED)
         .matching("parcel", eq(input("parcel")))

@@ -1,4 +1,4 @@
-//! The demo as a whole, tick by tick: who works, what has happened, and what became of those that a dead worker held.
+//! The state of the demo, tick by tick: the workers, what has happened, and the steps of dead workers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,26 +10,26 @@ use tokio::sync::mpsc;
 use super::death::{Death, Held, several};
 use super::{Audit, Crew, News, Open, Traffic, called, name_of};
 
-/// Over how long steps a second are counted.
+/// The period over which the steps per second are counted.
 const WINDOW: Duration = Duration::from_secs(5);
-/// The most that runs at once and is looked at.
+/// Maximum number of running instances that are read.
 const RUNNING_MAX: usize = 1_000;
 
-/// Something that has happened, in words.
+/// Something that has happened, as text.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A worker died.
     Died(String),
-    /// What a dead worker held went on.
+    /// The steps of a dead worker continue.
     WentOn(String),
-    /// A worker was started again.
+    /// A worker was restarted.
     Back(String),
     /// An instance has ended.
     Ended(String),
 }
 
 impl Event {
-    /// What has happened.
+    /// The text.
     pub fn text(&self) -> &str {
         match self {
             Self::Died(text) | Self::WentOn(text) | Self::Back(text) | Self::Ended(text) => text,
@@ -37,20 +37,20 @@ impl Event {
     }
 }
 
-/// A worker process, as it is now.
+/// The current state of a worker process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Member {
     /// Its number.
     pub number: u32,
-    /// Its process; none while it is dead.
+    /// Its process id; `None` while it is dead.
     pub pid: Option<u32>,
-    /// Whether it has begun to take steps.
+    /// `true` if it has begun to run steps.
     pub is_ready: bool,
-    /// How many steps it runs.
+    /// Number of steps that it is running.
     pub running: u64,
-    /// For how long it has lived, or been dead, in seconds.
+    /// Seconds since it was started, or since it died.
     pub since_s: u64,
-    /// How often it was killed.
+    /// Number of times it was killed.
     pub killed: u64,
     #[serde(skip)]
     since: Instant,
@@ -58,51 +58,51 @@ pub struct Member {
     committed: u64,
 }
 
-/// The demo as it is now.
+/// The current state of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
     /// The workers.
     pub workers: Vec<Member>,
-    /// How many instances stand where, with children.
+    /// Number of running instances, including children.
     pub running: u64,
-    /// Those that a worker could take.
+    /// Number of instances that a worker could claim.
     pub ready: u64,
-    /// Those that wait for a signal, an event, a child or a moment.
+    /// Number of instances that wait for a signal, an event, a child or a time.
     pub waiting: u64,
-    /// What the user may do, after `abide --store URL`.
+    /// Commands for the user, to be written after `abide --store URL`.
     pub for_you: Vec<String>,
-    /// How many were started.
+    /// Number of instances that were started.
     pub began: u64,
-    /// How many have ended.
+    /// Number of instances that have ended.
     pub ended: u64,
-    /// Steps that workers commit in a second.
+    /// Steps per second that workers commit.
     pub steps_per_second: f64,
 }
 
-/// What became of it all.
+/// The result of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// How many were started.
+    /// Number of instances that were started.
     pub began: u64,
-    /// How many were there before.
+    /// Number of instances that existed before.
     pub found: u64,
-    /// How many have ended.
+    /// Number of instances that have ended.
     pub ended: u64,
-    /// How many have not.
+    /// Number of instances that have not ended.
     pub open: u64,
-    /// How often a worker was killed.
+    /// Number of times a worker was killed.
     pub killed: u64,
-    /// How many steps ran just then.
+    /// Number of steps that were running at those times.
     pub cut: u64,
-    /// How many steps those that ended have committed, with their children.
+    /// Number of steps that the ended instances and their children have committed.
     pub steps: u64,
-    /// How many of these were run again because a worker died.
+    /// Number of those steps that ran again because a worker died.
     pub again: u64,
-    /// What was wrong, and with whom.
+    /// The problems, each with the name of the instance.
     pub wrong: Vec<String>,
 }
 
-/// The demo as a whole.
+/// The running demo.
 pub struct Scene {
     abide: Abide,
     crew: Crew,
@@ -111,7 +111,7 @@ pub struct Scene {
     audit: Audit,
     found: u64,
     members: Vec<Member>,
-    /// Who was registered under which number, ever.
+    /// All worker ids that were ever registered, and the number of the worker process for each.
     known: BTreeMap<WorkerId, u32>,
     deaths: Vec<Death>,
     killed: u64,
@@ -120,7 +120,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A scene with these workers and that traffic.
+    /// Makes a demo with these workers and this traffic.
     pub fn new(
         abide: &Abide,
         (crew, told): (Crew, mpsc::Receiver<(u32, News)>),
@@ -153,7 +153,7 @@ impl Scene {
         }
     }
 
-    /// The next thing that a worker process did.
+    /// Waits for the next change of a worker process.
     pub async fn news(&mut self) -> Option<(u32, News)> {
         self.told.recv().await
     }
@@ -163,17 +163,17 @@ impl Scene {
         &self.members
     }
 
-    /// What the user may do something for, the oldest first.
+    /// The instances that wait for the user, the oldest first.
     pub fn left(&self) -> impl Iterator<Item = &Open> {
         self.traffic.open().values().filter(|one| one.left)
     }
 
-    /// Kills a worker; whether there is one of that number.
+    /// Kills a worker. Returns `false` if there is none with this number.
     pub fn kill(&self, number: u32) -> bool {
         self.crew.kill(number)
     }
 
-    /// Takes in what a worker process did.
+    /// Handles a change of a worker process.
     pub async fn hear(&mut self, number: u32, news: News) -> Result<Option<Event>, Error> {
         let now = Instant::now();
         let place = (number as usize).saturating_sub(1);
@@ -216,7 +216,7 @@ impl Scene {
         }
     }
 
-    /// What a worker of that number holds.
+    /// The steps that a worker holds.
     async fn held_by(&mut self, number: u32) -> Result<Vec<Held>, Error> {
         self.meet().await?;
         let mut held = Vec::new();
@@ -230,7 +230,7 @@ impl Scene {
         Ok(held)
     }
 
-    /// What an instance is called; a child by its parent too.
+    /// The name of an instance; for a child, with the name of its parent.
     async fn named(&self, instance: &Instance) -> Result<String, Error> {
         let parent = match instance.parent {
             Some(parent) if instance.key.is_none() => self.abide.get(parent).await?,
@@ -254,10 +254,10 @@ impl Scene {
         Ok(self.abide.list(&filter, None, RUNNING_MAX).await?.items)
     }
 
-    /// Notes who is registered under which number.
+    /// Records the ids under which the workers are registered.
     async fn meet(&mut self) -> Result<(), Error> {
         for worker in self.abide.workers().await? {
-            // One whose lease ran out goes on under a name with an end.
+            // A worker whose lease has expired registers again, with a suffix after `~`.
             let name = worker.name.as_str().split('~').next().unwrap_or_default();
             let mut members = self.members.iter();
             if let Some(member) = members.find(|member| name_of(member.number) == name) {
@@ -267,7 +267,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Does what is due, and looks what has happened.
+    /// Sends the traffic that is due, and checks what has happened.
     pub async fn tick(&mut self) -> Result<Vec<Event>, Error> {
         self.traffic.tick().await?;
         self.meet().await?;
@@ -278,7 +278,7 @@ impl Scene {
         }
         for member in &mut self.members {
             let running = busy.get(&member.number).copied().unwrap_or_default();
-            // What a dead one held is still its own until its lease is over.
+            // The instances of a dead worker still name it until its lease expires.
             member.running = running * u64::from(member.pid.is_some());
         }
         let mut events = Vec::new();
@@ -296,7 +296,7 @@ impl Scene {
         Ok(events)
     }
 
-    /// Looks who has ended, and audits them; what they came to, in words.
+    /// Finds and audits the instances that have ended. Returns their results as text.
     async fn settle(&mut self) -> Result<Vec<String>, Error> {
         let open: Vec<InstanceId> = self.traffic.open().keys().copied().collect();
         let (ended, missing) = self.abide.store().endings(&open).await?;
@@ -310,7 +310,7 @@ impl Scene {
         Ok(texts)
     }
 
-    /// It as it is now.
+    /// Reads the current state.
     pub async fn shown(&mut self) -> Result<Shown, Error> {
         let now = Instant::now();
         while self
@@ -346,7 +346,7 @@ impl Scene {
         })
     }
 
-    /// Ends the workers in order, and looks a last time what became of it all.
+    /// Ends the workers in order, and audits a last time.
     pub async fn end(mut self) -> Result<Summary, Error> {
         self.told.close();
         let crew = std::mem::take(&mut self.crew);
@@ -366,11 +366,11 @@ impl Scene {
     }
 }
 
-/// What an instance came to, in words.
+/// The result of an instance as text.
 fn came_to(instance: &Instance) -> String {
     let result = instance.result.as_ref();
     let result = result.and_then(|result| result.to::<serde_json::Value>().ok());
-    // A graph comes to what its last steps came to.
+    // The result of a graph contains the results of its last steps.
     let text = match &result {
         Some(serde_json::Value::Object(steps)) => steps.values().find_map(|one| one.as_str()),
         Some(value) => value.as_str(),

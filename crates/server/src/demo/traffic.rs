@@ -1,4 +1,4 @@
-//! Gentle traffic: starts instances of the samples, pays most orders, and leaves some for whoever looks on.
+//! Light traffic: starts instances of the samples, pays most orders, and leaves some for the user.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,16 +12,16 @@ use super::approval::{APPROVAL, APPROVED};
 use super::checkout::{Checkout, Order, PAID};
 use super::parcel::ARRIVED;
 
-/// How often [`Traffic::tick`] is to be called.
+/// How often to call [`Traffic::tick`].
 pub const TICK: Duration = Duration::from_millis(250);
-/// With so many that have not ended nothing new begins.
+/// Maximum number of instances that have not ended. At this number, no new one is started.
 const OPEN_MAX: usize = 60;
-/// Every seventh order is left for the user to pay, unless so many are already.
+/// Every seventh order is left for the user to pay, up to 8 at a time.
 const LEFT_ORDERS: (u64, usize) = (7, 8);
-/// Every third approval is left to the user, unless so many are already.
+/// Every third approval is left for the user, up to 4 at a time.
 const LEFT_APPROVALS: (u64, usize) = (3, 4);
 
-/// Which sample.
+/// A sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sample {
     /// An order.
@@ -46,7 +46,7 @@ impl Sample {
         }
     }
 
-    /// When it begins: every so many ticks, at which of them.
+    /// The schedule of its starts: a period in ticks, and the tick within the period.
     const fn turn(self) -> (u64, u64) {
         match self {
             Self::Order => (2, 0),
@@ -60,11 +60,11 @@ impl Sample {
 /// An instance that has not ended, as far as is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
-    /// Of which sample.
+    /// Its sample.
     pub sample: Sample,
-    /// Which one.
+    /// Its number.
     pub number: u64,
-    /// Whether it waits for the user, and nobody else.
+    /// `true` if it waits for the user only.
     pub left: bool,
 }
 
@@ -74,7 +74,8 @@ impl Open {
         format!("{}:{}", self.sample.name(), self.number)
     }
 
-    /// What the user may do for it, after `abide --store URL`; `None` for one that others see to.
+    /// The command with which the user can continue it, to be written after `abide --store URL`. Returns `None` if it
+    /// does not wait for the user.
     pub fn deed(&self) -> Option<String> {
         let key = self.key();
         match self.sample {
@@ -95,14 +96,14 @@ pub struct Traffic {
     /// The last number of each sample.
     last: BTreeMap<Sample, u64>,
     open: BTreeMap<InstanceId, Open>,
-    /// What is to be done for which instance, and when.
+    /// The instances that wait for the traffic, and when each gets what it waits for.
     deeds: BinaryHeap<Reverse<(Instant, InstanceId)>>,
     ticks: u64,
     began: u64,
 }
 
 impl Traffic {
-    /// Goes on where the store is: what is open in it is seen to.
+    /// Continues with the instances that are open in the store.
     pub async fn over(abide: &Abide, graph: Graph) -> Result<Self, Error> {
         let mut traffic = Self {
             abide: abide.clone(),
@@ -119,7 +120,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Sees to those of a sample that an earlier demo has left.
+    /// Takes over the instances of a sample that an earlier demo has left.
     async fn adopt(&mut self, sample: Sample) -> Result<(), Error> {
         let prefix = format!("{}:", sample.name());
         let number = |key: &Option<Key>| -> Option<u64> {
@@ -143,7 +144,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// The first orders, at once: there is something to look at, and one of them waits for the user.
+    /// Starts the first orders at once, so that there is something to see, and one of them waits for the user.
     pub async fn begin(&mut self) -> Result<(), Error> {
         for _ in 0..LEFT_ORDERS.0 {
             self.start(Sample::Order).await?;
@@ -151,7 +152,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Does what is due now.
+    /// Sends what is due now.
     pub async fn tick(&mut self) -> Result<(), Error> {
         self.ticks += 1;
         for sample in Sample::ALL {
@@ -173,17 +174,17 @@ impl Traffic {
         Ok(())
     }
 
-    /// How many began.
+    /// Number of instances that were started.
     pub const fn began(&self) -> u64 {
         self.began
     }
 
-    /// Those that have not ended, by id.
+    /// The instances that have not ended, by id.
     pub const fn open(&self) -> &BTreeMap<InstanceId, Open> {
         &self.open
     }
 
-    /// Notes that one has ended.
+    /// Records that an instance has ended.
     pub fn ended(&mut self, id: InstanceId) {
         self.open.remove(&id);
     }
@@ -218,14 +219,14 @@ impl Traffic {
                 self.note(id, sample, number);
                 Ok(())
             }
-            // Somebody has one of that key: the next is free.
+            // The key is taken; the next number is free.
             Err(StartError::Duplicate { .. }) => Ok(()),
             Err(StartError::Error(error)) => Err(error),
             Err(other) => Err(Error::Broken(other.to_string())),
         }
     }
 
-    /// Notes one that is open, and when something is to be done for it.
+    /// Records an open instance, and when it gets what it waits for.
     fn note(&mut self, id: InstanceId, sample: Sample, number: u64) {
         let left = match sample {
             Sample::Order => self.leaves(sample, number, LEFT_ORDERS),
@@ -240,7 +241,7 @@ impl Traffic {
         self.open.insert(id, open);
         if !left {
             let after = match sample {
-                // Some are reminded first.
+                // Some get a reminder first.
                 Sample::Approval => 4_000 + u64::from(part(number, 24)) * 1_000,
                 _ => 700 + u64::from(part(number, 25)) * 100,
             };
@@ -257,7 +258,7 @@ impl Traffic {
         number.is_multiple_of(every) && left.count() < most
     }
 
-    /// Does for one what it waits for.
+    /// Sends an instance what it waits for.
     async fn serve(&self, open: Open) -> Result<(), Error> {
         let key = open.key();
         let sent = match open.sample {
@@ -283,13 +284,13 @@ impl Traffic {
         };
         match sent {
             Err(SendError::Error(error)) => Err(error),
-            // It has ended, or somebody has cancelled it.
+            // The instance has ended or was cancelled.
             _ => Ok(()),
         }
     }
 }
 
-/// A number below `most` that looks like chance, and is the same each time.
+/// Returns a pseudo-random number below `most`, always the same for the same `number`.
 fn part(number: u64, most: u32) -> u32 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
     u32::try_from(mixed % u64::from(most.max(1))).unwrap_or_default()

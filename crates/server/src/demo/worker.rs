@@ -10,31 +10,32 @@ use tokio::sync::oneshot;
 use super::{album, approval, checkout, name_of, parcel};
 use crate::serve::Told;
 
-/// How long a worker is believed to live after its last sign of life: short, so that one sees others take over.
+/// The lease of a worker. It is short, so that the user sees other workers take over.
 pub const LEASE: Duration = Duration::from_secs(3);
-/// How many steps of a worker run at once.
+/// Number of steps that a worker runs concurrently.
 const CONCURRENCY: usize = 8;
-/// How long steps that run may take to end when it is told to stop.
+/// How long running steps may take to end at a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long it may take to end in all.
+/// Time limit for the whole shutdown.
 const END: Duration = Duration::from_secs(2);
-/// How often it tells its parent what it has done.
+/// How often it reports to its parent.
 const TELL: Duration = Duration::from_millis(250);
 
-/// What a worker tells its parent, a line of JSON each time.
+/// A report of a worker to its parent: one line of JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Word {
-    /// How many steps it has committed.
+    /// Number of steps that it has committed.
     pub committed: u64,
 }
 
-/// Runs steps until it is told to stop, or its parent is gone: then its standard input ends, whatever became of it.
+/// Runs steps until it is asked to stop, or its parent is gone. In that case its standard input ends, however the
+/// parent ended.
 pub async fn run(store: &str, number: u32) -> Result<(), OpenError> {
     let (gone, parent) = oneshot::channel();
     std::thread::spawn(move || {
         let mut rest = [0; 64];
         while matches!(std::io::stdin().read(&mut rest), Ok(read) if read > 0) {}
-        // It may have ended by itself.
+        // The receiver may be gone, if the worker has ended by itself.
         let _ = gone.send(());
     });
     let mut told = Told::listen().map_err(|error| Error::Broken(error.to_string()))?;
@@ -45,7 +46,7 @@ pub async fn run(store: &str, number: u32) -> Result<(), OpenError> {
         () = told.stop() => {}
         () = tell(&engine) => {}
     }
-    // There may be no server any more to sign off from.
+    // The server may already be gone.
     let _ = tokio::time::timeout(END, engine.shutdown()).await;
     Ok(())
 }
@@ -66,7 +67,7 @@ async fn engine(abide: &Abide, number: u32) -> Result<Engine, Error> {
     engine.start().await
 }
 
-/// Tells the parent what was done, until it does not listen any more.
+/// Reports to the parent, until the parent no longer reads.
 async fn tell(engine: &Engine) {
     loop {
         let word = Word {

@@ -1,4 +1,4 @@
-//! Reads `[[hooks]]` of the settings file.
+//! Parses `[[hooks]]` of the settings file.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::Hook;
 use super::mapping::{Rule, Test, Text, What};
 use super::scheme::{Encoding, Scheme, Secret};
 
-/// How old a signed timestamp may be unless the source says otherwise.
+/// Default limit, in seconds, for the difference between a signed time and the current time.
 const TOLERANCE_S: u64 = 300;
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ enum SchemeName {
     None,
 }
 
-/// What a rule says. A source that has only one may say it without `rules`.
+/// A rule. A source with a single rule may have these fields without `rules`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
@@ -113,7 +113,8 @@ struct FoundEntry {
     id: bool,
 }
 
-/// Reads the sources. Secrets that are elsewhere are fetched by who serves: nobody else needs them, or may read them.
+/// Parses the sources. Secrets that are only named are not fetched here: only the serving process needs them, and other
+/// commands may not have the permission to read them.
 pub(crate) fn read(value: &Value) -> Result<Vec<Hook>, String> {
     let Value::Array(entries) = value else {
         return Err("write it as [[hooks]], one for each source".to_owned());
@@ -121,7 +122,7 @@ pub(crate) fn read(value: &Value) -> Result<Vec<Hook>, String> {
     entries.iter().map(hook).collect()
 }
 
-/// The sources as they may be shown.
+/// Describes the sources without their secrets.
 pub(crate) fn shown(hooks: &[Hook]) -> String {
     if hooks.is_empty() {
         return "none".to_owned();
@@ -311,13 +312,13 @@ fn told(error: toml::de::Error) -> String {
     error.message().to_owned()
 }
 
-/// Whether a secret is named, not given: `env:NAME`, or `file:PATH`.
+/// `true` if a secret is named, not given: `env:NAME` or `file:PATH`.
 fn is_elsewhere(text: &str) -> bool {
     text.starts_with("env:") || text.starts_with("file:")
 }
 
 impl Hook {
-    /// Fetches the secrets that are elsewhere, in the environment or in files. Until then nothing that they sign is believed.
+    /// Fetches the named secrets from the environment or from files. Until then their signatures are not accepted.
     pub(crate) fn fetch(&mut self) -> Result<(), String> {
         for place in &self.elsewhere {
             let secret = Secret::fetch(place, &self.scheme)

@@ -1,4 +1,5 @@
-//! What a webhook becomes: the rule that is meant for it, and what that takes from the request.
+//! The mapping from a webhook to a signal or an event: finds the matching rule, and extracts its values from the
+//! request.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,16 +12,16 @@ use serde_json::value::RawValue;
 
 use super::Scheme;
 
-/// What a webhook becomes, when it is one that all tests are true of.
+/// A rule: what a webhook becomes if all tests are true.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub when: Vec<Test>,
     pub what: What,
-    /// Where the payload is; the whole body unless given.
+    /// Path of the payload; the whole body if absent.
     pub payload: Option<Path>,
 }
 
-/// Something that must be so.
+/// A condition on the request.
 #[derive(Clone, Debug)]
 pub(super) enum Test {
     Body { path: Path, equals: Value },
@@ -41,7 +42,7 @@ pub(super) enum What {
     },
 }
 
-/// A text that is given, or found in the request.
+/// A text: a constant, or a value of the request.
 #[derive(Clone, Debug)]
 pub(super) enum Text {
     Constant(String),
@@ -57,63 +58,65 @@ pub(super) enum Text {
     },
 }
 
-/// What a webhook becomes.
+/// The result of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A signal.
     Signal {
         /// Its name.
         name: Name,
-        /// Whom it is for.
+        /// The target instance.
         target: Target,
-        /// What tells it from others.
+        /// The dedup key.
         dedup: Option<Name>,
-        /// How long it is kept for a key that nobody holds.
+        /// How long it is held for a key that no instance has.
         hold_for: Option<Duration>,
-        /// What it says.
+        /// The payload.
         payload: Json,
     },
     /// An event.
     Event {
         /// Its type.
         event_type: Name,
-        /// What tells it from others.
+        /// The id of the event, which excludes duplicates.
         id: Option<Name>,
-        /// What it says.
+        /// The payload.
         payload: Json,
     },
 }
 
-/// Why nothing can be made of a webhook that was meant to become something.
-#[derive(Debug, thiserror::Error)]
+/// Reason why a rule matches a webhook but cannot be applied to it.
+#[derive(thiserror::Error)]
 pub enum Unmapped {
-    /// The body is no JSON.
+    /// The body is not JSON.
     #[error("the body is no JSON: {0}")]
     NotJson(serde_json::Error),
-    /// There is nothing where something was to be found.
+    /// A value is missing in the request.
     #[error("there is no {what} at {place}: a text, a number or a truth value is expected there")]
     Nowhere {
-        /// What was looked for.
+        /// The name of the value.
         what: &'static str,
-        /// Where.
+        /// The place where it was expected.
         place: String,
     },
-    /// There is nothing where the payload was to be found.
+    /// The payload is missing at its path.
     #[error("there is no payload at {0}: leave `payload` out of the rule for the whole body")]
     NoPayload(String),
-    /// What was found there cannot be that.
+    /// A value of the request is invalid.
     #[error("what is at {place} cannot be the {what}: {refusal}")]
     Unfit {
-        /// What was looked for.
+        /// The name of the value.
         what: &'static str,
-        /// Where.
+        /// The place where it was found.
         place: String,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
 }
 
-/// What becomes of a request: the first rule whose tests are all true says.
+abide_kernel::debug_is_display!(Unmapped);
+
+/// Applies the first rule whose tests are all true. Returns `None` if there is none.
 pub(super) fn action(
     rules: &[Rule],
     scheme: &Scheme,
@@ -174,7 +177,7 @@ impl Request<'_> {
         }
     }
 
-    /// What the sender itself tells its deliveries apart by; of one that has no id, its signature and its body.
+    /// The sender's own id of a webhook. If the request has none, a hash of its signature and body.
     fn own_id(&self, scheme: &Scheme) -> Option<Name> {
         let header = |name: &str| Some(self.headers.get(name)?.to_str().ok()?.to_owned());
         let field = |name: &str| scalar(dig(self.body, &Path::new(name).ok()?)?);
@@ -222,7 +225,8 @@ impl Request<'_> {
         })
     }
 
-    /// A key; an id only where the rule says so, or a number that somebody else made up would name an instance.
+    /// The target: a key, or an id only where the rule says so. Otherwise a number that a third party made up could
+    /// address an instance.
     fn target(&self, text: &Text) -> Result<Target, Unmapped> {
         let what = "target";
         let (found, place) = self.text(text, what)?;
@@ -268,7 +272,7 @@ impl Request<'_> {
     }
 }
 
-/// An id as it can be kept: one that is too long for a name, or has characters that no name has, is hashed.
+/// Converts an id to a name. An id that is too long, or has characters that a name may not have, is hashed.
 fn delivery_id(id: &str) -> Name {
     Name::new(id).unwrap_or_else(|_| hashed("sha256", &[id]))
 }
@@ -277,7 +281,7 @@ fn hashed(kind: &str, parts: &[&str]) -> Name {
     Name::stored(format!("{kind}:{}", Fingerprint::of(parts).as_str()))
 }
 
-/// What is at a path, as it was written.
+/// Returns the value at a path, as it was written.
 fn dig<'a>(raw: &'a RawValue, path: &Path) -> Option<&'a RawValue> {
     path.parts()
         .try_fold(raw, |raw, part| match raw.get().as_bytes().first()? {
@@ -294,7 +298,7 @@ fn dig<'a>(raw: &'a RawValue, path: &Path) -> Option<&'a RawValue> {
         })
 }
 
-/// A text, a number or a truth value as text.
+/// Returns a string, a number or a boolean as text; `None` for other values.
 fn scalar(raw: &RawValue) -> Option<String> {
     let text = raw.get();
     match text.as_bytes().first()? {

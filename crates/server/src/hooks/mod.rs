@@ -1,4 +1,4 @@
-//! Webhooks: who may send them, how that is proven, and what becomes of them.
+//! Webhooks: their sources, the verification of their signatures, and the signals or events that they become.
 
 mod config;
 mod mapping;
@@ -20,26 +20,27 @@ use scheme::Secret;
 /// A source of webhooks.
 #[derive(Clone, Debug)]
 pub struct Hook {
-    /// Its name, the last part of the path.
+    /// Its name, the last segment of the path.
     pub source: String,
-    /// How a sender proves who it is.
+    /// The signature scheme.
     pub scheme: Scheme,
     secrets: Vec<Secret>,
-    /// Where the secrets are that are not fetched yet.
+    /// References to secrets that were not fetched yet.
     elsewhere: Vec<String>,
     tolerance: Duration,
     rules: Vec<Rule>,
 }
 
 impl Hook {
-    /// Whether a request was signed with one of the secrets, and lately. `now_s` is the time in seconds since 1970.
+    /// Verifies that a request was signed with one of the secrets, and recently. `now_s` is the time in seconds since
+    /// 1970.
     pub fn verify(&self, headers: &HeaderMap, body: &[u8], now_s: i64) -> Result<(), Unproven> {
         let tolerance_s = i64::try_from(self.tolerance.as_secs()).unwrap_or(i64::MAX);
         self.scheme
             .verify(&self.secrets, headers, body, now_s, tolerance_s)
     }
 
-    /// What a request that was proven is to become; none when no rule is meant for it.
+    /// Returns the action for a verified request, or `None` if no rule matches it.
     pub fn action(&self, headers: &HeaderMap, body: &str) -> Result<Option<Action>, Unmapped> {
         mapping::action(&self.rules, &self.scheme, headers, body)
     }

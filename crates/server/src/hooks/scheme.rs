@@ -1,4 +1,4 @@
-//! How a sender proves who it is: HMAC-SHA256 over the body as it came, in the ways of the common senders.
+//! Signature schemes: HMAC-SHA256 over the unchanged body, in the formats of common senders.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::Deserialize;
 use sha2::Sha256;
 
-/// How a sender proves who it is.
+/// The signature scheme of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`.
     Standard,
     /// Stripe: `stripe-signature`.
     Stripe,
-    /// GitHub: `x-hub-signature-256`. It signs no time.
+    /// GitHub: `x-hub-signature-256`. It does not sign a time.
     Github,
     /// Slack: `x-slack-request-timestamp`, `x-slack-signature`.
     Slack,
@@ -24,18 +24,18 @@ pub enum Scheme {
     Hmac {
         /// The header with the signature.
         header: HeaderName,
-        /// How it is written.
+        /// The encoding of the signature.
         encoding: Encoding,
-        /// What stands before it.
+        /// The text before the signature.
         prefix: String,
-        /// The header with the time that is signed, too, in seconds since 1970.
+        /// The header with the time, in seconds since 1970, if the time is signed too.
         timestamp: Option<HeaderName>,
     },
-    /// No proof: only for a server on loopback.
+    /// No signature: only for a server on loopback.
     None,
 }
 
-/// How the bytes of a signature are written.
+/// The encoding of the bytes of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
@@ -45,24 +45,26 @@ pub enum Encoding {
     Base64,
 }
 
-/// Why a request is not believed to come from its source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Reason why the signature of a request is not accepted.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
-    /// A header is missing, or given twice.
+    /// A header is missing, or occurs twice.
     #[error("the header {0} is missing, or there are two")]
     Missing(String),
-    /// A header cannot be read.
+    /// A header is malformed.
     #[error("the header {0} is not what it should be")]
     Unreadable(String),
-    /// The time that was signed is too far away.
+    /// The signed time differs too much from the current time.
     #[error(
         "it was signed {0} s away from now, which is more than `tolerance_s`: it is old, or a clock is wrong"
     )]
     Old(i64),
-    /// No secret makes that signature of that body.
+    /// No secret of the source makes this signature for this body.
     #[error("the signature does not fit the body and the secret")]
     Wrong,
 }
+
+abide_kernel::debug_is_display!(Unproven);
 
 /// A secret, as the key of an HMAC.
 #[derive(Clone)]
@@ -88,9 +90,9 @@ impl Secret {
         }
     }
 
-    /// Whether that is the signature of these bytes, compared in constant time.
+    /// `true` if this is the signature of these bytes. Compares in constant time.
     fn signs(&self, parts: &[&[u8]], signature: &[u8]) -> bool {
-        // An HMAC takes a key of any length.
+        // HMAC accepts a key of any length.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
             return false;
         };
@@ -225,7 +227,7 @@ impl Encoding {
     }
 }
 
-/// The value of a header that must be there once.
+/// Returns the value of a header that must occur exactly once.
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, Unproven> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

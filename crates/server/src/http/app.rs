@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use super::feed::Feed;
 use super::health::Readiness;
 use super::places::Places;
 
-/// What all requests share. Cheap to clone.
+/// The state that all requests share. Cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
@@ -35,12 +35,13 @@ struct Shared {
     feed: Feed,
     workers: Workers,
     graphs: Put,
+    leaving: CancellationToken,
     draining: CancellationToken,
     born: Instant,
 }
 
 impl App {
-    /// An app over an open store.
+    /// Makes the state for an open store.
     pub fn new(abide: Abide, settings: Settings, traces: Traces) -> Self {
         let (store, draining) = (abide.store(), CancellationToken::new());
         Self(Arc::new(Shared {
@@ -56,6 +57,7 @@ impl App {
             feed: Feed::new(),
             workers: Workers::begin(abide.store()),
             graphs: Put::default(),
+            leaving: CancellationToken::new(),
             draining,
             born: Instant::now(),
             settings,
@@ -69,27 +71,27 @@ impl App {
         &self.0.abide
     }
 
-    /// The store behind it, for what a client has no word for.
+    /// The store, for operations that the client does not have.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.0.abide.store()
     }
 
-    /// How large things may get.
+    /// The size limits.
     pub fn limits(&self) -> &Limits {
         &self.0.settings.limits
     }
 
-    /// What the server was told.
+    /// The server's settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// Where traces go.
+    /// The destination of traces.
     pub fn traces(&self) -> &Traces {
         &self.0.traces
     }
 
-    /// Tells of a message that was accepted, and of the span that it was sent in.
+    /// Reports a command that was accepted, and the span of its sender, to the traces.
     pub(crate) fn trace(&self, record: &Command, headers: &HeaderMap) {
         if self.traces().is_on()
             && let Some(message) = Message::of(record, Some(headers))
@@ -98,8 +100,8 @@ impl App {
         }
     }
 
-    /// Tells of what comes to light when an instance is claimed: the events that woke it, and the attempt before it when the
-    /// worker that made that one is gone.
+    /// Reports to the traces what a claim reveals: the events that woke the instance, and the attempt before it if its
+    /// worker is gone.
     pub(crate) fn trace_claim(&self, claimed: &Claimed, now: Timestamp) {
         if !self.traces().is_on() {
             return;
@@ -120,27 +122,33 @@ impl App {
         }
     }
 
-    /// Cancelled when the server shuts down: whoever waits for something answers at once then, with what there is.
+    /// Cancelled when the server is asked to stop. It still answers all requests for `drain_ms`, but is not ready any
+    /// more, so that load balancers send requests elsewhere.
+    pub fn leaving(&self) -> &CancellationToken {
+        &self.0.leaving
+    }
+
+    /// Cancelled when the server shuts down. Handlers that wait then answer at once, with what there is.
     pub fn draining(&self) -> &CancellationToken {
         &self.0.draining
     }
 
-    /// For how long this process has been serving.
+    /// The time since this process began to serve.
     pub fn uptime(&self) -> Duration {
         self.0.born.elapsed()
     }
 
-    /// What workers over HTTP are served by.
+    /// The services for workers over HTTP.
     pub fn workers(&self) -> &Workers {
         &self.0.workers
     }
 
-    /// To be told when a graph was put, so that this server's engine advances it at once.
+    /// Notifies this server's engine that a graph was declared, so that it advances the graph at once.
     pub fn graphs(&self) -> &Put {
         &self.0.graphs
     }
 
-    /// The webhook source of that name.
+    /// The webhook source of this name.
     pub fn hook(&self, source: &str) -> Option<&Hook> {
         self.0
             .settings
@@ -149,7 +157,7 @@ impl App {
             .find(|hook| hook.source == source)
     }
 
-    /// What changes on the whole server.
+    /// The changes on the whole server.
     pub(crate) fn feed(&self) -> &Feed {
         &self.0.feed
     }

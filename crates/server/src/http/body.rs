@@ -1,4 +1,4 @@
-//! A request's body as it arrives: by a deadline, and read to its end even when nobody wants it.
+//! The body of a request as it arrives: with a deadline, and read to its end even if no handler uses it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,30 +13,32 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[error("the body did not arrive in time")]
 pub(crate) struct Slow;
 
-/// How much of a body that nobody wants is read, and for how long. A connection that is closed with bytes unread is reset,
-/// and the answer may be lost to the client.
+/// How many bytes of a body that no handler uses are read, and for how long. A connection that is closed with unread
+/// bytes is reset, and the client may lose the response.
 const UNWANTED_BYTES: u64 = 64 << 20;
 const UNWANTED_TIME: Duration = Duration::from_secs(5);
 
 /// A body with a deadline.
 pub(crate) struct Timed {
     inner: Option<Body>,
-    deadline: Pin<Box<Sleep>>,
-    /// Whether the client waits to be told to send it.
+    until: Instant,
+    /// The deadline as a timer, created when the body must be waited for. Most bodies are there at once.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// `true` if the client waits for `100 Continue` before it sends the body.
     expects: bool,
     begun: bool,
 }
 
 impl Timed {
-    /// That body, which must have arrived by then.
+    /// Wraps a body that must have arrived by `until`.
     pub fn body(inner: Body, until: Instant, expects: bool) -> Body {
         if inner.is_end_stream() {
             return inner;
         }
-        let deadline = Box::pin(sleep_until(until));
         Body::new(Self {
             inner: Some(inner),
-            deadline,
+            until,
+            deadline: None,
             expects,
             begun: false,
         })
@@ -62,8 +64,12 @@ impl hyper::body::Body for Timed {
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        ready!(this.deadline.as_mut().poll(cx));
-        // What comes so slowly is not waited for again.
+        let until = this.until;
+        let deadline = this
+            .deadline
+            .get_or_insert_with(|| Box::pin(sleep_until(until)));
+        ready!(deadline.as_mut().poll(cx));
+        // The rest of a late body is not read.
         this.inner = None;
         Poll::Ready(Some(Err(Slow.into())))
     }
@@ -84,7 +90,7 @@ impl Drop for Timed {
         let Some(rest) = self.inner.take().filter(|rest| !rest.is_end_stream()) else {
             return;
         };
-        // Who waits to be asked for a body is not asked for one that nobody wants.
+        // A client that waits for `100 Continue` is not asked for a body that no handler uses.
         if (self.expects && !self.begun) || rest.size_hint().lower() > UNWANTED_BYTES {
             return;
         }

@@ -1,4 +1,4 @@
-//! Who sends a request, for the record.
+//! The sender of a request, for the record.
 
 use std::convert::Infallible;
 
@@ -6,12 +6,12 @@ use abide::Name;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-/// Who sends a request: the name of its token, when the server asks for one. The guard puts it into the request.
+/// The sender of a request: the name of its token, if the server requires one. The guard puts it into the request.
 #[derive(Clone, Debug, Default)]
 pub struct Caller(pub Option<Name>);
 
 impl Caller {
-    /// What is written into the record of a signal or an update.
+    /// The source that is stored with a signal or an update.
     pub fn source(&self) -> String {
         match &self.0 {
             Some(token) => format!("http:{token}"),
@@ -19,7 +19,7 @@ impl Caller {
         }
     }
 
-    /// Who sends it, as what may arrive more than once is told apart (rule 1.5).
+    /// The sender's identity, which separates the idempotency keys of different callers (rule 1.5).
     pub fn identity(&self) -> String {
         match &self.0 {
             Some(token) => format!("token:{token}"),

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
-use super::{App, Params, Problem, Write, unfit};
+use super::{App, OverLimit, Params, Problem, Refused, Write, unfit};
 
 /// What looks.
 pub fn read() -> OpenApiRouter<App> {
@@ -53,6 +53,8 @@ pub struct PublishedView {
     matched: u32,
     /// Whether it had been published before, and nothing came of it now.
     duplicate: bool,
+    /// Whether waits for events of its type stood there, and it matched none of them.
+    unmatched: bool,
 }
 
 impl From<Published> for PublishedView {
@@ -61,6 +63,7 @@ impl From<Published> for PublishedView {
             event_id: published.event_id,
             matched: published.matched,
             duplicate: published.duplicate,
+            unmatched: published.unmatched,
         }
     }
 }
@@ -98,7 +101,7 @@ pub struct PublishedBatch {
     results: Vec<PublishResult>,
 }
 
-/// What became of one: all of `event_id`, `matched` and `duplicate`, or `error`.
+/// What became of one: all of `event_id`, `matched`, `duplicate` and `unmatched`, or `error`.
 #[derive(Serialize, Default, ToSchema)]
 pub struct PublishResult {
     /// What it is known by.
@@ -111,12 +114,29 @@ pub struct PublishResult {
     /// Whether it had been published before, and nothing came of it now.
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
+    /// Whether waits for events of its type stood there, and it matched none of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmatched: Option<bool>,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// A stable word for that.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    reason: Option<String>,
+    /// The limit that was exceeded, when that is why.
+    #[serde(flatten)]
+    over: OverLimit,
+}
+
+impl From<Refused> for PublishResult {
+    fn from(refused: Refused) -> Self {
+        Self {
+            error: Some(refused.error),
+            reason: Some(refused.reason),
+            over: refused.over,
+            ..Self::default()
+        }
+    }
 }
 
 impl From<Result<Published, Refusal>> for PublishResult {
@@ -126,13 +146,10 @@ impl From<Result<Published, Refusal>> for PublishResult {
                 event_id: Some(published.event_id),
                 matched: Some(published.matched),
                 duplicate: Some(published.duplicate),
+                unmatched: Some(published.unmatched),
                 ..Self::default()
             },
-            Err(refusal) => Self {
-                error: Some(refusal.to_string()),
-                reason: Some(refusal.reason()),
-                ..Self::default()
-            },
+            Err(refusal) => Refused::from(&refusal).into(),
         }
     }
 }
@@ -162,11 +179,10 @@ pub async fn publish_all(
                 });
                 results.push(PublishResult::default());
             }
-            Err(error) => results.push(PublishResult {
-                error: Some(format!("the entry does not fit: {error}")),
-                reason: Some("unprocessable"),
-                ..PublishResult::default()
-            }),
+            Err(error) => {
+                let problem = Problem::unprocessable(format!("the entry does not fit: {error}"));
+                results.push(Refused::from(problem).into());
+            }
         }
     }
     let published = match events.is_empty() {

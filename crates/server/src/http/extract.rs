@@ -1,4 +1,4 @@
-//! Reads requests strictly: what is not understood is refused with an error that names it.
+//! Strict parsing of requests: what is not understood is refused with an error that names it.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ use super::body::Slow;
 use super::{App, Problem, Ticket, unfit};
 use abide::{Address, Target};
 
-/// A body of JSON. An empty one reads as `{}`.
+/// A JSON body. An empty body is read as `{}`.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
@@ -32,7 +32,8 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     }
 }
 
-/// Refuses a body that is not said to be JSON. Pages of other sites can make a browser send any other without being asked.
+/// Refuses a body whose content type is not JSON. Pages of other sites can make a browser send other types without a
+/// preflight request.
 pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -47,7 +48,7 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-/// The body as it came. From then on the request has a place among those that are worked on.
+/// Reads the body unchanged. Then the request takes its place among the concurrent requests.
 pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
     let (body, ticket) = received(request, app.settings().body_bytes, "body_bytes").await?;
     if let Some(ticket) = ticket {
@@ -56,8 +57,8 @@ pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
     Ok(body)
 }
 
-/// The body as it came, when it is no larger than that limit and there is room for it; and the ticket with which the request
-/// takes its place.
+/// Reads the body unchanged, if it is not larger than `most` and there is room for it. Also returns the ticket with
+/// which the request takes its place.
 pub async fn received(
     request: Request,
     most: usize,
@@ -65,8 +66,10 @@ pub async fn received(
 ) -> Result<(Bytes, Option<Ticket>), Problem> {
     let ticket = request.extensions().get::<Ticket>().cloned();
     let mut body = request.into_body();
+    // The value of `content-length`, if given.
+    let size = body.size_hint().exact();
     if body.size_hint().lower() > most as u64 {
-        return Err(too_large(most, limit));
+        return Err(too_large(size, most, limit));
     }
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -75,7 +78,7 @@ pub async fn received(
             continue;
         };
         if bytes.len() + data.len() > most {
-            return Err(too_large(most, limit));
+            return Err(too_large(size, most, limit));
         }
         if let Some(ticket) = &ticket {
             ticket.take_bytes(data.len())?;
@@ -85,7 +88,7 @@ pub async fn received(
     Ok((bytes.into(), ticket))
 }
 
-/// Why a body did not come to its end.
+/// The problem for a body that did not arrive completely.
 fn unread(error: &axum::Error) -> Problem {
     if is(error, |cause| cause.is::<Slow>()) {
         return Problem::new(
@@ -98,14 +101,20 @@ fn unread(error: &axum::Error) -> Problem {
     Problem::bad_request("the body could not be read to its end: send it again")
 }
 
-fn too_large(most: usize, limit: &str) -> Problem {
+fn too_large(size: Option<u64>, most: usize, limit: &str) -> Problem {
+    let body = match size {
+        Some(size) => format!("a body of {size} bytes"),
+        None => "a body of unknown length".to_owned(),
+    };
     let detail = format!(
-        "the body is over the limit `{limit}`, which is {most}: make it smaller, or raise that limit of the server"
+        "{body} is over the limit `{limit}` of {most}: make it smaller, or raise that limit of the server"
     );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).over(limit, most)
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+        .over(limit, most)
+        .met(size)
 }
 
-/// Whether an error, or what caused it, is such a one.
+/// `true` if `such` holds for an error or one of its causes.
 fn is(error: &(dyn Error + 'static), such: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
     such(error) || error.source().is_some_and(|cause| is(cause, such))
 }
@@ -114,7 +123,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let is_json = || serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
     if first.is_some_and(|first| *first != b'{') && is_json() {
-        // A list would be read as an object's fields in their order.
+        // serde would read a list as the fields of an object in their order.
         return Err(Problem::unprocessable(
             "the body does not fit: send a JSON object, like {}",
         ));
@@ -128,7 +137,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// The parameters of a query; one that is unknown, or given twice, is refused.
+/// The query parameters. An unknown or repeated parameter is refused.
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -149,7 +158,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// What is wrong with a query, for who has written it.
+/// Describes the problem with a query for its author.
 fn in_query(uri: &Uri, problem: &str) -> String {
     type Pairs = axum::extract::Query<Vec<(String, String)>>;
     let pairs = Pairs::try_from_uri(uri).map_or_else(|_| Vec::new(), |pairs| pairs.0);
@@ -177,7 +186,7 @@ fn in_query(uri: &Uri, problem: &str) -> String {
     unfit::in_words(name, message, Some(&found))
 }
 
-/// What the path names: whole segments, percent-decoded.
+/// The path parameters: whole segments, percent-decoded.
 pub struct Place<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T> {
@@ -193,7 +202,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T
     }
 }
 
-/// What is wrong with a path, for who has written it.
+/// Describes the problem with a path for its author.
 fn in_path(rejection: PathRejection) -> String {
     let text = rejection.body_text();
     let PathRejection::FailedToDeserializePathParams(failed) = rejection else {
@@ -217,11 +226,11 @@ fn in_path(rejection: PathRejection) -> String {
     }
 }
 
-/// An instance that a path names: an id when it is digits only, else a key.
+/// Parses the instance in a path: an id if it consists of digits only, otherwise a key.
 pub fn target(text: &str) -> Result<Target, Problem> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits && text.parse::<i64>().is_err() {
-        // It reads as an id, and no id is that large.
+        // It has the form of an id, but no id is that large.
         let detail = format!("there is nothing at {text:?}: no id is that large");
         return Err(
             Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")

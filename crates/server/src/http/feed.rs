@@ -1,4 +1,5 @@
-//! What changes on the whole server, for all who listen: one task hears the store, and a ring keeps the last of it.
+//! The changes on the whole server, for all listeners: one task receives the store's notifications, and a ring buffer
+//! keeps the last ones.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +9,7 @@ use abide_kernel::Effects;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// How many changes are kept for those who come back.
+/// Number of changes that are kept for listeners that reconnect.
 const KEPT: usize = 4_096;
 
 /// The kinds of changes.
@@ -27,13 +28,13 @@ pub const KINDS: [&str; 7] = [
 pub struct Change {
     /// Its number.
     pub number: u64,
-    /// What kind of change.
+    /// Its kind.
     pub kind: &'static str,
-    /// What there is to tell of it.
+    /// Its data.
     pub data: Value,
 }
 
-/// What changes on the whole server. It begins to listen when somebody asks for it first.
+/// The changes on the whole server. The task starts with the first listener.
 pub struct Feed {
     ring: Arc<Ring>,
     heard: Mutex<bool>,
@@ -51,20 +52,20 @@ struct Kept {
     changes: VecDeque<Arc<Change>>,
 }
 
-/// Where one listener is.
+/// The position of one listener.
 pub struct Listening {
     ring: Arc<Ring>,
     news: watch::Receiver<u64>,
-    /// The number of the last change that it has.
+    /// The number of the last change that it got.
     at: u64,
-    /// Whether it has missed something, and is to be told so.
+    /// `true` if it has missed changes and must get a reset.
     reset: bool,
 }
 
 impl Feed {
-    /// A feed that nobody listens to yet.
+    /// Makes a feed without listeners.
     pub fn new() -> Self {
-        // What tells its numbers from those of another process.
+        // Distinguishes its numbers from those of another process.
         let boot = crate::auth::random::<8>().map_or(0, u64::from_le_bytes);
         let boot = format!("{boot:016x}");
         let ring = Ring {
@@ -78,7 +79,7 @@ impl Feed {
         }
     }
 
-    /// Listens, from now on or from after the change of that id.
+    /// Adds a listener: from now on, or from after the change with the id `after`.
     pub fn listen(&self, store: &Arc<dyn Store>, after: Option<&str>) -> Listening {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if !*heard {
@@ -92,7 +93,7 @@ impl Feed {
             None => (newest, false),
             Some(id) => match self.ring.number(id).filter(|at| *at <= newest) {
                 Some(at) => (at, false),
-                // It is of another process, or of none.
+                // The id is of another process, or invalid.
                 None => (newest, true),
             },
         };
@@ -106,7 +107,7 @@ impl Feed {
 }
 
 impl Ring {
-    /// The number in an id that this process has given.
+    /// Returns the number in an id that this process issued.
     fn number(&self, id: &str) -> Option<u64> {
         id.strip_prefix(&self.boot)?.strip_prefix('-')?.parse().ok()
     }
@@ -128,7 +129,7 @@ impl Ring {
         self.newest.send_replace(kept.next);
     }
 
-    /// The changes after a number; none when some of them are no longer kept.
+    /// Returns the changes after a number, or `None` if some of them are no longer kept.
     fn after(&self, at: u64) -> Option<Vec<Arc<Change>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = kept
@@ -148,21 +149,21 @@ impl Ring {
     }
 }
 
-/// What a listener is told.
+/// A message to a listener.
 pub enum Told {
-    /// What has changed, in order; never empty.
+    /// The changes, in order; never empty.
     Changes(Vec<Arc<Change>>),
-    /// It has missed something: everything is to be looked at again.
+    /// The listener has missed changes, and must read everything again.
     Reset,
 }
 
 impl Listening {
-    /// The id of a change, or of the last that this listener has.
+    /// The id of a change, or of the last one that this listener got.
     pub fn id(&self, number: Option<u64>) -> String {
         format!("{}-{}", self.ring.boot, number.unwrap_or(self.at))
     }
 
-    /// Waits for what comes next; `None` when the store is gone.
+    /// Waits for the next changes. Returns `None` if the store is closed.
     pub async fn next(&mut self) -> Option<Told> {
         loop {
             if std::mem::take(&mut self.reset) {
@@ -176,7 +177,7 @@ impl Listening {
                         return Some(Told::Changes(changes));
                     }
                     None => {
-                        // Slower than the server: what it missed is gone.
+                        // The listener is slower than the server: the changes that it missed are gone.
                         self.at = newest;
                         self.reset = true;
                         continue;
@@ -188,7 +189,7 @@ impl Listening {
     }
 }
 
-/// Hears the store as long as there is a feed.
+/// Receives the store's notifications as long as the feed exists.
 async fn hear(ring: Weak<Ring>, mut news: abide_kernel::Listener) {
     while let Some(effects) = news.next().await {
         let Some(ring) = ring.upgrade() else {
@@ -198,11 +199,11 @@ async fn hear(ring: Weak<Ring>, mut news: abide_kernel::Listener) {
     }
 }
 
-/// What a commit has to tell, one thing at a time.
+/// Converts the notifications of a commit to changes.
 fn changes(effects: &Effects) -> Vec<(&'static str, Value)> {
     let mut changes = Vec::new();
     if effects.anything {
-        // Word was lost: whoever listens is to look at everything.
+        // Notifications were lost, so listeners must read everything again.
         changes.push(("reset", Value::Null));
     }
     changes.extend(
@@ -239,7 +240,7 @@ fn changes(effects: &Effects) -> Vec<(&'static str, Value)> {
         changes.push(("due", json!({ "due_at": due })));
     }
     if effects.ended_elsewhere {
-        // Another process has not said which.
+        // Another process did not say which instances ended.
         changes.push(("ended", json!({ "id": null })));
     }
     changes

@@ -30,8 +30,8 @@ pub fn operate() -> OpenApiRouter<App> {
 #[serde(deny_unknown_fields)]
 pub struct GraphRequest {
     /// Its steps. A step has a `name`, `after: [name…]`, optionally `skip_if: {step, field, op, value}`, and one of
-    /// `task: name` (with `timeout_ms?`, `retry?`, `queue?`), `wait_for_event: {event, match, timeout_ms, lookback_ms?}`,
-    /// `wait_for_signal: {signal, timeout_ms?}`, `sleep: {duration_ms}` and `graph: name`.
+    /// `task: name` (with `timeout_ms?`, `schedule_timeout_ms?`, `retry?`, `queue?`),
+    /// `wait_for_event: {event, match, timeout_ms, lookback_ms?}`, `wait_for_signal: {signal, timeout_ms?}`, `sleep: {duration_ms}` and `graph: name`.
     #[schema(value_type = Vec<StepRequest>)]
     steps: Vec<Box<RawValue>>,
 }
@@ -55,10 +55,14 @@ pub struct StepRequest {
     /// A task, by the name under which its code is registered.
     #[schema(value_type = Option<NameText>)]
     task: Option<Name>,
-    /// How long one attempt at the task may take.
+    /// How long one attempt at the task may take, from its claim by a worker on.
     #[schema(value_type = Option<i64>, minimum = 1)]
     timeout_ms: Option<u64>,
-    /// When the task is tried again: `{max_attempts, delay_ms, factor?, max_delay_ms?}`.
+    /// How long the task may take as a whole, from the start of the step on: its waits in the queue, all attempts and the
+    /// delays between them.
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    schedule_timeout_ms: Option<u64>,
+    /// When the task is tried again, as the same instance with `attempt` one higher: `{max_attempts, delay_ms, factor?, max_delay_ms?}`.
     #[schema(value_type = Option<super::machines::RetryRequest>)]
     retry: Option<Json>,
     /// The queue in which the task waits.

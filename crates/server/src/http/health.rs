@@ -1,6 +1,8 @@
 //! Whether the server lives, and whether it can work.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide::{Json, Name, Store};
@@ -48,7 +50,11 @@ async fn alive() -> axum::Json<Well> {
 }
 
 /// Whether the store can be written to: it is reached, it answers, and its disk has room.
-pub struct Readiness(Lookout<Result<(), String>>);
+pub struct Readiness {
+    lookout: Lookout<Result<(), String>>,
+    /// Whether there was no room for what somebody wrote, since there was room for a large probe.
+    doubted: Arc<AtomicBool>,
+}
 
 impl Readiness {
     /// Begins to probe that store, when it is asked. A server writes over a document of its own, so that none waits for
@@ -60,9 +66,18 @@ impl Readiness {
             .take(200)
             .collect();
         let name = Name::new(server).unwrap_or_else(|_| Name::stored("server"));
-        Self(Lookout::begin(FRESH, stop, move || {
-            probe(store.clone(), name.clone()).boxed()
-        }))
+        let doubted = Arc::new(AtomicBool::new(false));
+        let doubt = doubted.clone();
+        let lookout = Lookout::begin(FRESH, stop, move || {
+            probe(store.clone(), name.clone(), doubt.clone()).boxed()
+        });
+        Self { lookout, doubted }
+    }
+
+    /// Says that there was no room for what somebody wrote. A small probe may find some all the same: PostgreSQL writes over
+    /// pages that it has. So the next ones are large, until there is room for one.
+    pub fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
     }
 
     /// Why the server cannot work, if it cannot.
@@ -73,21 +88,42 @@ impl Readiness {
                 PATIENCE.as_millis()
             )
         };
-        match self.0.newest(PATIENCE).await {
+        match self.lookout.newest(PATIENCE).await {
             Some(seen) if seen.at.elapsed() < FRESH + PATIENCE => seen.what.err(),
             _ => Some(late()),
         }
     }
 }
 
-async fn probe(store: Arc<dyn Store>, name: Name) -> Result<(), String> {
-    let at = store.clock().now();
-    let body = Json::of(&at).map_err(|error| error.to_string())?;
+/// Writes something small, or something large when there has been no room.
+async fn probe(store: Arc<dyn Store>, name: Name, doubted: Arc<AtomicBool>) -> Result<(), String> {
+    let is_large = doubted.load(Ordering::Relaxed);
+    let body = match is_large {
+        true => Json::of(&large()?),
+        false => Json::of(&store.clock().now()),
+    };
+    let body = body.map_err(|error| error.to_string())?;
     let keep = Op::Keep(vec![(DocumentKind::Probe, name, Some(body))]);
-    match store.run(Arc::from([keep])).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.to_string()),
+    store
+        .run(Arc::from([keep]))
+        .await
+        .map_err(|error| error.to_string())?;
+    if is_large {
+        doubted.store(false, Ordering::Relaxed);
     }
+    Ok(())
+}
+
+/// A text of 256 KiB that no database can make smaller by much.
+fn large() -> Result<String, String> {
+    let mut text = String::with_capacity(256 << 10);
+    for _ in 0..16 {
+        let bytes = crate::auth::random::<8192>().map_err(|error| error.to_string())?;
+        bytes.iter().for_each(|byte| {
+            let _ = write!(text, "{byte:02x}");
+        });
+    }
+    Ok(text)
 }
 
 /// Whether the store can be reached and written to, and the server is not about to stop. Why not is told to those who have a
@@ -101,7 +137,7 @@ async fn ready(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<axum::Json<Well>, Problem> {
-    if app.draining().is_cancelled() {
+    if app.leaving().is_cancelled() || app.draining().is_cancelled() {
         return Err(Problem::unavailable("the server is shutting down"));
     }
     let Some(why) = app.readiness().trouble().await else {

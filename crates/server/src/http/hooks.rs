@@ -153,6 +153,7 @@ async fn done(
                 "event_id": published.event_id,
                 "matched": published.matched,
                 "duplicate": published.duplicate,
+                "unmatched": published.unmatched,
             });
             Ok(axum::Json(answer).into_response())
         }

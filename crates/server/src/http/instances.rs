@@ -147,7 +147,7 @@ async fn judged(
         let next = page.next;
         for look in page.items {
             let id = look.instance.id;
-            if word.is(&look.liveness) {
+            if word.is(look.liveness) {
                 items.push(look);
             }
             if items.len() == limit {

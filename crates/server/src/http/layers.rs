@@ -1,4 +1,4 @@
-//! What is done around every request: it gets an id, a place and a deadline; it is logged and counted; a panic is answered.
+//! The layers around every request: an id, a place and a deadline; the log and the metrics; the response to a panic.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -16,25 +16,26 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use super::body::Timed;
 use super::places::{Kind, Place, Ticket, Wait};
+use super::problem::NoRoom;
 use super::{App, Caller, Problem};
 use crate::auth::Role;
 use crate::metrics;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest id that is taken from a client.
+/// Maximum length of an id that a client may give.
 const REQUEST_ID_BYTES: usize = 128;
 
 tokio::task_local! {
     static ID: HeaderValue;
 }
 
-/// The id of the request that is worked on, for logs and problems.
+/// The id of the current request, for logs and problems.
 pub fn request_id() -> Option<String> {
     ID.try_with(|id| id.to_str().unwrap_or_default().to_owned())
         .ok()
 }
 
-/// Gives a request an id, logs and counts it, and answers for a panic.
+/// Gives a request an id, logs and counts it, and answers if the handler panics.
 pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = match request.headers().get(&REQUEST_ID).filter(|id| is_fit(id)) {
@@ -70,22 +71,31 @@ fn report(method: &Method, route: &str, status: StatusCode, took: Duration, id: 
     let (method, status) = (method.as_str(), status.as_u16());
     let ms = took.as_secs_f64() * 1000.0;
     let request_id = id.to_str().unwrap_or_default();
-    match status {
-        500..=599 => {
+    match (status, is_probe(route)) {
+        (500..=599, _) => {
             tracing::warn!(target: "abide::access", method, route, status, ms, request_id, "request")
         }
-        _ => {
+        // Each prober sends several a minute; at the level `info` they would hide the other requests.
+        (_, true) => {
+            tracing::debug!(target: "abide::access", method, route, status, ms, request_id, "request")
+        }
+        (_, false) => {
             tracing::info!(target: "abide::access", method, route, status, ms, request_id, "request")
         }
     }
 }
 
-/// Whether an id that a client gives can be put in logs.
+/// `true` for a path that probes and scrapers request.
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/metrics")
+}
+
+/// `true` if an id that a client gives may be written to logs.
 fn is_fit(id: &HeaderValue) -> bool {
     (1..=REQUEST_ID_BYTES).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
 }
 
-/// An id that no other request has: the start of this process and a number.
+/// Makes an id that no other request has: a random number of this process and a counter.
 fn fresh_id() -> HeaderValue {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static START: std::sync::LazyLock<u64> =
@@ -94,11 +104,11 @@ fn fresh_id() -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none"))
 }
 
-/// Gives a request a ticket and a deadline. It takes its place when who sends it is known and all of it is there: one that
-/// comes slowly keeps nobody else out.
+/// Gives a request a ticket and a deadline. The request takes its place when its sender is known and its body is
+/// complete, so that a slow one does not keep others out.
 pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
-    // Who looks after a full server must be able to see that it is full.
-    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+    // Monitoring must see that a full server is full.
+    if is_probe(request.uri().path()) {
         return next.run(request).await;
     }
     let kind = Kind::of(request.method(), request.uri());
@@ -112,12 +122,15 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     let mut handled = std::pin::pin!(next.run(request));
     loop {
         if let Ok(response) = tokio::time::timeout_at(until + LAG, &mut handled).await {
+            if response.extensions().get::<NoRoom>().is_some() {
+                app.readiness().doubt();
+            }
             return response;
         }
         match ticket.since().map(|since| since + timeout) {
-            // A long poll has a time of its own.
+            // A long poll has its own time limit.
             _ if ticket.waits() => return handled.await,
-            // Its time is counted from when its body was there.
+            // The time is counted from when the body was complete.
             Some(later) if later > until => until = later,
             _ => break,
         }
@@ -125,7 +138,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     late(&method).into_response()
 }
 
-/// What a request is answered that took too long. What only looks has changed nothing.
+/// The problem for a request that took too long. A read has changed nothing.
 fn late(method: &Method) -> Problem {
     let late = "the request took longer than `request_timeout_ms`";
     let problem = match *method {
@@ -137,19 +150,19 @@ fn late(method: &Method) -> Problem {
     problem.with("limit", "request_timeout_ms")
 }
 
-/// A body that is late is told so by whoever reads it, before the request as a whole is given up.
+/// The handler that reads a late body answers first; this delay precedes giving up the whole request.
 const LAG: Duration = Duration::from_millis(250);
 
-/// What a request holds that waits for something to happen: it is not counted among those that are worked on, and its
-/// time is its own. Take it as an argument of the handler, and keep it as long as the wait, or the stream, lasts. When the
-/// server [drains](App::draining), answer at once.
+/// The place of a request that waits for something to happen. It does not count among the concurrent requests, and has
+/// its own time limit. Take it as an argument of the handler, and keep it as long as the wait, or the stream, lasts.
+/// When the server [drains](App::draining), answer at once.
 pub struct LongPoll {
     _place: Place,
     peer: Option<Peer>,
 }
 
 impl LongPoll {
-    /// Waits until the client has closed its side of the connection, and may be gone.
+    /// Waits until the client has closed its side of the connection, and so may be gone.
     pub async fn gone(&self) {
         match &self.peer {
             Some(peer) => (peer.0)().await,
@@ -158,12 +171,12 @@ impl LongPoll {
     }
 }
 
-/// The client at the other end of the connection that a request came over.
+/// The client at the other end of a request's connection.
 #[derive(Clone)]
 pub struct Peer(Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
 impl Peer {
-    /// One of which that tells when it has closed its side.
+    /// Makes a peer from a function whose future completes when the client has closed its side.
     pub fn new<F: Future<Output = ()> + Send + 'static>(
         gone: impl Fn() -> F + Send + Sync + 'static,
     ) -> Self {
@@ -179,7 +192,7 @@ impl FromRequestParts<App> for LongPoll {
     }
 }
 
-/// What is needed to wait for something, for a request whose body must be there first.
+/// The data needed to begin a long poll, for a request whose body must arrive first.
 pub struct Waiting {
     wait: Wait,
     role: Role,
@@ -202,7 +215,7 @@ impl Waiting {
         }
     }
 
-    /// Takes a place among those who wait, and gives back the one among those that are worked on.
+    /// Takes a place among the long polls, and gives back the one among the concurrent requests.
     pub fn begin(self, app: &App) -> Result<LongPoll, Problem> {
         let place = app
             .places()
@@ -232,7 +245,7 @@ impl Drop for LongPoll {
     }
 }
 
-/// There is no such path.
+/// The response for an unknown path.
 pub(super) async fn nowhere(request: Request) -> Problem {
     let path = request.uri().path();
     let hint = match path.strip_suffix('/') {
@@ -244,7 +257,7 @@ pub(super) async fn nowhere(request: Request) -> Problem {
     ))
 }
 
-/// There is such a path, but not for that method.
+/// The response for a known path with a wrong method.
 pub(super) async fn wrong_method(request: Request) -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,

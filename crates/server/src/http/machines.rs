@@ -46,6 +46,9 @@ pub struct MachineRequest {
     /// How long a step may take.
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]
     step_timeout_ms: Option<Millis>,
+    /// After how many deaths of its worker in one step an instance fails; 5 unless given, 0 for no limit.
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    max_deaths: Option<u32>,
     /// Whether its instances keep a history; yes unless given.
     history: Option<bool>,
 }
@@ -138,6 +141,8 @@ pub struct MachineView {
     /// How long a step may take.
     #[schema(value_type = Option<i64>)]
     step_timeout_ms: Option<u64>,
+    /// After how many deaths of its worker in one step an instance fails; 5 when it does not say.
+    max_deaths: Option<u32>,
 }
 
 impl From<Declared> for MachineView {
@@ -151,6 +156,7 @@ impl From<Declared> for MachineView {
             history: declared.history,
             retry: declared.retry,
             step_timeout_ms: declared.step_timeout_ms,
+            max_deaths: declared.max_deaths,
         }
     }
 }
@@ -195,6 +201,7 @@ pub async fn declare(
         contract: id,
         retry: request.retry,
         step_timeout_ms: request.step_timeout_ms.map(|ms| ms.ms()),
+        max_deaths: request.max_deaths,
     };
     abide.declare(vec![declared.clone()], contracts).await?;
     Ok(axum::Json(declared.into()))

@@ -18,6 +18,7 @@ mod metrics;
 mod once;
 mod openapi;
 pub(crate) mod operate;
+pub(crate) mod outbox;
 mod places;
 mod problem;
 mod rpc;
@@ -25,6 +26,7 @@ pub(crate) mod signals;
 pub(crate) mod starts;
 pub(crate) mod stats;
 mod stream;
+mod test_clock;
 mod updates;
 pub(crate) mod waits;
 mod workers;
@@ -42,7 +44,7 @@ pub use extract::{Body, Params, Place, raw, received, target};
 pub use layers::{LongPoll, Peer, Waiting, request_id};
 pub use once::{Write, WriteByHeader};
 pub use places::Ticket;
-pub use problem::Problem;
+pub use problem::{OverLimit, Problem, Refused};
 
 /// Looking.
 fn read() -> OpenApiRouter<App> {
@@ -53,6 +55,7 @@ fn read() -> OpenApiRouter<App> {
         .merge(instances::read())
         .merge(machines::read())
         .merge(metrics::read())
+        .merge(outbox::read())
         .merge(signals::read())
         .merge(stats::read())
         .merge(stream::read())
@@ -80,6 +83,7 @@ fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(graphs::operate())
         .merge(operate::operate())
+        .merge(outbox::operate())
         .merge(signals::operate())
         .merge(starts::operate())
 }
@@ -117,6 +121,7 @@ pub fn service(app: &App) -> Router {
     router
         .merge(openapi::serve(description()).route_layer(reads))
         .merge(rpc::routes())
+        .merge(test_clock::routes(app))
         .method_not_allowed_fallback(layers::wrong_method)
         .fallback(layers::nowhere)
         .layer(from_fn(once::mark))

@@ -17,19 +17,19 @@ use serde_json::value::RawValue;
 use super::extract::{is_json, parse};
 use super::{App, Caller, Problem, raw};
 
-/// The header that a client sends a key in.
+/// The request header that contains the key.
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header of an answer that was given before.
+/// The header of a response that was given before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// The field of a body that may have the key instead.
+/// The field of a body that may contain the key instead.
 const FIELD: &str = "request_id";
 
-/// The body of a write, and the client to carry it out with: when the request has a key, each of its calls is carried out
-/// once. An empty body reads as `{}`.
+/// The body of a write, and the client to carry it out with. If the request has a key, each call of that client is
+/// carried out once. An empty body is read as `{}`.
 pub struct Write<T> {
-    /// What is asked for.
+    /// The body.
     pub body: T,
-    /// What carries it out.
+    /// The client.
     pub abide: Abide,
 }
 
@@ -41,7 +41,7 @@ impl<T: DeserializeOwned + 'static> FromRequest<App> for Write<T> {
     }
 }
 
-/// As [`Write`], of a body whose `request_id` has a meaning of its own: only the header is the key.
+/// Like [`Write`], for a body whose `request_id` has another meaning: only the header contains the key.
 pub struct WriteByHeader<T>(pub Write<T>);
 
 impl<T: DeserializeOwned + 'static> FromRequest<App> for WriteByHeader<T> {
@@ -60,7 +60,6 @@ async fn read<T: DeserializeOwned>(
     let is_json = is_json(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let caller = request.extensions().get::<Caller>().cloned();
-    let caller = caller.unwrap_or_default().identity();
     let slot = request.extensions().get::<Slot>().cloned();
     let by_header = key_of(request.headers())?;
     let mut bytes = raw(request, app).await?;
@@ -79,20 +78,20 @@ async fn read<T: DeserializeOwned>(
         (key, bytes) = (Some(field), rest);
     }
     let body = parse(&bytes)?;
-    let abide = match key {
-        None => app.abide().clone(),
-        Some(key) => {
-            let fingerprint = fingerprint(&method, &uri, &bytes);
-            app.abide().once(RequestId::new(caller, key, fingerprint))
-        }
+    let Some(key) = key else {
+        let abide = app.abide().clone();
+        return Ok(Write { body, abide });
     };
+    let caller = caller.unwrap_or_default().identity();
+    let fingerprint = fingerprint(&method, &uri, &bytes);
+    let abide = app.abide().once(RequestId::new(caller, key, fingerprint));
     if let Some(slot) = slot {
         let _ = slot.0.set(abide.clone());
     }
     Ok(Write { body, abide })
 }
 
-/// The key that a request has in its header: a text, with or without quotes around it.
+/// The key in a request's header: a text, with or without quotes.
 pub fn key_of(headers: &HeaderMap) -> Result<Option<Name>, Problem> {
     let mut given = headers.get_all(&KEY).iter();
     let Some(value) = given.next() else {
@@ -125,7 +124,7 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Name>, Problem> {
     Ok(Some(key))
 }
 
-/// The key that a body has in its field, and the body without it.
+/// Takes the key out of a body. Returns the key and the body without it.
 fn take_field(bytes: &Bytes) -> Result<Option<(Name, Bytes)>, Problem> {
     let quoted = format!("\"{FIELD}\"");
     let mentions = bytes
@@ -134,7 +133,7 @@ fn take_field(bytes: &Bytes) -> Result<Option<(Name, Bytes)>, Problem> {
     if !mentions {
         return Ok(None);
     }
-    // What is no object, or has a field twice, is refused by whoever reads it next.
+    // A body that is not an object, or has a field twice, is refused later, when it is parsed.
     let Ok(Fields(mut fields)) = serde_json::from_slice::<Fields>(bytes) else {
         return Ok(None);
     };
@@ -156,7 +155,7 @@ fn take_field(bytes: &Bytes) -> Result<Option<(Name, Bytes)>, Problem> {
     }
 }
 
-/// The fields of an object as they are written.
+/// The fields of an object, as they are written.
 struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl<'de> serde::Deserialize<'de> for Fields {
@@ -190,7 +189,7 @@ impl serde::Serialize for Fields {
     }
 }
 
-/// What is asked for, however its JSON is written: the method, the path with its query, and the body.
+/// Identifies a request by its method, its path with the query, and its body, whatever the formatting of the JSON.
 fn fingerprint(method: &Method, uri: &Uri, body: &[u8]) -> Fingerprint {
     let at = uri.path_and_query().map_or("", |at| at.as_str());
     let text = String::from_utf8_lossy(body).into_owned();
@@ -201,11 +200,11 @@ fn fingerprint(method: &Method, uri: &Uri, body: &[u8]) -> Fingerprint {
     Fingerprint::of([method.as_str().as_bytes(), at.as_bytes(), &said])
 }
 
-/// Where the reader of a request leaves the client that carries it out.
+/// The place where the extractor of a request leaves the client that carries it out.
 #[derive(Clone, Default)]
 struct Slot(Arc<OnceLock<Abide>>);
 
-/// Marks answers that were given before.
+/// Marks responses that were given before.
 pub(super) async fn mark(mut request: Request, next: Next) -> Response {
     if request.method() == Method::GET {
         return next.run(request).await;
@@ -224,7 +223,8 @@ fn mark_replayed(response: &mut Response) {
     response.headers_mut().insert(REPLAYED, yes);
 }
 
-/// Answers a request of the library's own language that has a key in its header.
+/// Answers a request of the protocol under `/rpc` that has a key in its header. Also returns `true` if the answer was
+/// given before.
 pub async fn answer_once(
     app: &App,
     caller: &Caller,
@@ -251,7 +251,7 @@ fn failed(refusal: abide::Refusal) -> Reply {
     Reply::Failed(abide_kernel::Error::Refused(refusal).into())
 }
 
-/// Puts the mark on the answer of such a request.
+/// Adds the mark to the response of such a request.
 pub fn marked(mut response: Response, replayed: bool) -> Response {
     if replayed {
         mark_replayed(&mut response);

@@ -177,7 +177,7 @@ pub fn refused(error: OperateError, text: &str) -> Problem {
     let outcome = error.outcome();
     let detail = error.to_string();
     let (reason, current, holder) = match error {
-        OperateError::NoTarget => return nobody(text),
+        OperateError::NoTarget(_) => return nobody(text),
         OperateError::Error(error) => return error.into(),
         OperateError::NotActive(_) => ("run_not_active", None, None),
         OperateError::NotRestartable(_) => ("not_restartable", None, None),

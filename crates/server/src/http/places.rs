@@ -1,5 +1,5 @@
-//! How many requests are worked on at once, and how many bytes of bodies are taken in: each kind of request, and each role,
-//! has a budget of its own, of which one token has at most half, so that none can shut out the others.
+//! Limits on concurrent requests and on bytes of request bodies. Each kind of request has a budget of its own for each
+//! role, and one token gets at most half of it, so that none can shut out the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,31 +12,31 @@ use tokio::time::Instant;
 use super::{Caller, Problem};
 use crate::auth::Role;
 
-/// What a request is, as far as its place goes.
+/// The kind of a request, which determines its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Looking.
+    /// A read.
     Read,
-    /// Starting, sending, operating.
+    /// A start, a command, an event, or an operation.
     Write,
-    /// What workers do.
+    /// A request of a worker.
     Work,
-    /// A webhook, whose sender is known by nothing but its signature.
+    /// A webhook, whose sender has only a signature.
     Hook,
-    /// A store over HTTP, by the role of its token.
-    Rpc(Role),
+    /// A request of a remote store.
+    Rpc,
 }
 
 impl Kind {
-    const COUNT: usize = 8;
+    const COUNT: usize = 5;
 
-    /// What a request is that names itself so. What comes over `/rpc` is not known before its token is.
+    /// Determines the kind of a request from its method and path.
     pub fn of(method: &Method, uri: &Uri) -> Self {
         let path = uri.path();
         if path.starts_with("/v1/hooks/") {
             Self::Hook
         } else if path.starts_with("/rpc/") {
-            Self::Rpc(Role::Read)
+            Self::Rpc
         } else if matches!(*method, Method::GET | Method::HEAD) {
             Self::Read
         } else if path.starts_with("/v1/workers") || path.starts_with("/v1/machines") {
@@ -46,23 +46,13 @@ impl Kind {
         }
     }
 
-    const fn place(self) -> usize {
-        match self {
-            Self::Read => 0,
-            Self::Write => 1,
-            Self::Work => 2,
-            Self::Hook => 3,
-            Self::Rpc(role) => 4 + of_role(role),
-        }
-    }
-
     const fn words(self) -> &'static str {
         match self {
             Self::Read => "reads",
             Self::Write => "writes",
             Self::Work => "requests of workers",
             Self::Hook => "webhooks",
-            Self::Rpc(_) => "requests of remote stores of this role",
+            Self::Rpc => "requests of remote stores",
         }
     }
 }
@@ -76,43 +66,51 @@ const fn of_role(role: Role) -> usize {
     }
 }
 
-/// What waits for something to happen.
+/// The kind of a request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A worker that waits for work.
     Claim,
     /// A call that waits for a result or an answer.
     Answer,
-    /// A stream of events, open for as long as its client likes.
+    /// A stream of events, open as long as its client keeps it.
     Stream,
 }
 
+impl Wait {
+    const COUNT: usize = 3;
+}
+
+/// One budget for each role.
+type ByRole = [Arc<Budget>; 4];
+
 /// The budgets of a server.
 pub struct Places {
-    kinds: [Arc<Budget>; Kind::COUNT],
-    waits: [[Arc<Budget>; 4]; 3],
-    /// Bytes of bodies, of those who have shown a token, and of strangers.
+    kinds: [ByRole; Kind::COUNT],
+    waits: [ByRole; Wait::COUNT],
+    /// Bytes of bodies: for all requests except webhooks, reserved for operators, and for webhooks.
     known: Arc<Budget>,
+    operators: Arc<Budget>,
     strangers: Arc<Budget>,
 }
 
-/// So many places, of which one token has no more than its share.
+/// A number of places, of which one token gets at most `share`.
 struct Budget {
     most: usize,
     share: usize,
     places: Arc<Semaphore>,
-    /// What each token has, as long as it has anything.
+    /// The number of places of each token that has any.
     taken: Mutex<HashMap<Name, usize>>,
 }
 
-/// What was taken of a budget, until that is dropped.
+/// Places that were taken from a budget, until this value is dropped.
 pub struct Place {
     budget: Arc<Budget>,
     permit: Option<OwnedSemaphorePermit>,
     token: Option<Name>,
 }
 
-/// Why there is no place: the number that was met, and whether it is the share of the token.
+/// Reason why there is no place: the limit that was reached, and whether it is the share of the token.
 struct Full {
     most: usize,
     is_share: bool,
@@ -129,7 +127,7 @@ impl Budget {
         })
     }
 
-    /// So many places, and at most half of them for one token.
+    /// Makes a budget of which one token gets at most half.
     fn halved(most: usize) -> Arc<Self> {
         Self::new(most, most.div_ceil(2))
     }
@@ -138,7 +136,7 @@ impl Budget {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so many places for a token. Who needs none has no share: it cannot be told from anybody else.
+    /// Takes `count` places for a token. Callers without a token have no share, because they cannot be told apart.
     fn take(self: &Arc<Self>, count: usize, token: Option<&Name>) -> Result<Place, Full> {
         let full = |most, is_share| Full { most, is_share };
         let mut taken = self.taken();
@@ -163,7 +161,7 @@ impl Budget {
 }
 
 impl Place {
-    /// Takes in another one, of the same budget and token.
+    /// Adds the places of `other`, which has the same budget and token.
     fn merge(&mut self, mut other: Self) {
         if let (Some(permit), Some(more)) = (&mut self.permit, other.permit.take()) {
             permit.merge(more);
@@ -193,7 +191,7 @@ impl Full {
         is_share: false,
     };
 
-    /// What is answered: that there are too many of something, by that setting.
+    /// The problem to answer: too many `things`, as limited by `setting`.
     fn problem(&self, things: &str, setting: &str) -> Problem {
         let detail = match self.is_share {
             true => format!(
@@ -209,34 +207,42 @@ impl Full {
 }
 
 impl Places {
-    /// So many requests of each kind, so many that wait of each kind and role, and so many bytes of bodies, of which the
-    /// largest has so many.
+    /// Makes the budgets: `in_flight` requests of each kind and role, `long_polls` waiting requests of each kind and
+    /// role, and `receiving_bytes` for bodies, the largest of which has `body_bytes`.
     pub fn new(
         in_flight: usize,
         long_polls: usize,
         receiving_bytes: usize,
         body_bytes: usize,
     ) -> Self {
-        let strangers = receiving_bytes / STRANGERS;
-        // One body always fits into the share.
-        let share = receiving_bytes.div_ceil(2).max(body_bytes);
+        let (strangers, operators) = (receiving_bytes / STRANGERS, receiving_bytes / OPERATORS);
+        // One body of the maximum size always fits into the budget and into the share.
+        let known = (receiving_bytes - operators).max(body_bytes.min(receiving_bytes));
+        let share = known.div_ceil(2).max(body_bytes);
         Self {
-            kinds: std::array::from_fn(|_| Budget::halved(in_flight)),
+            kinds: std::array::from_fn(|_| std::array::from_fn(|_| Budget::halved(in_flight))),
             waits: std::array::from_fn(|_| std::array::from_fn(|_| Budget::halved(long_polls))),
-            known: Budget::new(receiving_bytes, share),
+            known: Budget::new(known, share),
+            operators: Budget::halved(operators),
             strangers: Budget::new(strangers, strangers),
         }
     }
 
-    fn kind(&self, kind: Kind, token: Option<&Name>) -> Result<Place, Problem> {
-        let things = format!("{} at once", kind.words());
-        let budget = self.kinds.get(kind.place()).ok_or(Full::NOTHING);
+    fn kind(&self, kind: Kind, role: Role, token: Option<&Name>) -> Result<Place, Problem> {
+        let things = match kind {
+            // The sender has no token, and so no role.
+            Kind::Hook => format!("{} at once", kind.words()),
+            _ => format!("{} of the role {} at once", kind.words(), role.name()),
+        };
+        let budgets = self.kinds.get(kind as usize);
+        let budget = budgets.and_then(|budgets| budgets.get(of_role(role)));
         budget
+            .ok_or(Full::NOTHING)
             .and_then(|budget| budget.take(1, token))
             .map_err(|full| full.problem(&things, "in_flight"))
     }
 
-    /// A place for a request that waits.
+    /// Takes a place for a request that waits.
     pub fn wait(&self, wait: Wait, role: Role, token: Option<&Name>) -> Result<Place, Problem> {
         let things = format!("requests of the role {} that wait", role.name());
         let budgets = self.waits.get(wait as usize);
@@ -247,23 +253,38 @@ impl Places {
             .map_err(|full| full.problem(&things, "long_polls"))
     }
 
-    fn bytes(&self, kind: Kind, count: usize, token: Option<&Name>) -> Result<Place, Problem> {
-        let budget = match kind {
-            Kind::Hook => &self.strangers,
-            _ => &self.known,
+    fn bytes(
+        &self,
+        kind: Kind,
+        role: Role,
+        count: usize,
+        token: Option<&Name>,
+    ) -> Result<Place, Problem> {
+        let taken = match kind {
+            Kind::Hook => self.strangers.take(count, token),
+            _ => self.known.take(count, token),
+        };
+        let taken = match role {
+            // Operators have a reserve, so that other callers cannot keep them out.
+            Role::Operate => taken.or_else(|full| {
+                let kept = self.operators.take(count, token);
+                kept.map_err(|_| full)
+            }),
+            _ => taken,
         };
         let things = "bytes of requests that are being received";
-        budget
-            .take(count, token)
-            .map_err(|full| full.problem(things, "receiving_bytes"))
+        taken.map_err(|full| full.problem(things, "receiving_bytes"))
     }
 }
 
-/// What part of the bytes strangers may have.
+/// Webhooks get this fraction of the bytes (one in 4).
 const STRANGERS: usize = 4;
 
-/// A request's place among those that are worked on. It has none until its body is there, and what its body takes is its
-/// own; one that waits gives its place back and has another.
+/// This fraction of the bytes is reserved for operators (one in 4).
+const OPERATORS: usize = 4;
+
+/// A request's place among the concurrent requests. It has none until its body is complete. The bytes of its body are
+/// counted for it. A request that waits gives its place back and has one of another kind.
 #[derive(Clone)]
 pub struct Ticket(Arc<Inner>);
 
@@ -274,16 +295,18 @@ struct Inner {
 
 struct Held {
     kind: Kind,
+    /// The role of its token. Until that is known, and for webhooks, the lowest role.
+    role: Role,
     token: Option<Name>,
     place: Option<Place>,
-    /// Since when it has one.
+    /// The time when it took its place.
     since: Option<Instant>,
-    bytes: Option<Place>,
+    bytes: Vec<Place>,
     waits: bool,
 }
 
 impl Wait {
-    /// What a request waits for that names itself so.
+    /// Determines from the path what a request waits for.
     pub fn of(uri: &Uri) -> Self {
         match uri.path() {
             "/v1/workers/claim" => Self::Claim,
@@ -297,10 +320,11 @@ impl Ticket {
     pub(super) fn new(places: Arc<Places>, kind: Kind) -> Self {
         let held = Held {
             kind,
+            role: Role::Read,
             token: None,
             place: None,
             since: None,
-            bytes: None,
+            bytes: Vec::new(),
             waits: false,
         };
         Self(Arc::new(Inner {
@@ -313,50 +337,54 @@ impl Ticket {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says by which token it came: one token has no more than its share of the places.
-    pub fn came_by(&self, caller: &Caller) {
-        self.held().token.clone_from(&caller.0);
+    /// Sets the token and the role of the request. One token gets at most its share of the places.
+    pub fn came_by(&self, caller: &Caller, role: Role) {
+        let mut held = self.held();
+        held.token.clone_from(&caller.0);
+        held.role = role;
     }
 
-    /// Says whose remote store it is, as its token does.
-    pub fn is_of(&self, role: Role) {
-        self.held().kind = Kind::Rpc(role);
-    }
-
-    /// Takes the place, now that all of the request is there.
+    /// Takes the place, when the request is complete.
     pub fn take_place(&self) -> Result<(), Problem> {
         let mut held = self.held();
         if held.place.is_none() && !held.waits {
-            held.place = Some(self.0.places.kind(held.kind, held.token.as_ref())?);
+            let place = self
+                .0
+                .places
+                .kind(held.kind, held.role, held.token.as_ref())?;
+            held.place = Some(place);
             held.since = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// Since when it has been worked on.
+    /// The time since when it has a place.
     pub(super) fn since(&self) -> Option<Instant> {
         self.held().since
     }
 
-    /// Takes room for so many more bytes of its body.
+    /// Takes room for `count` more bytes of its body.
     pub(super) fn take_bytes(&self, count: usize) -> Result<(), Problem> {
         let mut held = self.held();
-        let taken = self.0.places.bytes(held.kind, count, held.token.as_ref())?;
-        match &mut held.bytes {
+        let (kind, role, places) = (held.kind, held.role, &self.0.places);
+        let taken = places.bytes(kind, role, count, held.token.as_ref())?;
+        let budget = &taken.budget;
+        let has = |place: &&mut Place| Arc::ptr_eq(&place.budget, budget);
+        match held.bytes.iter_mut().find(has) {
             Some(bytes) => bytes.merge(taken),
-            none => *none = Some(taken),
+            None => held.bytes.push(taken),
         }
         Ok(())
     }
 
-    /// Gives the place back: from now on it waits, in a place of another kind.
+    /// Gives the place back. From now on the request waits, in a place of another kind.
     pub(super) fn give_back(&self) {
         let mut held = self.held();
         held.place = None;
         held.waits = true;
     }
 
-    /// Whether it has given its place back.
+    /// `true` if it has given its place back.
     pub(super) fn waits(&self) -> bool {
         self.held().waits
     }
@@ -373,7 +401,7 @@ mod tests {
         let hook = ticket(Kind::Hook);
         hook.take_place().unwrap();
         assert!(ticket(Kind::Hook).take_place().is_err());
-        for kind in [Kind::Read, Kind::Write, Kind::Work, Kind::Rpc(Role::Work)] {
+        for kind in [Kind::Read, Kind::Write, Kind::Work, Kind::Rpc] {
             assert!(ticket(kind).take_place().is_ok(), "{kind:?}");
         }
         drop(hook);
@@ -385,6 +413,26 @@ mod tests {
     }
 
     #[test]
+    fn tokens_of_one_role_take_no_place_of_another_role() {
+        let places = Arc::new(Places::new(2, 2, 400, 100));
+        for kind in [Kind::Read, Kind::Write, Kind::Work, Kind::Rpc] {
+            let ticket = |name: &str, role| {
+                let ticket = Ticket::new(places.clone(), kind);
+                ticket.came_by(&Caller(Some(Name::new(name).unwrap())), role);
+                ticket
+            };
+            let mut held = Vec::new();
+            for role in [Role::Read, Role::Send, Role::Work, Role::Operate] {
+                let mine = ["one", "two"].map(|name| ticket(name, role));
+                mine.iter().for_each(|one| one.take_place().unwrap());
+                let refused = ticket("three", role).take_place().unwrap_err();
+                assert!(refused.detail.contains(role.name()), "{refused:?}");
+                held.push(mine);
+            }
+        }
+    }
+
+    #[test]
     fn the_bytes_of_strangers_are_not_those_of_who_has_a_token() {
         let places = Arc::new(Places::new(9, 9, 400, 100));
         let stranger = Ticket::new(places.clone(), Kind::Hook);
@@ -392,9 +440,35 @@ mod tests {
         stranger.take_bytes(40).unwrap();
         assert!(stranger.take_bytes(1).is_err());
         let known = Ticket::new(places.clone(), Kind::Write);
-        known.take_bytes(400).unwrap();
+        known.take_bytes(300).unwrap();
+        assert!(known.take_bytes(1).is_err());
         drop((stranger, known));
         assert!(Ticket::new(places, Kind::Hook).take_bytes(100).is_ok());
+    }
+
+    #[test]
+    fn bytes_are_kept_for_operators() {
+        let places = Arc::new(Places::new(9, 9, 400, 100));
+        let ticket = |name: &str, role| {
+            let ticket = Ticket::new(places.clone(), Kind::Write);
+            ticket.came_by(&Caller(Name::new(name).ok()), role);
+            ticket
+        };
+        let senders = ["one", "two"].map(|name| ticket(name, Role::Send));
+        for sender in &senders {
+            sender.take_bytes(150).unwrap();
+            assert!(sender.take_bytes(1).is_err());
+        }
+        assert!(ticket("three", Role::Send).take_bytes(1).is_err());
+        let operator = ticket("operator", Role::Operate);
+        operator.take_bytes(40).unwrap();
+        operator.take_bytes(10).unwrap();
+        assert!(operator.take_bytes(1).is_err());
+        drop(senders);
+        // It has what there is besides.
+        operator.take_bytes(100).unwrap();
+        drop(operator);
+        assert!(ticket("one", Role::Operate).take_bytes(150).is_ok());
     }
 
     #[test]
@@ -403,7 +477,7 @@ mod tests {
         let [one, other] = ["one", "other"].map(|name| Caller(Some(Name::new(name).unwrap())));
         let ticket = |caller: &Caller| {
             let ticket = Ticket::new(places.clone(), Kind::Read);
-            ticket.came_by(caller);
+            ticket.came_by(caller, Role::Read);
             ticket
         };
         let mine = [ticket(&one), ticket(&one)];
@@ -422,14 +496,14 @@ mod tests {
         assert!(wait(&one).is_ok());
 
         let large = ticket(&one);
-        large.take_bytes(150).unwrap();
+        large.take_bytes(100).unwrap();
         large.take_bytes(50).unwrap();
         assert!(large.take_bytes(1).is_err());
-        assert!(ticket(&other).take_bytes(200).is_ok());
+        assert!(ticket(&other).take_bytes(150).is_ok());
         drop(large);
-        assert!(ticket(&one).take_bytes(200).is_ok());
+        assert!(ticket(&one).take_bytes(150).is_ok());
         // Who needs no token cannot be told from others, and has no share.
         let open = Caller(None);
-        assert!(ticket(&open).take_bytes(400).is_ok());
+        assert!(ticket(&open).take_bytes(300).is_ok());
     }
 }

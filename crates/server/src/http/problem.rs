@@ -1,10 +1,10 @@
-//! What a caller is told when something went wrong: `application/problem+json`.
+//! Problems: the error responses, as `application/problem+json`.
 
 use abide::Error;
 use abide_kernel::wire;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -20,19 +20,19 @@ pub struct Problem {
     pub status: u16,
     /// What was wrong, what was expected, and what to do.
     pub detail: String,
-    /// `outcome`, `reason`, `validation_errors`, `current_id`, `limit` (the name of the limit that was met) and `most` (what
-    /// that allows), and the fields of the ordinary answer, where they apply.
+    /// `outcome`, `reason`, `validation_errors`, `current_id`, the fields of [`OverLimit`], and the fields of the ordinary
+    /// answer, where they apply.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// How long a caller does well to wait when the server is full or the database is away.
+/// Seconds after which a caller should retry if the server is full or the database is unavailable.
 const RETRY_AFTER_S: &str = "1";
-/// The word for an outcome that is not known.
+/// The word for an unknown outcome.
 const UNKNOWN: &str = "unknown";
 
 impl Problem {
-    /// A problem: `word` names its kind.
+    /// Makes a problem; `word` names its kind.
     pub fn new(status: StatusCode, word: &str, detail: impl Into<String>) -> Self {
         Self {
             kind: format!("{}{word}", wire::PROBLEMS),
@@ -43,33 +43,33 @@ impl Problem {
         }
     }
 
-    /// The request cannot be read.
+    /// The request cannot be parsed.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
     }
 
-    /// The request can be read, and cannot be done.
+    /// The request can be parsed, but cannot be carried out.
     pub fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", detail)
     }
 
-    /// There is no such thing.
+    /// The resource does not exist.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// It is not known whether the request was carried out. Nothing asks the caller to send it again: it is for the caller to
-    /// know whether that is safe.
+    /// It is unknown whether the request was carried out. The response does not ask the caller to retry: only the
+    /// caller knows whether that is safe.
     pub fn unknown(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, UNKNOWN, detail)
     }
 
-    /// The server is full, or cannot reach its database: nothing was written. The only kind of problem that says so.
+    /// The server is full, or its database is unavailable: nothing was written. No other kind of problem means that.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, wire::UNAVAILABLE, detail)
     }
 
-    /// Says one thing more.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
         if let Ok(value) = serde_json::to_value(value) {
@@ -78,13 +78,19 @@ impl Problem {
         self
     }
 
-    /// Says which limit was met, by its name, and what it allows.
+    /// Adds the name of the limit that was exceeded, and its value.
     #[must_use]
     pub fn over(self, limit: &str, most: impl Serialize) -> Self {
         self.with("limit", limit).with("most", most)
     }
 
-    /// Says one thing more, if there is one.
+    /// Adds the value that exceeded the limit, if it is known.
+    #[must_use]
+    pub fn met(self, met: Option<impl Serialize>) -> Self {
+        self.with_some("met", met)
+    }
+
+    /// Adds a field, if it has a value.
     #[must_use]
     pub fn with_some(self, name: &str, value: Option<impl Serialize>) -> Self {
         match value {
@@ -93,6 +99,77 @@ impl Problem {
         }
     }
 }
+
+/// The limit that was exceeded, when that is why something was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OverLimit {
+    /// The name of the limit that was exceeded, as in the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// What that limit allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<usize>,
+    /// What was met: the size or the number that is over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met: Option<usize>,
+    /// The type of the events that have too many waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+}
+
+impl From<&abide::Refusal> for OverLimit {
+    fn from(refusal: &abide::Refusal) -> Self {
+        let event_type = match refusal {
+            abide::Refusal::TooManyWaiters { event_type, .. } => Some(event_type.to_string()),
+            _ => None,
+        };
+        refusal.exceeded().map_or_else(Self::default, |over| Self {
+            limit: Some(over.limit.into_owned()),
+            most: Some(over.most),
+            met: Some(over.met),
+            event_type,
+        })
+    }
+}
+
+/// A problem with one entry of a request, for the result of that entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The problem, and what to do.
+    pub error: String,
+    /// A stable word for it.
+    pub reason: String,
+    /// The limit that was exceeded, if that is the reason.
+    pub over: OverLimit,
+}
+
+impl From<&abide::Refusal> for Refused {
+    fn from(refusal: &abide::Refusal) -> Self {
+        Self {
+            error: refusal.to_string(),
+            reason: refusal.reason().to_owned(),
+            over: refusal.into(),
+        }
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        let reason = problem.more.get("reason").and_then(Value::as_str);
+        Self {
+            reason: reason.unwrap_or("unprocessable").to_owned(),
+            error: problem.detail,
+            over: serde_json::from_value(Value::Object(problem.more)).unwrap_or_default(),
+        }
+    }
+}
+
+/// Marks the response to a request for which the store's disk was full.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRoom;
+
+/// The error codes and texts for a full disk: of PostgreSQL, whatever the language of its messages, and of SQLite.
+const NO_ROOM: [&str; 2] = ["SQLSTATE 53100", "disk is full"];
 
 impl IntoResponse for Problem {
     fn into_response(mut self) -> Response {
@@ -103,11 +180,16 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let kind = HeaderValue::from_static("application/problem+json");
         let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
-        // Whatever is sent with `retry-after` is safe to send again: nothing was written, or its key sees to it.
+        // Requests that are answered with `retry-after` are safe to repeat: nothing was written, or the key ensures it.
         let word = self.kind.strip_prefix(wire::PROBLEMS).unwrap_or_default();
         if [wire::UNAVAILABLE, "request_in_progress"].contains(&word) {
             let seconds = HeaderValue::from_static(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE
+            && NO_ROOM.iter().any(|no| self.detail.contains(no))
+        {
+            response.extensions_mut().insert(NoRoom);
         }
         response
     }
@@ -156,8 +238,65 @@ fn refused(refusal: &abide::Refusal) -> Problem {
     let problem = Problem::new(status, refusal.reason(), refusal.to_string())
         .with("reason", refusal.reason());
     match refusal {
-        abide::Refusal::LimitExceeded { limit, most, .. } => problem.over(limit, most),
         abide::Refusal::KeyTaken { holder, .. } => problem.with("id", holder),
-        _ => problem,
+        _ => match OverLimit::from(refusal) {
+            OverLimit {
+                limit: Some(limit),
+                most,
+                met,
+                event_type,
+            } => problem
+                .over(&limit, most)
+                .met(met)
+                .with_some("event_type", event_type),
+            _ => problem,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn says(problem: &Problem, fields: &[&str]) -> Value {
+        let of = |field: &&str| problem.more.get(*field).cloned().unwrap_or_default();
+        fields.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_limit_is_told_with_both_numbers_whatever_met_it() {
+        // rule 16.3
+        let fields = ["reason", "limit", "most", "met", "event_type"];
+        let problem = refused(&abide::Refusal::LimitExceeded {
+            limit: "batch_entries".into(),
+            most: 10,
+            met: 11,
+        });
+        let told = says(&problem, &fields);
+        assert_eq!(
+            told,
+            json!(["limit_exceeded", "batch_entries", 10, 11, null])
+        );
+        assert_eq!(problem.status, 413);
+        let problem = refused(&abide::Refusal::TooManyWaiters {
+            event_type: abide::Name::new("order").unwrap(),
+            most: 3,
+            met: 4,
+        });
+        let told = says(&problem, &fields);
+        assert_eq!(
+            told,
+            json!(["limit_exceeded", "waiters_per_type", 3, 4, "order"])
+        );
+        assert_eq!(problem.status, 409);
+        let entry = Refused::from(problem);
+        assert_eq!((entry.over.most, entry.over.met), (Some(3), Some(4)));
+        let other = refused(&abide::Refusal::BadScope);
+        assert_eq!(
+            says(&other, &["limit", "most", "met"]),
+            json!([null, null, null])
+        );
+        assert_eq!(Refused::from(other).over, OverLimit::default());
     }
 }

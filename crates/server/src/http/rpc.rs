@@ -28,8 +28,7 @@ pub fn routes() -> Router<App> {
 async fn ask(State(app): State<App>, request: Request) -> Result<Response, Response> {
     let (role, caller) = admitted(&app, request.uri(), request.headers()).await?;
     if let Some(ticket) = request.extensions().get::<Ticket>() {
-        ticket.is_of(role);
-        ticket.came_by(&caller);
+        ticket.came_by(&caller, role);
     }
     is_json(request.headers()).map_err(Problem::into_response)?;
     let key = key_of(request.headers()).map_err(Problem::into_response)?;

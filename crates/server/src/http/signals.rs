@@ -67,6 +67,10 @@ pub struct SignalAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     message_sequence: Option<Sequence>,
+    /// Its place among the commands of the run; none while it is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    command_sequence: Option<Sequence>,
     /// The run that has it; null while it is held.
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
@@ -75,6 +79,10 @@ pub struct SignalAnswer {
     key: Option<Key>,
     /// Whether it had been accepted before, and this is the record of then.
     duplicate: bool,
+    /// The signal that the instance waits for, when this one was sent under nearly its name and so wakes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    similar: Option<Name>,
 }
 
 /// Arguments as a request gives them: a payload or arguments.
@@ -205,9 +213,11 @@ pub fn told(
             outcome: record.outcome(),
             command_id: record.id,
             message_sequence: record.sequence,
+            command_sequence: record.command_sequence,
             instance_id: record.instance,
             key: record.key,
             duplicate: receipt.duplicate,
+            similar: receipt.similar,
         }),
     ))
 }
@@ -216,7 +226,7 @@ pub fn told(
 pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
     let detail = error.to_string();
     let rejected = match error {
-        SendError::NoTarget => return nobody(text),
+        SendError::NoTarget(_) => return nobody(text),
         SendError::Rejected(rejected) => rejected,
         SendError::Error(error) => return error.into(),
         // The enum may grow: what is not known here has no better answer.
@@ -236,6 +246,7 @@ pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
     };
     problem
         .with(id, record.id)
+        .with_some("command_sequence", record.command_sequence)
         .with("instance_id", record.instance)
         .with("key", record.key)
         .with_some("validation_errors", record.validation_errors)

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{KeyText, StartRequest, Wanted};
-use super::{App, Problem, Write, unfit};
+use super::{App, OverLimit, Problem, Refused, Write, unfit};
 
 /// What starts instances.
 pub fn operate() -> OpenApiRouter<App> {
@@ -103,6 +103,20 @@ pub struct BatchResult {
     /// A stable word for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// The limit that was exceeded, when that is why.
+    #[serde(flatten)]
+    over: OverLimit,
+}
+
+impl From<Refused> for BatchResult {
+    fn from(refused: Refused) -> Self {
+        Self {
+            error: Some(refused.error),
+            reason: Some(refused.reason),
+            over: refused.over,
+            ..Self::default()
+        }
+    }
 }
 
 impl From<Result<Started, Refusal>> for BatchResult {
@@ -116,27 +130,14 @@ impl From<Result<Started, Refusal>> for BatchResult {
                 duplicate_of: Some(holder),
                 ..Self::default()
             },
-            Err(refusal) => Self {
-                error: Some(refusal.to_string()),
-                reason: Some(refusal.reason().to_owned()),
-                ..Self::default()
-            },
+            Err(refusal) => Refused::from(&refusal).into(),
         }
     }
 }
 
 impl From<Problem> for BatchResult {
     fn from(problem: Problem) -> Self {
-        let reason = problem
-            .more
-            .get("reason")
-            .and_then(|reason| reason.as_str())
-            .unwrap_or("unprocessable");
-        Self {
-            reason: Some(reason.to_owned()),
-            error: Some(problem.detail),
-            ..Self::default()
-        }
+        Refused::from(problem).into()
     }
 }
 

@@ -36,6 +36,12 @@ pub struct StatsView {
     queues: usize,
     /// How many workers live.
     workers: usize,
+    /// How many are blocked: open, and no code that was tried fits them.
+    blocked: u64,
+    /// How many are failing: open, and a step of theirs has failed more than three times in a row.
+    failing: u64,
+    /// How many have ended, by status, and are still kept; of more than a million, a million are counted.
+    ended: BTreeMap<&'static str, u64>,
 }
 
 /// Count what there is: instances by status and by what they wait for, queues, workers.
@@ -45,6 +51,8 @@ pub struct StatsView {
 pub async fn stats(State(app): State<App>) -> Result<axum::Json<StatsView>, Problem> {
     let depths = app.abide().depths().await?;
     let (statuses, waits) = counts(&depths);
+    let tally = app.abide().tally().await?;
+    let ended = tally.ended.into_iter();
     Ok(axum::Json(StatsView {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: u64::try_from(app.uptime().as_millis()).unwrap_or(u64::MAX),
@@ -52,6 +60,11 @@ pub async fn stats(State(app): State<App>) -> Result<axum::Json<StatsView>, Prob
         waits,
         queues: by_queue(depths, Timestamp::default()).len(),
         workers: app.abide().workers().await?.len(),
+        blocked: tally.blocked,
+        failing: tally.failing,
+        ended: ended
+            .map(|(status, count)| (status.name(), count))
+            .collect(),
     }))
 }
 
@@ -134,7 +147,7 @@ pub fn by_queue(depths: Vec<QueueDepth>, now: Timestamp) -> BTreeMap<Name, Queue
     queues
 }
 
-/// A worker that lives.
+/// A live worker.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Worker)]
 pub struct WorkerView {

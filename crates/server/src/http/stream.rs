@@ -1,4 +1,4 @@
-//! Server-sent events: what happens to one instance, or what changes on the whole server.
+//! Server-sent events: the history of one instance, or the changes on the whole server.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use super::history::EntryView;
 use super::instances::found;
 use super::{App, LongPoll, Params, Problem};
 
-/// What looks.
+/// The routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(stream))
 }
@@ -44,9 +44,9 @@ pub struct StreamQuery {
     last_event_id: Option<String>,
 }
 
-/// The event that tells that there will be no more.
+/// The event that says that no more will follow.
 const END: &str = "end";
-/// How often a comment is sent when there is nothing else.
+/// How often a comment is sent if there is nothing else to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Stream what happens, as server-sent events.
@@ -93,7 +93,7 @@ pub async fn stream(
             ))
         })?,
     };
-    // Before the first look, or what happens after it could be missed.
+    // The subscription begins before the first read; otherwise changes in between could be missed.
     let news = app.store().listen();
     let id = found(&app, &text).await?.id;
     Ok(sent(of_instance(Story {
@@ -116,7 +116,7 @@ fn sent<S: Stream<Item = Result<Event, Infallible>> + Send + 'static>(
     Sse::new(events).keep_alive(keep_alive).into_response()
 }
 
-/// The kinds that are asked for; all when there are none.
+/// The requested kinds; all if none were requested.
 struct Types(Option<BTreeSet<String>>);
 
 impl Types {
@@ -125,7 +125,7 @@ impl Types {
     }
 }
 
-/// The kinds that are asked for, of those that there are.
+/// Parses the requested kinds, which must be among the known ones.
 fn types(types: Option<&str>, known: &[&str]) -> Result<Types, Problem> {
     let Some(types) = types else {
         return Ok(Types(None));
@@ -140,7 +140,7 @@ fn types(types: Option<&str>, known: &[&str]) -> Result<Types, Problem> {
     }
 }
 
-/// What changes on the whole server.
+/// Streams the changes on the whole server.
 fn whole(
     app: App,
     listening: Listening,
@@ -170,7 +170,7 @@ fn whole(
                     ),
                     Told::Changes(changes) => {
                         for change in changes {
-                            // What was missed is told whatever was asked for.
+                            // A reset is sent whichever kinds were requested.
                             if change.kind == "reset" || types.has(change.kind) {
                                 let id = listening.id(Some(change.number));
                                 ready.push_back(
@@ -188,19 +188,19 @@ fn whole(
     )
 }
 
-/// How many events of a history are read at once.
+/// Number of history events that are read at once.
 const AT_ONCE: usize = 500;
-/// How often to look when nobody tells: the floor under the wake-ups.
+/// How often to read if no notification arrives.
 const FLOOR: Duration = Duration::from_secs(1);
-/// How long to gather word before looking again.
+/// Minimum time between two reads, to gather notifications.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// What happens to one instance.
+/// The state of the stream of one instance.
 struct Story {
     app: App,
     id: InstanceId,
     news: Listener,
-    /// The place of the last event that was read.
+    /// The sequence number of the last history event that was read.
     after: u32,
     types: Types,
     ready: VecDeque<Event>,
@@ -219,7 +219,7 @@ fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + 
                 return None;
             }
             if let Err(problem) = story.look().await {
-                // The client comes back, and goes on after the last event that it has.
+                // The client reconnects, and continues after the last event that it got.
                 tracing::warn!(
                     problem = problem.detail,
                     "a stream ends because the store cannot be read"
@@ -231,7 +231,7 @@ fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + 
 }
 
 impl Story {
-    /// Waits until there may be something new; false when the server shuts down, or the client is gone.
+    /// Waits until there may be something new. Returns `false` if the server shuts down or the client is gone.
     async fn wait(&mut self) -> bool {
         let Some(looked) = self.looked else {
             return !self.app.draining().is_cancelled();
@@ -241,7 +241,7 @@ impl Story {
         } = self;
         let heard = async {
             if news.next().await.is_none() {
-                // The store is gone: the next look says so.
+                // The store is closed: the next read reports that.
                 tokio::time::sleep_until(looked + FLOOR).await;
             }
             tokio::time::sleep_until(looked + GATHER).await;
@@ -254,10 +254,10 @@ impl Story {
         }
     }
 
-    /// Reads what has happened since.
+    /// Reads the new history events.
     async fn look(&mut self) -> Result<(), Problem> {
         self.looked = Some(Instant::now());
-        // Before its history: what ended has written all of that.
+        // The instance is read before its history: if it has ended, its history is complete.
         let instance = self.app.abide().get(self.id).await?;
         let page = self
             .app
@@ -278,7 +278,7 @@ impl Story {
             }
         }
         if page.next.is_some() {
-            // There is more already.
+            // There is more to read at once.
             self.looked = None;
             return Ok(());
         }

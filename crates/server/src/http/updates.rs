@@ -82,6 +82,9 @@ pub struct UpdateAnswer {
     /// Its place in the chain of the instance.
     #[schema(value_type = Option<i64>)]
     message_sequence: Option<abide::Sequence>,
+    /// Its place among the commands of the run.
+    #[schema(value_type = Option<i64>)]
+    command_sequence: Option<abide::Sequence>,
     /// The run that has it.
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
@@ -179,6 +182,7 @@ fn judged(
                 .with("error", error)
                 .with("outcome", "update_accepted")
                 .with("message_sequence", record.sequence)
+                .with("command_sequence", record.command_sequence)
                 .with("instance_id", record.instance)
                 .with("key", record.key)
                 .with("duplicate", duplicate));
@@ -191,6 +195,7 @@ fn judged(
         update_status: record.status,
         result: record.result,
         message_sequence: record.sequence,
+        command_sequence: record.command_sequence,
         instance_id: record.instance,
         key: record.key,
         duplicate,

@@ -73,6 +73,9 @@ pub struct OpenWaitView {
     /// The wait's id.
     #[schema(value_type = Option<String>)]
     wait_id: Option<WaitId>,
+    /// The operation of a workflow that waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<u32>,
     /// Since when.
     #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<Timestamp>,
@@ -95,6 +98,7 @@ impl From<OpenWait> for OpenWaitView {
             name: wait.name,
             conditions: (wait.kind == WaitKind::Event).then_some(conditions),
             wait_id: wait.wait_id,
+            operation: wait.operation,
             since: wait.since,
             deadline: wait.deadline,
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{InstanceId, Json, Name};
-use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane};
+use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane, Outcome};
+use abide_kernel::rules::contradiction;
 use abide_kernel::rules::graph::graph_of;
-use abide_kernel::{Answer, Extension, Op, Store};
+use abide_kernel::{Answer, Extension, INBOX_WHOLE_BYTES, Op, Store};
 use axum::extract::State;
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -17,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{ClaimView, Graphs, NameText, waited};
-use super::{App, Body, Place, Problem, Waiting};
+use super::{App, Body, OverLimit, Place, Problem, Refused, Waiting};
 use crate::metrics;
 use crate::telemetry::Attempt;
 use crate::workers::outcome::{self, OutcomeRequest};
@@ -31,8 +32,6 @@ const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 const CLAIMS_MAX: usize = 1_000;
 /// The most machines that one request names.
 const MACHINES_MAX: usize = 1_000;
-/// The most bytes of an inbox that is sent along whole.
-const INBOX_BYTES: u64 = 256 << 10;
 /// How many inboxes are read at once for one answer.
 const INBOXES: usize = 8;
 /// How many rows one transaction gives back.
@@ -45,6 +44,7 @@ pub fn work() -> OpenApiRouter<App> {
         .routes(routes!(commit))
         .routes(routes!(heartbeat))
         .routes(routes!(sign_off))
+        .routes(routes!(reclaim))
 }
 
 /// A request for work.
@@ -54,6 +54,10 @@ pub struct ClaimRequest {
     /// The worker's name: its own, and the same in every request of one process.
     #[schema(value_type = NameText)]
     worker: Name,
+    /// The build of the worker's code. What one build cannot run, which it says with the outcome `block`, is left to workers of
+    /// others, and it gets it no more. Builds that differ have different names; the worker's name unless given.
+    #[schema(value_type = Option<NameText>)]
+    build: Option<Name>,
     /// The queue to look in.
     #[schema(value_type = NameText)]
     queue: Name,
@@ -121,8 +125,6 @@ pub async fn claim(
     } else {
         polled.await?
     };
-    let mut handed = handed;
-    handed.keep(app.limits().claim_bytes, INBOX_BYTES);
     let inboxes = inboxes(app.store(), &handed).await?;
     let sealer = app.workers().seals.sealer().await?;
     let since = app.store().clock().now();
@@ -184,6 +186,7 @@ fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
     }
     Ok(Poll {
         worker: request.worker,
+        build: request.build,
         queue: request.queue,
         lanes: lanes.into(),
         limit: limit.min(CLAIMS_MAX),
@@ -197,7 +200,7 @@ async fn inboxes(store: &Arc<dyn Store>, handed: &Handed) -> Result<Vec<Vec<Comm
     let reads = handed.claims().iter().map(|claimed| {
         let is_all = u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64;
         // rule 16.4: of a large inbox only what was waited for is sent along; the rest can be asked for.
-        let is_large = claimed.inbox.bytes > INBOX_BYTES;
+        let is_large = claimed.inbox.bytes > INBOX_WHOLE_BYTES;
         let brought = (is_all || is_large).then(|| claimed.awaited.clone());
         inbox(store.clone(), claimed.claim.id(), brought)
     });
@@ -261,6 +264,12 @@ pub struct CommitResult {
     /// What was wrong, when it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// A stable word for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The limit that was exceeded, when that is why.
+    #[serde(flatten)]
+    over: OverLimit,
 }
 
 /// What became of an outcome.
@@ -299,16 +308,18 @@ pub async fn commit(
         .map(|one| one.claim.as_str())
         .collect();
     let holds = app.workers().holds(&tokens).await?;
-    let contradicted = contradicted(&request.outcomes);
+    let mut entries = Vec::with_capacity(request.outcomes.len());
     for (OutcomeOfClaim { claim, outcome }, hold) in request.outcomes.into_iter().zip(holds) {
-        let read = match contradicted.contains(&claim) {
-            true => Err(Settled::refused(CONTRADICTION)),
-            false => judge(&app, &request.worker, hold, &outcome, &mut graphs).await,
-        };
+        let read = judge(&app, &request.worker, hold, &outcome, &mut graphs).await;
+        entries.push((claim, read));
+    }
+    refuse_beside_unreadable(&mut entries);
+    for (claim, read) in entries {
         let (result, entry) = match read {
             Ok((hold, outcome)) => {
                 let ran = Ran {
                     outcome: outcome.last().name(),
+                    failed: matches!(outcome.last(), Outcome::Fail { .. }),
                     took: now.since(hold.since),
                     attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
                     about: hold.about,
@@ -335,16 +346,22 @@ pub async fn commit(
         let Settled {
             status,
             duplicate,
-            error,
+            refused,
         } = match entry {
             None => result,
             Some(ran) => settled(&app, committed.next(), ran),
+        };
+        let (error, reason, over) = match refused {
+            Some(refused) => (Some(refused.error), Some(refused.reason), refused.over),
+            None => (None, None, OverLimit::default()),
         };
         CommitResult {
             claim,
             status,
             duplicate,
             error,
+            reason,
+            over,
         }
     });
     Ok(axum::Json(CommitResults {
@@ -352,31 +369,37 @@ pub async fn commit(
     }))
 }
 
-/// Why neither of two outcomes was committed.
-const CONTRADICTION: &str =
-    "this request has two different outcomes for this claim: send the one that is meant";
+/// An entry of a request to commit: the text of its claim, and what it asks for, or how it is answered already.
+type Entry = (String, Result<(Hold, Outcome), Settled>);
 
-/// The claims for which a request has more than one outcome (rule 1.7).
-fn contradicted(outcomes: &[OutcomeOfClaim]) -> BTreeSet<String> {
-    let mut first = BTreeMap::new();
-    let others = outcomes.iter().filter(|one| {
-        let before = *first.entry(&one.claim).or_insert(&one.outcome);
-        *before != one.outcome
-    });
-    others.map(|one| one.claim.clone()).collect()
+/// Refuses the outcomes of claims for which a request also has one that cannot be read, and with them that one: they are two
+/// different outcomes for one claim (rule 1.7). Those that can be read are compared when they are committed.
+fn refuse_beside_unreadable(entries: &mut [Entry]) {
+    let mut found: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
+    for (claim, read) in &*entries {
+        let (readable, unreadable) = found.entry(claim).or_default();
+        *readable |= read.is_ok();
+        *unreadable |= read.is_err();
+    }
+    found.retain(|_, of| *of == (true, true));
+    let both: BTreeSet<String> = found.into_keys().map(str::to_owned).collect();
+    let entries = entries.iter_mut();
+    for (_, read) in entries.filter(|(claim, _)| both.contains(claim)) {
+        *read = Err(Settled::refused(&contradiction::refusal()));
+    }
 }
 
 /// What one entry is answered.
 struct Settled {
     status: CommitStatus,
     duplicate: bool,
-    error: Option<String>,
+    refused: Option<Refused>,
 }
 
 impl Settled {
-    fn refused(error: impl Into<String>) -> Self {
+    fn refused(why: impl Into<Refused>) -> Self {
         Self {
-            error: Some(error.into()),
+            refused: Some(why.into()),
             ..CommitStatus::Refused.into()
         }
     }
@@ -387,7 +410,7 @@ impl From<CommitStatus> for Settled {
         Self {
             status,
             duplicate: false,
-            error: None,
+            refused: None,
         }
     }
 }
@@ -399,8 +422,10 @@ async fn judge(
     hold: Result<Hold, NoClaim>,
     outcome: &Json,
     graphs: &mut Graphs,
-) -> Result<(Hold, abide_kernel::model::Outcome), Settled> {
-    let hold = hold.map_err(|error| Settled::refused(error.to_string()))?;
+) -> Result<(Hold, Outcome), Settled> {
+    let hold = hold.map_err(|error| {
+        Settled::refused(Problem::unprocessable(error.to_string()).with("reason", "invalid_claim"))
+    })?;
     if hold.worker != *worker {
         return Err(CommitStatus::Stale.into());
     }
@@ -411,6 +436,7 @@ async fn judge(
 /// What is told of a step whose outcome was sent to be committed.
 struct Ran {
     outcome: &'static str,
+    failed: bool,
     took: Duration,
     attempt: Option<Attempt>,
     about: About,
@@ -426,12 +452,13 @@ fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> Settled {
                 ..CommitStatus::Committed.into()
             };
         }
-        Some(Committed::Refused(refusal)) => Settled::refused(refusal.to_string()),
+        Some(Committed::Refused(refusal)) => Settled::refused(&refusal),
         Some(Committed::Stale) | None => CommitStatus::Stale.into(),
     };
     let status = settled.status;
     if status == CommitStatus::Committed {
-        metrics::step(ran.about.0.as_str(), ran.about.2.as_str(), ran.took);
+        let (machine, step) = (ran.about.0.as_str(), ran.about.2.as_str());
+        metrics::step(machine, step, ran.took, ran.failed);
         metrics::outcome(ran.outcome);
     }
     // What is refused may be sent again, better: the attempt goes on.
@@ -505,7 +532,7 @@ pub struct SignedOff {
     given_back: usize,
 }
 
-/// Give back all that a worker holds, and forget it: what it does when it stops, and when it starts again under its name.
+/// Give back all that a worker holds, and forget it: what it does when it stops. No attempt and no death is counted.
 #[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "sign_off", tag = "workers",
     params(("worker" = NameText, Path, description = "The worker's name.")), responses(
     (status = 200, description = "How much it gave back.", body = SignedOff),
@@ -532,4 +559,42 @@ pub async fn sign_off(
         }
     }
     Ok(axum::Json(SignedOff { given_back }))
+}
+
+/// What was taken back from a worker.
+#[derive(Serialize, ToSchema)]
+pub struct TakenBack {
+    /// How many instances.
+    taken_back: usize,
+}
+
+/// Take back what an earlier process of a worker's name held: what a worker with a fixed name does when it starts.
+///
+/// The earlier process is taken for dead: what it commits is stale, its claims run again with `attempt` and `deaths` one
+/// higher, and their histories say `reclaimed`. A worker that stopped in good order holds nothing, and nothing happens.
+#[utoipa::path(post, path = "/v1/workers/{worker}/reclaim", operation_id = "reclaim_worker", tag = "workers",
+    params(("worker" = NameText, Path, description = "The worker's name.")), responses(
+    (status = 200, description = "How much was taken back.", body = TakenBack),
+))]
+pub async fn reclaim(
+    State(app): State<App>,
+    Place(worker): Place<String>,
+) -> Result<axum::Json<TakenBack>, Problem> {
+    let name = Name::new(worker)?;
+    app.workers().hub.forget(name.clone());
+    let take_back = || Op::Reclaim { limit: BATCH };
+    let mut ops: Arc<[Op]> = Arc::from([Op::Expire { name }, take_back()]);
+    let mut taken_back = 0;
+    loop {
+        let answers = app.store().run(ops).await?;
+        let Some(Answer::Touched { count, more }) = answers.last() else {
+            break;
+        };
+        taken_back += count;
+        if !more {
+            break;
+        }
+        ops = Arc::from([take_back()]);
+    }
+    Ok(axum::Json(TakenBack { taken_back }))
 }

@@ -1,25 +1,31 @@
-//! How many instances stand where, looked up when somebody asks, at most every few seconds, in a task of its own: who asks
-//! is answered whatever the store does.
+//! Gauges of the number of instances per queue and status. They are read on request, every few seconds at most, in a
+//! task of their own, so that a scrape is answered even if the store is slow.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{QueueDepth, Store};
+use abide_kernel::model::Lane;
+use abide_kernel::rules::liveness::serves_lane;
+use abide_kernel::{ReadyLane, label};
 use metrics::gauge;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::label;
 use crate::lookout::Lookout;
 
-/// For how long a look is good enough.
+/// How long the values are fresh.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long an answer waits for a look; then the figures of the last one have to do.
+/// The values stay fresh for this many times the duration of the read. Counting millions of rows takes seconds, and
+/// scrapes must not keep the database busy with that.
+const REST: u32 = 20;
+
+/// How long a response waits for a read; then it contains the last values.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How many instances stand where.
+/// The number of instances per queue and status.
 pub struct Depths {
     lookout: Lookout<bool>,
     gauges: Arc<Gauges>,
@@ -27,7 +33,7 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// Begins to look into that store, when it is asked.
+    /// Spawns the task that reads the store on request.
     pub fn begin(store: Arc<dyn Store>, stop: CancellationToken) -> Self {
         let gauges = Arc::new(Gauges {
             store,
@@ -39,12 +45,13 @@ impl Depths {
             Box::pin(async move {
                 let sampled = gauges.sample().await;
                 if let Err(error) = &sampled {
-                    // The rest is worth having, too.
+                    // The other metrics are still reported.
                     tracing::warn!(%error, "the depths of the queues could not be looked up");
                 }
                 sampled.is_ok()
             })
-        });
+        })
+        .resting(REST);
         let born = Instant::now();
         Self {
             lookout,
@@ -53,7 +60,7 @@ impl Depths {
         }
     }
 
-    /// Sees to it that the gauges are fresh, if the store answers in time, and says how old they are.
+    /// Refreshes the gauges if the store answers in time, and sets the gauge of their age.
     pub async fn refresh(&self) {
         self.lookout.newest(PATIENCE).await;
         let last = self.gauges.last.try_lock().ok();
@@ -63,10 +70,10 @@ impl Depths {
     }
 }
 
-/// The gauges, and what they were last set to.
+/// The gauges, and the values that were set last.
 struct Gauges {
     store: Arc<dyn Store>,
-    /// When they were last set, and which.
+    /// The time when they were last set, and which ones.
     last: Mutex<Option<(Instant, Vec<Reading>)>>,
 }
 
@@ -79,14 +86,18 @@ struct Reading {
 }
 
 impl Gauges {
-    /// Sets the gauges. What has gone since is set to zero.
+    /// Sets the gauges. Gauges that no longer have a value are set to zero.
     async fn sample(&self) -> abide_kernel::Result<()> {
-        let (depths, workers) =
-            futures_util::future::try_join(self.store.depths(), self.store.workers()).await?;
+        let (depths, workers, ready) = futures_util::future::try_join3(
+            self.store.depths(),
+            self.store.workers(),
+            self.store.ready_lanes(),
+        )
+        .await?;
         let now = self.store.clock().now();
         gauge!("abide_workers").set(workers.len() as f64);
         let mut readings: Vec<(Reading, f64)> = Vec::new();
-        // Queues beyond the number that have labels of their own share one.
+        // Queues above the limit of labels share one label, so their values are combined.
         let mut add = |reading: Reading, value: f64, both: fn(f64, f64) -> f64| match readings
             .iter_mut()
             .find(|(one, _)| *one == reading)
@@ -100,11 +111,21 @@ impl Gauges {
             status,
             wait_kind,
             count,
+            blocked,
             oldest,
         } in depths
         {
-            let queue = label(queue.as_str());
+            let queue = label("queue", queue.as_str()).value().to_owned();
             let count = count as f64;
+            add(
+                Reading {
+                    name: "abide_blocked",
+                    queue: queue.clone(),
+                    label: None,
+                },
+                blocked as f64,
+                sum,
+            );
             let status = ("status", status.name().to_owned());
             add(
                 Reading {
@@ -139,6 +160,23 @@ impl Gauges {
                     f64::max,
                 );
             }
+        }
+        let is_unserved = |one: &ReadyLane| {
+            let Lane { machine, version } = &one.lane;
+            let serves = |worker| serves_lane(worker, &one.queue, machine, *version);
+            !workers.iter().any(serves)
+        };
+        for ReadyLane { queue, lane } in ready.into_iter().filter(is_unserved) {
+            let machine = label("machine", lane.machine.as_str()).value().to_owned();
+            add(
+                Reading {
+                    name: "abide_unserved",
+                    queue: label("queue", queue.as_str()).value().to_owned(),
+                    label: Some(("machine", machine)),
+                },
+                1.0,
+                sum,
+            );
         }
         let mut last = self.last.lock().await;
         let gone = last

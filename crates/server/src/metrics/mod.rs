@@ -1,7 +1,8 @@
-//! What an operator can measure. Names, units and help are in `names`; the library writes to the same ones.
+//! Metrics. Names, units and help texts are in `names`; the library writes to the same names.
 
 mod depths;
 mod names;
+mod process;
 mod record;
 
 use std::sync::OnceLock;
@@ -9,13 +10,13 @@ use std::sync::OnceLock;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use depths::Depths;
-pub(crate) use record::label;
 pub use record::{long_poll, outcome, request, step};
 
 static EXPORTER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Makes this process keep what is measured. Again is allowed, and does nothing.
+/// Installs the recorder in this process. Further calls have no effect.
 pub fn install() {
+    process::begin();
     EXPORTER.get_or_init(|| {
         let mut builder = PrometheusBuilder::new();
         for (name, buckets) in names::BUCKETS {
@@ -28,12 +29,14 @@ pub fn install() {
     });
 }
 
-/// All that was measured, as Prometheus reads it.
+/// Returns all metrics in the text format of Prometheus.
 pub fn render() -> String {
     match EXPORTER.get() {
         Some(Some(exporter)) => {
             exporter.run_upkeep();
-            exporter.render()
+            let mut text = exporter.render();
+            process::write(&mut text);
+            text
         }
         _ => String::new(),
     }

@@ -1,24 +1,40 @@
-//! Every metric: its name, its unit, what it tells.
+//! All metrics: names, units and help texts.
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-/// Waits and requests: from half a millisecond to a minute.
+/// Buckets for waits and requests: from half a millisecond to a minute.
 const SECONDS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0,
 ];
-/// Steps may take long.
+/// Buckets for steps: up to an hour.
 const LONG_SECONDS: &[f64] = &[
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0,
+];
+/// Buckets for runs, which may last for weeks.
+const RUN_SECONDS: &[f64] = &[
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+    60.0,
+    600.0,
+    3_600.0,
+    21_600.0,
+    86_400.0,
+    604_800.0,
+    2_592_000.0,
 ];
 const SIZES: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0,
 ];
 
-/// The buckets of the histograms.
+/// The buckets of each histogram.
 pub(super) const BUCKETS: &[(&str, &[f64])] = &[
     ("abide_claim_latency_seconds", SECONDS),
     ("abide_step_seconds", LONG_SECONDS),
+    ("abide_run_seconds", RUN_SECONDS),
+    ("abide_pool_wait_seconds", SECONDS),
     ("abide_commit_batch_size", SIZES),
     ("abide_commit_seconds", SECONDS),
     ("abide_http_request_seconds", SECONDS),
@@ -34,6 +50,31 @@ pub(super) fn describe() {
         "abide_step_seconds",
         Unit::Seconds,
         "How long a step ran, from claim to outcome, by machine and step"
+    );
+    describe_counter!(
+        "abide_instances_started_total",
+        Unit::Count,
+        "Instances that this process has started, children and the runs that follow another too, by machine"
+    );
+    describe_counter!(
+        "abide_instances_ended_total",
+        Unit::Count,
+        "Instances whose end this process has committed, by machine and status"
+    );
+    describe_histogram!(
+        "abide_run_seconds",
+        Unit::Seconds,
+        "From the start of an instance to its end, by machine"
+    );
+    describe_counter!(
+        "abide_step_attempts_total",
+        Unit::Count,
+        "Attempts at steps that came to an outcome, by machine"
+    );
+    describe_counter!(
+        "abide_step_failures_total",
+        Unit::Count,
+        "Attempts at steps that failed, by machine"
     );
     describe_histogram!(
         "abide_commit_batch_size",
@@ -65,6 +106,31 @@ pub(super) fn describe() {
         "abide_failed_transactions_total",
         Unit::Count,
         "Attempts at a transaction that failed, by class of the error"
+    );
+    describe_counter!(
+        "abide_failed_reads_total",
+        Unit::Count,
+        "Reads that failed, by class of the error"
+    );
+    describe_gauge!(
+        "abide_pool_size",
+        Unit::Count,
+        "The most connections that the pool to PostgreSQL has, beside those of steps and of who listens"
+    );
+    describe_gauge!(
+        "abide_pool_open",
+        Unit::Count,
+        "Connections to PostgreSQL that are open, whatever they are for"
+    );
+    describe_gauge!(
+        "abide_pool_in_use",
+        Unit::Count,
+        "Connections of the pool that something is being asked over"
+    );
+    describe_histogram!(
+        "abide_pool_wait_seconds",
+        Unit::Seconds,
+        "How long a connection of the pool was waited for"
     );
     describe_counter!(
         "abide_separated_total",
@@ -132,6 +198,17 @@ pub(super) fn describe() {
         "Instances that wait, by queue and by what they wait for"
     );
     describe_gauge!(
+        "abide_blocked",
+        Unit::Count,
+        "Instances that no build which met them could run, by queue"
+    );
+    describe_gauge!(
+        "abide_unserved",
+        Unit::Count,
+        "Versions of a machine with instances that are ready and that no live worker can run, by queue and machine"
+    );
+    describe_gauge!("abide_build_info", "1, with the version of this server");
+    describe_gauge!(
         "abide_workers",
         Unit::Count,
         "Workers that are believed to live"
@@ -156,7 +233,7 @@ pub(super) fn describe() {
         Unit::Count,
         "Long polls and streams that are open"
     );
-    // What has not happened yet is told as 0, and not left out.
+    // Counters that were not incremented yet are reported as 0, instead of left out.
     for name in [
         "abide_committed_total",
         "abide_stale_total",
@@ -171,4 +248,5 @@ pub(super) fn describe() {
     ] {
         counter!(name).absolute(0);
     }
+    gauge!("abide_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }

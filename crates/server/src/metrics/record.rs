@@ -1,31 +1,12 @@
-//! What the server itself measures. Labels are bounded: a name that data may make up counts as `other` after the first thousand.
+//! Metrics that the server itself records.
 
-use std::collections::BTreeSet;
-use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use abide_kernel::label;
 use axum::http::{Method, StatusCode};
 use metrics::{counter, gauge, histogram};
 
-/// The most names that labels may have, in all.
-const NAMES: usize = 1_000;
-
-/// A name as a label: itself, or `other` when there are too many.
-pub(crate) fn label(name: &str) -> String {
-    static KNOWN: LazyLock<RwLock<BTreeSet<String>>> = LazyLock::new(RwLock::default);
-    let is_known = |known: &BTreeSet<String>| known.contains(name);
-    if is_known(&KNOWN.read().unwrap_or_else(PoisonError::into_inner)) {
-        return name.to_owned();
-    }
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    if known.len() >= NAMES && !is_known(&known) {
-        return "other".to_owned();
-    }
-    known.insert(name.to_owned());
-    name.to_owned()
-}
-
-/// A request was answered.
+/// Records that a request was answered.
 pub fn request(method: &Method, route: &str, status: StatusCode, took: Duration) {
     let method = match method.as_str() {
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH" | "OPTIONS") => {
@@ -39,18 +20,24 @@ pub fn request(method: &Method, route: &str, status: StatusCode, took: Duration)
     histogram!("abide_http_request_seconds", "route" => route).record(took);
 }
 
-/// A long poll began (`1.0`) or ended (`-1.0`).
+/// Records that a long poll began (`1.0`) or ended (`-1.0`).
 pub fn long_poll(change: f64) {
     gauge!("abide_http_long_polls").increment(change);
 }
 
-/// A remote worker answered for a step that it had held for that long.
-pub fn step(machine: &str, step: &str, took: Duration) {
-    histogram!("abide_step_seconds", "machine" => label(machine), "step" => label(step))
-        .record(took);
+/// Records the end of a step that a remote worker held for the time `took`.
+pub fn step(machine: &str, step: &str, took: Duration, failed: bool) {
+    let machine = label("machine", machine);
+    let labels = [machine.clone(), label("step", step)];
+    histogram!("abide_step_seconds", labels.iter()).record(took);
+    let labels = [machine];
+    counter!("abide_step_attempts_total", labels.iter()).increment(1);
+    if failed {
+        counter!("abide_step_failures_total", labels.iter()).increment(1);
+    }
 }
 
-/// An outcome of that kind was committed for a remote worker.
+/// Records that an outcome of this kind was committed for a remote worker.
 pub fn outcome(name: &'static str) {
     counter!("abide_outcomes_total", "outcome" => name).increment(1);
 }

@@ -1,6 +1,6 @@
-//! What a connection is doing: which requests are being answered on it, and whether their answers are taken.
+//! The activity of a connection: the requests that are being answered on it, and whether the client reads the
+//! responses.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -9,32 +9,33 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as _, Frame, SizeHint};
 
-/// What a connection is doing. Clones are of the same one.
+/// The activity of a connection. Clones share the same state.
 #[derive(Clone)]
 pub(super) struct Activity(Arc<Mutex<Doing>>);
 
 struct Doing {
-    /// The requests that are being answered, each with when a part of its answer was handed over that the client has not
-    /// taken yet. The next part is asked for when it has.
-    answering: HashMap<u64, Option<Instant>>,
+    /// The requests that are being answered: one over HTTP/1.1, one per open stream over HTTP/2. Each has the time when
+    /// a part of its response was handed over that the client has not taken yet. The next part is requested when the
+    /// client has taken it.
+    answering: Vec<(u64, Option<Instant>)>,
     next: u64,
-    /// Since when there have been none.
+    /// The time since when no request is being answered.
     idle: Instant,
 }
 
-/// Why a connection is closed.
+/// Reason why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Nothing was asked for too long.
+    /// No request arrived for too long.
     Idle,
-    /// An answer was not taken for too long.
+    /// The client did not read a response for too long.
     Stalled,
 }
 
 impl Activity {
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(Doing {
-            answering: HashMap::new(),
+            answering: Vec::new(),
             next: 0,
             idle: Instant::now(),
         })))
@@ -44,19 +45,19 @@ impl Activity {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request that is being answered from now on.
+    /// Records that a request is being answered, until the returned value is dropped.
     pub fn answering(&self) -> Answering {
         let mut doing = self.doing();
         let number = doing.next;
         doing.next += 1;
-        doing.answering.insert(number, None);
+        doing.answering.push((number, None));
         Answering {
             activity: self.clone(),
             number,
         }
     }
 
-    /// Ends when the connection was idle, or did not take an answer, for that long.
+    /// Waits until the connection was idle for `idle`, or the client did not take a part of a response for `stalled`.
     pub async fn over(&self, idle: Duration, stalled: Duration) -> Over {
         let step = (idle.min(stalled) / 4).clamp(Duration::from_millis(20), Duration::from_secs(5));
         loop {
@@ -65,7 +66,7 @@ impl Activity {
             if doing.answering.is_empty() && doing.idle.elapsed() >= idle {
                 return Over::Idle;
             }
-            let mut handed = doing.answering.values().flatten();
+            let mut handed = doing.answering.iter().filter_map(|(_, handed)| *handed);
             if handed.any(|handed| handed.elapsed() >= stalled) {
                 return Over::Stalled;
             }
@@ -73,14 +74,14 @@ impl Activity {
     }
 }
 
-/// A request that is being answered, until that is dropped.
+/// A request that is being answered, until this value is dropped.
 pub(super) struct Answering {
     activity: Activity,
     number: u64,
 }
 
 impl Answering {
-    /// That answer, which tells how it is taken.
+    /// Wraps the body of the response, so that it records when the client takes its parts.
     pub fn with(self, answer: Body) -> Body {
         Body::new(Answer {
             inner: answer,
@@ -90,7 +91,9 @@ impl Answering {
     }
 
     fn handed(&self, at: Option<Instant>) {
-        if let Some(handed) = self.activity.doing().answering.get_mut(&self.number) {
+        let mut doing = self.activity.doing();
+        let mut answering = doing.answering.iter_mut();
+        if let Some((_, handed)) = answering.find(|(number, _)| *number == self.number) {
             *handed = at;
         }
     }
@@ -99,19 +102,20 @@ impl Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         let mut doing = self.activity.doing();
-        doing.answering.remove(&self.number);
+        doing.answering.retain(|(number, _)| *number != self.number);
         doing.idle = Instant::now();
     }
 }
 
-/// The most bytes of an answer that are handed over at once. HTTP/2 takes all that it is given, however little the client
-/// does, and asks for no more: in parts, the answer lasts until the client has taken all but the last of them.
+/// Maximum number of bytes of a response that are handed over at once. HTTP/2 buffers all that it gets, even if the
+/// client reads nothing, and then requests no more. Because the response is handed over in parts, it is finished only
+/// when the client has taken all parts but the last.
 const PART_BYTES: usize = 64 << 10;
 
-/// The body of an answer.
+/// The body of a response.
 struct Answer {
     inner: Body,
-    /// What was not handed over yet.
+    /// Bytes that were not handed over yet.
     left: Bytes,
     answering: Answering,
 }

@@ -1,4 +1,4 @@
-//! Connections: taken up to a limit, each with a deadline for what it has to say, and ended in order.
+//! Connections: accepted up to a limit, each with deadlines for the client, and closed in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,38 +10,45 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::activity::{Activity, Over};
 use super::socket::Socket;
+use super::tls::{NoHandshake, Tls};
+use super::wire::Wire;
 use crate::http::{App, Peer};
 
-/// How many that come too many are told so at once; the others are only closed.
+/// Maximum number of connections above the limit that get a response that says so, at a time; further ones are only
+/// closed.
 const REFUSALS: usize = 256;
-/// How long a connection that is asked to end may take to say so.
+/// Time limit for the handshake with one of those.
+const REFUSAL: Duration = Duration::from_secs(1);
+/// How long an idle connection may take to close after it was asked to.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// HTTP/2: a client that does not answer for that long is gone.
+/// HTTP/2: a client that does not answer a ping for this long is gone.
 const PING: Duration = Duration::from_secs(20);
-/// HTTP/2: the most requests at once on one connection.
+/// HTTP/2: the maximum number of concurrent requests on one connection.
 const STREAMS: u32 = 256;
-/// HTTP/1: the largest head of a request.
+/// HTTP/1: the maximum size of the head of a request.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// The connections that are open.
 pub(super) struct Connections {
     tasks: TaskTracker,
-    /// Finish what runs and close.
+    /// Asks connections to finish the running requests and to close.
     finish: CancellationToken,
-    /// Close.
+    /// Closes connections at once.
     kill: CancellationToken,
 }
 
-/// Takes connections until it is told to stop.
+/// Accepts connections until `told` completes.
 pub(super) async fn accept(
     app: &App,
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     service: Router,
     told: impl Future<Output = ()>,
 ) -> Connections {
@@ -75,10 +82,10 @@ pub(super) async fn accept(
             () = &mut told => return open,
             accepted = listener.accept() => accepted,
         };
-        let socket = match accepted {
+        let wire = match accepted {
             Ok((stream, _)) => {
                 backoff.reset();
-                Socket::new(stream, settings.write_timeout)
+                Wire::new(stream, settings.write_timeout)
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -94,14 +101,20 @@ pub(super) async fn accept(
             Ok(place) => {
                 let (builder, service) = (builder.clone(), service.clone());
                 let (finish, kill) = (open.finish.clone(), open.kill.clone());
+                let tls = tls.clone();
                 let times = Times {
                     head: settings.header_timeout,
                     idle: settings.idle_timeout,
                     write: settings.write_timeout,
                 };
                 open.tasks.spawn(async move {
+                    let spoken = async {
+                        if let Some(socket) = greet(wire, tls.as_deref(), times.head).await {
+                            speak(&builder, socket, service, times, finish).await;
+                        }
+                    };
                     tokio::select! {
-                        () = speak(&builder, socket, service, times, finish) => {}
+                        () = spoken => {}
                         () = kill.cancelled() => {}
                     }
                     drop(place);
@@ -109,9 +122,12 @@ pub(super) async fn accept(
             }
             Err(_) => {
                 if let Ok(place) = refusals.clone().try_acquire_owned() {
+                    let tls = tls.clone();
                     open.tasks.spawn(async move {
-                        let detail = "the server has as many connections as the setting `connections` allows: try again in a second";
-                        socket.refuse("503 Service Unavailable", "unavailable", detail).await;
+                        if let Some(socket) = greet(wire, tls.as_deref(), REFUSAL).await {
+                            let detail = "the server has as many connections as the setting `connections` allows: try again in a second";
+                            socket.refuse("503 Service Unavailable", "unavailable", detail).await;
+                        }
                         drop(place);
                     });
                 }
@@ -121,7 +137,7 @@ pub(super) async fn accept(
 }
 
 impl Connections {
-    /// Has all of them finish what runs, for that long at most; then they are closed.
+    /// Lets all connections finish their running requests, for `grace` at most; then closes them.
     pub async fn finish(self, grace: Duration) {
         self.tasks.close();
         self.finish.cancel();
@@ -139,18 +155,38 @@ impl Connections {
     }
 }
 
-/// How long a client may take.
+/// Time limits for a client.
 #[derive(Clone, Copy)]
 struct Times {
-    /// For the head of a request.
+    /// To send the head of a request.
     head: Duration,
-    /// For asking something.
+    /// To send the next request.
     idle: Duration,
-    /// For taking a part of an answer.
+    /// To take a part of a response.
     write: Duration,
 }
 
-/// Speaks HTTP on a connection until it ends.
+/// Prepares a connection: runs the TLS handshake if the server has a certificate. Returns `None` if the connection is
+/// over.
+async fn greet(wire: Wire, tls: Option<&Tls>, patience: Duration) -> Option<Socket> {
+    let Some(tls) = tls else {
+        return Some(Socket::plain(wire));
+    };
+    // The handshake gets the time limit of a head.
+    match tls.accept(wire, Instant::now() + patience).await {
+        Ok(socket) => Some(socket),
+        Err(NoHandshake::Failed) => None,
+        Err(NoHandshake::Plain(socket)) => {
+            let detail = "this server speaks TLS: write https:// in its address";
+            socket
+                .refuse("400 Bad Request", "tls_required", detail)
+                .await;
+            None
+        }
+    }
+}
+
+/// Serves HTTP on a connection until it ends.
 async fn speak(
     builder: &Builder<TokioExecutor>,
     socket: Socket,
@@ -162,7 +198,7 @@ async fn speak(
     let activity = Activity::new();
     let doing = activity.clone();
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        // Until it is answered, what comes is its body.
+        // Until the request is answered, bytes that arrive belong to its body.
         let answering = heard.understood();
         let being_answered = doing.answering();
         let peer = heard.clone();
@@ -183,7 +219,7 @@ async fn speak(
         () = socket.late(times.head) => Err(true),
         over = activity.over(times.idle, times.write) => {
             if over == Over::Idle {
-                // Whoever asks just now is still answered.
+                // A request that arrives at this moment is still answered.
                 spoken.as_mut().graceful_shutdown();
                 let _ = tokio::time::timeout(FAREWELL, &mut spoken).await;
             }
@@ -203,12 +239,12 @@ async fn speak(
                 .refuse("408 Request Timeout", "slow_head", detail)
                 .await;
         }
-        // What could be answered was.
+        // No further response is possible.
         Err(_) => socket.linger().await,
     }
 }
 
-/// Whether a connection ended because its deadline was over.
+/// `true` if a connection ended because a deadline has passed.
 fn is_late(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     error
         .downcast_ref::<hyper::Error>()

@@ -1,37 +1,39 @@
-//! A connection's socket, of which the server keeps a hold: it can still answer when HTTP has given up.
+//! The socket of a connection. The server keeps a handle on it, so that it can still answer after HTTP has given up.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::Sleep;
+use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
 
-/// A connection's socket. Clones are the same one.
+use super::wire::Wire;
+
+/// The socket of a connection. Clones share the same socket.
 #[derive(Clone)]
 pub(super) struct Socket(Arc<Inner>);
 
 struct Inner {
-    stream: TcpStream,
-    /// Whether HTTP/2 is spoken.
+    wire: Wire,
+    /// The TLS session, if the connection is encrypted. It is shared, because the server answers after HTTP has given
+    /// up.
+    tls: Option<Mutex<TlsStream<Wire>>>,
+    /// `true` if the client uses HTTP/2.
     two: AtomicBool,
-    /// Whether a request is being answered: then what comes is its body.
+    /// `true` while a request is being answered. Bytes that arrive then belong to its body.
     busy: AtomicBool,
-    /// Whether anything of the next request has come.
+    /// `true` if bytes of the next request have arrived.
     heard: AtomicBool,
-    /// Since when the head of a request is waited for; none when nothing of it has come.
+    /// The time when the first byte of the head arrived; `None` if no byte of it has arrived.
     since: Mutex<Option<Instant>>,
-    /// Told when the first byte of a head has come.
+    /// Notified when the first byte of a head arrives.
     begun: Notify,
-    /// How long the client may take nothing of what is written: that is memory and a connection.
-    write_timeout: Duration,
-    /// Runs while it takes nothing.
-    stalled: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
 /// A request that is being answered.
@@ -43,32 +45,41 @@ impl Drop for Answering {
     }
 }
 
-/// How HTTP/2 begins, as far as no HTTP/1 request does.
+/// The beginning of HTTP/2, up to where no HTTP/1 request has the same bytes.
 const PREFACE: &[u8] = b"PRI * HTTP/2";
-/// How long what a client still sends is read before its connection is closed. A connection that is closed with bytes
-/// unread is reset, and the answer may be lost to the client.
+/// How long bytes from the client are still read before its connection is closed. A connection that is closed with
+/// unread bytes is reset, and the client may lose the response.
 const LINGER: Duration = Duration::from_millis(500);
-/// How much of it is read.
+/// Maximum number of bytes that are read then.
 const LINGER_BYTES: usize = 1 << 20;
 
 impl Socket {
-    pub fn new(stream: TcpStream, write_timeout: Duration) -> Self {
-        // Answers are small and whole: waiting for more of them gains nothing.
-        let _ = stream.set_nodelay(true);
+    /// Makes a socket without TLS.
+    pub fn plain(wire: Wire) -> Self {
+        Self::new(wire, None)
+    }
+
+    /// Makes a socket with TLS.
+    pub fn encrypted(wire: Wire, stream: TlsStream<Wire>) -> Self {
+        Self::new(wire, Some(Mutex::new(stream)))
+    }
+
+    fn new(wire: Wire, tls: Option<Mutex<TlsStream<Wire>>>) -> Self {
         Self(Arc::new(Inner {
-            stream,
+            wire,
+            tls,
             two: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             heard: AtomicBool::new(false),
-            // The first head is waited for from the beginning.
-            since: Mutex::new(Some(Instant::now())),
+            // A connection that has sent nothing is idle. Clients open some ahead of their requests: closing those early
+            // would lose the request that is sent in the same moment.
+            since: Mutex::new(None),
             begun: Notify::new(),
-            write_timeout,
-            stalled: Mutex::new(None),
         }))
     }
 
-    /// That the head of a request has come; what comes next is its body, until that is dropped.
+    /// Records that the head of a request has arrived. Bytes that arrive belong to its body, until the returned value
+    /// is dropped.
     pub fn understood(&self) -> Answering {
         self.0.busy.store(true, Ordering::Relaxed);
         self.0.heard.store(false, Ordering::Relaxed);
@@ -76,24 +87,24 @@ impl Socket {
         Answering(self.0.clone())
     }
 
-    /// Whether bytes came that are no request yet.
+    /// `true` if a part of a request has arrived, over HTTP/1.
     pub fn is_halfway(&self) -> bool {
         self.0.heard.load(Ordering::Relaxed) && !self.0.two.load(Ordering::Relaxed)
     }
 
-    /// Ends when the head of a request took longer than that to come.
+    /// Waits until the head of a request has taken longer than `deadline` to arrive.
     pub async fn late(&self, deadline: Duration) {
         loop {
             let since = *self.0.since();
             match since {
                 None => self.0.begun.notified().await,
                 Some(since) if since.elapsed() >= deadline => return,
-                Some(since) => tokio::time::sleep_until((since + deadline).into()).await,
+                Some(since) => tokio::time::sleep_until(since + deadline).await,
             }
         }
     }
 
-    /// Answers for HTTP/1, as well as can be without a request, and closes.
+    /// Sends an HTTP/1 response without having a request, and closes the connection.
     pub async fn refuse(&self, status: &str, word: &str, detail: &str) {
         let body = format!(
             r#"{{"type":"/problems/{word}","title":"{}","status":{},"detail":"{detail}"}}"#,
@@ -109,73 +120,88 @@ impl Socket {
             "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\n{retry}content-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
+        let mut this = self.clone();
         let written = async {
-            let mut rest = answer.as_bytes();
-            while !rest.is_empty() && self.0.stream.writable().await.is_ok() {
-                match self.0.stream.try_write(rest) {
-                    Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
+            this.write_all(answer.as_bytes()).await?;
+            this.flush().await
         };
         let _ = tokio::time::timeout(LINGER, written).await;
         self.linger().await;
     }
 
-    /// Says that no more will be written, and reads for a moment what still comes.
+    /// Closes the write side, and reads for a short time what the client still sends.
     pub async fn linger(&self) {
-        let _ = self.end();
-        let mut buffer = vec![0; 16 << 10];
+        let mut this = self.clone();
         let drained = async {
-            let mut count = 0;
-            while count < LINGER_BYTES && self.0.stream.readable().await.is_ok() {
-                match self.0.stream.try_read(&mut buffer) {
-                    Ok(0) => return,
-                    Ok(read) => count += read,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
+            let _ = this.shutdown().await;
+            self.0.wire.drain(LINGER_BYTES).await;
         };
         let _ = tokio::time::timeout(LINGER, drained).await;
     }
 
-    /// Waits until the client has nothing more to say, and may be gone: its side is closed. Over HTTP/2, which tells so
-    /// itself, and when another request waits behind, that is never.
+    /// Waits until the client has closed its side, and so may be gone. Never completes over HTTP/2, which reports that
+    /// itself, nor if another request is already waiting.
     pub async fn gone(self) {
-        let mut one = [0; 1];
-        if self.0.two.load(Ordering::Relaxed)
-            || matches!(self.0.stream.peek(&mut one).await, Ok(1..))
-        {
+        let is_gone = !self.0.two.load(Ordering::Relaxed)
+            && match &self.0.tls {
+                None => {
+                    let peeked = self.0.wire.stream().peek(&mut [0; 1]).await;
+                    !matches!(peeked, Ok(1..))
+                }
+                Some(tls) => is_closed(self.0.wire.stream(), tls).await,
+            };
+        if !is_gone {
             std::future::pending::<()>().await;
         }
     }
+}
 
-    fn end(&self) -> io::Result<()> {
-        socket2::SockRef::from(&self.0.stream).shutdown(std::net::Shutdown::Write)
+/// Waits until the client has closed its side (`true`) or has sent more (`false`). Data that was sent stays readable. A
+/// client announces the close in a TLS record, so the data must be decrypted to know.
+async fn is_closed(stream: &TcpStream, tls: &Mutex<TlsStream<Wire>>) -> bool {
+    loop {
+        {
+            let mut tls = lock(tls);
+            let (_, session) = tls.get_mut();
+            match session.process_new_packets() {
+                Ok(state) if state.plaintext_bytes_to_read() > 0 => return false,
+                Ok(state) if state.peer_has_closed() => return true,
+                Ok(_) => {}
+                Err(_) => return true,
+            }
+            match session.read_tls(&mut ReadNow(stream)) {
+                Ok(0) => return true,
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return true,
+            }
+        }
+        if stream.readable().await.is_err() {
+            return true;
+        }
     }
+}
+
+/// Reads the bytes that are available, without waiting.
+struct ReadNow<'s>(&'s TcpStream);
+
+impl io::Read for ReadNow<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buffer)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.since)
     }
 
-    /// Whether the socket takes bytes; an error when it has taken none for too long.
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ready = self.stream.poll_write_ready(cx);
-        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        if ready.is_ready() {
-            *stalled = None;
-            return ready;
-        }
-        let sleep = stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.write_timeout)));
-        ready!(sleep.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    /// Notes that something of a head has come. HTTP/2 has no heads of that kind, and looks after itself.
+    /// Records that bytes of a head have arrived. Does not start the deadline for HTTP/2, which has no such heads and
+    /// its own limits.
     fn heard(&self) {
         let first = !self.heard.swap(true, Ordering::Relaxed);
         let mut since = self.since();
@@ -186,29 +212,35 @@ impl Inner {
     }
 }
 
+impl Socket {
+    /// Calls `io` with the stream to read from and write to: the TLS stream, or the TCP stream.
+    fn with<R>(&self, io: impl FnOnce(Pin<&mut dyn Stream>) -> R) -> R {
+        match &self.0.tls {
+            None => io(Pin::new(&mut self.0.wire.clone())),
+            Some(tls) => io(Pin::new(&mut *lock(tls))),
+        }
+    }
+}
+
+/// A stream of bytes in both directions.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
 impl AsyncRead for Socket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.stream.poll_read_ready(cx))?;
-            match self.0.stream.try_read(buffer.initialize_unfilled()) {
-                Ok(count) => {
-                    buffer.advance(count);
-                    if count > 0 && !self.0.busy.load(Ordering::Relaxed) {
-                        self.0.heard();
-                    }
-                    if buffer.filled().starts_with(PREFACE) {
-                        self.0.two.store(true, Ordering::Relaxed);
-                    }
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+        let before = buffer.filled().len();
+        ready!(self.with(|io| io.poll_read(cx, buffer)))?;
+        if buffer.filled().starts_with(PREFACE) {
+            self.0.two.store(true, Ordering::Relaxed);
         }
+        if buffer.filled().len() > before && !self.0.busy.load(Ordering::Relaxed) {
+            self.0.heard();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -218,7 +250,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
+        self.with(|io| io.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -226,35 +258,29 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_writable(cx))?;
-            match self.0.stream.try_write_vectored(slices) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
+        self.with(|io| io.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|io| io.poll_flush(cx))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.end())
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|io| io.poll_shutdown(cx))
     }
 }
 
-/// Lets this process have as many connections open as the system allows.
+/// Raises the limit of open files, and so of connections, of this process to what the system allows.
 pub(super) fn raise_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // With what there is it goes on, too.
+        // If this fails, the server continues with the current limit.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }

@@ -1,26 +1,28 @@
-//! Every setting by its name: how it is read, and how it is shown.
+//! All settings by name: how each is parsed and shown.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use abide::{Name, Retention};
 
 use super::{Given, LogFormat, Settings, hidden};
 use crate::hooks;
+use crate::telemetry::Protocol;
 
 /// One setting.
 pub struct Key {
-    /// Its name in the file; in the environment it is `ABIDE_` and the name in capitals, with `_` for dots.
+    /// Its name in the file. In the environment it is `ABIDE_` and the name in capitals, with `_` instead of dots.
     pub name: &'static str,
-    /// What it says.
+    /// Its description.
     pub what: &'static str,
-    /// Takes a value, or says what was expected.
+    /// Sets a value, or returns what was expected.
     pub(super) set: fn(&mut Settings, &Given) -> Result<(), String>,
-    /// The value in force, with secrets hidden.
+    /// The current value, with secrets hidden.
     pub show: fn(&Settings) -> String,
 }
 
 impl Key {
-    /// The variable of the environment that sets it.
+    /// The environment variable that sets it.
     pub fn variable(&self) -> String {
         format!("ABIDE_{}", self.name.to_uppercase().replace('.', "_"))
     }
@@ -99,16 +101,29 @@ macro_rules! nats_secret {
     };
 }
 
-/// All of them, in the order in which they are shown.
+/// All settings, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
     key(
         "store",
         "connection string of the store",
         |all, given| {
-            all.store = given.text()?;
+            all.store = Some(given.text()?);
             Ok(())
         },
-        |all| hidden(&all.store),
+        |all| {
+            all.store
+                .as_deref()
+                .map_or_else(|| "none".to_owned(), hidden)
+        },
+    ),
+    key(
+        "store_wait_ms",
+        "how long a start waits for a store that cannot be reached yet",
+        |all, given| {
+            all.store_wait = given.millis_or_none()?;
+            Ok(())
+        },
+        |all| millis(all.store_wait),
     ),
     key(
         "listen",
@@ -118,6 +133,33 @@ pub const KEYS: &[Key] = &[
             Ok(())
         },
         |all| all.listen.clone(),
+    ),
+    key(
+        "tls.cert",
+        "file with the certificate of this server and its chain, in PEM; with it, TLS is spoken",
+        |all, given| {
+            all.tls.cert = Some(given.path()?);
+            Ok(())
+        },
+        |all| path(all.tls.cert.as_deref()),
+    ),
+    key(
+        "tls.key",
+        "file with the key of that certificate, in PEM",
+        |all, given| {
+            all.tls.key = Some(given.path()?);
+            Ok(())
+        },
+        |all| path(all.tls.key.as_deref()),
+    ),
+    key(
+        "tls.ca",
+        "file with certificates to trust when the store is a server; those of the system unless given",
+        |all, given| {
+            all.tls.ca = Some(given.path()?);
+            Ok(())
+        },
+        |all| path(all.tls.ca.as_deref()),
     ),
     key(
         "name",
@@ -151,7 +193,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "header_timeout_ms",
-        "how long a request's head may take to arrive",
+        "how long a request's head, or a TLS handshake, may take to arrive",
         |all, given| {
             all.header_timeout = given.millis()?;
             Ok(())
@@ -187,7 +229,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "in_flight",
-        "most requests of one kind at once; more are answered 503",
+        "most requests of one kind and role at once; more are answered 503",
         |all, given| {
             all.in_flight = given.count(1)?;
             Ok(())
@@ -211,6 +253,15 @@ pub const KEYS: &[Key] = &[
             Ok(())
         },
         |all| all.receiving_bytes.to_string(),
+    ),
+    key(
+        "drain_ms",
+        "how long a server that was asked to stop still answers, not ready any more",
+        |all, given| {
+            all.drain = given.millis_or_none()?;
+            Ok(())
+        },
+        |all| millis(all.drain),
     ),
     key(
         "grace_ms",
@@ -255,6 +306,27 @@ pub const KEYS: &[Key] = &[
         "how long a transaction, or a read, may take"
     ),
     key(
+        "bootstrap_token",
+        "token with the role operate that is known from the start",
+        |all, given| {
+            let token = given.text()?;
+            if token.len() < 32 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(
+                    "write 32 printable characters at least, such as `openssl rand -hex 32` prints"
+                        .to_owned(),
+                );
+            }
+            all.bootstrap_token = Some(token);
+            Ok(())
+        },
+        |all| {
+            all.bootstrap_token
+                .as_ref()
+                .map_or("none", |_| "…")
+                .to_owned()
+        },
+    ),
+    key(
         "log_format",
         "`text` or `json`; text on a terminal, else json",
         |all, given| {
@@ -274,7 +346,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "otel_endpoint",
-        "where traces go over OTLP/HTTP",
+        "where traces go over OTLP; what OTEL_EXPORTER_OTLP_ENDPOINT says unless given",
         |all, given| {
             all.otel_endpoint = Some(given.text()?);
             Ok(())
@@ -283,6 +355,20 @@ pub const KEYS: &[Key] = &[
             all.otel_endpoint
                 .as_deref()
                 .map_or_else(|| "none".to_owned(), hidden)
+        },
+    ),
+    key(
+        "otel_protocol",
+        "`http/protobuf`, `http/json` or `grpc`; what OTEL_EXPORTER_OTLP_PROTOCOL says unless given",
+        |all, given| {
+            let found = Protocol::named(&given.text()?);
+            let names = "write http/protobuf, http/json or grpc";
+            all.otel_protocol = Some(found.ok_or_else(|| names.to_owned())?);
+            Ok(())
+        },
+        |all| {
+            let given = all.otel_protocol.map(Protocol::name);
+            given.unwrap_or("http/protobuf").to_owned()
         },
     ),
     limit!(state_bytes, "largest state"),
@@ -407,6 +493,14 @@ pub const KEYS: &[Key] = &[
 ];
 
 impl Given {
+    fn path(&self) -> Result<PathBuf, String> {
+        let text = self.text()?;
+        match text.contains("-----BEGIN") {
+            true => Err("write the path of the file, not what is in it".to_owned()),
+            false => Ok(text.into()),
+        }
+    }
+
     fn name(&self) -> Result<Name, String> {
         Name::new(self.text()?).map_err(|refusal| refusal.to_string())
     }
@@ -444,7 +538,7 @@ impl Given {
 
     fn directives(&self) -> Result<String, String> {
         let text = self.text()?;
-        // A word alone that is no level would be a target, and silence all others.
+        // A single word that is not a level would be parsed as a target, and would turn off all other targets.
         let is_slip = |part: &str| {
             !part.contains(['=', '['])
                 && part
@@ -462,6 +556,10 @@ impl Given {
             Err(error) => Err(format!("write error, warn, info, debug or trace ({error})")),
         }
     }
+}
+
+fn path(path: Option<&Path>) -> String {
+    path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
 }
 
 fn millis(time: Duration) -> String {

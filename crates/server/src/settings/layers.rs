@@ -1,34 +1,35 @@
-//! Where values come from: flags, the environment, a file. What is in none of the lists is refused by name.
+//! The sources of values: flags, the environment, a file. Unknown names are refused.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use abide_kernel::rules::similar::distance;
 use toml::{Table, Value};
 
 use super::keys::{KEYS, Key};
 use super::{SettingError, hidden};
 
-/// What the command line gives.
+/// The values from the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
-    /// The file to read, when it is named.
+    /// The path of the settings file, if given.
     pub config: Option<PathBuf>,
-    /// Values by the name of their key, and the flag they came with.
+    /// Values: the name of the key, the value, and the flag that gave it.
     pub values: Vec<(String, String, &'static str)>,
 }
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// That flag.
+    /// A flag.
     Flag(&'static str),
-    /// That variable of the environment.
+    /// An environment variable.
     Environment(String),
-    /// That file.
+    /// A file.
     File(PathBuf),
-    /// Nobody gave it.
+    /// The default, because no source gave the value.
     Default,
 }
 
@@ -46,14 +47,14 @@ impl fmt::Display for Source {
 /// A value as it was given.
 #[derive(Clone, Debug)]
 pub enum Given {
-    /// Text, from a flag or the environment.
+    /// Text from a flag or the environment.
     Text(String),
     /// A value of the file.
     Toml(Value),
 }
 
 impl Given {
-    /// The value as text, whatever it is.
+    /// The value as text, of any type.
     pub(super) fn plain(&self) -> String {
         match self {
             Self::Text(text) | Self::Toml(Value::String(text)) => text.trim().to_owned(),
@@ -84,11 +85,20 @@ impl Given {
     }
 
     pub(super) fn millis(&self) -> Result<Duration, String> {
-        // A day is longer than anything here may last.
+        self.millis_from(1)
+    }
+
+    /// Parses milliseconds, where 0 means that the time is not used.
+    pub(super) fn millis_or_none(&self) -> Result<Duration, String> {
+        self.millis_from(0)
+    }
+
+    fn millis_from(&self, least: usize) -> Result<Duration, String> {
+        // One day is more than any of these times needs.
         const MOST: usize = 24 * 3600 * 1000;
-        match self.count(1) {
+        match self.count(least) {
             Ok(count) if count <= MOST => Ok(Duration::from_millis(count as u64)),
-            _ => Err(format!("write milliseconds, from 1 to {MOST}")),
+            _ => Err(format!("write milliseconds, from {least} to {MOST}")),
         }
     }
 
@@ -99,28 +109,38 @@ impl Given {
         }
     }
 
-    /// The value as an error may show it.
+    /// The value as error messages may show it.
     pub(super) fn shown(&self, key: &Key) -> String {
         match key.name {
-            "hooks" | "nats.password" | "nats.token" => "…".to_owned(),
+            // For `tls.key`, the key itself may have been given instead of the path of its file.
+            "hooks" | "nats.password" | "nats.token" | "bootstrap_token" | "tls.key" => {
+                "…".to_owned()
+            }
             "store" | "otel_endpoint" | "nats.url" => format!("{:?}", hidden(&self.plain())),
             _ => format!("{:?}", self.plain()),
         }
     }
 }
 
-/// Variables that are no settings: what the client says, what names the file, and what the tests of abide go by.
-const OTHER_VARIABLES: [&str; 2] = ["ABIDE_TOKEN", "ABIDE_CONFIG"];
+/// Variables that are not settings: those of the client, the one that names the file, and those of abide's own tests.
+const OTHER_VARIABLES: [&str; 3] = ["ABIDE_TOKEN", "ABIDE_TOKEN_FILE", "ABIDE_CONFIG"];
 const TEST_VARIABLES: &str = "ABIDE_TEST_";
+
+/// Maximum number of letters by which a variable may differ from a setting's to count as misspelled.
+const NEAR_MISS: usize = 2;
 
 type Found = Vec<(&'static Key, Given, Source)>;
 
-/// All that was given, the weakest first.
+/// Collects all given values, those with the lowest precedence first, and the names of variables that are not settings.
+///
+/// A variable that is nearly a setting is an error. Others may belong to the platform: Kubernetes sets
+/// `ABIDE_SERVICE_HOST` and `ABIDE_PORT` for a service that is named `abide`.
 pub(super) fn gather(
     flags: &Flags,
     environment: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Found, SettingError> {
+) -> Result<(Found, Vec<String>), SettingError> {
     let (mut variables, mut config) = (Vec::new(), flags.config.clone());
+    let mut ignored = Vec::new();
     for (name, value) in environment {
         let Some(name) = name.to_str().filter(|name| name.starts_with("ABIDE_")) else {
             continue;
@@ -132,8 +152,12 @@ pub(super) fn gather(
         if OTHER_VARIABLES.contains(&name) || name.starts_with(TEST_VARIABLES) {
             continue;
         }
-        variables.push(from_variable(name, value)?);
+        match from_variable(name, value)? {
+            Some(variable) => variables.push(variable),
+            None => ignored.push(name.to_owned()),
+        }
     }
+    ignored.sort_unstable();
     let mut found = from_file(config)?;
     found.extend(variables);
     for (name, value, flag) in &flags.values {
@@ -141,32 +165,65 @@ pub(super) fn gather(
             .ok_or_else(|| unknown("key", name, KEYS.iter().map(|key| key.name.to_owned())))?;
         found.push((key, Given::Text(value.clone()), Source::Flag(flag)));
     }
-    Ok(found)
+    Ok((found, ignored))
 }
 
+/// Reads the setting that a variable gives. Returns `None` if it is neither a setting nor nearly one.
 fn from_variable(
     name: &str,
     value: OsString,
-) -> Result<(&'static Key, Given, Source), SettingError> {
+) -> Result<Option<(&'static Key, Given, Source)>, SettingError> {
     let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
+        if let Some(key) = in_file(name) {
+            let source = Source::Environment(name.to_owned());
+            return Ok(Some((key, read_secret(name, &value)?, source)));
+        }
         let others = OTHER_VARIABLES.iter().map(|&other| other.to_owned());
-        return Err(unknown(
-            "variable",
-            name,
-            KEYS.iter().map(Key::variable).chain(others),
-        ));
+        let known = KEYS.iter().map(Key::variable).chain(others);
+        let known: Vec<String> = known.collect();
+        let is_near = |known: &String| distance(name, known) <= NEAR_MISS;
+        return match known.iter().any(is_near) {
+            true => Err(unknown("variable", name, known.into_iter())),
+            false => Ok(None),
+        };
     };
     let value = value
         .into_string()
-        .map_err(|_| SettingError(format!("{name} is no UTF-8 text")))?;
-    Ok((
-        key,
-        Given::Text(value),
-        Source::Environment(name.to_owned()),
-    ))
+        .map_err(|_| SettingError(format!("{name} is not UTF-8 text")))?;
+    let source = Source::Environment(name.to_owned());
+    Ok(Some((key, Given::Text(value), source)))
 }
 
-/// The values of the file that is named, or of the user's own when there is one.
+/// Suffix of a variable that names a file with the value in it, as secrets are mounted.
+const IN_FILE: &str = "_FILE";
+
+/// Returns the setting whose value is in the file that a variable names.
+fn in_file(name: &str) -> Option<&'static Key> {
+    let variable = name.strip_suffix(IN_FILE)?;
+    KEYS.iter().find(|key| key.variable() == variable)
+}
+
+/// Maximum size of such a file, in bytes.
+const SECRET_BYTES: u64 = 64 << 10;
+
+fn read_secret(name: &str, path: &std::ffi::OsStr) -> Result<Given, SettingError> {
+    use std::io::Read as _;
+    let path = Path::new(path);
+    let bad = |problem: String| SettingError(format!("{name} = {}: {problem}", path.display()));
+    let mut text = String::new();
+    let file =
+        std::fs::File::open(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    let read = file.take(SECRET_BYTES + 1).read_to_string(&mut text);
+    match read {
+        Ok(read) if read as u64 > SECRET_BYTES => {
+            Err(bad(format!("is over the limit of {SECRET_BYTES} bytes")))
+        }
+        Ok(_) => Ok(Given::Text(text.trim_end_matches(['\r', '\n']).to_owned())),
+        Err(error) => Err(bad(format!("cannot be read: {error}"))),
+    }
+}
+
+/// Reads the values of the given file, or of the user's settings file if it exists.
 fn from_file(named: Option<PathBuf>) -> Result<Found, SettingError> {
     let path = match named {
         Some(path) => path,
@@ -216,7 +273,7 @@ fn known(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// That there is no such name, and the one that it is most like.
+/// The error for an unknown name, with the most similar known name.
 pub(crate) fn unknown(what: &str, name: &str, names: impl Iterator<Item = String>) -> SettingError {
     let nearest = names
         .min_by_key(|known| distance(name, known))
@@ -226,29 +283,7 @@ pub(crate) fn unknown(what: &str, name: &str, names: impl Iterator<Item = String
     ))
 }
 
-/// How many letters must be changed, added or taken away to make one text of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.to_lowercase().chars().enumerate() {
-        let mut last = i + 1;
-        let mut next = vec![last];
-        for (pair, b) in row.windows(2).zip(&other) {
-            let (diagonal, above) = (
-                pair.first().copied().unwrap_or(0),
-                pair.last().copied().unwrap_or(0),
-            );
-            last = (diagonal + usize::from(a != *b))
-                .min(above + 1)
-                .min(last + 1);
-            next.push(last);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
-}
-
-/// Where a text stops being TOML. The line itself is not shown: it may have a secret in it.
+/// Describes where a text is not valid TOML. The line itself is not shown, because it may contain a secret.
 fn no_toml(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.unwrap_or_default().matches('\n').count() + 1;

@@ -1,19 +1,21 @@
-//! Where the store and the file are unless somebody says, and connection strings as they may be shown.
+//! The default places of the store and of the settings file, and connection strings without secrets.
 
 use std::path::{Path, PathBuf};
 
-/// The user's own settings file: `$XDG_CONFIG_HOME/abide/abide.toml`, or `~/.config/abide/abide.toml`.
+/// The user's settings file: `$XDG_CONFIG_HOME/abide/abide.toml`, or `~/.config/abide/abide.toml`.
 pub(super) fn default_config() -> Option<PathBuf> {
     directory("XDG_CONFIG_HOME", ".config").map(|home| home.join("abide").join("abide.toml"))
 }
 
-/// The store unless somebody names one: a SQLite file in the user's data directory.
-pub fn default_store() -> String {
-    let home = directory("XDG_DATA_HOME", ".local/share").unwrap_or_else(|| PathBuf::from("."));
-    format!("sqlite:{}", home.join("abide").join("abide.db").display())
+/// The default store: a SQLite file in the user's data directory. Returns `None` for a user without a home directory. A
+/// file in the current directory would be a new, empty store for each directory that a process is started in.
+pub fn default_store() -> Option<String> {
+    let home = directory("XDG_DATA_HOME", ".local/share")?;
+    let file = home.join("abide").join("abide.db");
+    Some(format!("sqlite:{}", file.display()))
 }
 
-/// A directory by its variable, which must be absolute to count, or below the user's home.
+/// The directory that a variable names, which must be absolute, or else a directory below the user's home.
 fn directory(variable: &str, below_home: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named.filter(|path| path.is_absolute()).or_else(|| {
@@ -22,20 +24,22 @@ fn directory(variable: &str, below_home: &str) -> Option<PathBuf> {
     })
 }
 
-/// Makes the directory of the default store. That of a store that somebody has named must be there: a slip of the pen
-/// would make one that nobody looks into.
+/// Creates the directory of the default store. The directory of any other store must exist, because a misspelled name
+/// would otherwise create a directory that is never used.
 pub fn prepare(store: &str) -> std::io::Result<()> {
     match store
         .strip_prefix("sqlite:")
         .map(Path::new)
         .and_then(Path::parent)
     {
-        Some(parent) if store == default_store() => std::fs::create_dir_all(parent),
+        Some(parent) if default_store().as_deref() == Some(store) => {
+            std::fs::create_dir_all(parent)
+        }
         _ => Ok(()),
     }
 }
 
-/// A connection string as it may be shown: without a password, and without settings, which may hold one.
+/// A connection string without its password, and without its parameters, which may contain one.
 pub fn hidden(url: &str) -> String {
     let (place, settings) = match url.split_once('?') {
         Some((place, _)) => (place, "?…"),

@@ -62,12 +62,18 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
             "retention" => "3",
             "log_format" => "json",
             "log_level" => "debug",
-            name if name.starts_with("nats.") => "word",
+            "bootstrap_token" => "0123456789abcdef0123456789abcdef",
+            "otel_protocol" => "grpc",
+            name if name.starts_with("nats.") || name.starts_with("tls.") => "word",
             _ => "2000000",
         };
         // What must not be below another is raised with it, and what belongs together is given together.
         let mut beside = vec![("body_bytes", "90000000")];
-        let together = [("nats.user", "nats.password"), ("nats.cert", "nats.key")];
+        let together = [
+            ("nats.user", "nats.password"),
+            ("nats.cert", "nats.key"),
+            ("tls.cert", "tls.key"),
+        ];
         for (one, other) in together {
             beside.extend((key.name == one).then_some((other, "x")));
             beside.extend((key.name == other).then_some((one, "x")));
@@ -77,7 +83,7 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
         let settings = load(&beside, &[(&key.variable(), value)], None);
         let shown = (key.show)(&settings.unwrap_or_else(|error| panic!("{}: {error}", key.name)));
         let expected = match key.name {
-            "nats.password" | "nats.token" => "…",
+            "nats.password" | "nats.token" | "bootstrap_token" => "…",
             _ => value,
         };
         assert!(
@@ -112,16 +118,46 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     let told = load(&[("inflight", "3")], &[], None).unwrap_err();
     assert!(told.contains("in_flight"), "{told}");
     // These belong to others.
-    load(
+    let settings = load(
         &[],
         &[
             ("ABIDE_TOKEN", "x"),
+            ("ABIDE_TOKEN_FILE", "/nowhere"),
             ("ABIDE_TEST_POSTGRES", "x"),
             ("PATH", "x"),
         ],
         None,
     )
     .unwrap();
+    assert!(settings.ignored_variables.is_empty());
+}
+
+/// Kubernetes gives every pod of a namespace variables of its services. A service that is named `abide` kept the server
+/// from starting.
+#[test]
+fn variables_that_the_platform_sets_are_ignored_and_named() {
+    let set_by_kubernetes = [
+        ("ABIDE_SERVICE_PORT_HTTP", "7070"),
+        ("ABIDE_SERVICE_HOST", "10.0.0.7"),
+        ("ABIDE_PORT", "tcp://10.0.0.7:7070"),
+        ("ABIDE_PORT_7070_TCP_ADDR", "10.0.0.7"),
+        ("ABIDE_STORE_PORT_5432_TCP", "tcp://10.0.0.8:5432"),
+    ];
+    let settings = load(&[], &set_by_kubernetes, None).unwrap();
+    let mut names: Vec<&str> = set_by_kubernetes.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    assert_eq!(settings.ignored_variables, names);
+    assert_eq!(settings.store, Settings::default().store);
+    // One letter beside a setting is a mistake.
+    for near in [
+        "ABIDE_STORES",
+        "ABIDE_LISTN",
+        "ABIDE_LOG_LEVELS",
+        "ABIDE_TOKENS",
+    ] {
+        let told = load(&[], &[(near, "x")], None).unwrap_err();
+        assert!(told.contains(near) && told.contains("nearest"), "{told}");
+    }
 }
 
 #[test]
@@ -140,6 +176,13 @@ fn a_value_that_makes_no_sense_is_refused_with_what_to_write() {
         ("body_bytes", "2048", "payload_bytes"),
         ("store", "", "empty"),
         ("hooks", "x", "[[hooks]]"),
+        ("otel_protocol", "udp", "http/protobuf"),
+        (
+            "tls.cert",
+            "-----BEGIN CERTIFICATE-----",
+            "path of the file",
+        ),
+        ("tls.key", "/k.pem", "belong together"),
     ] {
         let problem = load(&[(key, value)], &[], None).unwrap_err();
         assert!(
@@ -192,4 +235,44 @@ fn passwords_are_not_shown() {
         shown.iter().all(|text| !text.contains("secret")),
         "{shown:?}"
     );
+}
+
+#[test]
+fn a_value_can_be_read_from_a_file_as_secrets_are_mounted() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let url = write("url", "postgres://abide:secret@db/abide\n");
+    let token = write("token", "0123456789abcdef0123456789abcdef\r\n");
+    let environment = [
+        ("ABIDE_STORE_FILE", url.as_str()),
+        ("ABIDE_BOOTSTRAP_TOKEN_FILE", token.as_str()),
+    ];
+    let settings = load(&[], &environment, None).unwrap();
+    assert_eq!(
+        settings.store.as_deref(),
+        Some("postgres://abide:secret@db/abide")
+    );
+    assert_eq!(
+        settings.bootstrap_token.as_deref(),
+        Some("0123456789abcdef0123456789abcdef")
+    );
+    let short = write("short", "secret-word");
+    let told = load(&[], &[("ABIDE_BOOTSTRAP_TOKEN_FILE", &short)], None).unwrap_err();
+    assert!(
+        told.contains("32 printable") && !told.contains("secret-word"),
+        "{told}"
+    );
+    let absent = directory.path().join("absent").display().to_string();
+    let told = load(&[], &[("ABIDE_STORE_FILE", &absent)], None).unwrap_err();
+    assert!(
+        told.contains("ABIDE_STORE_FILE") && told.contains("cannot be read"),
+        "{told}"
+    );
+    let huge = write("huge", &"x".repeat(70_000));
+    let told = load(&[], &[("ABIDE_STORE_FILE", &huge)], None).unwrap_err();
+    assert!(told.contains("65536 bytes"), "{told}");
 }

@@ -1,71 +1,83 @@
 //! Sends spans to a collector, in batches, from a thread of its own.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use abide::{Instance, InstanceId, Status};
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status as SpanStatus};
-use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry::{InstrumentationScope, Key, KeyValue};
+use opentelemetry_otlp::{Protocol as Encoding, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
-    BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor,
+    BatchSpanProcessor, Sampler, SamplingDecision, ShouldSample, SpanData, SpanEvents, SpanLinks,
+    SpanProcessor,
 };
 
+use super::client::Client;
 use super::ids::{Ids, parent};
+use super::target::{Protocol, Sampling, Target};
 use super::{Attempt, Message, TraceError, moment};
+use crate::settings::hidden;
 
-/// A span names so many of those that woke it.
+/// Maximum number of links of a span to what woke it.
 const LINKS: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Exporter {
     ids: Ids,
     processor: BatchSpanProcessor,
+    sampler: Sampler,
     scope: InstrumentationScope,
 }
 
 impl Exporter {
-    pub fn new(endpoint: &str, namespace: &str) -> Result<Self, TraceError> {
+    /// Makes an exporter to a target. Must be called within a runtime, which then sends the requests.
+    pub fn new(target: &Target, namespace: &str) -> Result<Self, TraceError> {
         let bad = |problem: String| TraceError::BadEndpoint {
-            endpoint: endpoint.to_owned(),
+            endpoint: hidden(&target.endpoint),
             problem,
         };
-        let whole = endpoint.trim_end_matches('/');
-        if !whole.starts_with("http://") && !whole.starts_with("https://") {
-            return Err(bad("it is no http address".to_owned()));
-        }
-        let whole = match whole.ends_with("/v1/traces") {
-            true => whole.to_owned(),
-            false => format!("{whole}/v1/traces"),
-        };
+        let client = Client::new(target).map_err(bad)?;
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_endpoint(whole)
-            .with_protocol(Protocol::HttpJson)
-            .with_timeout(Duration::from_secs(5))
+            .with_http_client(client)
+            .with_endpoint(&target.endpoint)
+            .with_protocol(match target.protocol {
+                Protocol::HttpJson => Encoding::HttpJson,
+                Protocol::HttpProtobuf | Protocol::Grpc => Encoding::HttpBinary,
+            })
+            .with_timeout(target.timeout)
             .build()
             .map_err(|error| bad(error.to_string()))?;
         let mut processor = BatchSpanProcessor::builder(exporter).build();
-        let resource = Resource::builder()
-            .with_service_name("abide")
-            .with_attribute(KeyValue::new("service.namespace", namespace.to_owned()))
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-            .build();
-        processor.set_resource(&resource);
+        processor.set_resource(&resource(namespace));
         Ok(Self {
             ids: Ids::new(namespace),
             processor,
+            sampler: match target.sampling {
+                Sampling::All => Sampler::AlwaysOn,
+                Sampling::None => Sampler::AlwaysOff,
+                Sampling::Part(part) => Sampler::TraceIdRatioBased(part),
+            },
             scope: InstrumentationScope::builder("abide")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
         })
     }
 
+    /// `true` if the run of a span is traced. The id of the trace decides, so all servers decide the same.
+    fn is_sampled(&self, span: &Span) -> bool {
+        let trace = span.context.trace_id();
+        let sampled = self
+            .sampler
+            .should_sample(None, trace, &span.name, &span.kind, &[], &[]);
+        sampled.decision == SamplingDecision::RecordAndSample
+    }
+
     pub fn attempt(&self, attempt: &Attempt) {
         let run = attempt.instance;
         let woken = attempt.woken_by.iter().map(|id| self.ids.message(run, *id));
         let joined = attempt.joined.iter().map(|child| self.ids.run(*child));
-        // What is not woken by something from outside follows from the attempt before it.
+        // If nothing from outside woke the step, it is linked to the attempt before it.
         let earlier = match attempt.attempt.checked_sub(1) {
             Some(before) => Some((attempt.step_sequence, before)),
             None => attempt
@@ -173,6 +185,9 @@ impl Exporter {
     }
 
     fn send(&self, span: Span) {
+        if !self.is_sampled(&span) {
+            return;
+        }
         let parent = span.within.map(|run| self.ids.run(run).span_id());
         let mut links = SpanLinks::default();
         links.links = span.links.into_iter().map(Link::with_context).collect();
@@ -194,7 +209,25 @@ impl Exporter {
     }
 }
 
-/// A span that is about to be sent.
+/// The resource that sends the spans: as OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say, otherwise abide's own
+/// values.
+fn resource(namespace: &str) -> Resource {
+    let said = Resource::builder().build();
+    let named = |key: &'static str| {
+        let value = said.get(&Key::new(key)).map(|value| value.to_string());
+        value.filter(|value| !value.starts_with("unknown_service"))
+    };
+    let own = [
+        ("service.name", "abide"),
+        ("service.namespace", namespace),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+    ];
+    let own = own.into_iter().filter(|(key, _)| named(key).is_none());
+    let own = own.map(|(key, value)| KeyValue::new(key, value.to_owned()));
+    Resource::builder().with_attributes(own).build()
+}
+
+/// A span to be sent.
 struct Span {
     context: SpanContext,
     within: Option<InstanceId>,

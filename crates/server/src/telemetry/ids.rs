@@ -1,10 +1,10 @@
-//! The ids of traces and spans, made of what they stand for.
+//! Ids of traces and spans, derived from what they identify.
 
 use abide::{CommandId, InstanceId};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use sha2::{Digest, Sha256};
 
-/// Makes ids. Two with the same namespace make the same.
+/// Derives ids. The same namespace gives the same ids.
 #[derive(Debug)]
 pub(super) struct Ids {
     namespace: String,
@@ -17,7 +17,7 @@ impl Ids {
         }
     }
 
-    /// The trace of a run.
+    /// The id of the trace of a run.
     pub fn trace(&self, run: InstanceId) -> TraceId {
         TraceId::from_bytes(self.bytes("trace", &[run.0]))
     }
@@ -32,7 +32,7 @@ impl Ids {
         self.context(run, "attempt", &[step_sequence.into(), attempt.into()])
     }
 
-    /// The span of a message.
+    /// The span of a command.
     pub fn message(&self, run: InstanceId, message: CommandId) -> SpanContext {
         self.context(run, "message", &[message.0])
     }
@@ -63,7 +63,7 @@ impl Ids {
         for (byte, hashed) in bytes.iter_mut().zip(digest) {
             *byte = hashed;
         }
-        // All zeros mean "none" to those who read it.
+        // An id of zeros is invalid for readers.
         if let (true, Some(last)) = (bytes.iter().all(|byte| *byte == 0), bytes.last_mut()) {
             *last = 1;
         }
@@ -71,7 +71,7 @@ impl Ids {
     }
 }
 
-/// The span that a `traceparent` header names (W3C Trace Context); none when it is malformed.
+/// Parses a `traceparent` header (W3C Trace Context). Returns `None` if it is malformed.
 pub(super) fn parent(header: &str) -> Option<SpanContext> {
     let mut parts = header.trim().split('-');
     let version = parts.next()?;

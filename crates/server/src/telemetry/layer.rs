@@ -1,4 +1,4 @@
-//! Hears the spans in which the engine of this process runs its steps, and tells of them as of all others.
+//! A tracing layer that reads the spans in which an engine of this process runs steps, and reports them as attempts.
 
 use std::time::SystemTime;
 
@@ -20,7 +20,7 @@ pub struct StepLayer {
 }
 
 impl StepLayer {
-    /// Tells these of them.
+    /// Makes a layer that reports to `traces`.
     pub fn new(traces: Traces) -> Self {
         Self { traces }
     }

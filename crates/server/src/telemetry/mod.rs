@@ -1,14 +1,24 @@
 //! Traces: one closed span for each attempt at a step, linked to what woke it.
 //!
-//! All spans of a run are one trace. Ids are made of what they stand for (the run, the step and its attempt, the
-//! message), so that any server can link to a span that another one sent, and nothing is stored for it.
+//! All spans of a run are one trace. Ids are derived from what they identify (the run, the step and its attempt, the
+//! command), so any server can link to a span that another one sent, and no id is stored.
 
+#[cfg(feature = "otel")]
+mod client;
 #[cfg(feature = "otel")]
 mod export;
 #[cfg(feature = "otel")]
 mod ids;
 #[cfg(feature = "otel")]
 mod layer;
+#[cfg_attr(
+    not(feature = "otel"),
+    allow(
+        dead_code,
+        reason = "a binary without traces reads only what they would be"
+    )
+)]
+mod target;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,8 +30,9 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "otel")]
 pub use layer::StepLayer;
+pub use target::{Given, Protocol};
 
-/// An attempt at a step that has ended, as a trace tells of it.
+/// An attempt at a step that has ended, for a trace.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// The run.
@@ -36,26 +47,27 @@ pub struct Attempt {
     pub step_sequence: u32,
     /// How often it was begun before.
     pub attempt: u32,
-    /// What kind of thing woke it.
+    /// The cause that woke it.
     pub cause: Option<Cause>,
-    /// The messages that woke it.
+    /// The commands that woke it.
     pub woken_by: Vec<CommandId>,
-    /// The children whose end woke it.
+    /// The children whose ends woke it.
     pub joined: Vec<InstanceId>,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: String,
-    /// When it began.
+    /// The time when it began.
     pub began: SystemTime,
-    /// When it ended.
+    /// The time when it ended.
     pub ended: SystemTime,
-    /// What it came to: the outcome's name, or `stale`, `refused`, `lost`.
+    /// The name of its outcome, or `stale`, `refused`, `lost`.
     pub outcome: String,
-    /// What went wrong, if anything did.
+    /// The error, if there was one.
     pub error: Option<String>,
 }
 
 impl Attempt {
-    /// The attempt before that of a claim, whose worker is gone: when it began is not known any more.
+    /// The attempt before that of a claim, whose worker is gone. Its start time is not known. Returns `None` if the
+    /// claim is the first attempt.
     pub fn lost(claimed: &Claimed, now: Timestamp) -> Option<Self> {
         Some(Self {
             instance: claimed.claim.id(),
@@ -79,22 +91,22 @@ impl Attempt {
 /// A signal, an update or an event that was accepted for a run.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Its record.
+    /// Its id.
     pub id: CommandId,
-    /// The run that has it.
+    /// The run that accepted it.
     pub instance: InstanceId,
     /// Its name.
     pub name: String,
     /// `signal`, `update` or `event`.
     pub kind: &'static str,
-    /// When it came.
+    /// The time when it was received.
     pub at: SystemTime,
-    /// The sender's own span, as its `traceparent` header names it.
+    /// The sender's span, from its `traceparent` header.
     pub traceparent: Option<String>,
 }
 
 impl Message {
-    /// What a record tells; none while nobody has it. The request that brought it may name the span that it was sent in.
+    /// Describes a command. Returns `None` if no run has it yet. The headers of its request may name the sender's span.
     pub fn of(record: &Command, headers: Option<&HeaderMap>) -> Option<Self> {
         let traceparent = headers.and_then(|headers| headers.get("traceparent"));
         let (kind, name) = record.kind_and_name();
@@ -109,13 +121,13 @@ impl Message {
     }
 }
 
-/// A moment as the system writes it.
+/// Converts a timestamp to the time type of the system.
 pub(crate) fn moment(at: Timestamp) -> SystemTime {
     let micros = u64::try_from(at.as_micros()).unwrap_or(0);
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-/// Tells of every run whose end this process commits, until it is cancelled.
+/// Reports every run whose end this process commits, until it is cancelled.
 pub async fn tell_of_runs(store: Arc<dyn Store>, traces: Traces, over: CancellationToken) {
     if !traces.is_on() {
         return;
@@ -132,27 +144,29 @@ pub async fn tell_of_runs(store: Arc<dyn Store>, traces: Traces, over: Cancellat
     }
 }
 
-/// Why traces cannot be sent.
-#[derive(Debug, thiserror::Error)]
+/// Reason why traces cannot be sent.
+#[derive(thiserror::Error)]
 pub enum TraceError {
-    /// The binary cannot do it.
+    /// The binary was built without traces.
     #[error(
         "this abide was built without traces: build it with the feature `otel`, or leave `otel_endpoint` out"
     )]
     NotBuilt,
-    /// The place to send them to is none.
+    /// The endpoint is invalid.
     #[error(
         "traces cannot be sent to {endpoint:?}: {problem}; write the address of an OTLP collector, such as http://127.0.0.1:4318"
     )]
     BadEndpoint {
         /// The address.
         endpoint: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
 }
 
-/// Where traces go. Cheap to clone; without an endpoint it does nothing.
+abide_kernel::debug_is_display!(TraceError);
+
+/// The destination of traces. Cheap to clone. Without an endpoint it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
     #[cfg(feature = "otel")]
@@ -160,28 +174,53 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Traces that go nowhere.
+    /// Makes a destination that discards traces.
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Traces that go to an OTLP collector over HTTP. Servers that share a database give the same `namespace`, so that
-    /// they mean the same spans.
+    /// Makes the destination that the settings give, or otherwise the standard variables of OpenTelemetry
+    /// (`OTEL_EXPORTER_OTLP_…`). If neither names an endpoint, traces are discarded. Must be called within a runtime.
+    /// Servers that share a database give the same `namespace`, so that they derive the same ids of spans. Values of
+    /// the variables that are not understood are reported in `warnings`.
     #[cfg(feature = "otel")]
-    pub fn to(endpoint: &str, namespace: &str) -> Result<Self, TraceError> {
-        let exporter = export::Exporter::new(endpoint, namespace)?;
-        Ok(Self {
-            to: Some(std::sync::Arc::new(exporter)),
-        })
+    pub fn begin(
+        given: Given<'_>,
+        namespace: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, TraceError> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let begun = target::target(given, &environment, warnings).and_then(|target| {
+            let begun = target.map(|target| export::Exporter::new(&target, namespace));
+            begun.transpose()
+        });
+        match begun {
+            Ok(to) => Ok(Self {
+                to: to.map(std::sync::Arc::new),
+            }),
+            // An invalid variable that all programs share must not prevent the start.
+            Err(error) if given.endpoint.is_none() => {
+                warnings.push(format!("{error}; no traces are sent"));
+                Ok(Self::off())
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// Traces that go to an OTLP collector over HTTP; this binary was built without them.
+    /// Returns an error if the settings give an endpoint, because this binary was built without traces.
     #[cfg(not(feature = "otel"))]
-    pub fn to(_endpoint: &str, _namespace: &str) -> Result<Self, TraceError> {
-        Err(TraceError::NotBuilt)
+    pub fn begin(
+        given: Given<'_>,
+        _namespace: &str,
+        _warnings: &mut Vec<String>,
+    ) -> Result<Self, TraceError> {
+        match given.endpoint {
+            Some(_) => Err(TraceError::NotBuilt),
+            None => Ok(Self::off()),
+        }
     }
 
-    /// Whether they go anywhere.
+    /// `true` if traces are sent.
     pub fn is_on(&self) -> bool {
         #[cfg(feature = "otel")]
         return self.to.is_some();
@@ -189,7 +228,7 @@ impl Traces {
         false
     }
 
-    /// Tells of an attempt at a step.
+    /// Reports an attempt at a step.
     pub fn attempt(&self, attempt: &Attempt) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {
@@ -199,7 +238,7 @@ impl Traces {
         let _ = attempt;
     }
 
-    /// Tells of a message that was accepted.
+    /// Reports a command that was accepted.
     pub fn message(&self, message: &Message) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {
@@ -209,7 +248,7 @@ impl Traces {
         let _ = message;
     }
 
-    /// Tells of a run from its start to its end.
+    /// Reports a run, from its start to its end.
     pub fn run(&self, instance: &abide::Instance) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {
@@ -219,7 +258,7 @@ impl Traces {
         let _ = instance;
     }
 
-    /// Sends what is left. Blocks for a few seconds at most: call it where that does no harm.
+    /// Sends the remaining spans. Blocks for a few seconds at most, so do not call it on a thread of the runtime.
     pub fn close(&self) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {

@@ -1,7 +1,7 @@
-//! Workers over HTTP: long polls for work, and what comes back of it.
+//! Workers over HTTP: long polls for work, outcomes and heartbeats.
 //!
-//! [`Hub`] owns the long polls; outcomes and heartbeats that come together share a transaction. Neither keeps anything that
-//! a restart would lose: who holds what is in the database, and in the texts of claims ([`Hold`]).
+//! [`Hub`] owns the long polls. Outcomes and heartbeats that arrive together share a transaction. Neither keeps state
+//! that a restart would lose: the database and the claim tokens ([`Hold`]) say which worker holds which claim.
 
 mod hub;
 pub mod outcome;
@@ -18,25 +18,25 @@ pub use hub::{Handed, Hub, Poll};
 pub use seal::{Sealer, Seals};
 pub use text::{About, Hold, NoClaim};
 
-/// How long outcomes and heartbeats wait for a database that is away.
+/// How long outcomes and heartbeats wait for a database that is unavailable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What workers over HTTP are served by. Cheap to clone.
+/// The services for workers over HTTP. Cheap to clone.
 #[derive(Clone)]
 pub struct Workers {
-    /// Their long polls.
+    /// The long polls.
     pub hub: Hub,
-    /// Their outcomes.
+    /// The outcomes.
     pub commits: Submit<Commits>,
-    /// Their heartbeats.
+    /// The heartbeats.
     pub heartbeats: Submit<Extensions>,
-    /// What their claim tokens are sealed with.
+    /// The keys that seal the claim tokens.
     pub seals: Arc<Seals>,
 }
 
 impl Workers {
-    /// Reads claim tokens, in order. When one of them has a seal that is not known here, the keys are read again first: another
-    /// server may have made one.
+    /// Decodes claim tokens, in order. If a token has a seal that no known key made, reads the keys again first,
+    /// because another server may have added one.
     pub async fn holds(&self, tokens: &[&str]) -> Result<Vec<Result<Hold, NoClaim>>, abide::Error> {
         let sealer = self.seals.sealer().await?;
         let read = |sealer: &Sealer| -> Vec<Result<Hold, NoClaim>> {
@@ -50,7 +50,7 @@ impl Workers {
         }
     }
 
-    /// Begins to serve them.
+    /// Starts the services.
     pub fn begin(store: &Arc<dyn Store>) -> Self {
         let committer = Committer::new(store.clone());
         Self {

@@ -1,4 +1,4 @@
-//! What a worker over HTTP answers for a step, as JSON.
+//! The outcome of a step as JSON, in the form that workers over HTTP send.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,10 +86,17 @@ pub enum OutcomeRequest {
         /// Why.
         reason: String,
     },
-    /// The step failed: the retry policy that its machine has declared decides; without one it ends badly.
+    /// The step failed: the retry policy that the instance was started with decides, else the one that its machine has
+    /// declared; without one it ends badly.
     Fail {
         /// What went wrong.
         error: String,
+    },
+    /// This build cannot run the step: it does not know it, or cannot read the state or what the step was handed. Nothing is
+    /// consumed, and the instance waits for a worker of another build; no updates are answered with it.
+    Block {
+        /// What does not fit: which step, or which field.
+        reason: String,
     },
     /// Close this run and open the next of its chain, with all messages that are pending.
     ContinueAsNew {
@@ -176,16 +183,14 @@ pub struct AnswerRequest {
     error: Option<String>,
 }
 
-/// What a worker answered, or what is wrong with it.
-pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome, String> {
-    let request: OutcomeRequest =
-        unfit::fit(json.as_str()).map_err(|problem| unfit_outcome(json, &problem))?;
-    outcome(app, request, graphs)
-        .await
-        .map_err(|problem| problem.detail)
+/// Reads an outcome, or returns the problem with it.
+pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome, Problem> {
+    let request: OutcomeRequest = unfit::fit(json.as_str())
+        .map_err(|problem| Problem::unprocessable(unfit_outcome(json, &problem)))?;
+    outcome(app, request, graphs).await
 }
 
-/// Why that is no outcome.
+/// Describes why the JSON is not an outcome.
 fn unfit_outcome(json: &Json, problem: &str) -> String {
     let fields: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(json.as_str());
     match fields {
@@ -227,7 +232,7 @@ async fn outcome(
     })
 }
 
-/// All outcomes but the one that another may follow.
+/// Converts all outcomes except `Answer`, which another outcome may follow.
 async fn plain(
     app: &App,
     request: OutcomeRequest,
@@ -278,6 +283,7 @@ async fn plain(
         OutcomeRequest::Done { result } => Outcome::Done { result },
         OutcomeRequest::Stop { reason } => Outcome::Stop { reason },
         OutcomeRequest::Fail { error } => Outcome::Fail { error },
+        OutcomeRequest::Block { reason } => Outcome::Block { reason },
         OutcomeRequest::ContinueAsNew {
             step,
             state,

@@ -1,4 +1,4 @@
-//! The keys that claim tokens are sealed with: random, kept in the database, shared by all of its servers.
+//! The keys that seal claim tokens: random, stored in the database, shared by all of its servers.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,30 +15,30 @@ use tokio::time::Instant;
 
 use crate::auth::random;
 
-/// How documents with keys begin.
+/// Prefix of the names of documents that contain keys.
 const PREFIX: &str = "claim-tokens-";
-/// The bytes of a seal: HMAC-SHA256, cut to 128 bits.
+/// Bytes of a seal: HMAC-SHA256, truncated to 128 bits.
 pub const SEAL_BYTES: usize = 16;
-/// How often keys are read again at most because a token was sealed with none of them.
+/// Minimum time between two reads of the keys that are caused by unknown seals.
 const REREAD: Duration = Duration::from_secs(1);
 
 /// A key.
 type Key = [u8; 32];
 
-/// The keys that claim tokens are sealed with.
+/// The keys that seal claim tokens.
 ///
-/// Servers that start on a fresh database at the same time may each make a key. That does no harm: all of them are kept, a
-/// token that was sealed with any of them is good, and who meets one that it does not know reads them again.
+/// Servers that start on a new database at the same time may each make a key. That does no harm: all keys are kept, a
+/// token that was sealed with any of them is valid, and a server that finds an unknown seal reads the keys again.
 pub struct Seals {
     store: Arc<dyn Store>,
-    /// In the order of their names; the first one seals.
+    /// In the order of their names. The first key seals new tokens.
     keys: RwLock<Arc<[Key]>>,
-    /// When they were last read.
+    /// The time when they were last read.
     read: Mutex<Option<Instant>>,
 }
 
 impl Seals {
-    /// Those of that store, none of which was read yet.
+    /// Makes the set of keys of a store. The keys are not read yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -47,7 +47,7 @@ impl Seals {
         }
     }
 
-    /// What seals tokens: the keys as they are known. When there are none in the database yet, one is made.
+    /// Returns a sealer with the known keys. If the database has no key yet, makes one.
     pub async fn sealer(&self) -> Result<Sealer, Error> {
         let known = self.known();
         if !known.is_empty() {
@@ -65,7 +65,8 @@ impl Seals {
         Ok(Sealer(self.known()))
     }
 
-    /// What checks seals, after one was met that none of the known keys has made: with the keys that there are by now.
+    /// Returns a sealer with the current keys, after a seal was found that no known key made. Reads the keys at most
+    /// once per second.
     pub async fn reread(&self) -> Result<Sealer, Error> {
         let mut read = self.read.lock().await;
         if read.is_none_or(|at| at.elapsed() >= REREAD) {
@@ -118,7 +119,7 @@ impl Seals {
 pub struct Sealer(Arc<[Key]>);
 
 impl Sealer {
-    /// The seal of these bytes.
+    /// Computes the seal of these bytes.
     pub fn seal(&self, bytes: &[u8]) -> [u8; SEAL_BYTES] {
         let mut seal = [0; SEAL_BYTES];
         if let Some(whole) = self.0.first().and_then(|key| mac(key, bytes)) {
@@ -128,7 +129,7 @@ impl Sealer {
         seal
     }
 
-    /// Whether one of the keys has made that seal of these bytes, compared in constant time.
+    /// `true` if one of the keys made this seal of these bytes. Compares in constant time.
     pub fn is_sealed(&self, bytes: &[u8], seal: &[u8]) -> bool {
         let made =
             |key: &Key| mac(key, bytes).is_some_and(|mac| mac.verify_truncated_left(seal).is_ok());
@@ -137,7 +138,7 @@ impl Sealer {
 }
 
 fn mac(key: &Key, bytes: &[u8]) -> Option<Hmac<Sha256>> {
-    // An HMAC takes a key of any length.
+    // HMAC accepts a key of any length.
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     mac.update(bytes);
     Some(mac)
@@ -145,7 +146,7 @@ fn mac(key: &Key, bytes: &[u8]) -> Option<Hmac<Sha256>> {
 
 #[cfg(test)]
 impl Sealer {
-    /// One with these keys.
+    /// Makes a sealer with these keys.
     pub fn of(keys: &[Key]) -> Self {
         Self(keys.into())
     }

@@ -1,5 +1,5 @@
-//! A claim as a text that a worker is given and sends back: it says all that a server must know, so that any server of the
-//! same database, and the one that comes after a restart, can take it.
+//! Claim tokens: a claim as text, which a worker gets and sends back. The token contains all that a server must know,
+//! so any server of the same database can accept it, also after a restart.
 
 use std::time::Duration;
 
@@ -12,29 +12,30 @@ use serde::{Deserialize, Serialize};
 use super::seal::{SEAL_BYTES, Sealer};
 use crate::telemetry::{Attempt, moment};
 
-/// The first byte: how the rest is written. 2 is a seal, and then JSON; 1, before it, had no seal and is refused.
+/// The first byte: the format of the rest. 2 is a seal, followed by JSON. The former format 1 had no seal and is
+/// refused.
 const FORMAT: u8 = 2;
-/// The longest text that is looked at.
+/// Maximum length of a token.
 const BYTES_MAX: usize = 8 << 10;
-/// The most messages, and children, that a claim remembers it was woken by.
+/// Maximum number of commands, and of children, that woke the step and are recorded in a token.
 const WOKEN_BY_MAX: usize = 16;
 
-/// A claim, whose it is, and what is told of it when its outcome comes.
+/// A claim, its worker, and what is needed to report the attempt when its outcome arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The claim.
     pub claim: Claim,
-    /// The worker that it was given to.
+    /// The worker that got it.
     pub worker: Name,
-    /// How long it is believed after each heartbeat.
+    /// The time for which each heartbeat extends it.
     pub lease: Duration,
-    /// When it was given.
+    /// The time when it was made.
     pub since: Timestamp,
-    /// What runs under it.
+    /// The step that runs under it.
     pub about: About,
 }
 
-/// What runs under a claim.
+/// The step that runs under a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About(
     /// The machine.
@@ -47,16 +48,16 @@ pub struct About(
     pub u32,
     /// How often it was begun before.
     pub u32,
-    /// What woke it, as the databases write it.
+    /// The cause that woke it, as the code that databases store.
     pub i16,
-    /// The first of the messages that did.
+    /// The first of the commands that woke it.
     pub Vec<CommandId>,
-    /// The first of the children whose end did.
+    /// The first of the children whose ends woke it.
     pub Vec<InstanceId>,
 );
 
 impl About {
-    /// What is to run.
+    /// Describes the step of a claim.
     pub fn of(claimed: &Claimed) -> Self {
         let messages = claimed.awaited.iter().chain(&claimed.updates);
         let messages = messages.map(|message| message.id).take(WOKEN_BY_MAX);
@@ -73,13 +74,13 @@ impl About {
         )
     }
 
-    /// What woke it.
+    /// The cause that woke it.
     pub fn cause(&self) -> Cause {
         Cause::from_code(self.5)
     }
 }
 
-/// What is written: places instead of names, because it is sent to and fro.
+/// The encoded form: an array instead of an object, to keep tokens short.
 type Written = (
     (InstanceId, Epoch, WorkerId),
     Option<Key>,
@@ -90,13 +91,15 @@ type Written = (
     About,
 );
 
-/// A text that no server gave out.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+/// The token was not issued by a server of this database.
+#[derive(PartialEq, Eq, thiserror::Error)]
 #[error("invalid claim token; send the `claim` value back unchanged")]
 pub struct NoClaim;
 
+abide_kernel::debug_is_display!(NoClaim);
+
 impl Hold {
-    /// The text: sealed, so that nobody but a server of this database can have made it.
+    /// Encodes the token. The seal proves that a server of this database made it.
     pub fn to_text(&self, sealer: &Sealer) -> String {
         let claim = &self.claim;
         let written: Written = (
@@ -110,7 +113,7 @@ impl Hold {
             self.since.as_micros(),
             self.about.clone(),
         );
-        // Numbers and texts can always be written.
+        // Numbers and texts can always be encoded.
         let json = serde_json::to_vec(&written).unwrap_or_default();
         let mut bytes = vec![FORMAT];
         bytes.extend(sealer.seal(&json));
@@ -118,7 +121,7 @@ impl Hold {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The attempt that has ended with that outcome now, as a trace tells of it.
+    /// The attempt that ended with `outcome` at `now`, for a trace.
     pub fn attempt(&self, outcome: &Outcome, now: Timestamp) -> Attempt {
         let About(machine, version, step, step_sequence, attempt, _, woken_by, joined) =
             &self.about;
@@ -144,7 +147,7 @@ impl Hold {
         }
     }
 
-    /// Reads a text back.
+    /// Decodes a token, and checks its seal.
     pub fn from_text(text: &str, sealer: &Sealer) -> Result<Self, NoClaim> {
         if text.len() > BYTES_MAX {
             return Err(NoClaim);

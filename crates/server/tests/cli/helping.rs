@@ -53,6 +53,7 @@ fn every_command_has_an_example_in_its_help() {
         "restart",
         "repair",
         "doctor",
+        "check",
         "waits",
         "events",
         "signals",

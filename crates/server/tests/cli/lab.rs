@@ -3,13 +3,11 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use abide::schemars::JsonSchema;
 use abide::{
-    Abide, Answer, BoxError, Call, Context, Flow, Job, Machine, Messages, Outcome, Signal, Step,
-    Update, Workflow,
+    Abide, Answer, BoxError, Call, Context, Flow, Job, Machine, Message, Messages, Outcome, Signal,
+    Step, Update, Workflow,
 };
 use abide::{done, hours, next, secs, spec, stop};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -223,16 +221,14 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(crate = "abide::schemars")]
+#[derive(Debug, Message)]
 pub struct Payment {
     pub amount: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(crate = "abide::schemars")]
+#[derive(Debug, Message)]
 pub struct Rename {
     pub to: String,
 }
@@ -261,6 +257,9 @@ impl Machine for Checkout {
 
     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
+            At::Start if ctx.state().get("fail") == Some(&"long".into()) => stop(
+                "the order could not be charged: the bank's gateway did not answer in time: https://bank.example/v1/charges: connection refused (os error 111)",
+            ),
             At::Start if ctx.state().get("fail").is_some() => {
                 stop("the card was\u{1b}[31m refused")
             }

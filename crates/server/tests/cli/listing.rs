@@ -47,7 +47,7 @@ on_every_store! {
         let no_worker = lab.json(&["list", "--liveness", "waiting_for_worker", "--limit", "5"]).await;
         assert_eq!(no_worker["items"][0]["liveness"], json!("waiting_for_worker"));
         let none = lab.run(&["list", "--status", "failed"]).await;
-        assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (0, "", "no instance is like that\n"));
+        assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (0, "", "no instances match\n"));
         assert_eq!(lab.run(&["list", "--status", "sleeping"]).await.code, 2);
     }
 

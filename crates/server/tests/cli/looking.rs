@@ -40,8 +40,11 @@ async fn looking_makes_no_file_and_says_who_does() {
         vec!["list"],
         vec!["show", "order:1"],
         vec!["doctor"],
+        vec!["check"],
         vec!["signal", "order:1", "paid"],
         vec!["sweep"],
+        vec!["token", "list"],
+        vec!["token", "revoke", "mailer"],
     ] {
         let ran = lab.run(&command).await;
         assert_eq!(
@@ -61,12 +64,62 @@ async fn looking_makes_no_file_and_says_who_does() {
     assert!(lab.path("orders.db").exists());
 }
 
+/// `abide list` on a file of another program created twelve tables in it.
+#[tokio::test]
+async fn looking_writes_nothing_to_a_file_without_tables_of_abide() {
+    let lab = Lab::sqlite();
+    let file = lab.path("orders.db");
+    std::fs::write(&file, "").unwrap();
+    for command in [
+        vec!["list"],
+        vec!["show", "order:1"],
+        vec!["doctor"],
+        vec!["check"],
+        vec!["stats"],
+        vec!["token", "list"],
+        vec!["token", "revoke", "mailer"],
+    ] {
+        let ran = lab.run(&command).await;
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (3, ""),
+            "{command:?}: {ran:?}"
+        );
+        assert!(ran.err.contains("no tables of abide"), "{ran:?}");
+        assert!(ran.err.contains("try: abide migrate --plan"), "{ran:?}");
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "{command:?}");
+        assert!(!lab.path("orders.db-wal").exists(), "{command:?}");
+    }
+    lab.done(&["migrate"]).await;
+    lab.done(&["list"]).await;
+}
+
+/// `abide token list` did.
+#[tokio::test]
+async fn listing_tokens_adds_nothing_to_a_file_of_another_program() {
+    let lab = Lab::sqlite();
+    let file = abide::sqlite::rusqlite::Connection::open(lab.path("orders.db")).unwrap();
+    file.execute_batch("create table theirs (id integer)")
+        .unwrap();
+    for command in [vec!["token", "list"], vec!["token", "revoke", "mailer"]] {
+        let ran = lab.run(&command).await;
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{ran:?}");
+        assert!(ran.err.contains("try: abide migrate --plan"), "{ran:?}");
+        let tables: i64 = file
+            .query_row("select count(*) from sqlite_master", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(tables, 1, "{command:?}");
+    }
+}
+
 #[tokio::test]
 async fn looking_does_not_migrate_a_database_and_says_who_does() {
     let lab = Lab::postgres();
-    let ran = lab.run(&["list"]).await;
-    assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(ran.err.contains("try: abide migrate --plan"), "{ran:?}");
+    for command in [vec!["list"], vec!["token", "list"]] {
+        let ran = lab.run(&command).await;
+        assert_eq!(ran.code, 3, "{ran:?}");
+        assert!(ran.err.contains("try: abide migrate --plan"), "{ran:?}");
+    }
     assert_eq!(
         abide_pgtest::psql(&lab.url, "select to_regclass('abide.instances') is null"),
         "t"
@@ -116,6 +169,49 @@ async fn the_default_store_is_the_users_own() {
         .output()
         .unwrap();
     assert!(shown.status.success(), "{shown:?}");
+}
+
+/// In a unit or a container without HOME the store was `abide/abide.db` in whatever directory the process was started in.
+#[tokio::test]
+async fn without_a_home_a_store_must_be_named() {
+    let lab = Lab::sqlite();
+    let run = |arguments: &[&str], more: &[(&str, &str)]| {
+        let mut command = common::abide(&lab.path(""));
+        for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+            command.env_remove(variable);
+        }
+        command.args(arguments).envs(more.iter().copied());
+        command.output().unwrap()
+    };
+    for arguments in [
+        &["start", "checkout"][..],
+        &["list"],
+        &["token", "list"],
+        &["migrate"],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ] {
+        for more in [&[][..], &[("HOME", "here"), ("XDG_DATA_HOME", "data")]] {
+            let output = run(arguments, more);
+            let err = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+            for word in [
+                "no store is named",
+                "HOME",
+                "--store",
+                "ABIDE_STORE",
+                "\ntry: ",
+            ] {
+                assert!(err.contains(word), "{arguments:?}: {word}: {err}");
+            }
+            assert!(!lab.path("abide").exists() && !lab.path("here").exists());
+        }
+    }
+    let shown = run(&["config", "--json"], &[]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["store"]["value"], json!("none"), "{shown}");
+    let named = run(&["start", "checkout"], &[("ABIDE_STORE", &lab.url)]);
+    assert!(named.status.success(), "{named:?}");
+    assert!(lab.path("orders.db").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,4 +327,41 @@ async fn a_server_that_asks_for_a_token_is_shown_one() {
             .err
             .contains("abide_wrong")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_can_be_in_a_file() {
+    let lab = Lab::server();
+    let token = lab.its_server().token("operate");
+    let file = lab.file("token", &format!("{token}\n"));
+    let run = |more: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = lab.command(arguments);
+        let output = command.envs(more.iter().copied()).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), err)
+    };
+    let listed = run(&[("ABIDE_TOKEN_FILE", &file)], &["list"]);
+    assert_eq!(listed.0, Some(0), "{listed:?}");
+    // The variable and the flag go before it.
+    let wrong = [
+        ("ABIDE_TOKEN_FILE", file.as_str()),
+        ("ABIDE_TOKEN", "abide_wrong"),
+    ];
+    let refused = run(&wrong, &["list"]);
+    assert_eq!(refused.0, Some(1), "{refused:?}");
+    let refused = run(&wrong[..1], &["list", "--token", "abide_wrong"]);
+    assert_eq!(refused.0, Some(1), "{refused:?}");
+    let absent = [("ABIDE_TOKEN_FILE", "/nowhere/token")];
+    let (code, err) = run(&absent, &["list"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("ABIDE_TOKEN_FILE = /nowhere/token: cannot be read")
+            && err.contains("\ntry: "),
+        "{err}"
+    );
+    // A store that asks for no token does not read it.
+    let mut command = common::abide(&lab.path(""));
+    let beside = command.envs(absent).args(["list", "--store", &lab.store]);
+    let beside = beside.output().unwrap();
+    assert!(beside.status.success(), "{beside:?}");
 }

@@ -56,8 +56,8 @@ on_every_store! {
         abide.start(Checkout, json!({})).key("order:1").await.unwrap();
         lab.done(&["signal", "order:1", "payment_confirmed", "amount=7"]).await;
         let (source, claimed, story) = match lab.is_server() {
-            true => (json!("http"), json!("cli"), "message 1 from http, claiming \"cli\"\n"),
-            false => (json!("cli"), json!(null), "message 1 from cli\n"),
+            true => (json!("http"), json!("cli"), "message 1, command 1 from http, claiming \"cli\"\n"),
+            false => (json!("cli"), json!(null), "message 1, command 1 from cli\n"),
         };
         let listed = lab.json(&["signals", "--target", "order:1"]).await;
         let record = &listed["items"][0];
@@ -99,9 +99,9 @@ on_every_store! {
         lab.abide().await;
         let ran = lab.run(&["publish", "payment.received", "order_id=ord_1", "amount=99.90", "--id", "evt_7"]).await;
         assert_eq!((ran.code, ran.out.as_str()), (0, "evt_7: woke 0 waiters\n"), "{ran:?}");
-        assert!(ran.err.contains("nobody waits for it"), "{ran:?}");
+        assert!(ran.err.contains("no instance waits for events of this type"), "{ran:?}");
         let again = lab.json(&["publish", "payment.received", "order_id=ord_1", "amount=99.90", "--id", "evt_7"]).await;
-        assert_eq!(again, json!({"event_id": "evt_7", "matched": 0, "duplicate": true}));
+        assert_eq!(again, json!({"event_id": "evt_7", "matched": 0, "duplicate": true, "unmatched": false}));
         lab.done(&["publish", "other"]).await;
 
         let listed = lab.done(&["events", "--type", "payment.received", "--json"]).await;

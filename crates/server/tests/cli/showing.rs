@@ -3,9 +3,10 @@
 use abide::{Engine, Event, eq, hours, secs};
 use serde_json::{Value, json};
 
+use crate::common::{self, Over, Server};
 use crate::lab::{
-    CHILD, Chain, Checkout, FLOW, GO, LONG, Lab, Parent, SLOW, after, before, conditional,
-    on_every_store, until_it_is,
+    CHILD, Chain, Checkout, FLOW, GO, LONG, Lab, PAID, Parent, Payment, SLOW, after, before,
+    conditional, on_every_store, until_it_is,
 };
 
 /// The first line of what is shown, and the liveness as programs see it.
@@ -30,14 +31,14 @@ on_every_store! {
         until_it_is(&abide, "order:1", "waiting_for_signal").await;
         let (said, liveness) = sentence(&lab, "order:1").await;
         assert_eq!(liveness, "waiting_for_signal");
-        assert!(said.starts_with("order:1 waits for signal payment_confirmed since "), "{said}");
+        assert!(said.starts_with("order:1 waits for signal payment_confirmed for "), "{said}");
         assert!(said.contains("(deadline in ") && said.ends_with("; healthy: a signal of that name wakes it"), "{said}");
 
         let whole = lab.done(&["show", "order:1"]).await;
         assert!(!whole.contains('\u{1b}'), "{whole}");
         let headings: Vec<&str> = whole.lines().filter(|line| !line.starts_with(' ') && !line.is_empty()).skip(1).collect();
         assert!(headings.starts_with(&["state"]) && headings.contains(&"history"), "{whole}");
-        for expected in ["  key         order:1", "  machine     checkout version 1", "  status      awaiting_signal · waiting for signal", "waits since", "step_completed", "wait_opened"] {
+        for expected in ["  key         order:1", "  machine     checkout version 1", "  status      awaiting_signal\n", "waits since", "step_completed", "wait_opened"] {
             assert!(whole.contains(expected), "{expected}: {whole}");
         }
         let one = lab.json(&["show", "order:1"]).await;
@@ -59,7 +60,7 @@ on_every_store! {
         assert_eq!((said.as_str(), liveness), ("slow:1 runs step run on worker billing-1; healthy: if that dies, another takes over", json!("running")));
         let (said, liveness) = sentence(&lab, "slow:2").await;
         assert_eq!(liveness, "ready");
-        assert!(said.starts_with("slow:2 ready to run since ") && said.contains("healthy: 1 worker serves queue default with code for slow version 1"), "{said}");
+        assert!(said.starts_with("slow:2 ready to run for ") && said.contains("healthy: 1 worker serves queue default with code for slow version 1"), "{said}");
         let workers = lab.done(&["workers"]).await;
         assert!(workers.contains("billing-1") && workers.contains("slow v1") && workers.contains("ends in"), "{workers}");
         let queues = lab.json(&["queues"]).await;
@@ -71,7 +72,7 @@ on_every_store! {
         lab.done(&["start", "checkout", "--key", "order:1"]).await;
         let (said, liveness) = sentence(&lab, "order:1").await;
         assert_eq!(liveness, "waiting_for_worker");
-        assert!(said.contains("no worker that lives serves queue default with code for checkout version 1. Start one"), "{said}");
+        assert!(said.contains("no live worker serves queue default with code for checkout version 1. Start one"), "{said}");
 
         lab.done(&["start", "checkout", "--key", "order:2", "--delay", "1h"]).await;
         let (said, liveness) = sentence(&lab, "order:2").await;
@@ -90,16 +91,38 @@ on_every_store! {
         until_it_is(&abide, "run:1", "waiting_for_event").await;
         let (said, liveness) = sentence(&lab, "run:1").await;
         assert_eq!(liveness, "waiting_for_event");
-        assert!(said.starts_with("run:1 waits for event payment.received where order_id eq \"ord_1\" since "), "{said}");
+        assert!(said.starts_with("run:1 waits for event payment.received where order_id eq \"ord_1\" for "), "{said}");
         assert!(said.ends_with("healthy: such an event wakes it"), "{said}");
 
         let waits = lab.json(&["waits", "--kind", "event"]).await;
         assert_eq!((&waits["items"][0]["name"], &waits["items"][0]["key"]), (&json!("payment.received"), &json!("run:1")), "{waits}");
         let table = lab.done(&["waits", "--instance", "run:1"]).await;
         assert!(table.contains("order_id eq \"ord_1\""), "{table}");
+        // rule 13.1: one that does not match is a fact, and its publisher hears of it.
+        let other = lab.run(&["publish", "payment.received", "--id", "evt-9", "order_id=ord_2"]).await;
+        assert!(other.out.contains("evt-9: woke 0 waiters") && other.err.contains("matches none of the waits for events of type payment.received"), "{other:?}");
+        let (said, _) = sentence(&lab, "run:1").await;
+        assert!(said.ends_with("event \"evt-9\" of type \"payment.received\" came since and did not match; compare it with the conditions of the wait"), "{said}");
         let woken = lab.done(&["publish", "payment.received", "order_id=ord_1"]).await;
         assert!(woken.ends_with(": woke 1 waiter\n"), "{woken}");
         assert_eq!(lab.run(&["watch", "run:1"]).await.code, 0);
+        stop(engine).await;
+    }
+
+    async fn one_that_was_sent_a_signal_of_nearly_the_name(lab: Lab) {
+        // rule 13.1
+        let abide = lab.abide().await;
+        let code = |wf: abide::Workflow, (): ()| async move { Ok(wf.signal(PAID).await.map(|_| 1)?) };
+        let engine = abide.engine().workflow(FLOW, code).start().await.unwrap();
+        abide.start(FLOW, ()).key("flow:1").await.unwrap();
+        until_it_is(&abide, "flow:1", "waiting_for_signal").await;
+        let slip = lab.run(&["signal", "flow:1", "Payment-confirmd", "1"]).await;
+        assert!(slip.code == 0 && slip.err.contains("it waits for \"payment_confirmed\", and \"Payment-confirmd\" does not wake it"), "{slip:?}");
+        let (said, liveness) = sentence(&lab, "flow:1").await;
+        assert_eq!(liveness, "waiting_for_signal");
+        assert!(!said.contains("healthy") && said.contains("is pending under the name \"Payment-confirmd\", and it waits for \"payment_confirmed\""), "{said}");
+        let one = lab.json(&["show", "flow:1"]).await;
+        assert_eq!(one["liveness_code"], json!("similar_signal"), "{one}");
         stop(engine).await;
     }
 
@@ -110,7 +133,7 @@ on_every_store! {
         until_it_is(&abide, "flow:1", "waiting_for_condition").await;
         let (said, liveness) = sentence(&lab, "flow:1").await;
         assert_eq!(liveness, "waiting_for_condition");
-        assert!(said.starts_with("flow:1 waits for the condition ready since ") && said.contains("(no deadline)"), "{said}");
+        assert!(said.starts_with("flow:1 waits for the condition ready for ") && said.contains("(no deadline)"), "{said}");
         stop(engine).await;
     }
 
@@ -121,17 +144,17 @@ on_every_store! {
         until_it_is(&abide, "parent:1", "waiting_for_children").await;
         let (said, liveness) = sentence(&lab, "parent:1").await;
         assert_eq!(liveness, "waiting_for_children");
-        assert!(said.starts_with("parent:1 waits for 3 more of its children since "), "{said}");
+        assert!(said.starts_with("parent:1 waits for 3 more of its children for "), "{said}");
         let id = lab.json(&["show", "parent:1"]).await["id"].to_string();
-        let which = format!("their ends wake it, but 3 of them could run, and no worker that lives has code for that. \
-                             To see which: abide list --parent {id} --liveness waiting_for_worker");
+        let which = format!("their ends wake it, but 3 of the children that it waits for could run, and no live worker serves queue default \
+                             with code for child version 1; start one. To see which: abide list --parent {id} --liveness waiting_for_worker");
         assert!(said.ends_with(&which), "{said}");
         let whole = lab.done(&["show", "parent:1"]).await;
         assert!(whole.contains("\nchildren\n") && whole.contains("child:2"), "{whole}");
         let listed = lab.json(&["list", "--parent", "parent:1"]).await;
         assert_eq!(listed["items"].as_array().unwrap().len(), 3);
         let stranded = lab.run(&["doctor"]).await;
-        assert!(stranded.err.contains("no worker that lives has code for them: abide list --liveness waiting_for_worker"), "{stranded:?}");
+        assert!(stranded.err.contains("no live worker has code for them: abide list --liveness waiting_for_worker"), "{stranded:?}");
 
         let children = abide.engine().job(CHILD, |n| async move { tokio::time::sleep(LONG).await; Ok(n) }).grace(secs(0)).start().await.unwrap();
         until_it_is(&abide, "child:2", "running").await;
@@ -170,6 +193,31 @@ on_every_store! {
         stop(engine).await;
     }
 
+    async fn one_that_this_build_cannot_run(lab: Lab) {
+        // rule 12.4
+        let abide = lab.abide().await;
+        assert!(lab.run(&["check"]).await.err.contains("nothing is blocked"));
+        let engine = abide.engine().build("shop 2").machine(Checkout).start().await.unwrap();
+        lab.done(&["start", "checkout", "--key", "order:1", "--step", "gone", "--state", "{}"]).await;
+        until_it_is(&abide, "order:1", "blocked").await;
+        let (said, liveness) = sentence(&lab, "order:1").await;
+        assert_eq!(liveness, "blocked");
+        assert!(said.starts_with("order:1 blocked at step gone: machine checkout version 1 has no step \"gone\""), "{said}");
+        assert!(said.contains("(build shop 2)") && said.contains("abide repair order:1"), "{said}");
+        let shown = lab.done(&["show", "order:1"]).await;
+        assert!(shown.contains("blocked") && shown.contains("(build shop 2)"), "{shown}");
+        let checked = lab.run(&["check"]).await;
+        assert_eq!(checked.code, 1, "{checked:?}");
+        assert!(checked.out.contains("gone") && checked.out.contains("shop 2"), "{checked:?}");
+        assert!(checked.err.contains("1 instance cannot go on"), "{checked:?}");
+        let checked = lab.run(&["check", "--json"]).await;
+        let told: Value = serde_json::from_str(&checked.out).unwrap();
+        let one = &told["unfit"][0];
+        assert_eq!((&one["machine"], &one["step"], &one["count"]), (&json!("checkout"), &json!("gone"), &json!(1)));
+        assert_eq!((&one["builds"], &one["running"]), (&json!(["shop 2"]), &json!(["shop 2"])));
+        stop(engine).await;
+    }
+
     async fn those_that_have_ended(lab: Lab) {
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).machine(Chain).start().await.unwrap();
@@ -194,59 +242,124 @@ on_every_store! {
     }
 }
 
-/// Nothing but a hand in the tables makes such a one.
-async fn broken(lab: &Lab, hand: impl AsyncFnOnce(&str)) {
-    let abide = lab.abide().await;
-    let engine = abide.engine().machine(Checkout).start().await.unwrap();
-    abide
-        .start(Checkout, json!({}))
-        .key("order:1")
-        .await
-        .unwrap();
-    until_it_is(&abide, "order:1", "waiting_for_signal").await;
-    stop(engine).await;
-    assert_eq!(lab.run(&["doctor"]).await.code, 0);
-    abide.close().await;
-    hand("set status = 3, worker = null where key = 'order:1'").await;
-    let (said, liveness) = sentence(lab, "order:1").await;
-    assert_eq!(liveness, "repair_needed");
-    assert!(
-        said.starts_with("order:1 needs repair: ") && said.ends_with("run: abide repair order:1"),
-        "{said}"
-    );
-    let doctor = lab.run(&["doctor"]).await;
-    assert_eq!(doctor.code, 1, "{doctor:?}");
-    assert!(
-        doctor.out.starts_with("INSTANCE")
-            && doctor.err.contains("1 problem")
-            && doctor.err.contains("try: abide repair"),
-        "{doctor:?}"
-    );
-    assert_eq!(
-        lab.done(&["repair", "order:1"]).await,
-        "repair_dispatched\n"
-    );
-    assert_eq!(lab.json(&["doctor"]).await["findings"], json!([]));
+/// Writes to instances behind the engine's back: what to set in SQLite, and what in PostgreSQL.
+fn meddle(lab: &Lab, key: &str, sqlite: &str, postgres: &str) {
+    match lab.store.strip_prefix("sqlite:") {
+        Some(path) => {
+            let conn = abide::sqlite::rusqlite::Connection::open(path).unwrap();
+            conn.busy_timeout(secs(10)).unwrap();
+            let sql = format!("update abide_instances set {sqlite} where key = '{key}'");
+            assert_eq!(conn.execute(&sql, []).unwrap(), 1, "{sql}");
+        }
+        None => {
+            let sql = format!("update abide.instances set {postgres} where key = '{key}'");
+            abide_pgtest::psql(&lab.store, &sql);
+        }
+    }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_needs_repair_on_sqlite() {
-    let lab = Lab::sqlite();
-    let path = lab.path("orders.db");
-    broken(&lab, async |what| {
-        let conn = abide::sqlite::rusqlite::Connection::open(&path).unwrap();
-        conn.execute(&format!("update abide_instances {what}"), [])
-            .unwrap();
-    })
-    .await;
+/// What programs see of how an instance stands: on the command line and over HTTP, alone and in lists. It is the same.
+async fn health(lab: &Lab, server: &Server, key: &str) -> Value {
+    let of = |one: &Value| {
+        json!({
+            "liveness": one["liveness"],
+            "text": one["liveness_reason"],
+            "code": one["liveness_code"],
+            "command_id": one["liveness_command_id"],
+        })
+    };
+    let listed = |list: &Value| {
+        let items = list["items"].as_array().unwrap();
+        of(items.iter().find(|one| one["key"] == key).unwrap())
+    };
+    let shown = of(&lab.json(&["show", key]).await);
+    assert_eq!(listed(&lab.json(&["list"]).await), shown, "abide list");
+    let (_, one) = server.get(&format!("/v1/instances/{key}")).await;
+    assert_eq!(of(&one), shown, "GET");
+    let (_, all) = server.get("/v1/instances").await;
+    assert_eq!(listed(&all), shown, "GET of the list");
+    let word = shown["liveness"].as_str().unwrap();
+    let (_, found) = server.get(&format!("/v1/instances?liveness={word}")).await;
+    assert_eq!(listed(&found), shown, "GET of those that are so");
+    let (said, _) = sentence(lab, key).await;
+    assert!(
+        said.contains(shown["text"].as_str().unwrap_or_default()),
+        "{said}: {shown}"
+    );
+    shown
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_needs_repair_on_postgres() {
-    let lab = Lab::postgres();
-    let url = lab.url.clone();
-    broken(&lab, async |what| {
-        abide_pgtest::psql(&url, &format!("update abide.instances {what}"));
-    })
-    .await;
+on_every_store! {
+    /// `show`, `GET` and lists said that an instance waited for a signal, of which the doctor knew that it was there.
+    async fn what_was_broken_by_hand_is_told_alike_everywhere(lab: Lab) {
+        // rules 11.3 and 13.1
+        let abide = lab.abide().await;
+        let engine = abide.engine().machine(Checkout).start().await.unwrap();
+        let keys = ["missed_signal", "undeclared_signal", "waits_for_nothing", "never_due", "not_held"];
+        for key in keys {
+            abide.start(Checkout, json!({})).key(key).await.unwrap();
+            until_it_is(&abide, key, "waiting_for_signal").await;
+        }
+        stop(engine).await;
+        let own = (!lab.is_server()).then(|| common::server().over(Over::Url(lab.store.clone())).start());
+        let server = own.as_ref().unwrap_or_else(|| lab.its_server());
+        assert_eq!(health(&lab, server, "missed_signal").await, json!({"liveness": "waiting_for_signal", "text": null, "code": null, "command_id": null}));
+        assert_eq!(lab.run(&["doctor"]).await.code, 0);
+
+        meddle(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'other')", "awaits = '{other}'");
+        let paid = abide.signal("missed_signal", PAID, &Payment { amount: 5, note: None }).await.unwrap();
+        abide.close().await;
+        meddle(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'payment_confirmed')", "awaits = '{payment_confirmed}'");
+        let never = "due_at = null, wake_at = 9223372036854775807";
+        meddle(&lab, "undeclared_signal", &format!("awaits = json_replace(awaits, '$.names[0]', 'other'), {never}"), "awaits = '{other}', due_at = null");
+        meddle(&lab, "waits_for_nothing", &format!("awaits = json_remove(awaits, '$.names'), {never}"), "awaits = '{}', due_at = null");
+        meddle(&lab, "never_due", &format!("status = 1, {never}"), "status = 1, due_at = null");
+        meddle(&lab, "not_held", "status = 3, wake_at = null, worker = null", "status = 3, worker = null");
+
+        let found = lab.run(&["doctor", "--json"]).await;
+        assert_eq!(found.code, 1, "{found:?}");
+        let found: Value = serde_json::from_str(&found.out).unwrap();
+        let findings = found["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), keys.len(), "{findings:?}");
+        for key in keys {
+            let seen = health(&lab, server, key).await;
+            assert_eq!((&seen["liveness"], &seen["code"]), (&json!("repair_needed"), &json!(key)), "{seen}");
+            let id = match key {
+                "missed_signal" => json!(paid.id()),
+                _ => Value::Null,
+            };
+            assert_eq!(seen["command_id"], id, "{seen}");
+            let like = |one: &&Value| (&one["code"], &one["problem"], &one["command_id"]) == (&seen["code"], &seen["text"], &seen["command_id"]);
+            assert!(findings.iter().any(|one| like(&one)), "{seen}: {findings:?}");
+            let (said, _) = sentence(&lab, key).await;
+            assert!(said.starts_with(&format!("{key} needs repair: ")) && said.ends_with(&format!("run: abide repair {key}")), "{said}");
+        }
+        let listed = lab.done(&["list", "--liveness", "repair_needed"]).await;
+        assert_eq!(listed.matches("repair needed").count(), keys.len(), "{listed}");
+        let table = lab.run(&["doctor"]).await;
+        assert!(table.out.starts_with("INSTANCE") && table.err.contains("5 problems") && table.err.contains("try: abide repair"), "{table:?}");
+        for key in keys {
+            assert_eq!(lab.done(&["repair", key]).await, "repair_dispatched\n");
+            assert_eq!(lab.done(&["repair", key]).await, "repair_not_needed\n");
+            let seen = health(&lab, server, key).await;
+            assert_eq!((&seen["liveness"], &seen["code"]), (&json!("waiting_for_worker"), &json!("no_worker")), "{seen}");
+        }
+        assert_eq!(lab.json(&["doctor"]).await["findings"], json!([]));
+    }
+
+    async fn what_only_the_world_around_it_lacks_is_told_alike_everywhere(lab: Lab) {
+        // rule 13.1
+        let abide = lab.abide().await;
+        let engine = abide.engine().machine(Parent).start().await.unwrap();
+        abide.start(Parent, ()).key("parent:1").await.unwrap();
+        until_it_is(&abide, "parent:1", "waiting_for_children").await;
+        let own = (!lab.is_server()).then(|| common::server().over(Over::Url(lab.store.clone())).start());
+        let server = own.as_ref().unwrap_or_else(|| lab.its_server());
+        let seen = health(&lab, server, "parent:1").await;
+        assert_eq!((&seen["liveness"], &seen["code"]), (&json!("waiting_for_children"), &json!("children_unserved")), "{seen}");
+        assert_eq!(seen["text"], "3 of the children that it waits for could run, and no live worker serves queue default with code for child version 1; start one");
+        let seen = health(&lab, server, "child:1").await;
+        assert_eq!((&seen["liveness"], &seen["code"]), (&json!("waiting_for_worker"), &json!("no_worker")), "{seen}");
+        stop(engine).await;
+    }
 }

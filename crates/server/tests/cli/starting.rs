@@ -9,7 +9,7 @@ on_every_store! {
         let ran = lab.run(&["start", "checkout", "--key", "order:42", "item=kettle", "amount=100", "code==007", "big=12345678901234567890123"]).await;
         assert_eq!(ran.code, 0, "{ran:?}");
         let id: i64 = ran.out.trim().parse().unwrap();
-        assert!(ran.err.contains("abide watch order:42") && ran.err.contains("no worker"), "{ran:?}");
+        assert!(ran.err.contains("abide watch order:42") && ran.err.contains("no live worker has code for it"), "{ran:?}");
         let state = lab.done(&["show", "order:42", "--json"]).await;
         assert!(state.contains(r#""state":{"item":"kettle","amount":100,"code":"007","big":12345678901234567890123}"#), "{state}");
 

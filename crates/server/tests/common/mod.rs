@@ -17,8 +17,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub fn abide(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ABIDE_") {
-            command.env_remove(name);
+        let known = name.to_string_lossy();
+        if known.starts_with("ABIDE_") || known.starts_with("OTEL_") {
+            command.env_remove(&name);
         }
     }
     command
@@ -46,6 +47,23 @@ pub enum Over {
 /// A fresh database of a PostgreSQL that all tests share.
 pub fn postgres() -> Over {
     Over::Url(abide_pgtest::server().fresh_database())
+}
+
+/// Inserts a request into the outbox of a database, as any program would.
+pub fn insert_request(store: &str, request: &str) {
+    match store.strip_prefix("sqlite:") {
+        Some(path) => {
+            let mine = abide::sqlite::rusqlite::Connection::open(path).unwrap();
+            mine.busy_timeout(std::time::Duration::from_secs(30))
+                .unwrap();
+            let insert = "insert into abide_outbox (request) values (?1)";
+            mine.execute(insert, [request]).unwrap();
+        }
+        None => {
+            let insert = format!("insert into abide.outbox (request) values ($r${request}$r$)");
+            abide_pgtest::psql(store, &insert);
+        }
+    }
 }
 
 /// How to start a server.
@@ -84,6 +102,12 @@ impl Setup {
     /// With that setting.
     pub fn set(mut self, key: &str, value: impl std::fmt::Display) -> Self {
         self.arguments.push(format!("--set={key}={value}"));
+        self
+    }
+
+    /// With that flag.
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.arguments.push(flag.to_owned());
         self
     }
 
@@ -133,7 +157,7 @@ impl Setup {
         let line = told.recv_timeout(PATIENCE).unwrap_or_default();
         let url = line
             .split([' ', ','])
-            .find(|word| word.starts_with("http://"))
+            .find(|word| word.starts_with("http://") || word.starts_with("https://"))
             .map(str::to_owned);
         let server = Server {
             url: url.clone().unwrap_or_default(),
@@ -171,7 +195,8 @@ impl Server {
 
     /// The address, to speak TCP with.
     pub fn address(&self) -> String {
-        self.url.trim_start_matches("http://").to_owned()
+        let (_, address) = self.url.split_once("://").unwrap();
+        address.to_owned()
     }
 
     /// Its home.

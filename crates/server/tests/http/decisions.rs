@@ -187,9 +187,19 @@ on_both! {
 }
 
 #[tokio::test]
-async fn line_9_an_inbox_and_a_payload_have_limits() {
+async fn line_9_on_sqlite() {
+    line_9_an_inbox_and_a_payload_have_limits(crate::common::server()).await;
+}
+
+#[tokio::test]
+async fn line_9_on_postgres() {
+    let setup = crate::common::server().over(crate::common::postgres());
+    line_9_an_inbox_and_a_payload_have_limits(setup).await;
+}
+
+async fn line_9_an_inbox_and_a_payload_have_limits(setup: crate::common::Setup) {
     // rules 7.3, 16.3
-    let server = crate::common::server()
+    let server = setup
         .set("limits.inbox_pending", 2)
         .set("limits.payload_bytes", 100)
         .start();

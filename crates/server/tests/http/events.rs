@@ -8,7 +8,7 @@ on_both! {
     async fn an_event_is_published_once(server) {
         // rule 14.1
         let (status, first) = server.post("/v1/events", &json!({"type": "paid", "payload": {"n": 1}, "event_id": "e-1"})).await;
-        assert_eq!((status, &first), (200, &json!({"event_id": "e-1", "matched": 0, "duplicate": false})));
+        assert_eq!((status, &first), (200, &json!({"event_id": "e-1", "matched": 0, "duplicate": false, "unmatched": false})));
         let (status, again) = server.post("/v1/events", &json!({"type": "paid", "payload": {"n": 2}, "event_id": "e-1"})).await;
         assert_eq!((status, &again["duplicate"]), (200, &json!(true)), "{again}");
         let (_, made) = server.post("/v1/events", &json!({"type": "sent"})).await;
@@ -33,7 +33,7 @@ on_both! {
         let (status, body) = server.post("/v1/events/batch", &batch).await;
         assert_eq!(status, 200, "{body}");
         let results = body["results"].as_array().unwrap();
-        assert_eq!(results[0], json!({"event_id": "1", "matched": 0, "duplicate": false}));
+        assert_eq!(results[0], json!({"event_id": "1", "matched": 0, "duplicate": false, "unmatched": false}));
         assert_eq!(results[1]["duplicate"], true);
         for refused in &results[2..5] {
             assert!(refused["error"].is_string() && refused.get("event_id").is_none(), "{body}");

@@ -10,13 +10,15 @@ on_both! {
         // section 13
         let (_, started) = server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "step": "fill", "state": []})).await;
         let (_, seen) = server.get("/v1/instances/c:1").await;
-        assert_eq!((&seen["liveness"], &seen["liveness_reason"]), (&json!("waiting_for_worker"), &Value::Null), "{seen}");
+        assert_eq!((&seen["liveness"], &seen["liveness_code"]), (&json!("waiting_for_worker"), &json!("no_worker")), "{seen}");
+        assert_eq!((&seen["liveness_reason"], &seen["liveness_command_id"]), (&json!("no live worker serves queue default with code for cart version 1"), &Value::Null), "{seen}");
         assert_eq!(seen["wait"], Value::Null);
 
         let (_abide, engine) = engine(server).await;
         standing(server, "c:1", "awaiting_signal").await;
         let (_, seen) = server.get("/v1/instances/c:1").await;
         assert_eq!((&seen["liveness"], &seen["step"]), (&json!("waiting_for_signal"), &json!("order")), "{seen}");
+        assert_eq!((&seen["liveness_code"], &seen["liveness_reason"]), (&Value::Null, &Value::Null), "{seen}");
         let wait = &seen["wait"];
         assert_eq!((&wait["kind"], &wait["names"], &wait["events"]), (&json!("signal"), &json!(["order", "fail"]), &json!([])), "{wait}");
         assert!(wait["id"].is_string() && wait["since"].is_string() && wait["deadline"].is_string(), "{wait}");

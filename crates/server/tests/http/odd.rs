@@ -50,15 +50,16 @@ on_both! {
         assert!(text.contains(&deep));
         // rule 16.3: what workers in other languages cannot read is refused at every entrance.
         let (deeper, deepest) = (nested(129), nested(10_000));
-        for (path, body) in [
-            ("/v1/instances", format!(r#"{{"machine": "m", "state": {deeper}}}"#)),
-            ("/v1/instances", format!(r#"{{"machine": "m", "state": {deepest}}}"#)),
-            ("/v1/instances/k/signals/go", format!(r#"{{"payload": {deep}}}"#)),
-            ("/v1/instances/k/signals/go", format!(r#"{{"arguments": {{"a": {deepest}}}}}"#)),
-            ("/v1/events", format!(r#"{{"type": "t", "payload": {deeper}}}"#)),
+        for (path, body, met) in [
+            ("/v1/instances", format!(r#"{{"machine": "m", "state": {deeper}}}"#), 129),
+            ("/v1/instances", format!(r#"{{"machine": "m", "state": {deepest}}}"#), 10_000),
+            ("/v1/instances/k/signals/go", format!(r#"{{"payload": {deep}}}"#), 129),
+            ("/v1/instances/k/signals/go", format!(r#"{{"arguments": {{"a": {deepest}}}}}"#), 10_001),
+            ("/v1/events", format!(r#"{{"type": "t", "payload": {deeper}}}"#), 129),
         ] {
             let (status, body) = answer(post(path, body)).await;
             assert_eq!((status, &body["limit"], &body["most"]), (413, &json!("json_depth"), &json!(128)), "{path}: {body}");
+            assert_eq!(body["met"], met, "{path}: {body}");
         }
         for payload in [json!(null), json!(""), json!({}), json!([]), json!(false)] {
             let (status, sent) = server.post("/v1/instances/k/signals/p", &json!({"payload": payload})).await;
@@ -75,12 +76,32 @@ on_both! {
     async fn what_is_too_large_names_its_limit(server) {
         // rule 16.3
         let huge = "x".repeat((1 << 20) + 1);
+        // Which limit it is, what it allows and what was met, as fields and in the text.
+        let says = |body: &Value, text: &str, limit: &str, most: usize| {
+            let met = huge.len() + 2;
+            assert_eq!(json!([body["limit"], body["most"], body["met"]]), json!([limit, most, met]), "{body}");
+            let text = body[text].as_str().unwrap();
+            assert!(text.contains(&format!("{met} is over the limit {limit} of {most}")), "{text}");
+        };
         let (status, body) = server.post("/v1/instances", &json!({"machine": "m", "state": huge})).await;
-        assert_eq!((status, &body["limit"], &body["most"]), (413, &json!("state_bytes"), &json!(1 << 20)), "{body}");
+        assert_eq!((status, &body["reason"]), (413, &json!("limit_exceeded")), "{body}");
+        says(&body, "detail", "state_bytes", 1 << 20);
         let (status, body) = server.post("/v1/events", &json!({"type": "t", "payload": huge})).await;
-        assert_eq!((status, &body["limit"]), (413, &json!("payload_bytes")), "{body}");
+        assert_eq!(status, 413, "{body}");
+        says(&body, "detail", "payload_bytes", 1 << 20);
         let (_, body) = server.post("/v1/instances/batch", &json!({"instances": [{"machine": "m", "state": huge}, {"machine": "m"}]})).await;
         assert_eq!((&body["results"][0]["reason"], body["results"][1]["id"].is_i64()), (&json!("limit_exceeded"), true), "{body}");
+        says(&body["results"][0], "error", "state_bytes", 1 << 20);
+        assert_eq!(body["results"][1]["limit"], Value::Null);
+        let (_, body) = server.post("/v1/events/batch", &json!({"events": [{"type": "t", "payload": huge}, {"type": "t", "payload": 1}, {}]})).await;
+        let reasons: Vec<&Value> = body["results"].as_array().unwrap().iter().map(|one| &one["reason"]).collect();
+        assert_eq!(json!(reasons), json!(["limit_exceeded", null, "unprocessable"]), "{body}");
+        says(&body["results"][0], "error", "payload_bytes", 1 << 20);
+        assert_eq!(body["results"][1]["limit"], Value::Null);
+        for (path, limit, met, most) in [("/v1/instances?limit=1001", "limit", 1001, 1000), ("/v1/instances/1/result?wait_ms=60001", "wait_ms", 60_001, 60_000)] {
+            let (status, body) = server.get(path).await;
+            assert_eq!((status, json!([body["limit"], body["most"], body["met"]])), (400, json!([limit, most, met])), "{body}");
+        }
     }
 
     async fn what_is_no_json_is_told_so(server) {

@@ -164,3 +164,25 @@ async fn it_is_not_ready_while_it_drains() {
     assert_eq!(raw.rest().await.status, Some(200));
     assert_eq!(server.wait(), Some(0));
 }
+
+/// Requests that a load balancer sent after SIGTERM, because it had not asked `/readyz` again yet, were refused.
+#[tokio::test]
+async fn a_server_that_was_asked_to_stop_still_answers_while_it_drains() {
+    let mut server = server().set("drain_ms", 60_000).start();
+    server.signal("TERM");
+    let began = Instant::now();
+    while server.get("/readyz").await.0 != 503 {
+        assert!(began.elapsed() < PATIENCE, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.get("/healthz").await.0, 200);
+    let started = server
+        .post("/v1/instances", &json!({"machine": "m", "key": "late"}))
+        .await;
+    assert_eq!(started.0, 201, "{started:?}");
+    assert!(server.ended().is_none());
+    // Asked once more, it ends at once. Two signals within half a second count as one.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(1), "{}", server.log());
+}

@@ -27,6 +27,8 @@ mod settings;
 mod slow;
 mod starting;
 mod strange;
+mod test_clock;
+mod tls;
 mod tokens;
 #[cfg(feature = "otel")]
 mod traces;

@@ -1,8 +1,10 @@
 //! What an operator can measure, after real work.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use crate::common::{Server, postgres, server};
+use crate::common::{PATIENCE, Server, postgres, server};
 
 /// The value of one line of `/metrics`.
 fn value(text: &str, line: &str) -> f64 {
@@ -24,6 +26,19 @@ async fn metrics(server: &Server) -> String {
             .starts_with("text/plain")
     );
     response.text().await.unwrap()
+}
+
+/// The same when the figures of the store are there: on a busy machine they come later than the first answer.
+async fn metrics_of_the_store(server: &Server) -> String {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let text = metrics(server).await;
+        if text.contains("abide_queue_depth{") {
+            return text;
+        }
+        assert!(Instant::now() < until, "no figures of the store in\n{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 async fn work_can_be_measured(server: Server) {
@@ -62,6 +77,26 @@ async fn work_can_be_measured(server: Server) {
         committed["results"][0]["status"], "committed",
         "{committed}"
     );
+    // One fails, and has no policy by which it would be tried again.
+    let failing =
+        json!({"machine": "flaky", "version": 1, "key": "f", "step": "begin", "state": 0});
+    assert_eq!(server.post("/v1/instances", &failing).await.0, 201);
+    let flaky = json!({"worker": "v", "queue": "default", "machines": [{"name": "flaky", "version": 1}], "wait_ms": 10_000});
+    let (_, held) = server.post("/v1/workers/claim", &flaky).await;
+    let failed =
+        json!([{"claim": held["claims"][0]["claim"], "outcome": {"fail": {"error": "no"}}}]);
+    let (_, told) = server
+        .post(
+            "/v1/workers/commit",
+            &json!({"worker": "v", "outcomes": failed}),
+        )
+        .await;
+    assert_eq!(told["results"][0]["status"], "committed", "{told}");
+    let unwanted =
+        json!({"machine": "idle", "version": 1, "key": "i", "step": "begin", "state": 0});
+    assert_eq!(server.post("/v1/instances", &unwanted).await.0, 201);
+    let (status, cancelled) = server.post("/v1/instances/i/cancel", &json!({})).await;
+    assert_eq!(status, 200, "{cancelled}");
     // Given back, it is somebody else's.
     let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
     let gone = server
@@ -97,7 +132,7 @@ async fn work_can_be_measured(server: Server) {
         200
     );
 
-    let text = metrics(&server).await;
+    let text = metrics_of_the_store(&server).await;
     let at_least = |line: &str, least: f64| {
         let met = value(&text, line);
         assert!(met >= least, "{line} {met}");
@@ -141,6 +176,47 @@ async fn work_can_be_measured(server: Server) {
         &format!("abide_http_request_seconds_count{{route=\"{route}\"}}"),
         3.0,
     );
+
+    // Who was started and has ended, whoever committed it: a worker's outcome, or an operator's word.
+    for (line, count) in [
+        ("abide_instances_started_total{machine=\"m\"}", 3.0),
+        ("abide_instances_started_total{machine=\"flaky\"}", 1.0),
+        (
+            "abide_instances_ended_total{machine=\"idle\",status=\"cancelled\"}",
+            1.0,
+        ),
+        (
+            "abide_instances_ended_total{machine=\"flaky\",status=\"failed\"}",
+            1.0,
+        ),
+        ("abide_run_seconds_count{machine=\"flaky\"}", 1.0),
+        ("abide_step_attempts_total{machine=\"m\"}", 2.0),
+        ("abide_step_attempts_total{machine=\"flaky\"}", 1.0),
+        ("abide_step_failures_total{machine=\"flaky\"}", 1.0),
+        ("abide_blocked{queue=\"default\"}", 0.0),
+        (
+            concat!(
+                "abide_build_info{version=\"",
+                env!("CARGO_PKG_VERSION"),
+                "\"}"
+            ),
+            1.0,
+        ),
+    ] {
+        assert_eq!(value(&text, line), count, "{line}");
+    }
+    assert!(!text.contains("abide_step_failures_total{machine=\"m\"}"));
+    at_least("process_cpu_seconds_total", 0.001);
+    at_least("process_resident_memory_bytes", 1_000_000.0);
+    at_least("process_open_fds", 3.0);
+    at_least("process_max_fds", 100.0);
+    at_least("process_start_time_seconds", 1_600_000_000.0);
+    if server.store.starts_with("postgres:") {
+        assert_eq!(value(&text, "abide_pool_size"), 8.0);
+        at_least("abide_pool_open", 2.0);
+        at_least("abide_pool_in_use", 0.0);
+        at_least("abide_pool_wait_seconds_count", 10.0);
+    }
 
     // Each is described, and histograms have buckets.
     for line in text
@@ -260,7 +336,7 @@ async fn queues_beyond_those_that_have_a_label_share_one_sum_and_the_age_of_the_
         .post("/v1/instances/batch", &json!({"instances": starts}))
         .await;
     assert_eq!(status, 200);
-    let text = metrics(&server).await;
+    let text = metrics_of_the_store(&server).await;
     let shared = value(
         &text,
         "abide_queue_depth{queue=\"other\",status=\"runnable\"}",
@@ -271,4 +347,43 @@ async fn queues_beyond_those_that_have_a_label_share_one_sum_and_the_age_of_the_
         (3_500.0..2.0 * 3_600.0).contains(&oldest),
         "the oldest is an hour old, and not {oldest} s"
     );
+}
+
+/// Work of a machine that was deployed nowhere was seen only when the oldest of its instances had waited for minutes.
+async fn work_without_a_worker_is_measured(server: Server) {
+    let of = |machine: &str, version: i64| json!({"machine": machine, "version": version, "step": "s", "queue": "mail"});
+    for (machine, version) in [("letter", 1), ("letter", 2), ("letter", 2), ("parcel", 1)] {
+        let (status, _) = server.post("/v1/instances", &of(machine, version)).await;
+        assert_eq!(status, 201);
+    }
+    let of_letters = "abide_unserved{queue=\"mail\",machine=\"letter\"}";
+    let of_parcels = "abide_unserved{queue=\"mail\",machine=\"parcel\"}";
+    let text = metrics_of_the_store(&server).await;
+    // Versions, however many instances each has.
+    assert_eq!(value(&text, of_letters), 2.0);
+    assert_eq!(value(&text, of_parcels), 1.0);
+    // A worker serves one of the versions, and takes one of its two instances.
+    let ask = json!({"worker": "w", "queue": "mail", "machines": [{"name": "letter", "version": 2}], "limit": 1, "wait_ms": 10_000});
+    let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
+    assert_eq!(claimed["claims"].as_array().unwrap().len(), 1, "{claimed}");
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let text = metrics(&server).await;
+        if value(&text, of_letters) == 1.0 {
+            assert_eq!(value(&text, of_parcels), 1.0);
+            break;
+        }
+        assert!(Instant::now() < until, "it is unserved still in\n{text}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn work_without_a_worker_is_measured_on_sqlite() {
+    work_without_a_worker_is_measured(server().start()).await;
+}
+
+#[tokio::test]
+async fn work_without_a_worker_is_measured_on_postgres() {
+    work_without_a_worker_is_measured(server().over(postgres()).start()).await;
 }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use abide_pgtest::psql;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::common::{PATIENCE, Server, answer, server};
+use crate::common::{Over, PATIENCE, Server, answer, server};
 use crate::raw::Raw;
 
 const HOOKS: &str = r#"
@@ -166,6 +167,80 @@ async fn one_token_leaves_half_of_the_places_of_its_role_to_others() {
 }
 
 #[tokio::test]
+async fn tokens_that_send_keep_no_operator_out() {
+    // Two tokens of the role send had taken all places of writes, and nobody could cancel.
+    let url = abide_pgtest::server().fresh_database();
+    let server = server()
+        .over(Over::Url(url.clone()))
+        .set("in_flight", 2)
+        .start();
+    // Before the first request, so that none is let in without a token.
+    let senders = [server.token("send"), server.token("send")];
+    let operator = server.token("operate");
+    for key in ["locked", "free"] {
+        let start = server.http.post(server.at("/v1/instances"));
+        let start = start.json(&json!({"machine": "m", "key": key}));
+        let (status, told) = answer(start.bearer_auth(&operator)).await;
+        assert_eq!(status, 201, "{told}");
+    }
+    // Requests that last: a foreign session holds the row that they are for.
+    let holding = url.clone();
+    let held = std::thread::spawn(move || {
+        let hold = "begin; select id from abide.instances where key = 'locked' for update; \
+            select pg_sleep(6); commit";
+        psql(&holding, hold)
+    });
+    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' \
+        and datname = current_database()";
+    while psql(&url, asleep) != "1" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let signal = |token: &str| {
+        let path = server.at("/v1/instances/locked/signals/go");
+        let asked = server.http.post(path).bearer_auth(token);
+        asked.json(&json!({}))
+    };
+    let lasting = senders.clone().map(|token| {
+        let asked = signal(&token);
+        tokio::spawn(async move {
+            // What looks whether the place is taken may have it for a moment.
+            loop {
+                let told = answer(asked.try_clone().unwrap()).await;
+                if told.1["limit"] != "in_flight" {
+                    return told;
+                }
+            }
+        })
+    });
+    for sender in &senders {
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < PATIENCE, "its place is never taken");
+            let look = Duration::from_millis(300);
+            let asked = tokio::time::timeout(look, answer(signal(sender))).await;
+            if let Ok((status, told)) = asked {
+                assert_eq!((status, &told["limit"]), (503, &json!("in_flight")));
+                break;
+            }
+        }
+    }
+    let cancel = server.http.post(server.at("/v1/instances/free/cancel"));
+    let began = Instant::now();
+    let (status, told) = answer(cancel.bearer_auth(&operator).json(&json!({}))).await;
+    assert_eq!(status, 200, "{told}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{told}");
+    assert!(
+        lasting.iter().all(|one| !one.is_finished()),
+        "the places were free meanwhile"
+    );
+    held.join().unwrap();
+    for one in lasting {
+        let (status, told) = one.await.unwrap();
+        assert_eq!(status, 202, "{told}");
+    }
+}
+
+#[tokio::test]
 async fn idle_connections_are_closed_on_http_1_and_2() {
     // Those of HTTP/2 stayed open for ever.
     let server = server().set("idle_timeout_ms", 300).start();
@@ -184,6 +259,10 @@ async fn idle_connections_are_closed_on_http_1_and_2() {
         .await;
     assert_eq!(one.answer().await.status, Some(200));
     one.rest().await;
+
+    // One that says nothing at all is closed too.
+    let said = Raw::to(&server).await.rest().await;
+    assert_eq!(said.text, "");
 }
 
 #[tokio::test]

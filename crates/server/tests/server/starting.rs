@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{home, server};
+use crate::common::{Over, home, postgres, server};
 
 #[tokio::test]
 async fn it_is_ready_in_well_under_a_second() {
@@ -65,6 +65,7 @@ fn what_keeps_it_from_starting_is_said_with_the_exit_code_for_it() {
     ] {
         let output = crate::common::abide(home.path())
             .args(["serve", "--listen", listen, "--store", store])
+            .args(["--wait", "100ms"])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -74,4 +75,103 @@ fn what_keeps_it_from_starting_is_said_with_the_exit_code_for_it() {
             "{listen} {store}: {said}"
         );
     }
+}
+
+/// A pod or a unit that starts beside its database ended at once, because the database was not up yet.
+#[tokio::test]
+async fn it_waits_for_a_database_that_is_not_up_yet() {
+    let database = abide_pgtest::Server::private(&[]);
+    let url = database.fresh_database();
+    database.stop();
+    let home = home();
+    let log = home.path().join("log");
+    let starting = std::thread::spawn(move || server().home(home).over(Over::Url(url)).start());
+    let waits = || {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        log.contains("waiting for the store")
+    };
+    // The database starts only when the server has found nothing there.
+    while !starting.is_finished() && !waits() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    database.start();
+    let server = starting.join().unwrap();
+    assert_eq!(server.get("/readyz").await.0, 200);
+    assert!(waits(), "{}", server.log());
+}
+
+/// The wait of a minute was a setting without a flag.
+#[test]
+fn the_wait_for_a_database_is_a_flag() {
+    let home = home();
+    let began = Instant::now();
+    let output = crate::common::abide(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--wait", "0"])
+        .args(["--store", "postgres://abide@127.0.0.1:1/abide"])
+        .env("ABIDE_STORE_WAIT_MS", "600000")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(!said.contains("waiting for the store"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{said}");
+    for wrong in ["60", "a while", "2d"] {
+        let output = crate::common::abide(home.path())
+            .args(["serve", "--listen", "127.0.0.1:0", "--wait", wrong])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {said}");
+    }
+}
+
+#[test]
+fn a_missing_database_is_an_error_at_once_that_says_how_to_create_it() {
+    let Over::Url(url) = postgres() else {
+        unreachable!("PostgreSQL has a url")
+    };
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let home = home();
+    let began = Instant::now();
+    let output = crate::common::abide(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--store"])
+        .arg(format!("{server}/absent"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("createdb") && said.contains("absent"),
+        "{said}"
+    );
+    assert!(!said.contains("broken"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{said}");
+}
+
+#[test]
+fn a_request_to_stop_ends_the_wait_for_a_database() {
+    let home = home();
+    let log = home.path().join("log");
+    let mut child = crate::common::abide(home.path())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .args(["--store", "postgres://abide@127.0.0.1:1/abide"])
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !std::fs::read_to_string(&log)
+        .unwrap()
+        .contains("waiting for the store")
+    {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    // It ends by itself, with the exit code of a store that cannot be reached, and not by the signal.
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(began.elapsed() < Duration::from_secs(50), "it waited on");
 }

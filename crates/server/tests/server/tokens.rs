@@ -60,6 +60,7 @@ fn roles(method: &str, path: &str) -> &'static [&'static str] {
         ("delete", "/v1/workers/{worker}") => &["work"],
         ("put", "/v1/machines/{name}/{version}") => &["work"],
         ("put", "/v1/graphs/{name}") => &[],
+        ("post", "/v1/outbox/refused/{id}/discard" | "/v1/outbox/refused/{id}/retry") => &[],
         ("post", "/v1/instances" | "/v1/instances/batch" | "/v1/signal-with-start") => &[],
         (
             "post",
@@ -572,4 +573,29 @@ async fn listening_for_others_without_a_token_is_refused_with_what_to_do() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(line.starts_with("listening on http://0.0.0.0:"), "{line}");
+}
+
+#[tokio::test]
+async fn a_token_of_the_settings_is_known_from_the_start_and_replaced_by_the_next() {
+    for setup in [|| server(), || server().over(postgres())] {
+        let first = "first-0123456789abcdef0123456789abcdef";
+        let second = "second-0123456789abcdef0123456789abcdef";
+        let secrets = home();
+        let file = secrets.path().join("token");
+        std::fs::write(&file, format!("{first}\n")).unwrap();
+        let path = file.display().to_string();
+        let running = setup().env("ABIDE_BOOTSTRAP_TOKEN_FILE", &path).start();
+        assert_eq!(ask(&running, "get", "/v1/queues", None).await.0, 401);
+        assert_eq!(ask(&running, "get", "/v1/queues", Some(first)).await.0, 200);
+        let store = running.store.clone();
+        let kept = running.stop();
+        std::fs::write(&file, second).unwrap();
+        let again = server()
+            .over(crate::common::Over::Url(store))
+            .env("ABIDE_BOOTSTRAP_TOKEN_FILE", &path)
+            .start();
+        assert_eq!(ask(&again, "get", "/v1/queues", Some(second)).await.0, 200);
+        assert_eq!(ask(&again, "get", "/v1/queues", Some(first)).await.0, 401);
+        drop(kept);
+    }
 }

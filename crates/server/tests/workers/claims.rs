@@ -25,6 +25,58 @@ on_both! {
         assert_eq!(result(&server, id).await["result"], 1);
     }
 
+    async fn a_commit_whose_answer_was_lost_is_known_after_others_went_on(server: Server) {
+        // rule 1.7: it was once answered `stale` when another worker had committed meanwhile.
+        let (first, second) = (worker(&server), worker(&server));
+        let id = start(&server, json!({"machine": "m"})).await;
+        let next = || json!({"next": {"step": "b", "state": 1}});
+        let lost = first.one().await;
+        first.done(&lost, next()).await;
+        let given_back = first.one().await;
+        assert_eq!(first.sign_off().await, 1);
+        let other = second.one().await;
+        second.done(&other, next()).await;
+        for end in [false, true] {
+            if end {
+                second.done(&second.one().await, json!({"done": {"result": 7}})).await;
+            }
+            for (worker, claim, expected) in [
+                (&first, &lost, json!(["committed", true])),
+                (&first, &given_back, json!(["stale", false])),
+                (&second, &other, json!(["committed", true])),
+            ] {
+                let results = worker.commit_all(vec![(claim, next())]).await;
+                assert_eq!(json!([results[0]["status"], results[0]["duplicate"]]), expected, "{results:?}");
+            }
+        }
+        assert_eq!(result(&server, id).await["result"], 7);
+    }
+
+    async fn an_outcome_over_a_limit_is_refused_with_both_numbers(server: Server) {
+        // rule 16.3
+        let worker = worker(&server);
+        start(&server, json!({"machine": "m"})).await;
+        let claim = worker.one().await;
+        let huge = "x".repeat(2 << 20);
+        let met = huge.len() + 2;
+        for (outcome, limit) in [
+            (json!({"next": {"step": "b", "state": huge}}), "state_bytes"),
+            (json!({"done": {"result": huge}}), "result_bytes"),
+        ] {
+            let refused = &worker.commit_all(vec![(&claim, outcome)]).await[0];
+            let told = json!([refused["status"], refused["reason"], refused["limit"], refused["most"], refused["met"]]);
+            assert_eq!(told, json!(["refused", "limit_exceeded", limit, 1 << 20, met]));
+            let error = refused["error"].as_str().unwrap();
+            assert!(error.contains(&format!("{met} is over the limit {limit} of {}", 1 << 20)), "{error}");
+        }
+        let names: Vec<String> = (0..101).map(|n| format!("s{n}")).collect();
+        let refused = &worker.commit_all(vec![(&claim, json!({"wait": {"signals": names, "next": "b", "state": 1}}))]).await[0];
+        assert_eq!((&refused["limit"], &refused["met"]), (&json!("names_per_wait"), &json!(101)), "{refused}");
+        let refused = &worker.commit_all(vec![(&claim, json!({"nonsense": {}}))]).await[0];
+        assert_eq!((&refused["reason"], &refused["limit"]), (&json!("unprocessable"), &Value::Null), "{refused}");
+        worker.done(&claim, json!({"done": {"result": 1}})).await;
+    }
+
     async fn of_two_outcomes_for_one_claim_in_one_request_none_is_committed(server: Server) {
         // rule 1.7
         let worker = worker(&server);
@@ -39,6 +91,11 @@ on_both! {
                 let error = result["error"].as_str().unwrap();
                 assert!(error.contains("two different outcomes for this claim"), "{error}");
             }
+        }
+        // Nonsense twice is one outcome, and is told what is wrong with it.
+        let nonsense = || json!({"nonsense": 1});
+        for result in worker.commit_all(vec![(&claims[0], nonsense()), (&claims[0], nonsense())]).await {
+            assert!(result["error"].as_str().unwrap().contains("nonsense"), "{result}");
         }
         let sent = vec![(&claims[0], done(1)), (&claims[1], done(3)), (&claims[0], done(2))];
         let results = worker.commit_all(sent).await;
@@ -143,5 +200,31 @@ on_both! {
             assert_eq!(claim["claim"], result["claim"]);
         }
         worker.none().await;
+    }
+}
+
+/// A server that lets one wait for each type of event.
+mod few_waiters {
+    use super::*;
+
+    on_both! {
+        set("limits.waiters_per_type", 1);
+
+        async fn a_wait_over_the_limit_is_refused_with_its_type_and_both_numbers(server: Server) {
+            // rules 14.7 and 16.3
+            let worker = worker(&server);
+            for _ in 0..2 {
+                start(&server, json!({"machine": "m"})).await;
+            }
+            let claims = worker.claim(2, 20_000).await;
+            let event = json!({"type": "order", "conditions": [{"left": "id", "op": "eq", "right": 1}]});
+            let wait = || json!({"wait": {"events": [event], "timeout_ms": 60_000, "next": "b", "state": 1}});
+            worker.done(&claims[0], wait()).await;
+            let refused = &worker.commit_all(vec![(&claims[1], wait())]).await[0];
+            let told = json!([refused["status"], refused["reason"], refused["limit"], refused["event_type"], refused["most"], refused["met"]]);
+            assert_eq!(told, json!(["refused", "limit_exceeded", "waiters_per_type", "order", 1, 2]), "{refused}");
+            assert!(refused["error"].as_str().unwrap().contains("2 waits for events of type \"order\""), "{refused}");
+            worker.done(&claims[1], json!({"done": {"result": 1}})).await;
+        }
     }
 }

@@ -38,6 +38,7 @@ pub struct Worker {
     pub queue: String,
     pub machines: Vec<(String, u32)>,
     pub lease_ms: Option<u64>,
+    pub build: Option<String>,
     http: reqwest::Client,
 }
 
@@ -50,6 +51,7 @@ pub fn worker(server: &Server) -> Worker {
         queue: "default".into(),
         machines: vec![("m".into(), 1)],
         lease_ms: None,
+        build: None,
         http: server.http.clone(),
     }
 }
@@ -65,6 +67,11 @@ impl Worker {
         self
     }
 
+    pub fn build(mut self, build: &str) -> Self {
+        self.build = Some(build.to_owned());
+        self
+    }
+
     /// The same worker at another server.
     pub fn at(&self, server: &Server) -> Self {
         Self {
@@ -73,6 +80,7 @@ impl Worker {
             queue: self.queue.clone(),
             machines: self.machines.clone(),
             lease_ms: self.lease_ms,
+            build: self.build.clone(),
             http: server.http.clone(),
         }
     }
@@ -89,6 +97,9 @@ impl Worker {
         });
         if let Some(lease) = self.lease_ms {
             body["lease_ms"] = lease.into();
+        }
+        if let Some(build) = &self.build {
+            body["build"] = build.as_str().into();
         }
         body
     }
@@ -159,6 +170,14 @@ impl Worker {
         let (status, body) = self.post("/v1/workers/heartbeat", &body).await;
         assert_eq!(status, 200, "{body}");
         body["lost"].as_array().unwrap().clone()
+    }
+
+    /// Comes back under its name after it died: how much was taken back.
+    pub async fn come_back(&self) -> u64 {
+        let path = format!("/v1/workers/{}/reclaim", self.name);
+        let (status, body) = self.post(&path, &Value::Null).await;
+        assert_eq!(status, 200, "{body}");
+        body["taken_back"].as_u64().unwrap()
     }
 
     /// Gives everything back: how much that was.

@@ -22,6 +22,35 @@ on_both! {
         assert_eq!(result(&server, id).await["result"], "second");
     }
 
+    async fn a_worker_that_comes_back_under_its_name_has_died(server: Server) {
+        // rules 5.3 and 5.7: at once, and not when a lease has run out.
+        let worker = worker(&server).lease_ms(600_000);
+        let policy = json!({"max_deaths": 2});
+        let id = start(&server, json!({"machine": "m", "policy": policy})).await;
+        let lost = worker.one().await;
+        assert_eq!(lost["deaths"], 0);
+        assert_eq!((worker.come_back().await, worker.come_back().await), (1, 0));
+        let found = instance(&server, id).await;
+        assert_eq!((&found["attempt"], &found["deaths"]), (&json!(1), &json!(1)));
+        assert_eq!(found["policy"], policy);
+        assert_eq!(worker.commit(&lost, json!({"done": {"result": 1}})).await, "stale");
+        let again = worker.one().await;
+        assert_eq!((&again["deaths"], &again["cause"]), (&json!(1), &json!("reclaim")));
+        assert_eq!(worker.come_back().await, 1);
+        let found = instance(&server, id).await;
+        assert_eq!((&found["status"], &found["deaths"]), (&json!("failed"), &json!(2)));
+        let error = found["last_error"].as_str().unwrap();
+        assert!(error.starts_with("the worker died 2 times in step start"), "{error}");
+
+        let id = start(&server, json!({"machine": "m"})).await;
+        worker.one().await;
+        assert_eq!(worker.sign_off().await, 1);
+        let found = instance(&server, id).await;
+        assert_eq!((&found["attempt"], &found["deaths"]), (&json!(0), &json!(0)), "in good order");
+        assert_eq!(server.put("/v1/machines/m/1", &json!({"max_deaths": 9})).await.1["max_deaths"], 9);
+        assert_eq!(server.put("/v1/machines/m/1", &json!({"max_deaths": 1_000_001})).await.0, 422);
+    }
+
     async fn heartbeats_keep_the_claims_they_name_and_no_others(server: Server) {
         // rule 6.4
         let (first, second) = (worker(&server).lease_ms(1_000), worker(&server));

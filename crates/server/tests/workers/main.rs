@@ -13,6 +13,7 @@ mod common;
 
 mod claims;
 mod clocks;
+mod deploys;
 mod graphs;
 mod idle;
 mod kit;

@@ -35,6 +35,8 @@ pub struct ClaimView {
     state: Json,
     /// How often this step was begun before.
     attempt: u32,
+    /// In how many of those attempts its worker died.
+    deaths: u32,
     /// The pending signals and events that it waited for, in order.
     awaited: Vec<Message>,
     /// All that are pending, in order; of an inbox of more than 256 KiB only those that it waited for.
@@ -102,6 +104,9 @@ pub struct Message {
     /// Its place in the chain.
     #[schema(value_type = Option<i64>)]
     message_sequence: Option<Sequence>,
+    /// Its place among the commands of the run.
+    #[schema(value_type = Option<i64>)]
+    command_sequence: Option<Sequence>,
     /// When it came.
     #[schema(value_type = String, format = DateTime)]
     received_at: Timestamp,
@@ -174,6 +179,7 @@ impl ClaimView {
             step: claimed.step,
             state: claimed.state,
             attempt: claimed.attempt,
+            deaths: claimed.deaths,
             awaited: claimed.awaited.into_iter().map(Message::from).collect(),
             inbox_omitted: claimed
                 .inbox
@@ -203,6 +209,7 @@ impl From<Command> for Message {
             payload: message.payload(),
             arguments: message.arguments,
             message_sequence: message.sequence,
+            command_sequence: message.command_sequence,
             received_at: message.received_at,
         }
     }

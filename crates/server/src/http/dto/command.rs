@@ -38,14 +38,26 @@ pub struct SignalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub message_sequence: Option<Sequence>,
+    /// Its place among all commands that were recorded for the run, refused ones too; null when no run has it, and in
+    /// records of earlier releases.
+    #[schema(value_type = Option<i64>)]
+    pub command_sequence: Option<Sequence>,
     /// The step that consumed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_sequence: Option<u32>,
+    /// The operation of the workflow's code that took it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u32>,
+    /// The step of the graph which that operation belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameText>)]
+    pub graph_step: Option<Name>,
     /// The wait that takes or took it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub wait_id: Option<WaitId>,
-    /// The arguments: an object by parameter under a contract, else a list; null when they were too large to keep.
+    /// The arguments: an object by parameter under a contract, else a list. Those of a refused one are as they were given:
+    /// an object when that was by name, else a list; null when they were too large to keep.
     #[schema(value_type = AnyJson)]
     pub arguments: Json,
     /// What was wrong with them.
@@ -92,7 +104,10 @@ impl From<Command> for SignalView {
             instance_id: record.instance,
             key: record.key,
             message_sequence: record.sequence,
+            command_sequence: record.command_sequence,
             step_sequence: record.step_sequence,
+            operation: record.operation,
+            graph_step: record.graph_step,
             wait_id: record.wait_id,
             arguments: record.arguments,
             validation_errors: record.validation_errors.unwrap_or_else(empty),
@@ -144,7 +159,12 @@ pub struct UpdateView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub message_sequence: Option<Sequence>,
-    /// The arguments: an object by parameter under a contract, else a list; null when they were too large to keep.
+    /// Its place among all commands that were recorded for the run, refused ones too; null when no run has it, and in
+    /// records of earlier releases.
+    #[schema(value_type = Option<i64>)]
+    pub command_sequence: Option<Sequence>,
+    /// The arguments: an object by parameter under a contract, else a list. Those of a refused one are as they were given:
+    /// an object when that was by name, else a list; null when they were too large to keep.
     #[schema(value_type = AnyJson)]
     pub arguments: Json,
     /// What was wrong with them.
@@ -182,6 +202,7 @@ impl From<Command> for UpdateView {
             instance_id: record.instance,
             key: record.key,
             message_sequence: record.sequence,
+            command_sequence: record.command_sequence,
             arguments: record.arguments,
             validation_errors: record.validation_errors.unwrap_or_else(empty),
             request_id: record.dedup_key,

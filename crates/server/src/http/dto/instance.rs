@@ -1,14 +1,15 @@
 //! An instance as readers see it.
 
 use abide::{
-    Cause, EventCondition, InstanceId, Json, Key, Kind, Look, Name, Operator, Scope, Status,
-    Timestamp, WaitId, WaitKind, Waiter, WaiterFilter,
+    Cause, CommandId, EventCondition, InstanceId, Json, Key, Kind, Look, Name, OperationWait,
+    Operator, Policy, ReasonCode, ResumeKind, ResumeSource, Scope, Status, Timestamp, WaitId,
+    WaitKind, Waiter, WaiterFilter,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{AnyJson, KeyText, NameText, OperatorWord, StatusWord, WaitKindWord};
+use super::{AnyJson, KeyText, NameText, OperatorWord, PolicyRequest, StatusWord, WaitKindWord};
 use crate::http::{App, Problem};
 
 /// An instance as it stands.
@@ -39,6 +40,8 @@ pub struct InstanceView {
     pub step_sequence: u32,
     /// How often that step was begun before.
     pub attempt: u32,
+    /// In how many of those attempts its worker died; after `max_deaths` of them the instance fails.
+    pub deaths: u32,
     /// Its state.
     #[schema(value_type = AnyJson)]
     pub state: Json,
@@ -47,13 +50,18 @@ pub struct InstanceView {
     pub result: Option<Json>,
     /// What it failed of, or why it was cancelled.
     pub last_error: Option<String>,
-    /// What it waits for.
+    /// What it waits for; also what it was woken from, until what woke it is applied.
     pub wait: Option<WaitView>,
     /// Whether it is well, and what can wake it.
     #[schema(value_type = LivenessWord)]
     pub liveness: &'static str,
-    /// Why it is not well, when it is not.
+    /// Why it is not well, when it is not, for people.
     pub liveness_reason: Option<String>,
+    /// The same, for programs.
+    pub liveness_code: Option<ReasonWord>,
+    /// The signal or update that the reason is about.
+    #[schema(value_type = Option<i64>)]
+    pub liveness_command_id: Option<CommandId>,
     /// The queue it waits in.
     #[schema(value_type = NameText)]
     pub queue: Name,
@@ -70,6 +78,9 @@ pub struct InstanceView {
     /// In which statuses its unique key is taken.
     #[schema(value_type = Vec<StatusWord>)]
     pub unique_scope: Scope,
+    /// How its steps fail, where that is not as its machine declares.
+    #[schema(value_type = Option<PolicyRequest>)]
+    pub policy: Option<Policy>,
     /// When it is due, its wait's deadline, or since when it is runnable.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub due_at: Option<Timestamp>,
@@ -116,7 +127,7 @@ pub struct WaitView {
     /// Of which kind.
     #[schema(value_type = WaitKindWord)]
     pub kind: WaitKind,
-    /// The wait's id.
+    /// The wait's id; of a workflow's several waits that of the one that was ended, or of the first.
     #[schema(value_type = Option<String>)]
     pub id: Option<WaitId>,
     /// The signals that would wake it, or the key of the condition.
@@ -124,12 +135,97 @@ pub struct WaitView {
     pub names: Vec<Name>,
     /// The events that would.
     pub events: Vec<EventAwaited>,
+    /// The waits of a workflow's operations for signals, events and conditions, each with its own id.
+    pub waits: Vec<OperationWaitView>,
+    /// What has ended the wait, from when it came until it is applied; null while the wait is open.
+    pub resume_source: Option<ResumeSourceView>,
     /// Since when.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Until when.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
+}
+
+/// A signal, an event or a condition that one operation of a workflow waits for.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OperationWait)]
+pub struct OperationWaitView {
+    /// The operation.
+    pub operation: u32,
+    /// `signal`, `event` or `condition`.
+    #[schema(value_type = WaitKindWord)]
+    pub kind: WaitKind,
+    /// The signal, the type of the event, or the key of the condition; empty for a condition without a key.
+    pub name: String,
+    /// The wait's id: what it takes was received under it.
+    #[schema(value_type = String)]
+    pub id: WaitId,
+    /// Until when the operation waits for a signal or a condition.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Timestamp>,
+    /// The signal or event that it takes, when that has come.
+    #[schema(value_type = Option<i64>)]
+    pub command_id: Option<CommandId>,
+}
+
+impl From<OperationWait> for OperationWaitView {
+    fn from(wait: OperationWait) -> Self {
+        Self {
+            operation: wait.operation,
+            kind: wait.kind,
+            name: wait.name.map_or_else(String::new, String::from),
+            id: wait.id,
+            deadline: wait.deadline,
+            command_id: wait.command_id,
+        }
+    }
+}
+
+/// What has ended a wait.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ResumeSource)]
+pub struct ResumeSourceView {
+    /// The command: the first, when several have come; null when it was the deadline, or children.
+    #[schema(value_type = Option<i64>)]
+    pub command_id: Option<CommandId>,
+    /// What it was.
+    pub kind: ResumeWord,
+}
+
+impl From<ResumeSource> for ResumeSourceView {
+    fn from(source: ResumeSource) -> Self {
+        Self {
+            command_id: source.command_id,
+            kind: match source.kind {
+                ResumeKind::Signal => ResumeWord::Signal,
+                ResumeKind::Event => ResumeWord::Event,
+                ResumeKind::Update => ResumeWord::Update,
+                ResumeKind::Cancel => ResumeWord::Cancel,
+                ResumeKind::Timeout => ResumeWord::Timeout,
+                ResumeKind::Children => ResumeWord::Children,
+            },
+        }
+    }
+}
+
+/// What kind of thing has ended a wait.
+#[derive(Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ResumeKind)]
+pub enum ResumeWord {
+    /// A signal.
+    Signal,
+    /// An event.
+    Event,
+    /// An update, which is answered beside the wait.
+    Update,
+    /// A cancellation, which reaches a workflow's code.
+    Cancel,
+    /// Its deadline.
+    Timeout,
+    /// The end of its children.
+    Children,
 }
 
 /// An event that is waited for.
@@ -188,17 +284,19 @@ pub enum LivenessWord {
     WaitingForCondition,
     /// Its children will.
     WaitingForChildren,
-    /// No worker that lives has code for it.
+    /// No live worker has code for it.
     WaitingForWorker,
     /// Its code does not fit its history.
     ReplayBlocked,
+    /// No build that lives can run its step.
+    Blocked,
     /// Nothing can wake it any more.
     RepairNeeded,
 }
 
 impl LivenessWord {
     /// Whether that is what an instance is.
-    pub fn is(self, liveness: &abide::Liveness) -> bool {
+    pub fn is(self, liveness: abide::Liveness) -> bool {
         use abide::Liveness;
         matches!(
             (self, liveness),
@@ -211,8 +309,9 @@ impl LivenessWord {
                 | (Self::WaitingForCondition, Liveness::WaitingForCondition)
                 | (Self::WaitingForChildren, Liveness::WaitingForChildren)
                 | (Self::WaitingForWorker, Liveness::WaitingForWorker)
-                | (Self::ReplayBlocked, Liveness::ReplayBlocked(_))
-                | (Self::RepairNeeded, Liveness::RepairNeeded(_))
+                | (Self::ReplayBlocked, Liveness::ReplayBlocked)
+                | (Self::Blocked, Liveness::Blocked)
+                | (Self::RepairNeeded, Liveness::RepairNeeded)
         )
     }
 
@@ -226,7 +325,82 @@ impl LivenessWord {
             }
             Self::WaitingForChildren => Some(Status::AwaitingChildren),
             Self::ReplayBlocked => Some(Status::Scheduled),
-            Self::Closed | Self::Scheduled | Self::RepairNeeded => None,
+            // One that was let go on by a worker which has gone is runnable.
+            Self::Closed | Self::Scheduled | Self::Blocked | Self::RepairNeeded => None,
+        }
+    }
+}
+
+/// Why an instance is not well (rule 13.1). More may come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = LivenessCode)]
+pub enum ReasonWord {
+    /// `repair_needed`: it is due at no time.
+    NeverDue,
+    /// `repair_needed`: it waits, and neither a signal nor a deadline can wake it.
+    WaitsForNothing,
+    /// `repair_needed`: its contract declares none of the signals that it waits for, and it has no deadline.
+    UndeclaredSignal,
+    /// `repair_needed`: a signal that it waits for is pending, and did not wake it.
+    MissedSignal,
+    /// `repair_needed`: an update is pending, and did not wake it.
+    MissedUpdate,
+    /// `repair_needed`: it waits for more children than have yet to end.
+    MissedChildren,
+    /// `repair_needed`: it executes, and no worker holds it.
+    NotHeld,
+    /// `repair_needed`: it stands behind in a partition that has nothing at its front.
+    NoFront,
+    /// `repair_needed`: its count of pending messages is not what its inbox holds.
+    Miscounted,
+    /// `replay_blocked`: its code does not fit its history.
+    ReplayBlocked,
+    /// `blocked`: the builds that met it could not run its step.
+    Blocked,
+    /// `waiting_for_worker`: no live worker serves its queue with code for it.
+    NoWorker,
+    /// `waiting_for_children`: too many of the children could run, and no live worker has code for them.
+    ChildrenUnserved,
+    /// `waiting_for_children`: too many of the children are blocked, or due at no time.
+    ChildrenBlocked,
+    /// `running`: the worker that holds it is not among those that live.
+    WorkerSilent,
+    /// `scheduled` or `waiting_for_…`: its time has passed, and nothing has let it go on.
+    Overdue,
+    /// Its step has failed more than three times in a row.
+    Failing,
+    /// `waiting_for_…`: a signal of nearly the name that it waits for is pending.
+    SimilarSignal,
+    /// `waiting_for_…`: an event of the type that it waits for came, and did not match.
+    UnmatchedEvent,
+    /// `running`, `ready` or `scheduled`: its workers have died in this step, more than once.
+    WorkerDied,
+}
+
+impl From<ReasonCode> for ReasonWord {
+    fn from(code: ReasonCode) -> Self {
+        match code {
+            ReasonCode::NeverDue => Self::NeverDue,
+            ReasonCode::WaitsForNothing => Self::WaitsForNothing,
+            ReasonCode::UndeclaredSignal => Self::UndeclaredSignal,
+            ReasonCode::MissedSignal => Self::MissedSignal,
+            ReasonCode::MissedUpdate => Self::MissedUpdate,
+            ReasonCode::MissedChildren => Self::MissedChildren,
+            ReasonCode::NotHeld => Self::NotHeld,
+            ReasonCode::NoFront => Self::NoFront,
+            ReasonCode::Miscounted => Self::Miscounted,
+            ReasonCode::ReplayBlocked => Self::ReplayBlocked,
+            ReasonCode::Blocked => Self::Blocked,
+            ReasonCode::NoWorker => Self::NoWorker,
+            ReasonCode::ChildrenUnserved => Self::ChildrenUnserved,
+            ReasonCode::ChildrenBlocked => Self::ChildrenBlocked,
+            ReasonCode::WorkerSilent => Self::WorkerSilent,
+            ReasonCode::Overdue => Self::Overdue,
+            ReasonCode::Failing => Self::Failing,
+            ReasonCode::SimilarSignal => Self::SimilarSignal,
+            ReasonCode::UnmatchedEvent => Self::UnmatchedEvent,
+            ReasonCode::WorkerDied => Self::WorkerDied,
         }
     }
 }
@@ -257,6 +431,7 @@ impl InstanceView {
             wait,
             continue_as_new_recommended,
             liveness,
+            reason,
         } = look;
         let wait = wait.map(|wait| WaitView {
             kind: wait.kind,
@@ -267,16 +442,17 @@ impl InstanceView {
                 .filter(|name| name.event_type().is_none())
                 .collect(),
             events: waiters.into_iter().map(EventAwaited::from).collect(),
+            waits: wait
+                .waits
+                .into_iter()
+                .map(OperationWaitView::from)
+                .collect(),
+            resume_source: wait.resume_source.map(ResumeSourceView::from),
             since: wait.since,
             deadline: wait.deadline,
         });
-        let name = liveness.name();
-        let liveness_reason = match liveness {
-            abide::Liveness::ReplayBlocked(reason) | abide::Liveness::RepairNeeded(reason) => {
-                Some(reason)
-            }
-            _ => None,
-        };
+        let liveness_code = reason.as_ref().map(|reason| reason.code.into());
+        let liveness_command_id = reason.as_ref().and_then(|reason| reason.command_id);
         Self {
             first_id: instance.chain(),
             unique_key: instance
@@ -291,17 +467,21 @@ impl InstanceView {
             step: instance.step,
             step_sequence: instance.step_seq,
             attempt: instance.attempt,
+            deaths: instance.deaths,
             state: instance.state,
             result: instance.result,
             last_error: instance.last_error,
             wait,
-            liveness: name,
-            liveness_reason,
+            liveness: liveness.name(),
+            liveness_reason: reason.map(|reason| reason.text),
+            liveness_code,
+            liveness_command_id,
             queue: instance.queue,
             priority: instance.priority.0,
             partition_key: instance.partition_key,
             scope: instance.scope,
             unique_scope: instance.unique_scope,
+            policy: instance.policy,
             due_at: instance.due_at,
             cause: instance.cause,
             timed_out: instance.timed_out,

@@ -7,6 +7,7 @@ mod paging;
 mod scalars;
 mod start;
 
+pub use abide::outbox::Wanted;
 pub use claim::ClaimView;
 pub use command::{SignalView, UpdateView};
 pub use instance::{ConditionView, InstanceView, LivenessWord, views};
@@ -15,4 +16,4 @@ pub use scalars::{
     AnyJson, ArgumentsJson, CommandStatusWord, IdempotencyKeyText, KeyText, Millis, NameText,
     OperatorWord, Problems, StatusWord, TargetText, WaitKindWord, given, waited,
 };
-pub use start::{Graphs, StartRequest, Wanted};
+pub use start::{Graphs, PolicyRequest, StartRequest};

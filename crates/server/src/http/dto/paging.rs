@@ -29,7 +29,9 @@ pub fn limited(limit: Option<usize>) -> Result<usize, Problem> {
             let detail = format!(
                 "limit is {limit}, and {LIMIT_MAX} is the most: follow next_cursor for more"
             );
-            Err(Problem::bad_request(detail).over("limit", LIMIT_MAX))
+            Err(Problem::bad_request(detail)
+                .over("limit", LIMIT_MAX)
+                .met(Some(limit)))
         }
         limit => Ok(limit),
     }

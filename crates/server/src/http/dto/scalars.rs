@@ -53,7 +53,9 @@ pub fn waited(wait_ms: Option<u64>) -> Result<Duration, Problem> {
         let detail = format!(
             "wait_ms is {ms}, and {WAIT_MS_MAX} is the most: ask again when the time is up"
         );
-        return Err(Problem::bad_request(detail).over("wait_ms", WAIT_MS_MAX));
+        return Err(Problem::bad_request(detail)
+            .over("wait_ms", WAIT_MS_MAX)
+            .met(Some(ms)));
     }
     Ok(Duration::from_millis(ms))
 }

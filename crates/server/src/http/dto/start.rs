@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use abide::{Graph, Json, Key, Name, Priority, Scope, Start, Timestamp, UniqueKey, When};
+use abide::outbox::Wanted;
+use abide::{Graph, Json, Key, Name, Policy, Refusal, RetrySpec, Scope, Timestamp};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{AnyJson, KeyText, Millis, NameText, StatusWord, given};
+use crate::http::machines::RetryRequest;
 use crate::http::{App, Problem};
 
 /// What to start: a machine, or a graph that was put to `/v1/graphs/{name}`.
@@ -61,14 +63,34 @@ pub struct StartRequest {
     /// After how long it is due; this or `due_at`.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
     delay_ms: Option<Millis>,
+    /// How its steps fail, where that is not as its machine declares; for machines.
+    policy: Option<PolicyRequest>,
 }
 
-/// What a request wants.
-pub enum Wanted {
-    /// An instance that runs.
-    Start(Box<Start>),
-    /// One that has a key and no run yet.
-    Reserve(Name, Key),
+/// How the steps of an instance fail. What is left out is as its machine declares.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Policy)]
+pub struct PolicyRequest {
+    /// When a step that failed runs again, as the same instance with `attempt` one higher.
+    #[schema(value_type = Option<RetryRequest>)]
+    retry: Option<RetrySpec>,
+    /// How long one attempt at a step may take, from its claim on.
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]
+    step_timeout_ms: Option<Millis>,
+    /// After how many deaths of its worker in one step the instance fails, 0 for no limit; of a workflow too.
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    max_deaths: Option<u32>,
+}
+
+impl From<PolicyRequest> for Policy {
+    fn from(request: PolicyRequest) -> Self {
+        Self {
+            retry: request.retry,
+            step_timeout_ms: request.step_timeout_ms.map(Millis::ms),
+            max_deaths: request.max_deaths,
+        }
+    }
 }
 
 /// The graphs that one request has looked up.
@@ -77,18 +99,12 @@ pub type Graphs = HashMap<Name, Option<Graph>>;
 impl StartRequest {
     /// What is wanted; graphs are looked up once.
     pub async fn wanted(self, app: &App, graphs: &mut Graphs) -> Result<Wanted, Problem> {
-        let problems = self.problems();
-        if !problems.is_empty() {
-            return Err(Problem::unprocessable(format!(
-                "nothing can be started so: {}",
-                problems.join("; ")
-            )));
-        }
-        if let (Some(true), Some(machine), Some(key)) = (self.reserve, &self.machine, &self.key) {
-            return Ok(Wanted::Reserve(machine.clone(), key.clone()));
-        }
-        let plain = match (&self.machine, &self.graph) {
-            (_, Some(name)) => {
+        let request = abide::outbox::StartRequest::from(self);
+        let refused = |refusal: Refusal| Problem::unprocessable(refusal.to_string());
+        request.check().map_err(refused)?;
+        let of_graph = match &request.graph {
+            None => None,
+            Some(name) => {
                 if !graphs.contains_key(name) {
                     let found = app.abide().graph(name.as_str()).await?;
                     graphs.insert(name.clone(), found);
@@ -99,96 +115,10 @@ impl StartRequest {
                     );
                     return Err(Problem::unprocessable(detail).with("reason", "unknown_graph"));
                 };
-                graph.start_of(&self.input.unwrap_or_default())?
+                Some(graph.start_of(&request.input.clone().unwrap_or_default())?)
             }
-            (Some(machine), None) => Start {
-                version: self.version,
-                step: self.step,
-                ..Start::of(machine.clone(), self.state.unwrap_or_default())
-            },
-            // `problems` has refused it.
-            (None, None) => return Err(Problem::unprocessable(NEITHER)),
         };
-        let when = match (self.due_at, self.delay_ms) {
-            (Some(moment), _) => When::At(moment),
-            (None, Some(delay)) => When::After(delay.duration()),
-            (None, None) => When::Now,
-        };
-        Ok(Wanted::Start(Box::new(Start {
-            key: self.key,
-            queue: self.queue.or(plain.queue),
-            priority: Priority(self.priority.unwrap_or(0)),
-            partition_key: self.partition_key,
-            unique_key: self.unique_key.map(UniqueKey::new).transpose()?,
-            scope: self.scope.unwrap_or_default(),
-            unique_scope: self.unique_scope.unwrap_or_default(),
-            when,
-            ..plain
-        })))
-    }
-
-    /// What fields contradict each other.
-    fn problems(&self) -> Vec<&'static str> {
-        let mut problems = Vec::new();
-        match (&self.machine, &self.graph) {
-            (None, None) => problems.push(NEITHER),
-            (Some(_), Some(_)) => problems.push("it names a machine and a graph: give one of them"),
-            (Some(machine), None) => {
-                if machine.as_str().starts_with(GRAPH) {
-                    problems.push("the machines of graphs are started as graphs: give `graph` with the rest of the name");
-                }
-                if self.input.is_some() {
-                    problems.push("`input` is a graph's: a machine begins with `state`");
-                }
-            }
-            (None, Some(_)) => {
-                let of_machines = [
-                    (
-                        self.state.is_some(),
-                        "`state` is a machine's: a graph begins with `input`",
-                    ),
-                    (self.version.is_some(), "a graph has no `version`"),
-                    (self.step.is_some(), "a graph has no `step` to begin at"),
-                ];
-                problems.extend(
-                    of_machines
-                        .into_iter()
-                        .filter(|(is, _)| *is)
-                        .map(|(_, problem)| problem),
-                );
-            }
-        }
-        if self.due_at.is_some() && self.delay_ms.is_some() {
-            problems.push("it is due at a moment and after a time: give `due_at` or `delay_ms`");
-        }
-        if self.reserve == Some(true) {
-            if self.has_more_than_machine_and_key() {
-                problems.push("what is reserved takes `machine` and `key` alone: the rest comes with the start that opens it");
-            }
-            if self.key.is_none() {
-                problems.push("what is reserved needs a `key`");
-            }
-        }
-        problems
-    }
-
-    fn has_more_than_machine_and_key(&self) -> bool {
-        let more = [
-            self.graph.is_some(),
-            self.version.is_some(),
-            self.step.is_some(),
-            self.state.is_some(),
-            self.input.is_some(),
-            self.queue.is_some(),
-            self.priority.is_some(),
-            self.partition_key.is_some(),
-            self.unique_key.is_some(),
-            self.scope.is_some(),
-            self.unique_scope.is_some(),
-            self.due_at.is_some(),
-            self.delay_ms.is_some(),
-        ];
-        more.contains(&true)
+        Ok(request.wanted(of_graph)?)
     }
 
     /// The key that it is to have.
@@ -197,5 +127,26 @@ impl StartRequest {
     }
 }
 
-const NEITHER: &str = "it names neither a machine nor a graph: give one of them";
-const GRAPH: &str = "graph/";
+impl From<StartRequest> for abide::outbox::StartRequest {
+    fn from(request: StartRequest) -> Self {
+        Self {
+            machine: request.machine,
+            graph: request.graph,
+            version: request.version,
+            key: request.key,
+            step: request.step,
+            state: request.state,
+            input: request.input,
+            reserve: request.reserve,
+            queue: request.queue,
+            priority: request.priority,
+            partition_key: request.partition_key,
+            unique_key: request.unique_key,
+            scope: request.scope,
+            unique_scope: request.unique_scope,
+            due_at: request.due_at,
+            delay_ms: request.delay_ms.map(Millis::ms),
+            policy: request.policy.map(Policy::from),
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Polls for the same queue and the same machines.
+//! A group of polls: those for the same queue and the same machines.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,57 +10,59 @@ use tokio::time::Instant;
 
 use super::Waiting;
 
-/// How long a group that was found empty is believed to be, when nobody tells of work.
+/// How long a group that was found empty is considered empty, if no notification of work arrives.
 pub(super) const FLOOR: Duration = Duration::from_secs(5);
-/// How long a group is remembered that nobody waits in.
+/// How long a group without polls is kept.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// The most polls of one group that are served by one look.
+/// Maximum number of polls of one group that one query serves.
 const WIDTH_MAX: usize = 64;
 
-/// What polls of one group have in common.
+/// The properties that the polls of a group share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Spot {
     pub queue: Name,
     pub lanes: Arc<[Lane]>,
+    /// Work that one build can run may not be runnable by another (rule 12.4).
+    pub build: Option<Name>,
 }
 
-/// Polls for the same queue and machines, in the order in which they came.
+/// Polls for the same queue and machines, in the order of their arrival.
 pub(super) struct Group {
     waiting: VecDeque<Waiting>,
-    /// Whether there may be work that was not asked for.
+    /// `true` if there may be work that was not queried.
     hungry: bool,
-    /// Whether a look is under way.
+    /// `true` while a query is running.
     looking: bool,
-    /// Counts the wakes, so that one that comes while a look is under way is not forgotten.
+    /// Number of wake-ups, so that one that arrives during a query is not lost.
     wakes: u64,
-    /// How many polls the next look serves: more and more, as long as all of them are.
+    /// Number of polls that the next query serves. It doubles as long as all of them get work.
     width: usize,
-    /// When it was last looked.
+    /// The time of the last query.
     looked: Instant,
 }
 
-/// What a look at a group takes along, to be settled when it is back.
+/// A query for work, for some polls of a group. It is settled when the answer arrives.
 pub(super) struct Look {
     taken: Vec<Waiting>,
     wakes: u64,
     began: Instant,
-    /// Polls below that number had come when it began.
+    /// Polls with a smaller number had arrived when the query began.
     before: u64,
 }
 
 impl Look {
-    /// The polls that it is made for.
+    /// The polls that it serves.
     pub fn polls(&self) -> &[Waiting] {
         &self.taken
     }
 
-    /// The look without its polls, and they.
+    /// Separates the query from its polls.
     pub fn split(mut self) -> (Self, Vec<Waiting>) {
         let taken = std::mem::take(&mut self.taken);
         (self, taken)
     }
 
-    /// The same look for these polls: some may have left it.
+    /// Returns the same query for the polls `taken`, because some may have left it.
     pub fn with(self, taken: Vec<Waiting>) -> Self {
         Self { taken, ..self }
     }
@@ -78,40 +80,41 @@ impl Group {
         }
     }
 
-    /// Takes a poll in. One that is answered after a look has one made for it; another trusts what is known.
+    /// Adds a poll. A poll that does not wait causes a query; for any other, the last result is used while it is
+    /// recent.
     pub fn join(&mut self, waiting: Waiting) {
         self.hungry |= waiting.is_once() || self.looked.elapsed() >= FLOOR;
         self.waiting.push_back(waiting);
     }
 
-    /// Hears that there may be work.
+    /// Records that there may be work.
     pub fn wake(&mut self) {
         self.hungry = true;
         self.wakes += 1;
     }
 
-    /// Drops the polls that nobody waits for any more, and hears what time it is.
+    /// Removes polls whose callers have stopped waiting, and checks whether a query is due.
     pub fn tick(&mut self) {
         self.waiting.retain(|waiting| !waiting.is_gone());
         self.hungry |= self.looked.elapsed() >= FLOOR;
     }
 
-    /// Whether it may be forgotten.
+    /// `true` if the group may be forgotten.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty() && !self.looking && self.looked.elapsed() >= REMEMBERED
     }
 
-    /// Whether it is to be looked at now.
+    /// `true` if a query should start now.
     pub fn wants_look(&self) -> bool {
         self.hungry && !self.looking && !self.waiting.is_empty()
     }
 
-    /// Since when the first of its polls waits.
+    /// The number of its first poll, which has waited longest.
     pub fn first(&self) -> Option<u64> {
         self.waiting.front().map(|waiting| waiting.number)
     }
 
-    /// Who waits in it.
+    /// The workers that wait in it.
     pub fn workers(&self) -> impl Iterator<Item = &Name> {
         self.waiting
             .iter()
@@ -119,7 +122,7 @@ impl Group {
             .map(|waiting| &waiting.poll.worker)
     }
 
-    /// Takes out the polls of a worker.
+    /// Removes and returns the polls of a worker.
     pub fn leave(&mut self, worker: &Name) -> Vec<Waiting> {
         let (left, stay): (VecDeque<_>, _) = self
             .waiting
@@ -129,12 +132,12 @@ impl Group {
         left.into()
     }
 
-    /// All its polls.
+    /// Removes and returns all polls.
     pub fn empty(&mut self) -> Vec<Waiting> {
         self.waiting.drain(..).collect()
     }
 
-    /// Begins a look for the first polls, at most that many. `number` is that of the next poll to come.
+    /// Begins a query for the first polls, `most` at most. `number` is the number of the next poll to arrive.
     pub fn look(&mut self, most: usize, number: u64) -> Look {
         let mut taken = Vec::new();
         while taken.len() < self.width.min(most)
@@ -154,7 +157,8 @@ impl Group {
         }
     }
 
-    /// Settles a look that has brought so much for each of its polls, in order: what each is to be told.
+    /// Settles a query that returned `brought` for its polls, in order. Returns the polls to answer, each with its
+    /// claims.
     pub fn settle(
         &mut self,
         look: Look,
@@ -174,7 +178,7 @@ impl Group {
         }
         self.come_back(unserved);
         if exhausted {
-            // Whoever asked for one look has had it.
+            // For polls that do not wait, this was their one query.
             let (once, stay): (VecDeque<_>, _) = self
                 .waiting
                 .drain(..)
@@ -192,14 +196,14 @@ impl Group {
         told
     }
 
-    /// Takes back the polls of a look that came to nothing; another is due.
+    /// Takes back the polls of a query that failed. Another query is due.
     pub fn fail(&mut self, taken: Vec<Waiting>) {
         self.looking = false;
         self.hungry = true;
         self.come_back(taken);
     }
 
-    /// Puts polls back where they stood.
+    /// Puts polls back at the front, in their order.
     fn come_back(&mut self, polls: Vec<Waiting>) {
         for waiting in polls.into_iter().rev() {
             self.waiting.push_front(waiting);

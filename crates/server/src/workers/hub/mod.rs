@@ -1,8 +1,9 @@
-//! The hub of long polls: a task that knows who waits for what, and asks the database only when there may be something.
+//! The hub of long polls: a task that knows which polls wait for which work, and queries the database only when there
+//! may be some.
 //!
-//! Polls for the same queue and machines are a group. One that was found empty is not looked at again until word comes that
-//! its queue has work, or a slow look is due that is the floor under lost word (rule 6.6): so a thousand idle workers cost what
-//! one costs. No poll holds a connection.
+//! Polls for the same queue and machines form a group. A group that was found empty is queried again only after a
+//! notification that its queue has work, or at a slow interval, which backs up lost notifications (rule 6.6). So a
+//! thousand idle workers cost as much as one. No poll holds a connection.
 
 mod group;
 mod roll;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{Name, Store};
-use abide_kernel::Listed;
 use abide_kernel::model::{Claim, Claimed, Lane};
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,51 +21,53 @@ use crate::http::Problem;
 
 /// A request for work.
 pub struct Poll {
-    /// Who asks.
+    /// The name of the worker.
     pub worker: Name,
+    /// The build of the worker's code, if given.
+    pub build: Option<Name>,
     /// The queue.
     pub queue: Name,
-    /// What the worker has code for, sorted.
+    /// The lanes that the worker has code for, sorted.
     pub lanes: Arc<[Lane]>,
-    /// At most that many.
+    /// Maximum number of claims.
     pub limit: usize,
-    /// The lease that each claim gets.
+    /// The lease of each claim.
     pub lease: Duration,
-    /// How long to wait for work; zero to be answered after one look.
+    /// How long to wait for work. If zero, the answer comes after one query.
     pub wait: Duration,
 }
 
-/// A request that waits.
+/// A poll that waits.
 struct Waiting {
     poll: Poll,
-    /// Its place among all.
+    /// Its position in the order of all polls.
     number: u64,
     reply: oneshot::Sender<Result<Vec<Claimed>, Problem>>,
 }
 
 impl Waiting {
-    /// Whether it is answered after one look.
+    /// `true` if it is answered after one query.
     const fn is_once(&self) -> bool {
         self.poll.wait.is_zero()
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// `true` if its caller has stopped waiting.
     fn is_gone(&self) -> bool {
         self.reply.is_closed()
     }
 }
 
-/// What others ask of the hub.
+/// A request to the hub.
 enum Ask {
-    /// Work.
+    /// Asks for work.
     Poll(Poll, oneshot::Sender<Result<Vec<Claimed>, Problem>>),
-    /// To note that a worker lives.
+    /// Records that a worker is alive.
     Seen(Name),
-    /// To forget a worker, and to let its polls go.
+    /// Removes a worker and its polls.
     Forget(Name),
-    /// To give claims back that nobody took.
+    /// Gives back claims that no caller took.
     Return(Vec<Claim>),
-    /// To end: polls are answered with nothing.
+    /// Ends the hub. Polls are answered with no work.
     End(oneshot::Sender<()>),
 }
 
@@ -74,17 +76,17 @@ enum Ask {
 pub struct Hub(mpsc::UnboundedSender<Ask>);
 
 impl Hub {
-    /// Begins to serve polls.
+    /// Starts the task that serves polls.
     pub fn begin(store: Arc<dyn Store>) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
-        // Listening begins before the first look, so that nothing can fall between the two.
+        // The subscription begins before the first query, so that no notification is missed between the two.
         let news = store.listen();
         tokio::spawn(task::Task::new(store, news, asked).run());
         Self(asks)
     }
 
-    /// Waits for work: what was claimed, or nothing when the time is up or the server ends. What is claimed for a caller
-    /// that has stopped waiting is given back.
+    /// Waits for work. Returns the claims, or none if the time is up or the server shuts down. Claims for a caller that
+    /// has stopped waiting are given back.
     pub async fn poll(&self, poll: Poll) -> Result<Handed, Problem> {
         let (reply, answer) = oneshot::channel();
         let wait = poll.wait;
@@ -119,35 +121,35 @@ impl Hub {
         }
     }
 
-    /// Notes that a worker lives.
+    /// Records that a worker is alive.
     pub fn seen(&self, worker: Name) {
-        // A hub that has ended keeps nobody alive.
+        // If the hub has ended, there is nothing to record.
         let _ = self.0.send(Ask::Seen(worker));
     }
 
-    /// Forgets a worker that signs off; its polls are answered with nothing.
+    /// Removes a worker that signs off. Its polls are answered with no work.
     pub fn forget(&self, worker: Name) {
         let _ = self.0.send(Ask::Forget(worker));
     }
 
-    /// Answers all polls with nothing, and ends when what was claimed in vain is given back.
+    /// Answers all polls with no work, and waits until claims that were not handed out are given back.
     pub async fn end(&self) {
         let (reply, ended) = oneshot::channel();
         if self.0.send(Ask::End(reply)).is_ok() {
-            // One that has ended already tells nobody.
+            // If the hub has already ended, there is no reply.
             let _ = ended.await;
         }
     }
 
     fn give_back(&self, claims: Vec<Claim>) {
         if !claims.is_empty() {
-            // When the hub has ended, they run out (rule 6.4).
+            // If the hub has ended, the claims expire (rule 6.4).
             let _ = self.0.send(Ask::Return(claims));
         }
     }
 }
 
-/// The answer to a poll. When nobody takes it, because the client went away, what it brings is given back.
+/// The pending answer to a poll. If it is dropped, because the client has disconnected, claims in it are given back.
 struct Answer {
     answer: oneshot::Receiver<Result<Vec<Claimed>, Problem>>,
     hub: Hub,
@@ -163,40 +165,19 @@ impl Drop for Answer {
     }
 }
 
-/// What was claimed for a poll. When it is dropped before it is taken, it is given back.
+/// The claims for a poll. If it is dropped before they are taken, they are given back.
 pub struct Handed {
     claims: Vec<Claimed>,
     hub: Hub,
 }
 
 impl Handed {
-    /// What was claimed.
+    /// The claims.
     pub fn claims(&self) -> &[Claimed] {
         &self.claims
     }
 
-    /// Gives back what is more than so many bytes of states, messages and children, but for the first (rule 16.4): the
-    /// worker, or another, has it when it asks again. Inboxes of at most so many bytes are sent along whole.
-    pub fn keep(&mut self, most: usize, inbox_most: u64) {
-        let mut bytes = 0;
-        let fits = self.claims.iter().take_while(|one| {
-            let messages = one.awaited.iter().chain(&one.updates).map(Listed::bytes);
-            let children = one.children.iter().map(Listed::bytes);
-            let whole = usize::try_from(one.inbox.bytes).ok();
-            let whole = whole.filter(|_| one.inbox.bytes <= inbox_most);
-            let messages = messages.sum::<usize>().max(whole.unwrap_or(0));
-            bytes += one.state.size() + messages + children.sum::<usize>();
-            bytes <= most
-        });
-        let fitting = fits.count().max(1);
-        if fitting < self.claims.len() {
-            let rest = self.claims.drain(fitting..).map(|one| one.claim);
-            let rest = rest.collect();
-            self.hub.give_back(rest);
-        }
-    }
-
-    /// Takes it: from now on it is the worker's.
+    /// Takes the claims. From now on they belong to the worker.
     pub fn take(mut self) -> Vec<Claimed> {
         std::mem::take(&mut self.claims)
     }

@@ -1,6 +1,6 @@
-//! The workers that poll here: under what number the database knows each, and until when it is to.
+//! The workers that poll this server: the number of each in the database, and when it was last seen.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use abide::{Name, Worker, WorkerId};
@@ -10,48 +10,66 @@ use tokio::time::Instant;
 
 use super::{Poll, Waiting};
 
-/// For how long a worker is believed to live after its last sign of life.
+/// How long a worker is considered alive after its last request.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
-/// How often the leases of all of them are renewed, in one statement (rule 6.4).
+/// How often the leases of all workers are renewed, in one statement (rule 6.4).
 pub(super) const RENEWAL: Duration = Duration::from_secs(10);
 
 struct Known {
     id: WorkerId,
     queues: BTreeSet<Name>,
     lanes: BTreeSet<Lane>,
+    build: Name,
     seen: Instant,
 }
 
-/// The workers that poll here.
+/// The workers that poll this server.
 #[derive(Default)]
 pub(super) struct Roll {
     known: HashMap<Name, Known>,
-    /// Polls of workers that the database does not know yet, or not for what they serve now.
+    /// Polls of workers that are not enlisted in the database yet, or not for what they serve now.
     arriving: Vec<Waiting>,
 }
 
 impl Roll {
-    /// The number of the worker that polls, when the database knows it for that.
+    /// The number of the polling worker. Returns `None` if it is not enlisted for this queue, these lanes and this
+    /// build.
     pub fn id(&self, poll: &Poll) -> Option<WorkerId> {
         let known = self.known.get(&poll.worker)?;
         let serves = known.queues.contains(&poll.queue)
-            && poll.lanes.iter().all(|lane| known.lanes.contains(lane));
+            && poll.lanes.iter().all(|lane| known.lanes.contains(lane))
+            && poll
+                .build
+                .as_ref()
+                .is_none_or(|build| *build == known.build);
         serves.then_some(known.id)
     }
 
-    /// Notes that a worker lives.
+    /// Records that a worker is alive.
     pub fn see(&mut self, worker: &Name) {
         if let Some(known) = self.known.get_mut(worker) {
             known.seen = Instant::now();
         }
     }
 
-    /// Has a poll wait until its worker is known.
+    /// The builds of the workers that poll this server, each with the lanes that it has code for.
+    pub fn builds(&self) -> Vec<(Name, Vec<Lane>)> {
+        let mut builds: BTreeMap<&Name, BTreeSet<&Lane>> = BTreeMap::new();
+        for known in self.known.values() {
+            builds.entry(&known.build).or_default().extend(&known.lanes);
+        }
+        let builds = builds.into_iter();
+        builds
+            .map(|(build, lanes)| (build.clone(), lanes.into_iter().cloned().collect()))
+            .collect()
+    }
+
+    /// Lets a poll wait until its worker is enlisted.
     pub fn arrive(&mut self, waiting: Waiting) {
         self.arriving.push(waiting);
     }
 
-    /// The first workers that are to be made known, each with all that its polls serve.
+    /// The first workers to enlist, `most` at most, each with all that its polls serve.
     pub fn strangers(&mut self, most: usize) -> Vec<NewWorker> {
         self.arriving.retain(|waiting| !waiting.is_gone());
         let mut at: HashMap<Name, usize> = HashMap::new();
@@ -66,6 +84,7 @@ impl Roll {
                         lease: LEASE,
                         queues: Vec::new(),
                         lanes: Vec::new(),
+                        build: poll.build.clone(),
                     });
                     new.len() - 1
                 }
@@ -86,11 +105,12 @@ impl Roll {
         new
     }
 
-    /// Takes in that workers are known now; the polls that waited for it.
+    /// Records that workers are enlisted. Returns the polls that waited for that.
     pub fn welcome(&mut self, workers: Vec<Worker>) -> Vec<Waiting> {
         for worker in workers {
             let known = Known {
                 id: worker.id,
+                build: worker.build().clone(),
                 queues: worker.queues.into_iter().collect(),
                 lanes: worker.lanes.into_iter().collect(),
                 seen: Instant::now(),
@@ -104,7 +124,7 @@ impl Roll {
         ready
     }
 
-    /// The polls of these workers, which cannot be made known.
+    /// Removes and returns the polls of workers that cannot be enlisted.
     pub fn turn_away(&mut self, names: &[Name]) -> Vec<Waiting> {
         let (away, stay) = std::mem::take(&mut self.arriving)
             .into_iter()
@@ -113,17 +133,17 @@ impl Roll {
         away
     }
 
-    /// Forgets a worker.
+    /// Removes a worker.
     pub fn forget(&mut self, worker: &Name) {
         self.known.remove(worker);
     }
 
-    /// Whether a worker is still known under that number.
+    /// `true` if a worker is still known under the number `id`.
     pub fn is(&self, worker: &Name, id: WorkerId) -> bool {
         self.known.get(worker).is_some_and(|known| known.id == id)
     }
 
-    /// The workers to renew: those that wait here, and those that were seen of late. Others are forgotten.
+    /// The workers whose leases to renew: those that wait here and those that were seen recently. Removes the others.
     pub fn living(&mut self, waiting: &HashSet<Name>) -> Vec<WorkerId> {
         let now = Instant::now();
         self.known
@@ -131,7 +151,7 @@ impl Roll {
         self.known.values().map(|known| known.id).collect()
     }
 
-    /// Forgets the workers with these numbers: their names.
+    /// Removes the workers with these numbers, and returns their names.
     pub fn lose(&mut self, lost: &[WorkerId]) -> Vec<Name> {
         let lost: HashSet<&WorkerId> = lost.iter().collect();
         let names = self
@@ -145,7 +165,7 @@ impl Roll {
         names
     }
 
-    /// All polls that wait to be known.
+    /// Removes and returns all polls whose workers are not enlisted yet.
     pub fn empty(&mut self) -> Vec<Waiting> {
         std::mem::take(&mut self.arriving)
     }

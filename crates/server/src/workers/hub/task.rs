@@ -1,4 +1,4 @@
-//! The task behind the hub: decides what to ask the database, and hands out what it answers.
+//! The task of the hub: decides what to request from the database, and distributes the results.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use tokio::time::Instant;
 
 use super::group::{Group, Spot};
 use super::roll::{self, Roll};
-use super::runs::{Landed, Looked, Sent, enlist, give_back, look, may_pass, renew};
+use super::runs::{Landed, Looked, Sent, enlist, give_back, look, may_pass, release, renew};
 use super::{Ask, Waiting};
 use crate::http::Problem;
 
-/// The most transactions of the hub at once.
+/// Maximum number of concurrent transactions of the hub.
 const RUNS_MAX: usize = 4;
-/// The most polls that one transaction serves.
+/// Maximum number of polls that one transaction serves.
 const POLLS_MAX: usize = 64;
-/// The most workers that one transaction makes known.
+/// Maximum number of workers that one transaction enlists.
 const STRANGERS_MAX: usize = 200;
-/// The most claims that one transaction gives back.
+/// Maximum number of claims that one transaction gives back.
 const RETURNS_MAX: usize = 500;
-/// How often the hub looks at the clock.
+/// How often timeouts are checked.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a machine is remembered to be a workflow.
+/// How long the hub remembers that a machine is a workflow.
 const WORKFLOW: Duration = Duration::from_secs(60);
 
 pub(super) struct Task {
@@ -39,20 +39,23 @@ pub(super) struct Task {
     asks: mpsc::UnboundedReceiver<Ask>,
     roll: Roll,
     groups: HashMap<Spot, Group>,
-    /// Machines that turned out to be workflows, and until when that is remembered.
+    /// Machines that were found to be workflows, and until when that is remembered.
     workflows: HashMap<Lane, Instant>,
-    /// Claims that nobody took.
+    /// Claims that no caller took, to be given back.
     returned: Vec<Claim>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
     enlisting: bool,
     returning: bool,
+    /// `true` if some builds could not run an instance that workers of other builds may be able to run (rule 12.4).
+    releases: bool,
+    releasing: bool,
     renewed: Instant,
-    /// Until when the database is left alone, because it could not be reached.
+    /// No requests to the database until then, because it was unavailable.
     trouble: Option<Instant>,
     backoff: Backoff,
     /// The number of the next poll.
     number: u64,
-    /// Who is to be told when all is over.
+    /// Gets a reply when the task has ended.
     ending: Option<oneshot::Sender<()>>,
 }
 
@@ -69,6 +72,8 @@ impl Task {
             under_way: FuturesUnordered::new(),
             enlisting: false,
             returning: false,
+            releases: false,
+            releasing: false,
             renewed: Instant::now(),
             trouble: None,
             backoff: Backoff::away(),
@@ -77,7 +82,7 @@ impl Task {
         }
     }
 
-    /// Serves polls until the hub is told to end, or nobody has a handle on it any more.
+    /// Serves polls until the hub is asked to end, or no handle on it is left.
     pub async fn run(mut self) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -106,8 +111,8 @@ impl Task {
         self.finish().await;
     }
 
-    /// Takes all that has come. Whoever is about to ask is let ask, so that they share a transaction; nobody waits for a
-    /// clock.
+    /// Takes all requests that have arrived. Yields first, so that callers that are about to send a request can share
+    /// the transaction; it never waits for a clock.
     async fn gather(&mut self) {
         let mut before = self.number.wrapping_sub(1);
         while self.number != before {
@@ -149,7 +154,7 @@ impl Task {
         }
     }
 
-    /// Puts a poll where it belongs: into its group, when its worker is known.
+    /// Puts a poll into its group if its worker is enlisted. Otherwise it waits for that.
     fn place(&mut self, waiting: Waiting) {
         if let Some(lane) = waiting.poll.lanes.first()
             && waiting
@@ -158,7 +163,7 @@ impl Task {
                 .iter()
                 .all(|lane| self.workflows.contains_key(lane))
         {
-            // Who has stopped waiting is not told.
+            // A caller that has stopped waiting gets no answer.
             let problem = is_workflow(&lane.machine, lane.version);
             return drop(waiting.reply.send(Err(problem)));
         }
@@ -168,6 +173,7 @@ impl Task {
         let spot = Spot {
             queue: waiting.poll.queue.clone(),
             lanes: waiting.poll.lanes.clone(),
+            build: waiting.poll.build.clone(),
         };
         self.groups
             .entry(spot)
@@ -176,6 +182,7 @@ impl Task {
     }
 
     fn hear(&mut self, effects: &Effects) {
+        self.releases |= effects.blocked || effects.anything;
         if effects.anything || !effects.ready.is_empty() {
             let groups = self.groups.iter_mut();
             groups
@@ -191,6 +198,8 @@ impl Task {
         self.workflows.retain(|_, until| *until > now);
         if self.renewed.elapsed() >= roll::RENEWAL {
             self.renewed = now;
+            // Backs up lost notifications.
+            self.releases = true;
             let waiting: HashSet<Name> = self
                 .groups
                 .values()
@@ -205,7 +214,7 @@ impl Task {
         }
     }
 
-    /// Opens as many transactions as are worth it.
+    /// Starts the transactions that there is work for, up to the limit.
     fn send_what_there_is(&mut self) {
         if self.trouble.is_some() {
             return;
@@ -225,6 +234,15 @@ impl Task {
                     .push(enlist(self.store.clone(), strangers).boxed());
             }
         }
+        if self.releases && !self.releasing {
+            self.releases = false;
+            let builds = self.roll.builds();
+            if !builds.is_empty() {
+                self.releasing = true;
+                self.under_way
+                    .push(release(self.store.clone(), builds).boxed());
+            }
+        }
         while self.under_way.len() < RUNS_MAX {
             let sent = self.looks();
             if sent.is_empty() {
@@ -236,7 +254,7 @@ impl Task {
         }
     }
 
-    /// The looks of the next transaction: at the groups whose polls wait longest.
+    /// The queries of the next transaction: for the groups whose polls have waited longest.
     fn looks(&mut self) -> Vec<Sent> {
         let mut wanting: Vec<(u64, Spot)> = Vec::new();
         for (spot, group) in &self.groups {
@@ -257,7 +275,7 @@ impl Task {
                 break;
             }
             let look = group.look(left, self.number);
-            // Whoever waits in a group is known; who is not any more goes back to the door.
+            // Workers with polls in a group are normally enlisted. Those that no longer are must be enlisted again.
             let (mut taken, mut ids) = (Vec::new(), Vec::new());
             let mut strangers = Vec::new();
             let (look, polls) = look.split();
@@ -317,12 +335,21 @@ impl Task {
                 }
             }
             Landed::Renewed(Err(error)) => {
-                // Soon again: who is not renewed is taken for dead.
+                // Tried again soon, because a worker that is not renewed is considered dead.
                 self.renewed = Instant::now()
                     .checked_sub(roll::RENEWAL)
                     .unwrap_or_else(Instant::now)
                     + TICK;
                 self.rest(&error);
+            }
+            Landed::Released(released) => {
+                self.releasing = false;
+                if let Err(error) = released {
+                    // Any other error occurs again with the next renewal, and is logged each time.
+                    self.releases |= may_pass(&error);
+                    tracing::warn!(%error, "blocked instances could not be released; trying again later");
+                    self.rest(&error);
+                }
             }
             Landed::Returned(left) => {
                 self.returning = false;
@@ -334,7 +361,7 @@ impl Task {
         }
     }
 
-    /// Leaves the database alone for a moment.
+    /// Pauses requests to the database if the error may be temporary.
     fn rest(&mut self, error: &Error) {
         if may_pass(error) {
             tracing::warn!(%error, "workers cannot be served; trying again");
@@ -347,7 +374,7 @@ impl Task {
         self.trouble = Some(Instant::now() + delay);
     }
 
-    /// Has the polls of a worker wait until it is known again.
+    /// Lets the polls of a worker wait until it is enlisted again.
     fn back_to_the_door(&mut self, worker: &Name) {
         let polls: Vec<Waiting> = self
             .groups
@@ -368,14 +395,15 @@ impl Task {
             let (mut taken, mut kept) = (Vec::new(), Vec::new());
             for ((waiting, id), claims) in polls.into_iter().zip(ids).zip(brought) {
                 if looked.lost.contains(&id) {
-                    // It died, or signed off elsewhere: what was claimed in its name is not its own.
+                    // The worker died, or signed off at another server. Claims that were made under its number do not
+                    // belong to it.
                     self.returned
                         .extend(claims.into_iter().map(|one| one.claim));
                     self.roll.lose(&[id]);
                     self.back_to_the_door(&waiting.poll.worker);
                     self.roll.arrive(waiting);
                 } else if !self.roll.is(&waiting.poll.worker, id) {
-                    // It signed off here meanwhile.
+                    // The worker signed off at this server meanwhile.
                     self.returned
                         .extend(claims.into_iter().map(|one| one.claim));
                     self.hand(waiting, Vec::new());
@@ -412,7 +440,7 @@ impl Task {
         }
     }
 
-    /// Gives a poll what was claimed for it; what only an engine can run is given back.
+    /// Hands claims to a poll. Claims that only an engine can run are given back.
     fn deliver(&mut self, waiting: Waiting, claims: Vec<Claimed>) {
         let (workflows, claims): (Vec<_>, Vec<_>) = claims
             .into_iter()
@@ -443,7 +471,7 @@ impl Task {
         }
     }
 
-    /// Answers all that wait with nothing, and gives back what was claimed in vain.
+    /// Answers all waiting polls with no work, and gives back the claims that were not handed out.
     async fn finish(mut self) {
         let groups = self.groups.values_mut();
         let mut polls: Vec<Waiting> = groups.flat_map(Group::empty).collect();
@@ -461,7 +489,7 @@ impl Task {
                     polls.for_each(|waiting| drop(waiting.reply.send(Ok(Vec::new()))));
                 }
                 Landed::Returned(left) => self.returned.extend(left),
-                Landed::Enlisted(..) | Landed::Renewed(_) => {}
+                Landed::Enlisted(..) | Landed::Renewed(_) | Landed::Released(_) => {}
             }
         }
         self.asks.close();
@@ -471,7 +499,7 @@ impl Task {
             }
         }
         if !self.returned.is_empty() {
-            // What cannot be given back now runs out (rule 6.4).
+            // Claims that cannot be given back now expire (rule 6.4).
             give_back(self.store.clone(), std::mem::take(&mut self.returned)).await;
         }
         if let Some(reply) = self.ending.take() {
@@ -492,7 +520,7 @@ fn refuse(waiting: Waiting, error: &Error) {
             other.to_string(),
         ),
     };
-    // Who has stopped waiting is not told.
+    // A caller that has stopped waiting gets no answer.
     let _ = waiting.reply.send(Err(problem));
 }
 

@@ -11,7 +11,7 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use super::{NatsServer, events, send};
-use crate::common::{self, PATIENCE, Setup};
+use crate::common::{self, PATIENCE, Server, Setup};
 
 /// Sends a message through a server that asks for something, and expects it as an event; without what is asked for,
 /// nothing comes, and the server serves all the same.
@@ -21,11 +21,7 @@ async fn comes_through(nats: &NatsServer, setup: Setup, without: Setup) {
     let outside = without.start();
     let inside = setup.start();
     assert_eq!(events(&inside, 1).await, [("paid".to_owned(), json!(1))]);
-    let until = Instant::now() + PATIENCE;
-    while !outside.log().contains("cannot read from NATS") {
-        assert!(Instant::now() < until, "{}", outside.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_said(&outside, "cannot read from NATS", 1).await;
     let (status, none) = outside.get("/v1/events").await;
     assert_eq!((status, &none["items"]), (200, &json!([])));
 }
@@ -155,7 +151,56 @@ async fn tls_with_a_certificate_of_ones_own_authority() {
     comes_through(&nats, setup, at(&nats)).await;
 }
 
-/// A certificate for `localhost`, good for a hundred years, and who signed it.
+#[tokio::test]
+async fn a_client_certificate() {
+    let options = || {
+        ConnectOptions::new()
+            .add_root_certificates(file("ca.pem"))
+            .add_client_certificate(file("client.pem"), file("client.key"))
+    };
+    let config = format!(
+        "tls {{ cert_file: {:?}, key_file: {:?}, ca_file: {:?}, verify: true }}",
+        file("server.pem"),
+        file("server.key"),
+        file("client-ca.pem")
+    );
+    let nats = NatsServer::start_with(&config, options).await;
+    let trusting = || at(&nats).set("nats.ca", file("ca.pem").display());
+    let showing = |name: &str| {
+        trusting()
+            .set("nats.cert", file(&format!("{name}.pem")).display())
+            .set("nats.key", file(&format!("{name}.key")).display())
+    };
+    comes_through(&nats, showing("client"), trusting()).await;
+    // What is wrong is said plainly, again and again: a certificate that is put right is found at the next attempt.
+    let required =
+        "cannot connect to NATS: the server requires a client certificate that it trusts";
+    let cases = [
+        (trusting(), "; set nats.cert and nats.key"),
+        (
+            showing("renewed"),
+            ", and it does not trust that of nats.cert; check",
+        ),
+    ];
+    for (setup, cure) in cases {
+        let outside = setup.start();
+        until_said(&outside, required, 3).await;
+        until_said(&outside, cure, 3).await;
+        assert_eq!(outside.get("/v1/events").await.0, 200);
+    }
+}
+
+/// Waits until a server's log says something so many times.
+async fn until_said(server: &Server, what: &str, times: usize) {
+    let until = Instant::now() + PATIENCE;
+    while server.log().matches(what).count() < times {
+        assert!(Instant::now() < until, "{what}: {}", server.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Certificates that are good for a hundred years: `server`, for `localhost`, signed by `ca`; `client`, signed by
+/// `client-ca`; and `renewed`, signed by nobody else.
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../postgres/tests/tls")

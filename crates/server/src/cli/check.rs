@@ -1,0 +1,188 @@
+//! `abide check`: what is open and cannot go on with the workers that are running.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide::{Abide, Filter, Liveness, Look, Name, Status, Worker};
+use serde::Serialize;
+use serde_json::json;
+
+use super::context::Context;
+use super::failure::{Exit, Result};
+use super::table::{Table, fixed, shrinking};
+use super::text::counted;
+
+/// The newest instances of each status that are looked at.
+const LOOKED_AT: usize = 10_000;
+const PAGE: usize = 500;
+
+/// List what is blocked, by which builds, and what no worker has code for
+///
+/// Looks at the newest 10,000 instances that are scheduled and as many that are runnable, and at the workers that are running. It
+/// does not have your code, so it cannot tell whether a build that is not running fits: ask that build, with `engine.check()`.
+/// Exits with 1 when it finds something. It changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  abide check\n",
+    "  abide check --json | jq -r '.unfit[] | \"\\(.machine) \\(.step) \\(.count)\"'"
+))]
+pub struct Args {}
+
+/// What cannot go on, as far as it is alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    machine: Name,
+    version: u32,
+    step: Name,
+    liveness: &'static str,
+    builds: Vec<Name>,
+}
+
+/// Those that are alike.
+#[derive(Serialize)]
+struct Found {
+    machine: Name,
+    version: u32,
+    step: Name,
+    liveness: &'static str,
+    /// The builds that could not run it.
+    builds: Vec<Name>,
+    /// The builds of the workers that run and have code for it.
+    running: BTreeSet<Name>,
+    count: u64,
+    /// The newest of them.
+    instance: abide::InstanceId,
+    reason: String,
+}
+
+impl Args {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result {
+        let abide = context.look().await?;
+        let out = context.out;
+        let workers = abide.workers().await?;
+        let mut found: BTreeMap<Kind, Found> = BTreeMap::new();
+        let mut looked = 0;
+        for status in [Status::Scheduled, Status::Runnable] {
+            looked += gather(&abide, status, &workers, &mut found).await?;
+        }
+        let well = found.is_empty();
+        if out.json {
+            let unfit: Vec<&Found> = found.values().collect();
+            out.document(&json!({"looked_at": looked, "unfit": unfit}))?;
+        } else if !well {
+            let mut table = Table::new([
+                fixed("count"),
+                shrinking("machine"),
+                shrinking("step"),
+                fixed("liveness"),
+                shrinking("not with builds"),
+                shrinking("running builds"),
+                fixed("newest"),
+            ]);
+            for one in found.values() {
+                table.row([
+                    one.count.to_string(),
+                    format!("{} v{}", one.machine, one.version),
+                    one.step.to_string(),
+                    one.liveness.replace('_', " "),
+                    listed(&one.builds),
+                    listed(&one.running),
+                    one.instance.to_string(),
+                ]);
+            }
+            table.print(&out)?;
+        }
+        let looked = counted(looked as u64, "instance", "instances");
+        if well {
+            out.say(&format!(
+                "{looked} looked at: nothing is blocked, and all have a worker"
+            ));
+            return Ok(Exit::Done);
+        }
+        let count = found.values().map(|one| one.count).sum();
+        let count = counted(count, "instance", "instances");
+        out.say(&format!(
+            "{looked} looked at: {count} cannot go on with the workers that are running"
+        ));
+        if let Some(first) = found.values().next() {
+            out.say(&format!(
+                "to see what does not fit: abide show {}",
+                first.instance
+            ));
+        }
+        Ok(Exit::Refused)
+    }
+}
+
+/// Gathers what cannot go on among the newest instances of a status; how many were looked at.
+async fn gather(
+    abide: &Abide,
+    status: Status,
+    workers: &[Worker],
+    found: &mut BTreeMap<Kind, Found>,
+) -> Result<usize> {
+    let filter = Filter {
+        status: Some(status),
+        ..Filter::default()
+    };
+    let (mut before, mut looked) = (None, 0);
+    while looked < LOOKED_AT {
+        let page = abide.look_page(&filter, before, PAGE).await?;
+        looked += page.items.len();
+        for look in page.items.into_iter().filter(is_stuck) {
+            note(look, workers, found);
+        }
+        match page.next {
+            Some(next) => before = Some(next),
+            None => break,
+        }
+    }
+    Ok(looked)
+}
+
+fn is_stuck(look: &Look) -> bool {
+    matches!(
+        look.liveness,
+        Liveness::Blocked | Liveness::ReplayBlocked | Liveness::WaitingForWorker
+    )
+}
+
+fn note(look: Look, workers: &[Worker], found: &mut BTreeMap<Kind, Found>) {
+    let one = look.instance;
+    let kind = Kind {
+        machine: one.machine.clone(),
+        version: one.version,
+        step: one.step.clone(),
+        liveness: look.liveness.name(),
+        builds: one.unfit.clone(),
+    };
+    let alike = found.entry(kind).or_insert_with(|| {
+        let has_code = |worker: &&Worker| {
+            let mut lanes = worker.lanes.iter();
+            worker.queues.contains(&one.queue)
+                && lanes.any(|lane| lane.machine == one.machine && lane.version == one.version)
+        };
+        let running = workers.iter().filter(has_code);
+        Found {
+            running: running.map(|worker| worker.build().clone()).collect(),
+            machine: one.machine,
+            version: one.version,
+            step: one.step,
+            liveness: look.liveness.name(),
+            builds: one.unfit,
+            count: 0,
+            instance: one.id,
+            reason: look.reason.map(|reason| reason.text).unwrap_or_default(),
+        }
+    });
+    alike.count += 1;
+}
+
+fn listed<'n>(builds: impl IntoIterator<Item = &'n Name>) -> String {
+    let builds: Vec<&str> = builds.into_iter().map(Name::as_str).collect();
+    match builds.is_empty() {
+        true => "-".to_owned(),
+        false => builds.join(", "),
+    }
+}
