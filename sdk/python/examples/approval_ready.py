@@ -24,7 +24,7 @@ class ApprovalReady(Machine[Approval], name="approval-ready"):
         return done({"ready": ctx.state.ready})
 
     @update("set-ready")
-    async def set_ready(self, ctx: Context[Approval], ready: bool) -> bool | Reply:
+    async def set_ready(self, ctx: Context[Approval], ready: bool) -> bool | Reply[bool]:
         ctx.state.ready = ready
         return Reply(True, then=next_(self.end)) if ready else False
 
@@ -32,9 +32,9 @@ class ApprovalReady(Machine[Approval], name="approval-ready"):
 async def main() -> None:
     async with Abide() as abide, Worker(abide, machines=[ApprovalReady]):
         run = await abide.start(ApprovalReady, Approval())
-        print(f"set to {await abide.update(run, 'set-ready', [False])}")
+        print(f"set to {await run.update(ApprovalReady.set_ready, False)}")
         print(f"still there: {(await abide.get(run)).state}")
-        print(f"set to {await abide.update(run, 'set-ready', [True])}")
+        print(f"set to {await run.update(ApprovalReady.set_ready, True)}")
         print(await abide.result(run))
 
 

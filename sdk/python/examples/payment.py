@@ -39,19 +39,19 @@ async def main() -> None:
     async with Abide() as abide, Worker(abide, machines=[Checkout]):
         order = await abide.start(Checkout, Order("kettle", "the old house"))
 
-        was = await abide.update(order, "move_to", ["the new house"])
+        was = await order.update(Checkout.move_to, "the new house")
         print(f"it was to go to {was}")
 
         try:
-            await abide.signal(order, Checkout.paid)
+            await order.signal(Checkout.paid)
         except Rejected as refused:
             print(f"refused: {refused.reason}, {dict(refused.validation_errors)}")
 
         for _ in range(2):
-            receipt = await abide.signal(order, Checkout.paid, {"amount": 100}, dedup="evt-7")
+            receipt = await order.signal(Checkout.paid, {"amount": 100}, dedup="evt-7")
             print(f"message {receipt.message_sequence}, sent before: {receipt.duplicate}")
-        print(await abide.result(order))
-        async for event in abide.history(order):
+        print(await order.result())
+        async for event in order.history():
             print(f"{event.seq:>3} {event.kind}")
 
 

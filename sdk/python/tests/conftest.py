@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Postgres, Server
+from servers import Postgres, Server, binary
 
-from abide import Abide
+from abide import Abide, Instance
 
 _numbers = itertools.count(1)
 
-for _name in ("ABIDE_STORE", "ABIDE_TOKEN"):  # what is set for the command line is none of the tests' business
+# What is set for the command line is none of the tests' business.
+for _name in ("ABIDE_STORE", "ABIDE_TOKEN", "ABIDE_TOKEN_FILE"):
     os.environ.pop(_name, None)
+os.environ["ABIDE_BIN"] = str(binary())  # for what the test kit starts, here and in the programs of the guide
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +90,12 @@ async def eventually(look: Callable[[], Awaitable[Any]], within: float = 10.0) -
             raise AssertionError("it did not come about")
         await asyncio.sleep(0.01)
     return found
+
+
+async def blocked(abide: Abide, target: int | str) -> Instance | None:
+    """The instance, when no build could run it."""
+    found = await abide.get(target)
+    return found if found.liveness == "blocked" else None
 
 
 async def collected(items: AsyncIterator[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -39,10 +40,11 @@ def environment(home: Path) -> dict[str, str]:
 class Server:
     """An ``abide serve`` that can be killed and started again, at the same place over the same store."""
 
-    def __init__(self, store: str, home: Path) -> None:
+    def __init__(self, store: str, home: Path, tls: Path | None = None) -> None:
         self.store = store
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._tls = tls
+        self.url = f"https://localhost:{self.port}" if tls else f"http://127.0.0.1:{self.port}"
         self._home = home
         self._process: subprocess.Popen[bytes] | None = None
         home.mkdir(parents=True, exist_ok=True)
@@ -53,9 +55,11 @@ class Server:
 
     def start(self) -> None:
         """Starts it and waits until it is ready."""
+        files = {"tls.cert": "server.pem", "tls.key": "server.key"} if self._tls else {}
+        tls = [f"--set={key}={self._tls}/{name}" for key, name in files.items()]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [str(binary()), "serve", "--store", self.store, "--listen", f"127.0.0.1:{self.port}"],
+                [str(binary()), "serve", "--store", self.store, "--listen", f"127.0.0.1:{self.port}", *tls],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -70,7 +74,8 @@ class Server:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1) as answer:
+            trusted = ssl.create_default_context(cafile=self._tls / "ca.pem") if self._tls else None
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1, context=trusted) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

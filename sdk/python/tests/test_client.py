@@ -39,6 +39,9 @@ async def test_a_start_answers_its_id_key_and_run(abide: Abide, unique: Unique) 
     assert seen.id == order.id
     assert seen.state == {"item": "kettle"}
     assert (seen.status, seen.step, seen.liveness) == ("runnable", "start", "waiting_for_worker")
+    assert (seen.liveness_code, seen.liveness_command_id) == ("no_worker", None)
+    assert seen.liveness_reason is not None
+    assert "no live worker" in seen.liveness_reason
     assert seen.created_at is not None
     assert datetime.now(timezone.utc) - seen.created_at < timedelta(minutes=1)
 
@@ -141,6 +144,12 @@ async def test_a_signal_is_answered_by_its_record(abide: Abide, unique: Unique) 
     records = await collected(abide.signals(order))
     assert [one.status for one in records].count("rejected") == 3
     assert {(one.source, one.claimed_source) for one in records} == {("http", None)}
+    [record] = [one for one in records if one.id == wrong.value.command_id]
+    assert record.reason == "invalid_signal_arguments"
+    assert record.validation_errors == wrong.value.validation_errors
+    assert record.validation_errors["amount"] == [Problem("wrong_type", "must be int, not a string")]
+    assert record.validation_errors["colour"][0].code == "unknown"
+    assert {one.id for one in records if one.validation_errors} == {record.id}
     everywhere = [one async for one in abide.signals(name="paid", status="received") if one.instance_id == order.id]
     assert [one.arguments for one in everywhere] == [{"amount": 5}]
 
@@ -177,7 +186,13 @@ async def test_an_update_is_accepted_and_can_be_asked_for(abide: Abide, unique: 
     with pytest.raises(Rejected) as wrong:
         await abide.update(order, "rename", {"to": 5})
     assert wrong.value.validation_errors == {"to": [Problem("wrong_type", "must be string, not an int")]}
-    assert record.update_id in [one.update_id async for one in abide.updates(order)]
+    records = {one.update_id: one async for one in abide.updates(order)}
+    assert (record.validation_errors, records[record.update_id].validation_errors) == ({}, {})
+    assert wrong.value.command_id is not None
+    refused = await abide.update_record(wrong.value.command_id)
+    assert (refused.update_status, refused.reason) == ("rejected", "invalid_update_arguments")
+    assert refused.validation_errors == wrong.value.validation_errors
+    assert records[refused.update_id].validation_errors["to"][0].code == "wrong_type"
     await abide.cancel(order, "not wanted")
     assert (await abide.update_record(record.update_id)).update_status == "failed"
 

@@ -87,6 +87,8 @@ def test_what_does_not_fit_is_told_with_its_place() -> None:
         from_json(Everything, {**to_json(EVERYTHING), "items": {"a": {"name": 5}}})
     with pytest.raises(NotJson, match="Item needs name"):
         from_json(Item, {})
+    with pytest.raises(NotJson, match=r"Point needs y at \[0\]"):
+        from_json(list[Point], [{"x": 1}])
     with pytest.raises(NotJson, match="expected an int, got true"):
         from_json(int, True)
     with pytest.raises(NotJson, match="'red', 'blue'"):

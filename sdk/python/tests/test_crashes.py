@@ -18,7 +18,7 @@ from conftest import eventually
 from crash_worker import EXPECTED, Four
 from servers import Server
 
-from abide import Abide, Context, Machine, Outcome, Start, Worker, done, step
+from abide import Abide, Context, Machine, Outcome, Start, Worker, done, job, step
 
 Unique = Callable[[str], str]
 
@@ -198,6 +198,35 @@ async def test_a_worker_that_stops_lets_steps_end_and_gives_the_rest_back(abide:
     given_back = await abide.get(long)
     assert (given_back.status, given_back.attempt) == ("runnable", 0)
     await abide.cancel(long, "enough")
+
+
+async def test_a_named_worker_that_comes_back_has_died(own_server: Server, tmp_path: Path) -> None:
+    log = tmp_path / "steps.log"
+    async with Abide(own_server.url) as abide:
+        run = await abide.start(Four, [], max_deaths=2)
+        for deaths in (1, 2):
+            doomed = Process("named", [own_server.url], log, step=60.0)
+            await begun(log, deaths)
+            doomed.kill()
+            async with Worker(own_server.url, machines=[Slow], name="named"):  # it runs others, and takes back at once
+                found = await abide.get(run)
+                assert (found.attempt, found.deaths) == (deaths, deaths)
+        assert found.status == "failed"
+        assert (found.last_error or "").startswith("the worker died 2 times in step start")
+        kinds = [event.kind async for event in abide.history(run)]
+        assert kinds == ["started", "reclaimed", "reclaimed", "failed"]
+
+
+async def test_a_step_that_blocks_the_loop_keeps_its_claim(abide: Abide) -> None:
+    @job("blocks-the-loop")
+    async def blocks(seconds: float, ctx: Context[Any]) -> int:
+        time.sleep(seconds)  # noqa: ASYNC251 - the mistake
+        return ctx.deaths
+
+    async with Worker(abide, tasks=[blocks], lease=1):
+        run = await abide.start(blocks, 3.0)
+        assert await abide.result(run, wait=30) == 0
+        assert (await abide.get(run)).attempt == 0
 
 
 async def test_a_worker_waits_for_a_server_that_is_not_there_yet(own_server: Server) -> None:

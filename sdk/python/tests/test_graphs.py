@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from servers import Server
 
-from abide import Abide, Context, Function, Graph, Invalid, NotDone, Retry, Worker, input_, output, task
+from abide import Abide, Context, Function, Graph, Invalid, NotDone, Retry, Worker, input_, job, output, task
 
 Unique = Callable[[str], str]
 
@@ -90,6 +90,55 @@ async def test_a_task_that_fails_for_good_fails_the_run(abide: Abide, unique: Un
         run = await abide.start(Graph(name))
         with pytest.raises(NotDone, match="it cannot be done"):
             await abide.result(run, wait=30)
+
+
+async def test_a_task_that_is_tried_again_is_the_same_instance(any_server: Server, unique: Unique) -> None:
+    seen: list[tuple[int, int, str]] = []
+
+    @task(unique("twice"))
+    async def twice(_: Any, ctx: Context[Any]) -> int:
+        seen.append((ctx.id, ctx.attempt, ctx.token))
+        if ctx.attempt == 0:
+            raise OSError("busy")
+        return ctx.attempt
+
+    graph = Graph(unique("twice"))
+    graph.task("a", twice, retry=Retry(max_attempts=2, delay=0.01), timeout=30, schedule_timeout=60)
+    async with Abide(any_server.url) as abide, Worker(abide, tasks=[twice]):
+        await abide.put_graph(graph)
+        run = await abide.start(graph)
+        assert await abide.result(run, wait=30) == {"a": 1}
+    (first, second) = seen
+    assert (first[0], first[2]) == (second[0], second[2])
+    assert (first[1], second[1]) == (0, 1)
+
+
+async def test_a_schedule_timeout_bounds_a_task_that_no_worker_takes(abide: Abide, unique: Unique) -> None:
+    graph = Graph(unique("late"))
+    graph.task("a", unique("nobodys"), schedule_timeout=0.1)
+    await abide.put_graph(graph)
+    run = await abide.start(graph)
+    with pytest.raises(NotDone, match="did not end within 100 ms: it was waiting in queue"):
+        await abide.result(run, wait=30)
+
+
+async def test_an_instance_is_started_with_a_policy_of_its_own(abide: Abide, unique: Unique) -> None:
+    attempts: list[int] = []
+
+    @job(unique("policy"))
+    async def fails(_: Any, ctx: Context[Any]) -> None:
+        attempts.append(ctx.attempt)
+        raise OSError("busy")
+
+    async with Worker(abide, tasks=[fails]):
+        started = await abide.start(fails, None, retry=Retry(max_attempts=3, delay=0.01), step_timeout=30)
+        with pytest.raises(NotDone, match="busy"):
+            await abide.result(started, wait=30)
+        assert attempts == [0, 1, 2]
+        policy = (await abide.get(started)).policy
+        assert policy is not None
+        assert policy["step_timeout_ms"] == 30_000
+        assert policy["retry"]["max_attempts"] == 3
 
 
 async def test_all_that_is_wrong_with_a_graph_is_told_at_once(abide: Abide, unique: Unique) -> None:

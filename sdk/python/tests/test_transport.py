@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from abide import Abide, Broken, Invalid, Unauthorized, Unavailable
+from abide import Abide, Broken, Invalid, Rejected, Unauthorized, Unavailable
 from abide._commits import Commits
 
 Answer = tuple[int, Any, dict[str, str]] | None
@@ -193,6 +193,23 @@ def test_a_url_that_is_none_is_refused_at_once() -> None:
     for wrong in ("", "127.0.0.1:7070", "ftp://x", []):
         with pytest.raises(ValueError, match="http"):
             Abide(wrong)
+
+
+async def test_an_error_about_a_limit_says_both_numbers() -> None:
+    over = {"limit": "state_bytes", "most": 100, "met": 204, "detail": "204 is over the limit state_bytes of 100"}
+    too_large: Answer = (413, over, {})
+    full: Answer = (409, {**over, "outcome": "rejected_limit_exceeded", "reason": "inbox_full"}, {})
+    other: Answer = (422, {"detail": "the body does not fit"}, {})
+    async with scripted(too_large, full, other) as (url, _), Abide(url) as abide:
+        with pytest.raises(Invalid) as large:
+            await abide.start("m")
+        with pytest.raises(Rejected) as rejected:
+            await abide.signal("k", "go")
+        with pytest.raises(Invalid) as wrong:
+            await abide.start("m")
+    for error in (large.value, rejected.value):
+        assert (error.limit, error.most, error.met) == ("state_bytes", 100, 204)
+    assert (wrong.value.limit, wrong.value.most, wrong.value.met) == (None, None, None)
 
 
 async def test_one_outcome_that_spoils_a_batch_is_found_and_the_others_are_committed() -> None:

@@ -1,13 +1,14 @@
 """Durable state machines, signals and events: client and worker for an abide server.
 
-``Abide`` is the client; ``Worker`` runs machines (``Machine``, ``@step``, ``@update``), jobs (``@job``) and the tasks
-of graphs (``@task``).
+``Abide`` is the client, and ``SyncAbide`` the one for code that is not async; ``Worker`` runs machines (``Machine``,
+``@step``, ``@update``), jobs (``@job``) and the tasks of graphs (``@task``). ``abide.testing`` has a test kit.
 """
 
 from ._calling import StepTimeout
-from ._code import Unreadable
-from ._codec import Duration, NotJson
-from .client import Abide, Target
+from ._codec import Duration, NotJson, Unreadable
+from ._outbox import Outbox, outbox
+from .call import Call
+from .client import Abide, StartOptions, Target
 from .contract import Arguments, Param, Signal
 from .errors import (
     AbideError,
@@ -26,6 +27,7 @@ from .errors import (
 )
 from .function import Function, job, task
 from .graph import Graph, GraphStep, input_, output
+from .handle import Handle
 from .machine import Context, Machine, Reply, Retry, step, update
 from .models import (
     Change,
@@ -45,7 +47,8 @@ from .models import (
     Wait,
     Waiter,
 )
-from .outcome import Event, Outcome, Start, continue_as_new, done, fail, next_, retry, stop
+from .outcome import Event, Outcome, Start, block, continue_as_new, done, fail, next_, retry, stop
+from .sync import SyncAbide, SyncHandle
 from .worker import Worker
 
 __version__ = "0.1.0"
@@ -55,6 +58,7 @@ __all__ = [
     "AbideError",
     "Arguments",
     "Broken",
+    "Call",
     "Change",
     "Child",
     "Context",
@@ -67,6 +71,7 @@ __all__ = [
     "Graph",
     "GraphKept",
     "GraphStep",
+    "Handle",
     "HistoryEvent",
     "Instance",
     "Invalid",
@@ -76,6 +81,7 @@ __all__ = [
     "NotDone",
     "NotJson",
     "NotYet",
+    "Outbox",
     "Outcome",
     "Param",
     "Problem",
@@ -88,9 +94,12 @@ __all__ = [
     "Signal",
     "SignalRecord",
     "Start",
+    "StartOptions",
     "Started",
     "StartedOne",
     "StepTimeout",
+    "SyncAbide",
+    "SyncHandle",
     "Target",
     "Unauthorized",
     "Unavailable",
@@ -100,12 +109,14 @@ __all__ = [
     "Wait",
     "Waiter",
     "Worker",
+    "block",
     "continue_as_new",
     "done",
     "fail",
     "input_",
     "job",
     "next_",
+    "outbox",
     "output",
     "retry",
     "step",

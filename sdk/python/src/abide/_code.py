@@ -7,22 +7,18 @@ import logging
 from typing import Any, Protocol
 
 from ._calling import StepTimeout, call
-from ._codec import NotJson, from_json, to_json
+from ._codec import NotJson, Unreadable, from_json, to_json
 from .client import Abide
 from .contract import call_arguments
 from .function import RUN, Function
 from .machine import Claimed, Context, Machine, Reply, declared_of
 from .models import Child, Message, read
-from .outcome import Outcome, done, error_text, fail, stop
+from .outcome import Outcome, block, done, error_text, fail, stop
 
 log = logging.getLogger("abide")
 
 #: An outcome as the server takes it.
 Wire = dict[str, Any]
-
-
-class Unreadable(Exception):
-    """The state, or a job's input, does not fit its type."""
 
 
 class Code(Protocol):
@@ -66,13 +62,18 @@ class MachineCode:
     async def run(self, ctx: Context[Any], claim: Wire) -> Wire:
         try:
             ctx.state = self._state(claim["state"])
+            if not claim.get("updates"):
+                self._known(ctx.step)
         except Unreadable as error:
-            return fail(error).wire(None)
+            return _blocked(ctx, error)
         try:
             if claim.get("updates"):
                 return await self._answer(ctx, claim["updates"])
             return await self._step(ctx)
         except Exception as error:
+            why = _unreadable(error)
+            if why is not None:
+                return _blocked(ctx, why)
             _logged(ctx, error)
             return await self.refused(ctx, claim, error)
 
@@ -91,12 +92,15 @@ class MachineCode:
         except Exception as error:  # its class does not take it, or it is nested too deeply
             raise Unreadable(f"the state of {self.name} cannot be read: {error_text(error)}") from error
 
-    async def _step(self, ctx: Context[Any]) -> Wire:
-        method = self._declared.steps.get(ctx.step)
+    def _known(self, step: str) -> str:
+        method = self._declared.steps.get(step)
         if method is None:
             has = ", ".join(self._declared.steps)
-            raise LookupError(f"{self.name} version {self.version} has no step {ctx.step}: it has {has}")
-        function = getattr(self._machine, method)
+            raise Unreadable(f"{self.name} version {self.version} has no step {step!r}; its steps are {has}")
+        return method
+
+    async def _step(self, ctx: Context[Any]) -> Wire:
+        function = getattr(self._machine, self._known(ctx.step))
         try:
             outcome = await call(function, ctx, limit=self._declared.step_timeout)
         except StepTimeout:
@@ -127,7 +131,7 @@ class MachineCode:
                 answer["result"], then = await self._update(ctx, update)
                 state = to_json(ctx.state)
             except Exception as error:
-                _logged(ctx, error)
+                _logged(ctx, error, logging.INFO)  # its sender is answered with it
                 answer = {"update_id": update["update_id"], "error": error_text(error)}
             answers.append(answer)
             if then is not None:
@@ -164,10 +168,10 @@ class FunctionCode:
     async def run(self, ctx: Context[Any], claim: Wire) -> Wire:
         try:
             if ctx.step != RUN:
-                raise LookupError(f"{self.name} has one step, `{RUN}`, and no {ctx.step}")
+                raise Unreadable(f"{self.name} has no step {ctx.step!r}; its step is {RUN}")
             return await self._run(ctx, claim)
         except Unreadable as error:
-            return stop(str(error)).wire(None)  # it is the same the next time
+            return _blocked(ctx, error)
         except Exception as error:
             _logged(ctx, error)
             return fail(error).wire(None)
@@ -189,6 +193,25 @@ class FunctionCode:
         return _wired(result if isinstance(result, Outcome) else done(result), ctx.state, self.name)
 
 
+def _unreadable(error: BaseException) -> Unreadable | None:
+    """Why this code cannot read what a step was handed, when the step failed of that."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, Unreadable):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__
+    return None
+
+
+def _blocked(ctx: Context[Any], why: Unreadable) -> Wire:
+    """Leaves an instance to another build: nothing is consumed and nothing is counted."""
+    told = f"{ctx.machine} {ctx.id}, step {ctx.step}"
+    log.warning("%s: this build cannot run it, so it waits for another build: %s", told, why)
+    return block(str(why)).wire(None)
+
+
 def _wired(outcome: object, state: Any, of: str) -> Wire:
     if not isinstance(outcome, Outcome):
         raise TypeError(
@@ -197,7 +220,25 @@ def _wired(outcome: object, state: Any, of: str) -> Wire:
     return outcome.wire(state)
 
 
-def _logged(ctx: Context[Any], error: Exception) -> None:
-    log.warning(
-        "%s %s, step %s, attempt %s: %s", ctx.machine, ctx.id, ctx.step, ctx.attempt, error_text(error), exc_info=error
-    )
+#: The errors that were logged with their traceback, by where they were raised.
+_traced: set[tuple[Any, ...]] = set()
+#: Not more of them are remembered.
+_TRACED_MAX = 1000
+
+
+def _logged(ctx: Context[Any], error: Exception, level: int = logging.WARNING) -> None:
+    """Logs an error in one line; with its traceback when it is the first of its kind from its place."""
+    if not log.isEnabledFor(level):
+        return
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = (trace.tb_frame.f_code, trace.tb_lineno) if trace is not None else None
+    kind = (ctx.machine, ctx.step, type(error), place)
+    is_new = kind not in _traced
+    if is_new:
+        if len(_traced) >= _TRACED_MAX:
+            _traced.clear()
+        _traced.add(kind)
+    text = f"{ctx.machine} {ctx.id}, step {ctx.step}, attempt {ctx.attempt}: {error_text(error)}"
+    log.log(level, "%s", text, exc_info=error if is_new else None)

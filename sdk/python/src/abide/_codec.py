@@ -16,6 +16,8 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Literal, TypeVar, Union
 
+from ._pydantic import is_model, problems
+
 T = TypeVar("T")
 
 #: A duration: seconds, or a timedelta.
@@ -24,6 +26,10 @@ Duration = int | float | timedelta
 
 class NotJson(ValueError):
     """A value that cannot be written as JSON, or JSON that does not fit a type."""
+
+
+class Unreadable(NotJson):
+    """What a step was given that this code cannot read, or a step that it does not know: another build may."""
 
 
 def milliseconds(duration: Duration) -> int:
@@ -80,8 +86,8 @@ def _written(value: Any, at: str) -> Any:
         return value.isoformat()
     if isinstance(value, (uuid.UUID, Decimal)):
         return str(value)
-    if hasattr(value, "model_dump"):  # a pydantic model
-        return value.model_dump(mode="json")
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True)  # as it is read
     known = "dataclasses, dicts, lists, texts, numbers, booleans or None"
     raise NotJson(f"{type(value).__name__} is no JSON{_place(at)}: use {known}")
 
@@ -142,6 +148,11 @@ def _generic(kind: Any, origin: Any, value: Any, at: str) -> Any:
     return value  # Required and NotRequired of typed dicts, and what is newer than this code
 
 
+def is_typeddict(kind: object) -> bool:
+    """Whether it is a typed dict, of ``typing`` or of ``typing_extensions``."""
+    return typing.is_typeddict(kind) or type(kind).__name__ == "_TypedDictMeta"
+
+
 def _mapping(args: tuple[Any, ...], value: Any, at: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _unfit("an object", value, at)
@@ -165,7 +176,7 @@ def _union(args: tuple[Any, ...], value: Any, at: str) -> Any:
 def _plain(kind: type, value: Any, at: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _dataclass(kind, value, at)
-    if typing.is_typeddict(kind):
+    if is_typeddict(kind):
         if not isinstance(value, dict):
             raise _unfit(f"an object ({kind.__name__})", value, at)
         hints = _hints(kind)
@@ -188,14 +199,15 @@ def _plain(kind: type, value: Any, at: str) -> Any:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = str(value)
         return _text(Decimal, "a decimal number", value, at)
-    if hasattr(kind, "model_validate"):  # a pydantic model
-        try:
-            return kind.model_validate(value)
-        except ValueError as error:
-            raise NotJson(f"{error}{_place(at)}") from error
+    if is_model(kind):
+        return _model(kind, value, at)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         if isinstance(value, dict):
             hints = _hints(kind)
+            given = {*value, *getattr(kind, "_field_defaults", ())}
+            missing = [name for name in kind._fields if name not in given]
+            if missing:
+                raise NotJson(f"{kind.__name__} needs {', '.join(missing)}{_place(at)}")
             known = {key: item for key, item in value.items() if key in hints}
             return kind(**{key: from_json(hints[key], item, f"{at}.{key}") for key, item in known.items()})
         raise _unfit(f"an object ({kind.__name__})", value, at)
@@ -246,6 +258,15 @@ def _dataclass(kind: type, value: Any, at: str) -> Any:
     for name, item in later.items():
         object.__setattr__(made, name, item)
     return made
+
+
+def _model(kind: Any, value: Any, at: str) -> Any:
+    try:
+        return kind.model_validate(value)
+    except ValueError as error:
+        told = problems(error)
+        inside = f" of {at.lstrip('.')}" if at else ""
+        raise NotJson(f"{kind.__name__}{inside}: {told or error}") from None
 
 
 @functools.cache

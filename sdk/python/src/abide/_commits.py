@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._transport import Backoff, Transport
+from ._trouble import Trouble
 from .errors import AbideError, Broken, Invalid, Unauthorized, Unavailable
-
-log = logging.getLogger("abide")
 
 #: How much one request may carry; a single outcome may be more.
 BATCH = 200
@@ -36,6 +35,7 @@ class Commits:
         self._head = b'{"worker":' + json.dumps(worker).encode() + b',"outcomes":['
         self._ready: asyncio.Queue[_Ready] = asyncio.Queue()
         self._held_over: _Ready | None = None
+        self._trouble = Trouble(f"worker {worker} cannot commit yet")
 
     async def commit(self, claim: Any, outcome: bytes) -> tuple[str, str | None]:
         """What became of an outcome: committed, stale or refused, and why."""
@@ -66,6 +66,7 @@ class Commits:
             try:
                 # Sent again it is answered as before: a claim is fenced.
                 _, body = await self._transport.call("POST", "/v1/workers/commit", content=content, safe=True)
+                self._trouble.over()
                 return self._answered(batch, body)
             except Invalid as error:
                 if len(batch) == 1:
@@ -74,9 +75,9 @@ class Commits:
                     await self._send([one])
                 return None
             except (Unavailable, Broken, Unauthorized) as error:
-                log.warning("%d outcomes could not be committed yet: %s", len(batch), error)
+                self._trouble.met(error)
             except AbideError as error:
-                log.error("%d outcomes could not be committed: %s", len(batch), error)
+                self._trouble.met(error, logging.ERROR)
             batch = [one for one in batch if not one.answer.done()]
             if not batch:
                 return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import time
@@ -15,14 +14,11 @@ from urllib.parse import quote
 import httpx2 as httpx
 
 from ._codec import dumps
+from ._wire import LoopWire, ThreadWire, Wire
 from .errors import AbideError, Broken, Duplicate, Invalid, NoTarget, Rejected, Unauthorized, Unavailable, by_field
 
 #: Stands for what was left out, where None means something.
 UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
-
-#: How many connections there may be, and how many of them may wait for something to happen.
-CONNECTIONS: Final = 256
-LONG_POLLS: Final = 192
 
 
 class NoJson(Broken):
@@ -51,12 +47,23 @@ class Backoff:
 
 
 class Transport:
-    """Sends requests; knows the servers and the token, and sends again what got no answer."""
+    """Sends requests; knows the servers and the token, and sends again what got no answer.
+
+    ``blocking``: in the thread that calls, and without an event loop; its coroutines are run by ``completed``.
+    """
 
     def __init__(
-        self, urls: str | Sequence[str], *, token: str | None, timeout: float, patience: float, verify: Any
+        self,
+        urls: str | Sequence[str],
+        *,
+        token: str | None,
+        timeout: float,
+        patience: float,
+        verify: Any,
+        blocking: bool = False,
     ) -> None:
         self._given: dict[str, Any] = {"token": token, "timeout": timeout, "patience": patience, "verify": verify}
+        self._blocking = blocking
         self.urls = _checked([urls] if isinstance(urls, str) else list(urls))
         self.timeout = timeout
         self.patience = patience
@@ -64,22 +71,17 @@ class Transport:
         headers = {"accept": "application/json"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
-        self._http = httpx.AsyncClient(
-            headers=headers,
-            # Reading the system's certificates takes a while, and plain HTTP has no use for them.
-            verify=verify if any(url.startswith("https:") for url in self.urls) else False,
-            follow_redirects=False,
-            # A server, or a proxy, closes what is idle; what it may be about to close is not used again.
-            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64, keepalive_expiry=5.0),
-        )
+        # Reading the system's certificates takes a while, and plain HTTP has no use for them.
+        verify = verify if any(url.startswith("https:") for url in self.urls) else False
+        self.wire: Wire = ThreadWire(headers, verify) if blocking else LoopWire(headers, verify)
 
-    def another(self) -> Transport:
+    def another(self, *, blocking: bool | None = None) -> Transport:
         """One like it, with connections of its own."""
-        return Transport(self.urls, **self._given)
+        return Transport(self.urls, **self._given, blocking=self._blocking if blocking is None else blocking)
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._http.aclose()
+        await self.wire.close()
 
     async def call(
         self,
@@ -110,7 +112,7 @@ class Transport:
         while True:
             base = self.urls[self._at]
             try:
-                response = await self._http.request(
+                response = await self.wire.exchange(
                     method,
                     base + path,
                     content=content,
@@ -137,7 +139,7 @@ class Transport:
             pause = 0.0 if tries < len(self.urls) else max(backoff.pause(), retry_after(error))
             if time.monotonic() + pause > give_up:
                 raise error
-            await asyncio.sleep(pause)
+            await self.wire.pause(pause)
 
     @asynccontextmanager
     async def listen(self, path: str, params: Mapping[str, Any], last: str | None) -> AsyncIterator[AsyncIterator[str]]:
@@ -150,13 +152,13 @@ class Transport:
         # The server says something every so often, also when nothing happens; a minute of silence is a dead line.
         timeout = httpx.Timeout(self.timeout, read=60.0, pool=None)
         try:
-            async with self._http.stream(
-                "GET", base + path, params=query or None, headers=headers, timeout=timeout
-            ) as response:
+            async with self.wire.lines(base + path, params=query or None, headers=headers, timeout=timeout) as (
+                response,
+                lines,
+            ):
                 if response.status_code >= 400:
-                    await response.aread()
                     raise problem(response.status_code, response.content, response.headers)
-                yield response.aiter_lines()
+                yield lines
         except httpx.TransportError as cause:
             self.move_on(base)
             raise unreachable(base, cause) from cause
@@ -235,19 +237,18 @@ def problem(status: int, content: bytes, headers: Mapping[str, str]) -> AbideErr
 
 
 def _fields(body: Mapping[str, Any]) -> str:
-    """What is wrong field by field, for the text of an error, unless it is there already."""
-    wrong = body.get("validation_errors")
-    if isinstance(wrong, dict) and wrong:
-        said = "; ".join(f"{field} {each.message}" for field, problems in by_field(body).items() for each in problems)
-        return f" ({said})" if said not in str(body.get("detail")) else ""
+    """What is wrong field by field, for the text of an error; what the text says already is not said twice."""
+    detail = str(body.get("detail"))
+    said = [(field, each.message) for field, problems in by_field(body).items() for each in problems]
     problems = body.get("problems")
-    if isinstance(problems, list) and problems:
-        said = "; ".join(
-            f"{each['step']}: {each.get('message')}" if each.get("step") else str(each.get("message"))
-            for each in problems
-        )
-        return f" ({said})" if said not in str(body.get("detail")) else ""
-    return ""
+    if not said and isinstance(problems, list):
+        said = [(str(each.get("step") or ""), str(each.get("message"))) for each in problems]
+    new = [
+        f"{field}: {message}" if field else message
+        for field, message in said
+        if field not in detail or message not in detail
+    ]
+    return f" ({'; '.join(new)})" if new else ""
 
 
 def retry_after(error: AbideError) -> float:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, overload
 
 from ._codec import Duration, from_json, milliseconds, to_json
 from ._sse import server_sent
-from ._transport import LONG_POLLS, UNSET, Backoff, Transport, quoted
+from ._transport import UNSET, Backoff, Transport, quoted
+from .call import Call, prepared
 from .contract import Signal
-from .errors import Duplicate, Invalid, NotDone, NotYet, Unavailable, UpdateFailed
+from .errors import AbideError, Duplicate, Invalid, NotDone, NotYet, Unavailable, UpdateFailed
+from .function import Function
 from .graph import Graph, steps_of
+from .handle import Handle, Located
+from .machine import Machine, Reply, Retry
 from .models import (
     Answer,
     Change,
@@ -35,15 +41,30 @@ from .models import (
 )
 from .outcome import Scope, Start, StepRef, step_name
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .sync import SyncAbide
+
+log = logging.getLogger("abide")
+
 A = TypeVar("A", bound=Answer)
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 C = TypeVar("C", bound="Abide")
 
-#: An instance: its id, its key, or what has its id.
-Target = int | str | Started | Instance | Receipt
+#: An instance: its id, its key, a handle, or an answer that has its id.
+Target = int | str | Located[Any] | Started | Instance | Receipt
 
 #: How long one long poll lasts; a longer wait is several of them.
 POLL = 20.0
+
+#: After that long it is looked why something that is waited for does not come.
+DOUBT = 10.0
+#: A client looks so seldom, however much it waits for.
+BETWEEN_DOUBTS = 1.0
 
 #: Where a server listens unless it is told otherwise.
 LOCAL = "http://127.0.0.1:7070"
@@ -51,11 +72,31 @@ LOCAL = "http://127.0.0.1:7070"
 _List = list  # the client has a method of that name
 
 
+class StartOptions(TypedDict, total=False):
+    """What ``start`` takes beside what is started and its state."""
+
+    key: str | None
+    version: int | None
+    step: StepRef | None
+    queue: str | None
+    priority: int | None
+    partition_key: str | None
+    unique_key: str | None
+    scope: Scope | None
+    unique_scope: Scope | None
+    due_at: datetime | None
+    delay: Duration | None
+    retry: Retry | None
+    step_timeout: Duration | None
+    max_deaths: int | None
+    or_existing: bool
+
+
 class Abide:
     """A client of one server, or of several that share a database: when one is away the next is asked.
 
     Without a url it is the server that ``ABIDE_STORE`` names, as for the command line, else ``http://127.0.0.1:7070``;
-    without a token ``ABIDE_TOKEN``.
+    without a token ``ABIDE_TOKEN``, else what is in the file that ``ABIDE_TOKEN_FILE`` names.
 
     ``timeout`` is how long one request may take, beside what the server itself is asked to wait. ``patience`` is how
     long a request is sent again that got no clear answer. Each write has an idempotency key of its own, so that the
@@ -78,10 +119,16 @@ class Abide:
         patience: float = 10.0,
         verify: Any = True,
     ) -> None:
-        url = url if url is not None else _default_url()
-        token = token if token is not None else os.environ.get("ABIDE_TOKEN")
-        self._polls = asyncio.Semaphore(LONG_POLLS)
-        self._transport = Transport(url, token=token, timeout=timeout, patience=patience, verify=verify)
+        self._transport = connected(url, token, timeout=timeout, patience=patience, verify=verify)
+        self._sync: SyncAbide | None = None
+        self._doubt_from = 0.0
+
+    @classmethod
+    def _over(cls: type[C], transport: Transport) -> C:
+        """One that sends by that transport."""
+        made = cls.__new__(cls)
+        made._transport, made._sync, made._doubt_from = transport, None, 0.0
+        return made
 
     async def __aenter__(self: C) -> C:
         return self
@@ -94,14 +141,50 @@ class Abide:
     async def close(self) -> None:
         """Closes the connections."""
         await self._transport.close()
+        if self._sync is not None:
+            await self._sync._abide.close()
+
+    @property
+    def sync(self) -> SyncAbide:
+        """A client of the same servers for code that is not async, such as a step that runs in a thread.
+
+        It is closed with this one.
+        """
+        if self._sync is None:
+            from .sync import SyncAbide
+
+            self._sync = SyncAbide._over(self._transport.another(blocking=True))
+        return self._sync
 
     @property
     def urls(self) -> Sequence[str]:
         """The servers."""
         return tuple(self._transport.urls)
 
+    def handle(self, target: Target) -> Handle[Any]:
+        """A handle of an instance: by its key it is the newest run of that key, whichever that is when it is used."""
+        return Handle(self, _shown(target) if isinstance(target, str) else int(_shown(target)))
+
     # Starting
 
+    @overload
+    async def start(self, what: type[Machine[S]], state: S, **options: Unpack[StartOptions]) -> Handle[Any]: ...
+    @overload
+    async def start(self, what: type[Machine[None]], **options: Unpack[StartOptions]) -> Handle[Any]: ...
+    @overload
+    async def start(
+        self, what: Function[Concatenate[T, P], Coroutine[Any, Any, R]], state: T, **options: Unpack[StartOptions]
+    ) -> Handle[R]: ...
+    @overload
+    async def start(self, what: Function[[], Coroutine[Any, Any, R]], **options: Unpack[StartOptions]) -> Handle[R]: ...
+    @overload
+    async def start(
+        self, what: Function[Concatenate[T, P], R], state: T, **options: Unpack[StartOptions]
+    ) -> Handle[R]: ...
+    @overload
+    async def start(self, what: Function[[], R], **options: Unpack[StartOptions]) -> Handle[R]: ...
+    @overload
+    async def start(self, what: str | Graph, state: Any = None, **options: Unpack[StartOptions]) -> Handle[Any]: ...
     async def start(
         self,
         what: Any,
@@ -118,11 +201,19 @@ class Abide:
         unique_scope: Scope | None = None,
         due_at: datetime | None = None,
         delay: Duration | None = None,
+        retry: Retry | None = None,
+        step_timeout: Duration | None = None,
+        max_deaths: int | None = None,
         or_existing: bool = False,
-    ) -> Started:
+    ) -> Handle[Any]:
         """Starts an instance of a machine, a job or a graph (whose input is the state).
 
-        A key that is taken is a ``Duplicate``; with ``or_existing`` its holder is answered, with ``is_new`` false.
+        ``retry``, ``step_timeout`` and ``max_deaths`` take the place of what its machine declares: when a step that
+        failed is tried again, as the same instance, how long one attempt may take, from its claim on, and how often a
+        worker may die in one step before the instance fails.
+
+        A state that does not fit the machine, or an input that does not fit the job, is a ``NotJson``. A key that is
+        taken is a ``Duplicate``; with ``or_existing`` its holder is answered, with ``is_new`` false.
         """
         one = Start(
             what,
@@ -138,19 +229,23 @@ class Abide:
             unique_scope=unique_scope,
             due_at=due_at,
             delay=delay,
+            retry=retry,
+            step_timeout=step_timeout,
+            max_deaths=max_deaths,
         )
         try:
             _, body = await self._transport.call("POST", "/v1/instances", body=one.wire())
+            started = read(Started, body)
         except Duplicate as error:
-            if or_existing:
-                return Started(error.holder, key, is_new=False)
-            raise
-        return read(Started, body)
+            if not or_existing:
+                raise
+            started = Started(error.holder, key, is_new=False)
+        return Handle(self, started, what.output if isinstance(what, Function) else Any)
 
-    async def reserve(self, what: Any, key: str) -> Started:
+    async def reserve(self, what: Any, key: str) -> Handle[Any]:
         """Makes an instance with no run yet; a later start with that key opens it, with the same id."""
         _, body = await self._transport.call("POST", "/v1/instances", body=Start(what, key=key, reserve=True).wire())
-        return read(Started, body)
+        return Handle(self, read(Started, body))
 
     async def start_all(self, starts: Iterable[Start]) -> _List[StartedOne]:
         """Starts many in one transaction; what became of each, in order."""
@@ -197,14 +292,13 @@ class Abide:
         """What happened to it, in order."""
         return self._pages(HistoryEvent, _path(target, "history"))
 
-    @overload
-    def signals(self, target: Target) -> AsyncIterator[SignalRecord]: ...
-    @overload
     def signals(
-        self, *, status: str | None = None, name: str | None = None, key: str | None = None
-    ) -> AsyncIterator[SignalRecord]: ...
-    def signals(
-        self, target: Any = None, *, status: str | None = None, name: str | None = None, key: str | None = None
+        self,
+        target: Target | None = None,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        key: str | None = None,
     ) -> AsyncIterator[SignalRecord]:
         """The records of its signals, refused ones too; without a target those of all instances, newest first."""
         if target is not None:
@@ -255,27 +349,33 @@ class Abide:
 
     async def ended(self, target: Target, *, wait: Duration | None = 0) -> End:
         """How it ended, or, with ``over`` false, that it had not when that time was up. None: waits for ever."""
-        until = _until(wait)
+        until, doubts = _until(wait), _Doubts()
         while True:
-            status, body = await self._poll(_path(target, "result"), until)
+            status, body = await self._poll(_path(target, "result"), min(until, doubts.at))
             over = status == 200
             if over or time.monotonic() >= until:
                 return read(End, {"id": _id(target), **body, "over": over})
+            await doubts.told(self, target)
 
+    @overload
+    async def result(self, target: Located[R], *, wait: Duration | None = None) -> R: ...
     @overload
     async def result(self, target: Target, *, wait: Duration | None = None) -> Any: ...
     @overload
     async def result(self, target: Target, kind: type[T], *, wait: Duration | None = None) -> T: ...
-    async def result(self, target: Target, kind: Any = Any, *, wait: Duration | None = None) -> Any:
+    async def result(self, target: Target, kind: Any = UNSET, *, wait: Duration | None = None) -> Any:
         """Its result, read as that type; waits for it, so long at most.
 
-        ``NotDone`` when it ended otherwise, ``NotYet`` when the time was up.
+        The handle of a job knows the type of its result. ``NotDone`` when it ended otherwise, ``NotYet`` when the time
+        was up.
         """
         end = await self.ended(target, wait=wait)
         if not end.over:
             raise NotYet(f"instance {_shown(target)} is still {end.status}")
         if end.status != "done":
             raise NotDone(end.id, end.status, end.last_error)
+        if kind is UNSET:
+            kind = target.kind if isinstance(target, Located) else Any
         return from_json(kind, end.result, ".result")
 
     # Sending
@@ -283,8 +383,8 @@ class Abide:
     async def signal(
         self,
         target: Target,
-        name: str | Signal[Any],
-        payload: Any = UNSET,
+        name: str | Signal[T],
+        payload: T | Mapping[str, Any] = UNSET,
         *,
         arguments: Sequence[Any] | Mapping[str, Any] | None = None,
         dedup: str | None = None,
@@ -305,8 +405,8 @@ class Abide:
     async def signal_with_start(
         self,
         start: Start,
-        name: str | Signal[Any],
-        payload: Any = UNSET,
+        name: str | Signal[T],
+        payload: T | Mapping[str, Any] = UNSET,
         *,
         arguments: Sequence[Any] | Mapping[str, Any] | None = None,
         dedup: str | None = None,
@@ -316,51 +416,119 @@ class Abide:
         status, answer = await self._transport.call("POST", "/v1/signal-with-start", body=body)
         return read(Receipt, {**answer, "started": status == 201})
 
+    @overload
+    async def update(
+        self, target: Target, what: Call[R], /, *, request_id: str | None = None, wait: Duration | None = 30
+    ) -> R: ...
+    @overload
     async def update(
         self,
         target: Target,
-        name: str,
+        what: str,
+        /,
         arguments: Sequence[Any] | Mapping[str, Any] = (),
         *,
         request_id: str | None = None,
         wait: Duration | None = 30,
-    ) -> Any:
-        """Sends an update and answers what its handler answered; waits for it, so long at most.
+    ) -> Any: ...
+    @overload
+    async def update(
+        self,
+        target: Target,
+        what: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, Reply[R]]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    async def update(
+        self,
+        target: Target,
+        what: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    async def update(
+        self,
+        target: Target,
+        what: Callable[Concatenate[Any, Any, P], Reply[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    async def update(
+        self,
+        target: Target,
+        what: Callable[Concatenate[Any, Any, P], R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    async def update(self, target: Target, what: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Sends an update and answers what its handler answered; waits for it, 30 seconds at most unless it is said.
+
+        It is named by the method that handles it, ``update(order, Checkout.note, "fragile", times=2)``, then the types
+        of arguments and answer are known; with ``Call(Checkout.note, "fragile")`` where it needs ``request_id`` or
+        ``wait``; or by its name with a list or a dict of arguments, ``update(order, "note", ["fragile"])``.
 
         ``UpdateFailed`` when the handler failed, ``Rejected`` when it was refused, ``NotYet`` when the time was up.
         """
-        until = _until(wait)
-        poll = min(max(until - time.monotonic(), 0.0), POLL)
-        record = await self._update(target, name, arguments, request_id, "completed", poll)
+        call, options = prepared(what, args, kwargs)
+        until, doubts = _until(options.get("wait", 30)), _Doubts()
+        poll = min(max(min(until, doubts.at) - time.monotonic(), 0.0), POLL)
+        record = await self._update(target, call, options.get("request_id"), "completed", poll)
         while record.update_status == "accepted":
             if time.monotonic() >= until:
                 raise NotYet(f"update {record.update_id} is accepted and not answered yet: ask with update_record")
-            _, body = await self._poll(f"/v1/updates/{record.update_id}", until)
+            await doubts.told(self, target)
+            _, body = await self._poll(f"/v1/updates/{record.update_id}", min(until, doubts.at))
             record = read(UpdateRecord, body)
         if record.update_status == "completed":
-            return record.result
+            return from_json(call.kind, record.result, ".result")
         raise UpdateFailed(record.error or record.update_status, record.update_id)
 
+    @overload
+    async def send_update(
+        self, target: Target, what: Call[Any], /, *, request_id: str | None = None
+    ) -> UpdateRecord: ...
+    @overload
     async def send_update(
         self,
         target: Target,
-        name: str,
+        what: str,
+        /,
         arguments: Sequence[Any] | Mapping[str, Any] = (),
         *,
         request_id: str | None = None,
-    ) -> UpdateRecord:
+    ) -> UpdateRecord: ...
+    @overload
+    async def send_update(
+        self,
+        target: Target,
+        what: Callable[Concatenate[Any, Any, P], Any],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> UpdateRecord: ...
+    async def send_update(self, target: Target, what: Any, /, *args: Any, **kwargs: Any) -> UpdateRecord:
         """Sends an update and does not wait for its answer: ``update_record`` asks for it."""
-        return await self._update(target, name, arguments, request_id, "accepted", 0.0)
+        call, options = prepared(what, args, kwargs)
+        if "wait" in options:
+            raise TypeError("send_update does not wait: use update")
+        return await self._update(target, call, options.get("request_id"), "accepted", 0.0)
 
     async def _update(
-        self, target: Target, name: str, arguments: Any, request_id: str | None, wait_for: str, wait: float
+        self, target: Target, call: Call[Any], request_id: str | None, wait_for: str, wait: float
     ) -> UpdateRecord:
-        body: dict[str, Any] = {"arguments": to_json(arguments), "wait_for": wait_for}
+        body: dict[str, Any] = {"arguments": call.arguments, "wait_for": wait_for}
         if wait_for == "completed":
             body["wait_ms"] = milliseconds(wait)
         if request_id is not None:
             body["request_id"] = request_id
-        path = _path(target, "updates", name)
+        path = _path(target, "updates", call.name)
         try:
             _, answer = await self._transport.call("POST", path, body=body, wait=wait)
         except Invalid as error:
@@ -403,11 +571,11 @@ class Abide:
             body["force"] = True
         await self._transport.call("POST", _path(target, "cancel"), body=body)
 
-    async def restart(self, target: Target, *, step: StepRef | None = None) -> Started:
+    async def restart(self, target: Target, *, step: StepRef | None = None) -> Handle[Any]:
         """Opens a new run of what failed or was cancelled, with its last state, where it ended or at that step."""
         body = {} if step is None else {"step": step_name(step)}
         _, answer = await self._transport.call("POST", _path(target, "restart"), body=body)
-        return read(Started, answer)
+        return Handle(self, read(Started, answer))
 
     async def repair(self, target: Target) -> bool:
         """Puts right what is broken about it; whether there was anything."""
@@ -452,7 +620,7 @@ class Abide:
                             return
             except Unavailable:
                 pass
-            await asyncio.sleep(backoff.pause())
+            await self._transport.wire.pause(backoff.pause())
 
     # How
 
@@ -465,10 +633,11 @@ class Abide:
         left = until - time.monotonic()
         if left <= 0:
             return await self._transport.call("GET", path, safe=True)
-        crowded = self._polls.locked()
-        async with self._polls:
+        polls = self._transport.wire.polls
+        crowded = polls.locked()
+        async with polls:
             # When more wait than there are places, they take turns.
-            wait = min(max(until - time.monotonic(), 0.0), 1.0 if crowded or self._polls.locked() else POLL)
+            wait = min(max(until - time.monotonic(), 0.0), 1.0 if crowded or polls.locked() else POLL)
             return await self._transport.call("GET", path, params={"wait_ms": milliseconds(wait)}, safe=True, wait=wait)
 
     async def _pages(self, kind: type[A], path: str, params: Mapping[str, Any] | None = None) -> AsyncIterator[A]:
@@ -480,6 +649,48 @@ class Abide:
             cursor = body.get("next_cursor")
             if cursor is None:
                 return
+
+
+def connected(
+    url: str | Sequence[str] | None,
+    token: str | None,
+    *,
+    timeout: float,
+    patience: float,
+    verify: Any,
+    blocking: bool = False,
+) -> Transport:
+    """The transport of a client; where it is not said, to the server and with the token of the environment."""
+    url = url if url is not None else _default_url()
+    token = token if token is not None else _default_token()
+    verify = _trusted() if verify is True else verify
+    return Transport(url, token=token, timeout=timeout, patience=patience, verify=verify, blocking=blocking)
+
+
+def _default_token() -> str | None:
+    """The token of ABIDE_TOKEN, else that of the file that ABIDE_TOKEN_FILE names."""
+    token = os.environ.get("ABIDE_TOKEN")
+    file = os.environ.get("ABIDE_TOKEN_FILE")
+    if token or not file:
+        return token
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"ABIDE_TOKEN_FILE is {file!r}, which cannot be read ({error}): name another file") from error
+    if not token:
+        raise ValueError(f"ABIDE_TOKEN_FILE is {file!r}, which is empty: write a token into it")
+    return token
+
+
+def _trusted() -> Any:
+    """Whose certificates are trusted: those of the file that ABIDE_TLS_CA names, else the system's."""
+    file = os.environ.get("ABIDE_TLS_CA")
+    if not file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise ValueError(f"ABIDE_TLS_CA is {file!r}, which cannot be used ({error}): name a PEM file") from error
 
 
 def _default_url() -> str:
@@ -494,6 +705,8 @@ def _path(target: Target, *rest: str) -> str:
 def _shown(target: Target) -> str:
     if isinstance(target, Receipt):
         return str(target.instance_id)
+    if isinstance(target, Located):
+        return str(target.target)
     if isinstance(target, (Started, Instance)):
         return str(target.id)
     if isinstance(target, str) and not target:
@@ -532,3 +745,34 @@ def _event(type: str, payload: Any = None, event_id: str | None = None) -> dict[
 
 def _until(wait: Duration | None) -> float:
     return float("inf") if wait is None else time.monotonic() + milliseconds(wait) / 1000
+
+
+class _Doubts:
+    """Says once why something that is waited for does not come, where the reason is that no worker runs it."""
+
+    def __init__(self) -> None:
+        #: When to ask.
+        self.at = time.monotonic() + DOUBT
+
+    async def told(self, abide: Abide, target: Target) -> None:
+        """Asks, if it is time."""
+        now = time.monotonic()
+        if now < self.at:
+            return
+        if now < abide._doubt_from:  # many may wait: not all of them ask at once
+            self.at = now + DOUBT
+            return
+        self.at, abide._doubt_from = float("inf"), now + BETWEEN_DOUBTS
+        try:
+            seen = await abide.get(target)
+        except AbideError:
+            return  # whoever waits hears of it where he waits
+        if seen.liveness == "waiting_for_worker":
+            log.warning(
+                "instance %s waits for a worker: none that lives serves queue %s with %s version %s; is `worker.run()` "
+                "running?",
+                seen.id,
+                seen.queue,
+                seen.machine,
+                seen.version,
+            )

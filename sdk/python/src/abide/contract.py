@@ -13,7 +13,8 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar, Union, overload
 from uuid import UUID
 
-from ._codec import NotJson, from_json, to_json
+from . import _pydantic
+from ._codec import NotJson, from_json, is_typeddict, to_json
 from ._transport import UNSET
 from .models import Message
 
@@ -55,9 +56,9 @@ class Arguments:
 class Signal(Generic[T]):
     """A signal that a machine takes.
 
-    ``Signal("paid", Payment)`` is sent with the fields of a dataclass and read as one; ``Signal("paid", int)`` with one
-    value; ``Signal("paid", amount=int)`` with arguments that are named here; ``Signal("paid", None)`` with nothing; and
-    ``Signal("paid")`` with anything.
+    ``Signal("paid", Payment)`` is sent with the fields of a dataclass, a pydantic model or a typed dict and read as
+    one; ``Signal("paid", int)`` with one value; ``Signal("paid", amount=int)`` with arguments that are named here;
+    ``Signal("paid", None)`` with nothing; and ``Signal("paid")`` with anything.
     """
 
     @overload
@@ -73,6 +74,7 @@ class Signal(Generic[T]):
             raise TypeError(f"signal {name}: give a type or parameters, not both")
         self.name = name
         self._kind = kind
+        self._absent = _may_be_absent(kind)
         self._named = {key: given if isinstance(given, Param) else Param(given) for key, given in parameters.items()}
         self.parameters: list[Parameter] | None
         if parameters:
@@ -109,7 +111,8 @@ class Signal(Generic[T]):
                 **{name: _argument(given, values.get(name), f"{at}.{name}") for name, given in self._named.items()}
             )
         if _has_fields(self._kind):
-            return from_json(self._kind, values, at)
+            there = {name: each for name, each in values.items() if each is not None or name not in self._absent}
+            return from_json(self._kind, there, at)
         return from_json(self._kind, values.get("value"), at)
 
 
@@ -138,39 +141,91 @@ def parameters_of(kind: Any) -> list[Parameter]:
         return []
     if not _has_fields(kind):
         return [parameter("value", Param(kind))]
-    hints = typing.get_type_hints(kind)
-    if dataclasses.is_dataclass(kind):
-        return [
-            parameter(field.name, Param(hints[field.name], default=_default(field)))
-            for field in dataclasses.fields(kind)
-        ]
-    required = getattr(kind, "__required_keys__", frozenset(hints))
-    return [parameter(name, Param(hint, nullable=name not in required)) for name, hint in hints.items()]
+    return [field.wire() for field in _fields(kind)]
 
 
 def _has_fields(kind: Any) -> bool:
-    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or typing.is_typeddict(kind))
+    if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or is_typeddict(kind)):
+        return True
+    return _pydantic.has_fields(kind)
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return UNSET
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """A field of a type as a parameter; ``absent`` when it may be left out though it may not be null."""
+
+    name: str
+    given: Param
+    absent: bool = False
+    shape: dict[str, Any] | None = None
+
+    def wire(self) -> Parameter:
+        made = parameter(self.name, self.given)
+        if self.shape is not None:
+            made["type"] = self.shape
+        if self.absent:
+            made["nullable"] = True
+        return made
+
+
+def _fields(kind: Any) -> list[_Field]:
+    """The fields of a dataclass, a typed dict or a pydantic model."""
+    if _pydantic.has_fields(kind):
+        return [_of_model(name, info, shape) for name, info, shape in _pydantic.fields(kind)]
+    hints = typing.get_type_hints(kind)
+    if dataclasses.is_dataclass(kind):
+        return [
+            _field(each.name, hints[each.name], each.default, each.default_factory) for each in dataclasses.fields(kind)
+        ]
+    required = getattr(kind, "__required_keys__", frozenset(hints))
+    return [_Field(name, Param(hint), absent=name not in required) for name, hint in hints.items()]
+
+
+def _field(name: str, hint: Any, default: Any, factory: Any, shape: dict[str, Any] | None = None) -> _Field:
+    left_out = _Field(name, Param(hint), absent=True, shape=shape)
+    try:
+        if default is not dataclasses.MISSING:
+            return _Field(name, Param(hint, default=to_json(default)), shape=shape)
+        if factory is dataclasses.MISSING:
+            return _Field(name, Param(hint), shape=shape)
+        made = to_json(factory())
+        # One that makes something else each time, such as an id or the time, is called when the message is read.
+        return _Field(name, Param(hint, default=made), shape=shape) if made == to_json(factory()) else left_out
+    except (NotJson, TypeError):  # a factory of pydantic may take what else was given
+        return left_out
+
+
+def _of_model(name: str, info: Any, shape: dict[str, Any]) -> _Field:
+    default = dataclasses.MISSING if info.is_required() or info.default_factory else info.default
+    factory = info.default_factory or dataclasses.MISSING
+    short = not info.metadata and _without_none(info.annotation)[0] in _SHORT
+    return _field(name, info.annotation, default, factory, None if short else shape)
+
+
+def _may_be_absent(kind: Any) -> frozenset[str]:
+    """The fields for which a null in a message says that they were left out."""
+    if kind is UNSET or not _has_fields(kind):
+        return frozenset()
+    return frozenset(each.name for each in _fields(kind) if each.absent and not _without_none(each.given.type)[1])
 
 
 def parameters_of_call(function: Callable[..., Any], skip: int) -> list[Parameter]:
     """The parameters of a function, after the first ones."""
     hints = typing.get_type_hints(function)
     made = []
-    for each in list(inspect.signature(function).parameters.values())[skip:]:
+    for each in _in_order(function, skip):
         if each.kind is inspect.Parameter.VAR_KEYWORD:
             raise TypeError(f"{function.__qualname__} takes **{each.name}: an update's parameters are named one by one")
         default = UNSET if each.default is inspect.Parameter.empty else each.default
         variadic = each.kind is inspect.Parameter.VAR_POSITIONAL
         made.append(parameter(each.name, Param(hints.get(each.name, Any), default=default, variadic=variadic)))
     return made
+
+
+def _in_order(function: Callable[..., Any], skip: int) -> list[inspect.Parameter]:
+    """The parameters in the order of the contract: in that, one that takes many is the last."""
+    found = list(inspect.signature(function).parameters.values())[skip:]
+    return sorted(found, key=lambda each: each.kind is inspect.Parameter.VAR_POSITIONAL)
 
 
 def parameter(name: str, given: Param) -> Parameter:
@@ -241,19 +296,17 @@ def _type(kind: Any) -> Any:
     if origin is dict:
         value = _schema(args[1])
         return {"type": "object", "additionalProperties": value} if value else "object"
+    if _pydantic.is_model(kind):
+        return _pydantic.schema(kind)
     if _has_fields(kind):
         return _object(kind)
-    if hasattr(kind, "model_json_schema"):  # a pydantic model
-        return kind.model_json_schema()
     return "any"
 
 
 def _object(kind: Any) -> dict[str, Any]:
-    fields = parameters_of(kind)
-    properties = {
-        each["name"]: _schema(hint) for each, hint in zip(fields, typing.get_type_hints(kind).values(), strict=False)
-    }
-    needed = [each["name"] for each in fields if "default" not in each and not each.get("nullable")]
+    fields = _fields(kind)
+    needed = [each.name for each in fields if not {"default", "nullable"} & each.wire().keys()]
+    properties = {each.name: _schema(each.given.type) for each in fields}
     return {"type": "object", "properties": properties, "required": needed}
 
 
@@ -271,7 +324,7 @@ def _schema(kind: Any) -> dict[str, Any]:
 def call_arguments(function: Callable[..., Any], skip: int, given: Any) -> tuple[list[Any], dict[str, Any]]:
     """The arguments to call a function with, out of those of an update."""
     hints = typing.get_type_hints(function)
-    expected = list(inspect.signature(function).parameters.values())[skip:]
+    expected = _in_order(function, skip)
     names = [each.name for each in expected]
     values = dict(given) if isinstance(given, Mapping) else dict(zip(names, given or [], strict=False))
     positional: list[Any] = []

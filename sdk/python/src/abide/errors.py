@@ -40,6 +40,21 @@ class AbideError(Exception):
         self.status = status
         self.problem = problem or {}
 
+    @property
+    def limit(self) -> str | None:
+        """The name of the limit that was exceeded, if that is why."""
+        return self.problem.get("limit")
+
+    @property
+    def most(self) -> int | None:
+        """What that limit allows."""
+        return self.problem.get("most")
+
+    @property
+    def met(self) -> int | None:
+        """The size or number that is over it, where the server knows it."""
+        return self.problem.get("met")
+
 
 class Rejected(AbideError):
     """A rule refused a signal, an update or an operation; it is recorded, and sending it again changes nothing."""
@@ -66,13 +81,9 @@ class Rejected(AbideError):
 
     @property
     def command_id(self) -> int | None:
-        """The record of the refusal."""
-        return self.problem.get("command_id")
-
-    @property
-    def limit(self) -> str | None:
-        """The name of the limit that was met."""
-        return self.problem.get("limit")
+        """The record of the refusal, of a signal or of an update."""
+        recorded: int | None = self.problem.get("command_id", self.problem.get("update_id"))
+        return recorded
 
 
 class NoTarget(AbideError):
@@ -101,11 +112,6 @@ class Invalid(AbideError):
         """What is wrong with a graph: ``{step?, message}`` each."""
         found: Sequence[Mapping[str, Any]] = self.problem.get("problems") or []
         return found
-
-    @property
-    def limit(self) -> str | None:
-        """The name of the limit that was met."""
-        return self.problem.get("limit")
 
 
 class Unauthorized(AbideError):

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from ._codec import Duration, milliseconds
 from .machine import STEP_TIMEOUT_MARGIN_MS, Retry
+from .outcome import Outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,12 +28,14 @@ class Function(Generic[P, R]):
         retry: Retry | None,
         queue: str | None,
         timeout: Duration | None,
+        max_deaths: int | None = None,
     ) -> None:
         self.code = code
         self.machine = machine
         self.retry = retry
         self.queue = queue
         self.timeout = timeout
+        self.max_deaths = max_deaths
         self.__doc__ = code.__doc__
         self.__name__ = getattr(code, "__name__", machine)
         takes = inspect.signature(code).parameters
@@ -56,6 +59,15 @@ class Function(Generic[P, R]):
         hints = typing.get_type_hints(self.code)
         return hints.get(next(iter(inspect.signature(self.code).parameters)), Any)
 
+    @property
+    def output(self) -> Any:
+        """The type of what it comes to; anything where it does not say, or may end by an outcome."""
+        kind = typing.get_type_hints(self.code).get("return", Any)
+        return Any if Outcome in (kind, *typing.get_args(kind)) else kind
+
+    def __abide_takes__(self) -> tuple[int, Any]:
+        return 1, self.input
+
     def __abide_start__(self) -> dict[str, Any]:
         named = {"machine": self.machine, "version": 1, "step": RUN}
         return named if self.queue is None else {**named, "queue": self.queue}
@@ -69,6 +81,8 @@ class Function(Generic[P, R]):
             body["retry"] = self.retry.wire()
         if self.timeout is not None:
             body["step_timeout_ms"] = milliseconds(self.timeout) + STEP_TIMEOUT_MARGIN_MS
+        if self.max_deaths is not None:
+            body["max_deaths"] = self.max_deaths
         return body
 
 
@@ -91,10 +105,14 @@ def job(
     retry: Retry | None = None,
     queue: str | None = None,
     timeout: Duration | None = None,
+    max_deaths: int | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]:
-    """A job: one function, with a retry policy. A second parameter, if there is one, is the context."""
+    """A job: one function, with a retry policy. A second parameter, if there is one, is the context.
+
+    ``max_deaths`` is how often a worker may die in it before it fails; 5 unless given.
+    """
 
     def make(code: Callable[P, R]) -> Function[P, R]:
-        return Function(code, name, retry, queue, timeout)
+        return Function(code, name, retry, queue, timeout, max_deaths)
 
     return make

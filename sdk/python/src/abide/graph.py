@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from ._codec import Duration, milliseconds
 from .function import Function
 from .machine import Retry
-from .outcome import Operator, Where, conditions
+from .outcome import Operator, Where, conditions, shown, unmarked
 
 #: Steps that a step comes after.
 After = str | Sequence[str]
@@ -59,6 +59,7 @@ class GraphStep(_StepBase, total=False):
     skip_if: _SkipIf
     task: str
     timeout_ms: int
+    schedule_timeout_ms: int
     retry: dict[str, Any]
     queue: str
     wait_for_event: _WaitForEvent
@@ -110,14 +111,21 @@ class Graph:
         after: After = (),
         skip_if: tuple[str, str, Operator, Any] | None = None,
         timeout: Duration | None = None,
+        schedule_timeout: Duration | None = None,
         retry: Retry | None = None,
         queue: str | None = None,
     ) -> Graph:
-        """A task; the step is called as the task is, unless it is named."""
+        """A task; the step is called as the task is, unless it is named.
+
+        ``timeout`` is how long one attempt may take, from its claim by a worker on; ``schedule_timeout`` bounds the
+        whole, with the waits in the queue, all attempts and the delays between them.
+        """
         made = _step(_task_name(step), after, skip_if)
         made["task"] = _task_name(step if task is None else task)
         if timeout is not None:
             made["timeout_ms"] = milliseconds(timeout)
+        if schedule_timeout is not None:
+            made["schedule_timeout_ms"] = milliseconds(schedule_timeout)
         if retry is not None:
             made["retry"] = retry.wire()
         if queue is not None:
@@ -188,7 +196,11 @@ class Graph:
 
 
 def _task_name(task: str | Function[..., Any]) -> str:
-    return task if isinstance(task, str) else task.machine.removeprefix("task/")
+    if isinstance(task, str):
+        return task
+    if not isinstance(task, Function):
+        raise TypeError(f"{shown(task)} is not a task: {unmarked(task)}")
+    return task.machine.removeprefix("task/")
 
 
 def _step(name: str, after: After, skip_if: tuple[str, str, Operator, Any] | None) -> GraphStep:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
-from ._codec import Duration, milliseconds
+from ._codec import Duration, NotJson, Unreadable, milliseconds
 from ._transport import UNSET
 from .contract import Signal, parameters_of_call
 from .models import Child, Message
@@ -73,10 +73,10 @@ def update(given: Any, /) -> Any:
 
 
 @dataclass(frozen=True)
-class Reply:
+class Reply(Generic[T]):
     """An update's answer, when the instance is also to do something else than it was doing."""
 
-    result: Any
+    result: T
     then: Outcome
 
 
@@ -126,6 +126,11 @@ class Context(Generic[S]):
     def attempt(self) -> int:
         """How often this step was begun before: 0 the first time."""
         return int(self._claim.get("attempt", 0))
+
+    @property
+    def deaths(self) -> int:
+        """In how many of those attempts the worker died; after ``max_deaths`` of them the instance fails."""
+        return int(self._claim.get("deaths", 0))
 
     @property
     def cause(self) -> str:
@@ -182,7 +187,12 @@ class Context(Generic[S]):
         """All signals or events of that name that were waited for, in order."""
         name, kind = _name(what), "event" if isinstance(what, Event) else None
         found = [each for each in self.messages if each.name == name and kind in (None, each.kind)]
-        return [what.read(each) if isinstance(what, Signal) else each.payload for each in found]
+        if not isinstance(what, Signal):
+            return [each.payload for each in found]
+        try:
+            return [what.read(each) for each in found]
+        except NotJson as error:
+            raise Unreadable(f"what the signal {name} was sent with does not fit its type: {error}") from error
 
     def wait_for(
         self, *what: Signal[Any] | str | Event, then: StepRef, timeout: Duration | None = None, state: Any = UNSET
@@ -252,6 +262,7 @@ class Declared:
     queue: str | None
     retry: Retry | None
     step_timeout: Duration | None
+    max_deaths: int | None
     history: bool
     first: str
     steps: dict[str, str]
@@ -276,6 +287,8 @@ class Declared:
             body["retry"] = self.retry.wire()
         if self.step_timeout is not None:
             body["step_timeout_ms"] = milliseconds(self.step_timeout) + STEP_TIMEOUT_MARGIN_MS
+        if self.max_deaths is not None:
+            body["max_deaths"] = self.max_deaths
         return body
 
 
@@ -300,6 +313,8 @@ class Machine(Generic[S]):
             async def ship(self, ctx: Context[Order]) -> Outcome:
                 return done(ctx.awaited(self.paid).amount)
 
+    ``max_deaths`` is how often a worker may die in one step before the instance fails; 5 unless given.
+
     A class without a name is a base for others. One object of the class serves all instances: their state is in the
     context, and nowhere else.
     """
@@ -314,6 +329,7 @@ class Machine(Generic[S]):
         queue: str | None = None,
         retry: Retry | None = None,
         step_timeout: Duration | None = None,
+        max_deaths: int | None = None,
         history: bool = True,
         **more: Any,
     ) -> None:
@@ -334,6 +350,7 @@ class Machine(Generic[S]):
             queue=queue,
             retry=retry,
             step_timeout=step_timeout,
+            max_deaths=max_deaths,
             history=history,
             first=firsts[0] if firsts else "start",
             steps=steps,
@@ -347,6 +364,11 @@ class Machine(Generic[S]):
         declared = declared_of(cls)
         named = {"machine": declared.name, "version": declared.version, "step": declared.first}
         return named if declared.queue is None else {**named, "queue": declared.queue}
+
+    @classmethod
+    def __abide_takes__(cls) -> tuple[int, Any]:
+        declared = declared_of(cls)
+        return declared.version, declared.state
 
     async def on_error(self, ctx: Context[S], error: Exception) -> Outcome:
         """What becomes of a step that failed. The state is as it was before the step.

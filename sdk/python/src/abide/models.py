@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ._codec import NotJson, from_json
-from .errors import Broken
+from .errors import Broken, Problem
 
 A = TypeVar("A", bound="Answer")
 
@@ -54,19 +54,30 @@ class StartedOne(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Wait(Answer):
-    """What an instance waits for."""
+    """What an instance waits for, or was woken from.
+
+    ``waits`` lists the waits of a workflow's operations: ``operation``, ``kind``, ``name``, ``id``, ``deadline`` and
+    ``command_id``. ``resume_source`` says what has ended the wait, as ``command_id`` and ``kind``, until that is
+    applied.
+    """
 
     kind: str
     id: Any = None
     names: Sequence[str] = ()
     events: Sequence[Mapping[str, Any]] = ()
+    waits: Sequence[Mapping[str, Any]] = ()
+    resume_source: Mapping[str, Any] | None = None
     since: datetime | None = None
     deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Instance(Answer):
-    """An instance. ``step`` is the one that runs next, ``liveness`` whether all is well with it."""
+    """An instance. ``step`` is the one that runs next, ``liveness`` where it stands in one word.
+
+    When it is not well, ``liveness_reason`` says why, ``liveness_code`` says it for programs, and
+    ``liveness_command_id`` is the signal or update that it is about. All three are ``None`` when it is well.
+    """
 
     id: int
     machine: str
@@ -80,6 +91,7 @@ class Instance(Answer):
     queue: str = "default"
     priority: int = 0
     attempt: int = 0
+    deaths: int = 0
     run: int = 1
     first_id: int | None = None
     step_sequence: int = 0
@@ -93,12 +105,15 @@ class Instance(Answer):
     parent_id: int | None = None
     partition_key: str | None = None
     unique_key: str | None = None
+    policy: dict[str, Any] | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
     finished_at: datetime | None = None
     wait: Wait | None = None
     liveness: str = ""
     liveness_reason: str | None = None
+    liveness_code: str | None = None
+    liveness_command_id: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -118,7 +133,10 @@ class HistoryEvent(Answer):
 
 @dataclass(frozen=True, slots=True)
 class SignalRecord(Answer):
-    """The record of a signal, accepted or refused."""
+    """The record of a signal, accepted or refused.
+
+    ``reason`` says why it was refused, and ``validation_errors`` what is wrong with its arguments, by field.
+    """
 
     id: int
     name: str
@@ -129,10 +147,13 @@ class SignalRecord(Answer):
     instance_id: int | None = None
     key: str | None = None
     message_sequence: int | None = None
+    command_sequence: int | None = None
     step_sequence: int | None = None
+    operation: int | None = None
+    graph_step: str | None = None
     wait_id: Any = None
     arguments: Any = None
-    validation_errors: Mapping[str, Any] | None = None
+    validation_errors: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
     dedup_key: str | None = None
     source: str | None = None
     claimed_source: str | None = None
@@ -151,14 +172,20 @@ class Receipt(Answer):
     instance_id: int | None = None
     key: str | None = None
     message_sequence: int | None = None
+    command_sequence: int | None = None
     duplicate: bool = False
     reason: str | None = None
     started: bool = False
+    similar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRecord(Answer):
-    """The record of an update: ``accepted``, then ``completed`` with a result or ``failed`` with an error."""
+    """The record of an update: ``accepted``, then ``completed`` with a result or ``failed`` with an error.
+
+    One that was refused is ``rejected``: ``reason`` says why, and ``validation_errors`` what is wrong with its
+    arguments, by field.
+    """
 
     update_id: int
     update_status: str
@@ -170,7 +197,9 @@ class UpdateRecord(Answer):
     instance_id: int | None = None
     key: str | None = None
     message_sequence: int | None = None
+    command_sequence: int | None = None
     arguments: Any = None
+    validation_errors: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
     request_id: str | None = None
     received_at: datetime | None = None
     closed_at: datetime | None = None
@@ -194,6 +223,7 @@ class Published(Answer):
     event_id: str | None = None
     matched: int = 0
     duplicate: bool = False
+    unmatched: bool = False
     error: str | None = None
     reason: str | None = None
 
@@ -219,6 +249,7 @@ class Waiter(Answer):
     key: str | None = None
     conditions: Sequence[Mapping[str, Any]] | None = None
     wait_id: Any = None
+    operation: int | None = None
     since: datetime | None = None
     deadline: datetime | None = None
 
@@ -250,6 +281,7 @@ class Message(Answer):
     payload: Any = None
     arguments: Any = None
     message_sequence: int | None = None
+    command_sequence: int | None = None
     received_at: datetime | None = None
 
 

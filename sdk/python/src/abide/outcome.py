@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ._codec import Duration, milliseconds, to_json
+from ._codec import Duration, NotJson, from_json, milliseconds, to_json
 from ._transport import UNSET
+
+if TYPE_CHECKING:
+    from .machine import Retry
 
 #: A step: a method that is one, or its name.
 StepRef = str | Callable[..., Any]
@@ -31,7 +35,7 @@ class Outcome:
     @property
     def has_state(self) -> bool:
         """Whether it is committed with a state."""
-        return self.kind not in ("done", "stop", "fail")
+        return self.kind not in ("done", "stop", "fail", "block")
 
     def wire(self, state: Any) -> dict[str, Any]:
         """As the server takes it; with that state, unless it has its own."""
@@ -67,6 +71,11 @@ def stop(reason: str) -> Outcome:
 def fail(error: str | BaseException) -> Outcome:
     """The step failed: the machine's retry policy decides whether it runs again."""
     return Outcome("fail", {"error": error_text(error)})
+
+
+def block(reason: str) -> Outcome:
+    """This build cannot run the step: nothing is consumed, and the instance waits for a worker of another build."""
+    return Outcome("block", {"reason": _storable(str(reason))})
 
 
 def continue_as_new(step: StepRef, *, version: int | None = None, state: Any = UNSET) -> Outcome:
@@ -128,7 +137,8 @@ def conditions(where: Where) -> list[dict[str, Any]]:
 class Start:
     """Something to start: for ``start_all``, ``spawn`` and ``signal_with_start``.
 
-    ``what`` is the class of a machine, a job, a task, a graph, or the name of a machine.
+    ``what`` is the class of a machine, a job, a task, a graph, or the name of a machine. ``retry``,
+    ``step_timeout`` and ``max_deaths`` take the place of what the machine declares.
     """
 
     what: Any
@@ -145,13 +155,16 @@ class Start:
     due_at: datetime | None = None
     delay: Duration | None = None
     reserve: bool = False
+    retry: Retry | None = None
+    step_timeout: Duration | None = None
+    max_deaths: int | None = None
 
     def wire(self) -> dict[str, Any]:
         """As the server takes it."""
         named = named_of(self.what)
         if self.reserve:
             return {"machine": named.get("machine"), "key": self.key, "reserve": True}
-        state = to_json(self.state)
+        state = self._checked()
         body: dict[str, Any] = dict(named)
         if "graph" in named:
             body["input"] = state
@@ -169,9 +182,35 @@ class Start:
             "unique_scope": None if self.unique_scope is None else list(self.unique_scope),
             "due_at": None if self.due_at is None else _utc(self.due_at),
             "delay_ms": None if self.delay is None else milliseconds(self.delay),
+            "policy": self._policy(),
         }
         body.update({name: value for name, value in given.items() if value is not None})
         return body
+
+    def _policy(self) -> dict[str, Any] | None:
+        policy: dict[str, Any] = {}
+        if self.retry is not None:
+            policy["retry"] = self.retry.wire()
+        if self.step_timeout is not None:
+            policy["step_timeout_ms"] = milliseconds(self.step_timeout)
+        if self.max_deaths is not None:
+            policy["max_deaths"] = self.max_deaths
+        return policy or None
+
+    def _checked(self) -> Any:
+        """The state as JSON, which the machine or the job can read: what it could not read would never run."""
+        state = to_json(self.state)
+        takes = getattr(self.what, "__abide_takes__", None)
+        version, kind = (None, Any) if takes is None else takes()
+        if self.version in (None, version):  # what another version takes is not known here
+            try:
+                from_json(kind, to_json(state))
+            except NotJson as error:
+                raise NotJson(f"{shown(self.what)} cannot be started with this: {error}") from None
+            except Exception as error:  # its class does not take it
+                said = f"{shown(self.what)} cannot be started with this: {error_text(error)}"
+                raise NotJson(said) from error
+        return state
 
 
 def _utc(at: datetime) -> str:
@@ -186,5 +225,20 @@ def named_of(what: Any) -> dict[str, Any]:
         return {"machine": what}
     named = getattr(what, "__abide_start__", None)
     if named is None:
-        raise TypeError(f"{what!r} is nothing to start: give a machine's class or name, a job, a task or a graph")
+        raise TypeError(f"{shown(what)} is nothing to start: {unmarked(what)}")
     return dict(named())
+
+
+def shown(what: object) -> str:
+    """A thing of the user's in a message: a function or a class by its name."""
+    name = getattr(what, "__qualname__", None) or getattr(what, "__name__", None)
+    return str(name).rpartition("<locals>.")[2] if name else repr(what)
+
+
+def unmarked(what: object) -> str:
+    """What to do about a thing that can be neither started nor run."""
+    if inspect.isroutine(what):
+        return 'mark the function with @job("name"), or with @task("name") if it is a task of graphs'
+    if isinstance(what, type):
+        return 'make it a machine: class Name(Machine[State], name="name")'
+    return "give a machine's class or name, a job, a task or a graph"

@@ -11,21 +11,26 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ._build import build_of
 from ._calling import threads_end
 from ._code import Code, FunctionCode, MachineCode, context_of
 from ._codec import Duration, NotJson, dumps, milliseconds
 from ._commits import Commits
+from ._leases import Leases
 from ._salvage import UNREADABLE, salvaged
 from ._transport import Backoff, NoJson, quoted, retry_after
+from ._trouble import Trouble
+from ._watchdog import Watchdog
 from .client import Abide
 from .errors import AbideError, Broken, Refused, Unavailable
 from .function import Function
 from .machine import Context, Machine, declared_of
-from .outcome import fail, stop
+from .outcome import block, shown, stop, unmarked
 
 log = logging.getLogger("abide")
 
@@ -35,14 +40,17 @@ W = TypeVar("W", bound="Worker")
 #: How many steps of a queue run at a time, unless it is said.
 SLOTS = 16
 
+#: After that long it is said that a worker was made and does not run.
+FORGOTTEN = 10.0
+
 
 class Worker:
     """Runs machines, tasks and jobs.
 
     ``queues`` says how many steps of each queue may run at a time; by default the queues that the machines name, 16
-    each. ``name`` is for a worker that comes back under the same name: what an earlier process of that name held is
-    given back at once when it starts. Two that live at the same time must not share one. Without a name it gets one of
-    its own.
+    each. ``name`` is for a worker that comes back under the same name: what an earlier process of that name held when
+    it died is taken back at once when it starts. Two that live at the same time must not share one. Without a name it
+    gets one of its own.
 
     ``lease`` is how long the server waits for a sign of life before it gives a step to another worker; ``grace`` how
     long running steps have to end when the worker stops.
@@ -60,6 +68,7 @@ class Worker:
         tasks: Iterable[Function[..., Any]] = (),
         queues: Mapping[str, int] | None = None,
         name: str | None = None,
+        build: str | None = None,
         token: str | None = None,
         lease: Duration = 30,
         grace: Duration = 10,
@@ -75,12 +84,13 @@ class Worker:
             raise ValueError(f"a lease lasts a second at least and a day at most, not {self._lease:g} s")
         if not 1 <= self._poll <= 60:
             raise ValueError(f"a poll lasts a second at least and a minute at most, not {self._poll:g} s")
-        made = [machine() if isinstance(machine, type) else machine for machine in machines]
-        functions = list(tasks)
+        made = [_machine(each) for each in _listed("machines", machines)]
+        functions = [_function(each) for each in _listed("tasks", tasks)]
         self._queues = dict(queues) if queues is not None else _queues(made, functions)
         if not self._queues or not all(isinstance(slots, int) and slots > 0 for slots in self._queues.values()):
             raise ValueError(f"a worker has a queue, and a queue a slot, at least: not {self._queues}")
         self._codes = _codes(made, functions)
+        self.build = build or build_of([*map(type, made), *(each.code for each in functions)])
         if not self._codes:
             raise ValueError("a worker needs something to run: give machines or tasks")
         self._transport = self.abide._transport.another()  # whatever the client waits for, a worker can speak
@@ -91,19 +101,28 @@ class Worker:
         self._hurried = asyncio.Event()
         self._claiming: list[asyncio.Task[None]] = []
         self._tending: list[asyncio.Task[None]] = []
+        self._leases: Leases | None = None
+        self._watchdog: Watchdog | None = None
+        self._life = _Life(self.name)
+        weakref.finalize(self, self._life.is_over)
+        with contextlib.suppress(RuntimeError):  # no loop runs yet
+            asyncio.get_running_loop().call_later(FORGOTTEN, _Life.is_late, weakref.ref(self._life))
 
     # Its life
 
     async def start(self) -> None:
         """Declares what it runs and begins to claim. A server that is away is waited for."""
+        self._life.begun = True
         for code in self._codes.values():
             if code.queue is not None and code.queue not in self._queues:
                 log.warning("%s is started in the queue %s, which this worker does not serve", code.name, code.queue)
             path = f"/v1/machines/{quoted(code.name)}/{code.version}"
             await self._insist("PUT", path, body=code.declaration())
         if self._named:
-            await self._insist("DELETE", self._place)
-        self._tending = [asyncio.create_task(self._commits.run()), asyncio.create_task(self._heartbeats())]
+            await self._insist("POST", f"{self._place}/reclaim")
+        self._leases = Leases(self._transport, self.name, self._lease, self._claims_held, self._claims_lost)
+        self._watchdog = Watchdog(self.name)
+        self._tending = [asyncio.create_task(self._commits.run())]
         self._claiming = [asyncio.create_task(self._claims(queue)) for queue in self._queues]
         for task in [*self._tending, *self._claiming]:
             task.add_done_callback(self._ended_early)
@@ -131,6 +150,8 @@ class Worker:
         for task in self._tending:
             task.cancel()
         await _ended(self._tending)
+        if self._leases is not None:
+            await asyncio.to_thread(self._leases.stop, 1.0)
         try:
             await self._call("DELETE", self._place, patience=1.0)
         except AbideError as error:
@@ -148,6 +169,8 @@ class Worker:
             hurry.cancel()
 
     async def _close(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
         await self._transport.close()
         if self._owned:
             await self.abide.close()
@@ -198,8 +221,10 @@ class Worker:
 
     async def _claims(self, queue: str) -> None:
         slots, backoff = self._free[queue], Backoff()
+        trouble = Trouble(f"worker {self.name} cannot claim from {queue}")
         body: dict[str, Any] = {
             "worker": self.name,
+            "build": self.build,
             "queue": queue,
             "machines": [{"name": name, "version": version} for name, version in self._codes],
             "wait_ms": milliseconds(self._poll),
@@ -211,10 +236,11 @@ class Worker:
             try:
                 answer = await self._call("POST", "/v1/workers/claim", body=body, wait=self._poll, patience=0.0)
                 claims = answer["claims"]
+                trouble.over()
             except (Unavailable, Broken) as error:
                 claims = salvaged(error.content) if isinstance(error, NoJson) else []
                 if not claims:
-                    log.warning("worker %s cannot claim from %s: %s", self.name, queue, error)
+                    trouble.met(error)
                     await asyncio.sleep(max(backoff.pause(), retry_after(error)))
                     continue
             for claim in claims:
@@ -248,7 +274,7 @@ class Worker:
                 outcome = await code.run(held.context, held.claim)
             else:
                 log.warning("%s: %s", held, unreadable)
-                outcome = fail(unreadable).wire(None)
+                outcome = block(unreadable).wire(None)
             error = await self._commit(held, outcome)
             if error is not None:
                 outcome = await code.refused(held.context, held.claim, Refused(error))
@@ -280,36 +306,60 @@ class Worker:
 
     # Leases
 
-    async def _heartbeats(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease / 3)
-            if not self._held:
-                continue
-            body = {"worker": self.name, "claims": [held.claim["claim"] for held in self._held.values()]}
-            try:
-                answer = await self._call("POST", "/v1/workers/heartbeat", body=body, patience=self._lease / 3)
-            except AbideError as error:
-                log.warning("worker %s cannot renew its leases: %s", self.name, error)
-                continue
-            for claim in answer.get("lost") or ():
-                held = self._held.get(str(claim))
-                # One that is being committed is answered for by the commit.
-                if held is not None and held.task is not None and not held.commits:
-                    held.leave()
+    def _claims_held(self) -> Sequence[Any]:
+        """What the leases are renewed of; called from their thread."""
+        return [held.claim["claim"] for held in tuple(self._held.values())]
+
+    def _claims_lost(self, claims: Sequence[Any]) -> None:
+        for claim in claims:
+            held = self._held.get(str(claim))
+            # One that is being committed is answered for by the commit.
+            if held is not None and held.task is not None and not held.commits:
+                held.leave()
 
     async def _insist(self, method: str, path: str, **how: Any) -> None:
         """A request that is made when there is a server, however long that takes."""
+        trouble = Trouble(f"worker {self.name} waits for a server")
         while True:
             try:
                 await self._call(method, path, patience=5.0, **how)
+                trouble.over()
                 return
             except Unavailable as error:
-                log.warning("worker %s waits for a server: %s", self.name, error)
+                trouble.met(error)
                 await asyncio.sleep(1)
 
     async def _call(self, method: str, path: str, **how: Any) -> Any:
         _, body = await self._transport.call(method, path, safe=True, **how)
         return body
+
+
+class _Life:
+    """Whether a worker was run: one that was not runs nothing, and all that it was made for waits."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.begun = False
+
+    def is_over(self) -> None:
+        """The worker is gone."""
+        self._say("was made and never run")
+
+    @staticmethod
+    def is_late(of: weakref.ref[_Life]) -> None:
+        """The worker had time to begin."""
+        life = of()
+        if life is not None:
+            life._say(f"was made {FORGOTTEN:g} s ago and does not run")
+
+    def _say(self, what: str) -> None:
+        if not self.begun:
+            self.begun = True  # once is enough
+            log.warning(
+                "worker %s %s, so nothing that it serves is run: call `await worker.run()`, or `async with worker:`",
+                self._name,
+                what,
+            )
 
 
 class _Held:
@@ -354,6 +404,30 @@ class _Slots:
         self._free += 1
         if self._free > 0:
             self._any.set()
+
+
+def _listed(what: str, given: Any) -> list[Any]:
+    if isinstance(given, (str, Machine, Function)) or callable(given):
+        raise TypeError(f"{what} is a list: write {what}=[{shown(given)}]")
+    return list(given)
+
+
+def _machine(given: Any) -> Machine[Any]:
+    if isinstance(given, Machine):
+        return given
+    if isinstance(given, type) and issubclass(given, Machine):
+        return given()
+    if isinstance(given, Function):
+        raise TypeError(f"{given.__name__} is a job or a task, not a machine: write tasks=[{given.__name__}]")
+    raise TypeError(f"{shown(given)} is not a machine: {unmarked(given)}")
+
+
+def _function(given: Any) -> Function[..., Any]:
+    if isinstance(given, Function):
+        return given
+    if isinstance(given, Machine) or (isinstance(given, type) and issubclass(given, Machine)):
+        raise TypeError(f"{shown(given)} is a machine, not a task: write machines=[{shown(given)}]")
+    raise TypeError(f"{shown(given)} is not a job or a task: {unmarked(given)}")
 
 
 def _queues(machines: Sequence[Machine[Any]], functions: Sequence[Function[..., Any]]) -> dict[str, int]:
