@@ -13,7 +13,7 @@ usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--
                    [--waiters N] [--json]
 
   --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, HTTP,
-                    W4-size, W4-batch, MEM, IDLE, DUE, REPLAY, REPLAY-db; all unless given
+                    W4-size, W4-batch, MEM, OUTBOX, IDLE, DUE, REPLAY, REPLAY-db; all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on

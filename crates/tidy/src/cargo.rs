@@ -1,5 +1,6 @@
 //! What cargo knows of the workspace: its packages and what they depend on.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -15,6 +16,20 @@ pub struct Package {
     pub version: String,
     /// Its licence expression, if it states one.
     pub licence: Option<String>,
+    /// What it is, if it says so.
+    pub description: Option<String>,
+    /// The file that tells more, from its folder on.
+    pub readme: Option<String>,
+    /// The oldest Rust that it is built with.
+    pub rust_version: Option<String>,
+    /// Words to find it by.
+    pub keywords: Vec<String>,
+    /// The categories that it is in.
+    pub categories: Vec<String>,
+    /// Whether it is published.
+    pub is_published: bool,
+    /// Its folder.
+    pub folder: PathBuf,
     /// Where it comes from; `None` is a path in the workspace.
     pub source: Option<String>,
     /// What its manifest depends on.
@@ -28,6 +43,8 @@ pub struct Dependency {
     pub name: String,
     /// Whether only tests, examples and benches have it.
     pub is_dev: bool,
+    /// Which versions will do; `*` when it is not said.
+    pub versions: String,
 }
 
 /// The workspace's own packages.
@@ -40,6 +57,23 @@ pub fn members() -> Vec<Package> {
         Ok(packages) => packages,
         Err(error) => panic!("cargo metadata failed:\n{error}"),
     }
+}
+
+/// The project's packages that are not members, because they have a workspace of their own.
+///
+/// # Panics
+/// When cargo fails.
+#[must_use]
+pub fn outsiders() -> Vec<Package> {
+    let read = |folder: &str| {
+        let manifest = root().join(folder).join("Cargo.toml");
+        let manifest = manifest.to_string_lossy().into_owned();
+        match metadata(&["--no-deps", "--manifest-path", &manifest]) {
+            Ok(packages) => packages,
+            Err(error) => panic!("cargo metadata failed for {folder}:\n{error}"),
+        }
+    };
+    ["crates/sqlx"].into_iter().flat_map(read).collect()
 }
 
 /// Every package that the workspace can be built from, with all features: for all platforms if
@@ -81,11 +115,23 @@ fn package(value: &Value) -> Package {
         name: text(value, "name").unwrap_or_default(),
         version: text(value, "version").unwrap_or_default(),
         licence: text(value, "license"),
+        description: text(value, "description"),
+        readme: text(value, "readme"),
+        rust_version: text(value, "rust_version"),
+        keywords: texts(value, "keywords"),
+        categories: texts(value, "categories"),
+        // No list is no limit; an empty one is nowhere.
+        is_published: value.get("publish").is_none_or(Value::is_null),
+        folder: Path::new(&text(value, "manifest_path").unwrap_or_default())
+            .parent()
+            .map(Path::to_owned)
+            .unwrap_or_default(),
         source: text(value, "source"),
         dependencies: list(value, "dependencies")
             .map(|dependency| Dependency {
                 name: text(dependency, "name").unwrap_or_default(),
                 is_dev: text(dependency, "kind").as_deref() == Some("dev"),
+                versions: text(dependency, "req").unwrap_or_default(),
             })
             .collect(),
     }
@@ -93,6 +139,11 @@ fn package(value: &Value) -> Package {
 
 fn text(value: &Value, field: &str) -> Option<String> {
     value.get(field)?.as_str().map(str::to_owned)
+}
+
+fn texts(value: &Value, field: &str) -> Vec<String> {
+    let texts = list(value, field).filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {

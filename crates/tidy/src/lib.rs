@@ -11,11 +11,14 @@
 pub mod cargo;
 pub mod files;
 pub mod licence;
+pub mod listings;
 pub mod markdown;
 pub mod mutants;
 pub mod paths;
+pub mod promql;
 pub mod rules;
 pub mod source;
+pub mod yaml;
 
 /// Fails the test that calls it, with one line per problem and the advice under them; does nothing
 /// when there are no problems.

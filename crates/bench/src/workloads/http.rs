@@ -134,7 +134,7 @@ impl Server {
 /// The process of the server.
 pub async fn serve(url: &str) -> Result<()> {
     let mut settings = abide_server::settings::Settings::default();
-    url.clone_into(&mut settings.store);
+    settings.store = Some(url.to_owned());
     "127.0.0.1:0".clone_into(&mut settings.listen);
     let traces = abide_server::serve::observe(&settings)?;
     Ok(abide_server::serve::run(settings, traces).await?)

@@ -4,6 +4,7 @@ mod due;
 pub mod http;
 mod idle;
 pub mod memory;
+mod outbox;
 mod replay;
 mod start;
 mod w1;
@@ -49,6 +50,7 @@ pub enum Workload {
     W4Size,
     W4Batch,
     Memory,
+    Outbox,
     Idle,
     Due,
     Replay,
@@ -71,6 +73,7 @@ impl Workload {
         Self::W4Size,
         Self::W4Batch,
         Self::Memory,
+        Self::Outbox,
         Self::Due,
         Self::Replay,
         Self::ReplayStored,
@@ -92,6 +95,7 @@ impl Workload {
             Self::W4Size => "W4-size",
             Self::W4Batch => "W4-batch",
             Self::Memory => "MEM",
+            Self::Outbox => "OUTBOX",
             Self::Due => "DUE",
             Self::Idle => "IDLE",
             Self::Replay => "REPLAY",
@@ -131,6 +135,9 @@ impl Workload {
                 "events published 200 at a time, each for one of 20,000 waiters, against signals by hand, as in W3b"
             }
             Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
+            Self::Outbox => {
+                "1,000,000 requests of the outbox that wait at once, against the first 100,000 of them"
+            }
             Self::Due => "how late a due time is met on an idle engine, the worst of 20",
             Self::Idle => "statements that an idle engine sends",
             Self::Replay => "10,000 recorded steps of a workflow replayed in memory",
@@ -156,6 +163,7 @@ impl Workload {
             Self::W4Size => w4::size(site, rounds, plan.waiters).await,
             Self::W4Batch => w4::batch(site, rounds).await,
             Self::Memory => memory::run(site).await,
+            Self::Outbox => outbox::run(site).await,
             Self::Due => due::run(site).await,
             Self::Idle => idle::run(site).await,
             Self::Replay => replay::run(site, rounds).await,

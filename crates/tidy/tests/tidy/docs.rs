@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use abide_tidy::listings::listings;
 use abide_tidy::markdown::{anchors, links};
 use abide_tidy::{files, report};
 
@@ -89,6 +90,78 @@ fn docs_links_resolve() {
     report(
         &problems,
         "correct the link (it is relative to the page it stands on), or make what it leads to.",
+    );
+}
+
+/// The pages whose programs are to be pasted and run.
+const PASTED: [&str; 2] = ["README.md", "docs/tutorial.md"];
+
+#[test]
+fn listings_are_files_that_are_compiled() {
+    let mut problems = Vec::new();
+    for page in PASTED {
+        let text = files::read(page);
+        let found = listings(&text);
+        let programs = text.lines().filter(|line| *line == "```rust").count();
+        let named = found.iter().filter(|one| one.file.ends_with(".rs")).count();
+        if named != programs {
+            problems.push(format!(
+                "{page} has {programs} Rust listings, and {named} say which file they are"
+            ));
+        }
+        for listing in found {
+            let whole = if listing.is_whole {
+                "is not"
+            } else {
+                "is no part of"
+            };
+            match std::fs::read_to_string(files::root().join(&listing.file)) {
+                Ok(file) if listing.is_in(&file) => {}
+                Ok(_) => problems.push(format!("{page}:{} {whole} {}", listing.line, listing.file)),
+                Err(error) => {
+                    problems.push(format!("{page}:{} {}: {error}", listing.line, listing.file))
+                }
+            }
+        }
+    }
+    report(
+        &problems,
+        "write `<!-- file: PATH -->` above a listing, or `<!-- part of: PATH -->`, and copy it from that file.",
+    );
+}
+
+#[test]
+fn the_program_of_the_readme_needs_no_other_crate() {
+    let program = files::read("crates/abide/examples/hello.rs");
+    let others = ["tokio", "serde", "schemars"];
+    let problems: Vec<String> = others
+        .iter()
+        .filter(|name| program.contains(*name))
+        .map(|name| format!("crates/abide/examples/hello.rs names {name}"))
+        .collect();
+    report(
+        &problems,
+        "a first program has `abide` alone among its dependencies: use what `abide` exports.",
+    );
+}
+
+#[test]
+fn the_index_leads_to_every_page() {
+    const INDEX: &str = "docs/README.md";
+    let linked: Vec<String> = links(&files::read(INDEX))
+        .into_iter()
+        .map(|link| link.target)
+        .collect();
+    let pages = files::all();
+    let pages = pages.iter().filter_map(|file| file.strip_prefix("docs/"));
+    let pages = pages.filter(|page| page.ends_with(".md") && *page != "README.md");
+    let problems: Vec<String> = pages
+        .filter(|page| !linked.iter().any(|target| target == page))
+        .map(|page| format!("{INDEX} does not lead to {page}"))
+        .collect();
+    report(
+        &problems,
+        "add a line for it, under what its reader wants to do.",
     );
 }
 

@@ -3,11 +3,17 @@
 //! - `rules`: every rule of `docs/rules.md` has a test that names it;
 //! - `walls`: who may depend on whom, between crates and inside them, and that `core` is pure;
 //! - `shape`: what every source file looks like;
+//! - `errors`: how our errors are printed;
+//! - `publishing`: what the registry asks of the crates that are published;
 //! - `supply`: licences and sources of all dependencies;
+//! - `deploy`: what `deploy/` names (metrics, settings, ports, images, files) is there, and its files can be read;
 //! - `docs`: links, the changelog, and what no file of the project may speak of.
 
+mod deploy;
 mod docs;
+mod errors;
 mod mutants;
+mod publishing;
 mod rules;
 mod shape;
 mod supply;

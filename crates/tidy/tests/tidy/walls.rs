@@ -104,6 +104,12 @@ const CRATES: &[Crate] = &[
         avoids: SQL,
     },
     Crate {
+        name: "orders",
+        uses: &["abide"],
+        tests_use: &[],
+        avoids: SQL,
+    },
+    Crate {
         name: "abide-bench",
         uses: &[
             "abide",
