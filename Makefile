@@ -1,7 +1,9 @@
 # The commands of a working day. `make test` is what has to pass.
 
-.PHONY: help setup fmt lint check-rules test test-http test-python prove bench
+.PHONY: help setup fmt lint check-rules test test-http test-python test-drivers test-deploy release-check prove bench
 
+# Most tests wait for a database, a disk or a clock: two of them for each core keep a computer busy.
+THREADS := $(or $(RUST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2))
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 help:
@@ -12,6 +14,9 @@ help:
 	@echo 'make test         all of it: setup, lint, every test'
 	@echo 'make test-http    schemathesis over the HTTP face of the real binary'
 	@echo 'make test-python  the Python SDK against the real binary'
+	@echo 'make test-drivers what else is linked beside abide: drivers with a SQLite of their own, and abide-sqlx'
+	@echo 'make test-deploy  what deploy/ has, as far as it runs with the real binary alone'
+	@echo 'make release-check  pack every published crate, build the release, and check the size of the binary'
 	@echo 'make prove        break abide on purpose and run new simulations, for MINUTES=30 or SECONDS=300'
 	@echo 'make bench        measure, optimised'
 
@@ -33,9 +38,11 @@ check-rules:
 test:
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory lint
-	cargo test --workspace --all-features
+	RUST_TEST_THREADS=$(THREADS) cargo test --workspace --all-features --no-fail-fast
 	@$(MAKE) --no-print-directory test-http
 	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-drivers
+	@$(MAKE) --no-print-directory test-deploy
 
 # With the features of the tests, so that nothing is built twice.
 $(BUILT)/abide: FORCE
@@ -47,6 +54,16 @@ test-http: $(BUILT)/abide
 
 test-python: $(BUILT)/abide
 	bash sdk/python/test.sh $(abspath $(BUILT))/abide
+
+test-drivers: $(BUILT)/abide
+	bash crates/sqlite/tests/beside.sh $(abspath $(BUILT))/../drivers
+	bash crates/sqlx/test.sh $(abspath $(BUILT))/abide $(abspath $(BUILT))/../drivers
+
+test-deploy: $(BUILT)/abide
+	bash deploy/test.sh $(abspath $(BUILT))/abide
+
+release-check:
+	bash .ci/release-check
 
 prove: setup
 	@sh .ci/prove $(or $(SECONDS),$(shell expr $(or $(MINUTES),30) '*' 60))
