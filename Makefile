@@ -2,8 +2,8 @@
 
 .PHONY: help setup fmt lint check-rules test test-http test-python test-drivers test-deploy release-check prove bench
 
-# Most tests wait for a database, a disk or a clock: two of them for each core keep a computer busy.
-THREADS := $(or $(RUST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2))
+# Most tests wait for a database, a disk or a clock: three of them for each core keep a computer busy.
+THREADS := $(or $(NEXTEST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 3))
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 help:
@@ -38,7 +38,9 @@ check-rules:
 test:
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory lint
-	RUST_TEST_THREADS=$(THREADS) cargo test --workspace --all-features --no-fail-fast
+	cargo build -p abide-pgtest
+	$(BUILT)/abide-pgtest cargo nextest run --workspace --all-features --test-threads $(THREADS)
+	cargo test --workspace --all-features --doc
 	@$(MAKE) --no-print-directory test-http
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-drivers

@@ -16,8 +16,8 @@ pub struct Test {
     pub run: fn() -> LocalBoxFuture<'static, ()>,
 }
 
-/// What `main` of such a program does: it is a worker that has that code, under a name that may tell what more it is to do, or runs the tests that the arguments do not
-/// filter out, each for no longer than `patience`.
+/// Does what `main` of such a program does. As a worker it runs that code, under a name that may say what more it is to do.
+/// Otherwise it runs or lists the tests that the arguments select, as test runners call them, each for at most `patience`.
 pub fn main(
     tests: &[Test],
     patience: Duration,
@@ -44,12 +44,14 @@ fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -
         .iter()
         .filter(|one| !one.starts_with('-'))
         .collect();
-    let wanted = tests.iter().filter(|test| {
-        filters.is_empty()
-            || filters
-                .iter()
-                .any(|filter| test.name.contains(filter.as_str()))
-    });
+    let exactly = asks("--exact");
+    let fits = |name: &str, filter: &str| match exactly {
+        true => name == filter,
+        false => name.contains(filter),
+    };
+    let wanted = tests
+        .iter()
+        .filter(|test| filters.is_empty() || filters.iter().any(|filter| fits(test.name, filter)));
     if asks("--list") {
         let listed = wanted.filter(|_| !asks("--ignored"));
         listed.for_each(|test| println!("{}: test", test.name));
