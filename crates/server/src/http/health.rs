@@ -34,16 +34,16 @@ pub fn open() -> OpenApiRouter<App> {
         .routes(routes!(ready))
 }
 
-/// That all is well.
+/// The response of a healthy process.
 #[derive(Serialize, ToSchema)]
 pub struct Well {
     /// `ok`.
     status: &'static str,
 }
 
-/// Whether the process lives.
+/// Check that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses(
-    (status = 200, description = "it lives", body = Well),
+    (status = 200, description = "the process is alive", body = Well),
 ))]
 async fn alive() -> axum::Json<Well> {
     axum::Json(Well { status: "ok" })
@@ -126,11 +126,11 @@ fn large() -> Result<String, String> {
     Ok(text)
 }
 
-/// Whether the store can be reached and written to, and the server is not about to stop. Why not is told to those who have a
-/// token.
+/// Check that the store can be reached and written to, and that the server is not about to stop. The reason is shown only to
+/// callers with a token.
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses(
-    (status = 200, description = "it can work", body = Well),
-    (status = 503, description = "it cannot now: send requests elsewhere, or later", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "the server is ready", body = Well),
+    (status = 503, description = "the server is not ready: send requests to another server, or later", body = Problem, content_type = "application/problem+json"),
 ))]
 async fn ready(
     State(app): State<App>,

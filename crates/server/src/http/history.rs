@@ -22,12 +22,12 @@ pub fn read() -> OpenApiRouter<App> {
 pub struct EntryView {
     /// Its place: 1, 2, 3 …
     pub seq: u32,
-    /// What happened: `started`, `step_completed`, `wait_opened` …
+    /// The kind of event: `started`, `step_completed`, `wait_opened` …
     pub kind: &'static str,
     /// When it was committed.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// What there is to tell of it; null when there is nothing.
+    /// Its details; null if it has none.
     #[schema(value_type = AnyJson)]
     pub data: Json,
 }
@@ -54,7 +54,7 @@ fn data(what: &Happening) -> Json {
     told.map(|told| told.data).unwrap_or_default()
 }
 
-/// List what has happened to an instance, oldest first. One whose machine keeps no history has none.
+/// List the history events of an instance, oldest first. Empty if its machine keeps no history.
 #[utoipa::path(get, path = "/v1/instances/{target}/history", operation_id = "list_history", tag = "instances",
     params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
     (status = 200, description = "A page of events.", body = Listed<EntryView>),

@@ -20,22 +20,22 @@ pub fn open() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(hook))
 }
 
-/// Take a webhook
+/// Receive a webhook
 ///
-/// The signature is checked over the body as it came; what the source's rules make of it is then a signal or an event, and
-/// answered as such. A delivery that comes again is a duplicate.
+/// The signature is checked over the unchanged body. The rules of the source then make it a signal or an event, with the
+/// response of that. A repeated delivery is a duplicate.
 #[utoipa::path(post, path = "/v1/hooks/{source}", tag = "hooks", security(()),
     params(("source" = String, Path, description = "the source, as the settings name it")),
-    request_body(content = Object, description = "what the source sends"),
+    request_body(content = Object, description = "the body, as the source sends it"),
     responses(
-        (status = 200, description = "it was ignored (`ignored: true`), or published, or had come before", body = Object),
-        (status = 202, description = "it became a signal, or is held for one who starts", body = Object),
-        (status = 400, description = "there is nothing where the rules look", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "it was ignored (`ignored: true`), published as an event, or received before", body = Object),
+        (status = 202, description = "it was delivered as a signal, or is held for an instance that starts later", body = Object),
+        (status = 400, description = "the body has no value where a rule of the source expects one", body = Problem, content_type = "application/problem+json"),
         (status = 401, description = "the signature is wrong, or old; nothing was recorded", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "there is no such source, target or signal", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "unknown source, target or signal", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "the signal was refused", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "it is too large", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "the signal's arguments are not what its contract says", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "the arguments of the signal do not match its contract", body = Problem, content_type = "application/problem+json"),
     ))]
 async fn hook(
     State(app): State<App>,

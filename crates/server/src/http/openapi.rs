@@ -26,39 +26,43 @@ const PROBLEM_JSON: &str = "application/problem+json";
 
 /// What all operations may be answered with, and when: status, to which of them it applies, and what it means.
 const SHARED: [(&str, Applies, &str); 13] = [
-    ("400", Applies::All, "The request cannot be read."),
+    ("400", Applies::All, "The request is malformed."),
+    ("401", Applies::Guarded, "The token is missing or unknown."),
     (
-        "401",
+        "403",
         Applies::Guarded,
-        "The server wants a token, and this is none that it knows.",
+        "The role of the token does not allow this.",
     ),
-    ("403", Applies::Guarded, "The token's role is not enough."),
     (
         "404",
         Applies::Places,
-        "There is nothing at that id, key or name.",
+        "No instance, graph or other resource has that id, key or name.",
     ),
     ("408", Applies::Bodies, "The body did not arrive in time."),
     (
         "409",
         Applies::Writes,
-        "It is refused as things stand: `outcome` and `reason` say why.",
+        "Refused in the current state: `outcome` and `reason` say why.",
     ),
     (
         "413",
         Applies::Bodies,
         "The body, or something in it, is over its `limit`.",
     ),
-    ("415", Applies::Bodies, "The body is not said to be JSON."),
+    (
+        "415",
+        Applies::Bodies,
+        "The content type of the body is not JSON.",
+    ),
     (
         "421",
         Applies::Guarded,
-        "The server asks for no token, and this is for a name that is not its machine's.",
+        "The server requires no token and answers only to the names of its own machine, and the request names another host.",
     ),
     (
         "422",
         Applies::Inputs,
-        "The request can be read, and cannot be done so.",
+        "The request is valid JSON, but a field or a combination of fields is invalid.",
     ),
     ("500", Applies::All, "The server, or its store, is broken."),
     (
@@ -70,7 +74,7 @@ const SHARED: [(&str, Applies, &str); 13] = [
     (
         "504",
         Applies::Writes,
-        "It is unknown whether it was carried out: send it again if it has an idempotency key, otherwise look first.",
+        "It is unknown whether the request was carried out: retry it if it has an idempotency key, otherwise check first.",
     ),
 ];
 

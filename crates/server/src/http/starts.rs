@@ -29,7 +29,7 @@ pub struct StartedView {
     /// Its key.
     #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
-    /// Which run of its chain it is.
+    /// The number of this run in its chain.
     pub run: u32,
 }
 
@@ -70,7 +70,7 @@ pub fn duplicate(holder: abide::InstanceId) -> Problem {
         .with("id", holder)
 }
 
-/// What to start.
+/// The instances to start.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
@@ -79,28 +79,28 @@ pub struct BatchRequest {
     instances: Vec<Box<RawValue>>,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Serialize, ToSchema)]
 pub struct BatchAnswer {
-    /// What became of each, in order.
+    /// The result of each entry, in order.
     results: Vec<BatchResult>,
 }
 
-/// What became of one: `id`, `duplicate_of` or `error`.
+/// The result of one entry: `id`, `duplicate_of` or `error`.
 #[derive(Serialize, Default, ToSchema)]
 pub struct BatchResult {
     /// The instance that was started, or reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     id: Option<abide::InstanceId>,
-    /// Who has its key, or its unique key; nothing was started.
+    /// The instance that holds the key or the unique key; nothing was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     duplicate_of: Option<abide::InstanceId>,
     /// Why it was refused; nothing was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// A stable word for that.
+    /// A stable code for the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The limit that was exceeded, when that is why.
@@ -141,11 +141,11 @@ impl From<Problem> for BatchResult {
     }
 }
 
-/// Start any number of instances, each answered for itself.
+/// Start any number of instances. Each entry has its own result.
 ///
-/// Those that can be started are, in one transaction; an entry that is refused, or cannot be read, touches no other.
+/// All valid entries are started in one transaction. An entry that is refused or invalid does not affect the others.
 #[utoipa::path(post, path = "/v1/instances/batch", operation_id = "start_batch", tag = "instances", request_body = BatchRequest, responses(
-    (status = 200, description = "What became of each, in order.", body = BatchAnswer),
+    (status = 200, description = "The result of each entry, in order.", body = BatchAnswer),
 ))]
 pub async fn start_all(
     State(app): State<App>,

@@ -40,7 +40,7 @@ pub struct StreamQuery {
     /// The kinds of events to send, with commas between them; all unless given. One that does not exist is refused.
     #[param(pattern = r"^[a-z_]+(,[a-z_]+)*$")]
     types: Option<String>,
-    /// The id of the last event that was received; the header `Last-Event-ID` goes before it.
+    /// The id of the last event that was received; the header `Last-Event-ID` takes precedence.
     last_event_id: Option<String>,
 }
 
@@ -49,7 +49,7 @@ const END: &str = "end";
 /// How often a comment is sent if there is nothing else to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Stream what happens, as server-sent events.
+/// Stream changes, as server-sent events.
 ///
 /// With `instance`: its history from the beginning, or from after `Last-Event-ID`, then what happens to it: `id` is the
 /// place in the history, `event` the kind, `data` the event as JSON. An `end` event follows when it has ended and all was
