@@ -29,7 +29,7 @@ pub enum OperateError {
     #[error("it has ended as {0}")]
     NotActive(Status),
     /// The instance is neither failed nor cancelled.
-    #[error("it is {0}: only what failed or was cancelled can be restarted")]
+    #[error("it is {0}: only a failed or cancelled instance can be restarted")]
     NotRestartable(Status),
     /// The instance is reserved and was not started.
     #[error("it is reserved and was not started: start it first")]

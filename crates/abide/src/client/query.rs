@@ -77,7 +77,7 @@ impl Engine {
         R: DeserializeOwned,
     {
         let mismatch = |problem: String| Error::Mismatch {
-            what: "what a query is sent with, or answered",
+            what: "the argument or the answer of a query",
             problem,
         };
         let name = Name::new(query.name()).map_err(Error::from)?;

@@ -49,7 +49,7 @@ impl<C> Letter<C> {
         T: Message,
     {
         let arguments = signal.arguments(value).map_err(|error| Error::Mismatch {
-            what: "what the signal is sent with",
+            what: "the value of the signal",
             problem: error.to_string(),
         });
         Self::named(to, signal.name(), arguments, client)

@@ -77,7 +77,7 @@ impl Event {
             let left = Path::new(&path).map_err(|refusal| problems.push(refusal.to_string()));
             let right = test.right.map_err(|error| {
                 problems.push(format!(
-                    "{path} {}: what it compares with is not JSON: {error}",
+                    "{path} {}: the value to compare with is not JSON: {error}",
                     test.op
                 ));
             });

@@ -72,7 +72,7 @@ impl Context {
     /// Opens the store for a command that writes; a file that is not there is made.
     pub async fn write(&self) -> Result<Abide> {
         settings::prepare(&self.store).map_err(|error| {
-            let text = format!("the directory of the store cannot be made: {error}");
+            let text = format!("cannot create the directory of the store: {error}");
             Failure::new(Exit::Unreachable, "unavailable", text).next("abide config")
         })?;
         Ok(self.keep(self.open().await?))

@@ -108,7 +108,7 @@ pub async fn run(args: Args, global: &Global) -> Result {
 fn guarded(listen: &str) -> Result<()> {
     let addresses = listen.to_socket_addrs().map_err(|error| {
         Failure::usage(format!(
-            "{listen:?} is no address to listen on: {error}; write HOST:PORT"
+            "invalid address to listen on, {listen:?}: {error}; write HOST:PORT"
         ))
         .next("abide demo --listen 127.0.0.1:0      (any free port)")
     })?;
@@ -117,7 +117,7 @@ fn guarded(listen: &str) -> Result<()> {
         None => Ok(()),
         Some(address) => {
             let text = format!(
-                "{address} can be reached by others, and the demo asks nobody for a token: listen on 127.0.0.1"
+                "{address} is reachable from other machines, and the demo requires no token: listen on 127.0.0.1"
             );
             Err(Failure::new(Exit::Refused, "no_token", text)
                 .next("abide demo --listen 127.0.0.1:0"))

@@ -39,7 +39,7 @@ Exit codes:
   3  the store cannot be reached";
 
 /// What to try when a store is not where it is looked for.
-pub const WHICH_STORE: &str = "abide config      (which store is used, and who says so)";
+pub const WHICH_STORE: &str = "abide config      (which store is used, and where that is set)";
 
 /// Why a command was not done.
 #[derive(Debug)]
@@ -268,7 +268,7 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
             return Failure::nothing_at(target);
         }
         SendError::NoTarget(_) => {
-            let hold = "      (keeps it for whoever starts under the key)";
+            let hold = "      (holds it for the instance that starts with the key)";
             let next = format!(
                 "abide signal {word} {} --hold-for 1h{hold}",
                 shell_quoted(name)

@@ -35,7 +35,7 @@ pub fn sentence(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) 
         Liveness::Ready => ready(look, around, now),
         Liveness::WaitingForWorker => {
             let text = format!(
-                "could run{}, but {}. Start one; nothing is lost meanwhile. Who lives: abide workers",
+                "could run{}, but {}. Start one; nothing is lost meanwhile. live workers: abide workers",
                 lasting(one.due_at, now),
                 clean(why)
             );

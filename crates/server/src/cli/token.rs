@@ -108,7 +108,7 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
         }
         Command::Revoke { name } => {
             if !auth::revoke(store, &name).await? {
-                let text = format!("there is no token {name:?}");
+                let text = format!("unknown token {name:?}");
                 return Err(Failure::new(Exit::Refused, "not_found", text).next("abide token list"));
             }
             if out.json {

@@ -180,7 +180,7 @@ pub async fn publish_all(
                 results.push(PublishResult::default());
             }
             Err(error) => {
-                let problem = Problem::unprocessable(format!("the entry does not fit: {error}"));
+                let problem = Problem::unprocessable(format!("invalid entry: {error}"));
                 results.push(Refused::from(problem).into());
             }
         }

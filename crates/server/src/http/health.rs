@@ -148,7 +148,7 @@ async fn ready(
     Err(Problem::unavailable(match known {
         Ok(_) => format!("the server cannot work: {why}"),
         Err(_) => {
-            "the server cannot work now; the log says why, and so does this to who sends a token"
+            "the server is not ready; the log has the reason, and so has this response if the request has a token"
                 .to_owned()
         }
     }))

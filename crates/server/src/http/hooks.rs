@@ -44,7 +44,7 @@ async fn hook(
 ) -> Result<Response, Problem> {
     let hook = app.hook(&source).ok_or_else(|| {
         Problem::not_found(format!(
-            "there is no source {source:?}: `abide config` shows the [[hooks]] of this server"
+            "unknown source {source:?}: `abide config` shows the [[hooks]] of this server"
         ))
     })?;
     let headers = request.headers().clone();
@@ -64,7 +64,7 @@ async fn hook(
         ticket.take_place()?;
     }
     let text = std::str::from_utf8(&body)
-        .map_err(|_| Problem::bad_request("the body is no UTF-8 text"))?;
+        .map_err(|_| Problem::bad_request("the body is not UTF-8 text"))?;
     if let Some(challenge) = challenge(hook, text) {
         return Ok(axum::Json(json!({ "challenge": challenge })).into_response());
     }
@@ -85,9 +85,9 @@ fn now_s() -> i64 {
 }
 
 fn not_proven(hook: &Hook, unproven: &Unproven) -> Problem {
-    tracing::warn!(source = hook.source, %unproven, "a webhook was not believed");
+    tracing::warn!(source = hook.source, %unproven, "webhook refused: signature verification failed");
     let detail = format!(
-        "this is not believed to come from {}: {unproven}",
+        "signature verification failed for source `{}`: {unproven}",
         hook.source
     );
     Problem::new(StatusCode::UNAUTHORIZED, "bad_signature", detail)

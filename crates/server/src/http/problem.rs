@@ -202,7 +202,7 @@ impl From<Error> for Problem {
             Error::Unavailable(_) | Error::Closed => Self::unavailable(error.to_string()),
             Error::Unknown(_) => Self::unknown(error.to_string()),
             _ => {
-                tracing::error!(%error, "a request met an error of the store");
+                tracing::error!(%error, "a request failed with an error of the store");
                 Self::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "broken",

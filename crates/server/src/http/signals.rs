@@ -94,7 +94,7 @@ pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Argum
         (Some(payload), None) => Ok(Arguments::Payload(payload)),
         (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|_| {
             Problem::unprocessable(format!(
-                "`arguments` is {}: expected a list of them, by their places, or an object, by their names",
+                "`arguments` is {}: expected a list, by position, or an object, by name",
                 unfit::shown(arguments.as_str())
             ))
         }),
@@ -174,12 +174,12 @@ pub async fn signal_with_start(
     let arguments = arguments(request.payload, request.arguments)?;
     let Some(key) = request.start.key().cloned() else {
         return Err(Problem::unprocessable(
-            "`start` needs a `key`: it is what the signal is sent to",
+            "`start` needs a `key`: the signal is sent to it",
         ));
     };
     let Wanted::Start(start) = request.start.wanted(&app, &mut Default::default()).await? else {
         return Err(Problem::unprocessable(
-            "what is reserved takes no signals: leave `reserve` out",
+            "a reserved instance takes no signals: leave `reserve` out",
         ));
     };
     let letter = abide.signal_with_start_named(*start, request.name.as_str(), arguments);

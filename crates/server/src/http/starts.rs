@@ -172,9 +172,7 @@ pub async fn start_all(
                 }
             },
             Err(error) => {
-                results.push(
-                    Problem::unprocessable(format!("the entry does not fit: {error}")).into(),
-                );
+                results.push(Problem::unprocessable(format!("invalid entry: {error}")).into());
                 continue;
             }
         };

@@ -76,7 +76,7 @@ pub async fn stream(
             Ok(id) => Some(id.to_owned()),
             Err(_) => {
                 return Err(Problem::bad_request(
-                    "Last-Event-ID is no id that this server gave",
+                    "invalid Last-Event-ID: it is not an id that this server has sent",
                 ));
             }
         },
@@ -134,7 +134,7 @@ fn types(types: Option<&str>, known: &[&str]) -> Result<Types, Problem> {
     match each.iter().find(|kind| !known.contains(&kind.as_str())) {
         None => Ok(Types(Some(each))),
         Some(unknown) => Err(Problem::bad_request(format!(
-            "types has {unknown:?}, which is no kind of event here: give some of {}, with commas between them",
+            "invalid `types`: {unknown:?} is not a kind of event; give one or more of {}, separated by commas",
             known.join(", ")
         ))),
     }

@@ -194,8 +194,8 @@ pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome
 fn unfit_outcome(json: &Json, problem: &str) -> String {
     let fields: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(json.as_str());
     match fields {
-        Ok(fields) if fields.len() == 1 => format!("the outcome does not fit: {problem}"),
-        _ => "the outcome does not fit: give an object with one field that names it, like {\"done\": {\"result\": 1}}".to_owned(),
+        Ok(fields) if fields.len() == 1 => format!("invalid outcome: {problem}"),
+        _ => "invalid outcome: give an object with one field that names it, like {\"done\": {\"result\": 1}}".to_owned(),
     }
 }
 

@@ -88,7 +88,7 @@ class MachineCode:
         try:
             return from_json(self._declared.state, copy.deepcopy(state))
         except NotJson as error:
-            raise Unreadable(f"the state of {self.name} does not fit its type: {error}") from error
+            raise Unreadable(f"the state of {self.name} does not match its type: {error}") from error
         except Exception as error:  # its class does not take it, or it is nested too deeply
             raise Unreadable(f"the state of {self.name} cannot be read: {error_text(error)}") from error
 

@@ -22,7 +22,7 @@ impl Place {
         if let Some(file) = keep {
             // A store is named by text.
             if file.to_str().is_none_or(str::is_empty) {
-                let text = format!("--keep {} is no name of a file", file.display());
+                let text = format!("--keep {} is not a file name", file.display());
                 return Err(Failure::usage(text).next("abide demo --keep demo.db"));
             }
             return Ok(Self {

@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Millis {
         let ms = u64::deserialize(from)?;
         if ms > MS_MAX {
             return Err(serde::de::Error::custom(format_args!(
-                "{ms} is no time in milliseconds: {MS_MAX} are the most, a hundred years"
+                "{ms} is not a time in milliseconds: at most {MS_MAX}, a hundred years"
             )));
         }
         Ok(Self(Duration::from_millis(ms)))
