@@ -387,9 +387,7 @@ fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Arguments
         (Some(_), Some(_)) => Err(bad_request("give a `payload` or `arguments`, not both")),
         (Some(payload), None) => Ok(Arguments::Payload(payload)),
         (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|_| {
-            bad_request(
-                "`arguments` must be a list of them, by their places, or an object, by their names",
-            )
+            bad_request("`arguments` must be a list, by position, or an object, by name")
         }),
         (None, None) => Ok(Arguments::default()),
     }

@@ -23,10 +23,10 @@ use super::table::{Table, fixed, number};
     "  abide bench --store postgres://abide@db/bench --seconds 10 --callers 128"
 ))]
 pub struct Args {
-    /// How long to measure in all, without what is begun being finished
+    /// How long to measure in total, without the time to finish what has begun
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// How many call at once
+    /// Number of concurrent callers
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     callers: u64,
 }

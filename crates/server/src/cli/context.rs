@@ -14,7 +14,7 @@ use crate::settings;
 pub struct Context {
     /// The store's connection string.
     pub store: String,
-    /// What is shown to a server that asks for it.
+    /// Bearer token for the server.
     pub token: Option<String>,
     /// How large things may get.
     pub limits: Limits,

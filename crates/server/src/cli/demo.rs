@@ -26,7 +26,7 @@ use keys::Typed;
 use place::Place;
 use voice::Voice;
 
-/// Show what abide is: a server, workers to kill, and nothing is lost
+/// Show abide at work: a server, workers that you kill, and nothing is lost
 ///
 /// Serves a fresh SQLite file on loopback, starts worker processes that run sample machines, and makes a little traffic:
 /// orders that wait for their payment, approvals, albums with children, parcels as a graph. Kill a worker, with kill -9 or by
@@ -39,13 +39,13 @@ Examples:
   abide demo --keep demo.db
   abide demo --json | jq -r .steps_per_second")]
 pub struct Args {
-    /// The address and port to listen on; port 0 takes one that is free
+    /// The address and port to listen on; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     listen: String,
-    /// How many worker processes to start
+    /// Number of worker processes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     workers: u32,
-    /// The SQLite file to use, and to keep: run again with it, the demo goes on
+    /// The SQLite file to use and to keep; a later demo with the same file continues
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }

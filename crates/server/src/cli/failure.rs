@@ -46,7 +46,7 @@ pub const WHICH_STORE: &str = "abide config      (which store is used, and where
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What was wrong.
+    /// The problem.
     pub text: String,
     /// More of it, a line each.
     pub lines: Vec<String>,

@@ -16,7 +16,7 @@ use super::waits::event_said;
 /// What the sentence names beside the instance.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
-    /// The workers that are believed to live.
+    /// The live workers.
     pub workers: Vec<Worker>,
     /// Who stands for its waits for events.
     pub waiters: Vec<Waiter>,
@@ -48,15 +48,15 @@ pub fn sentence(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) 
         | Liveness::WaitingForChildren => waits(look, around, now),
         Liveness::ReplayBlocked => {
             let text = format!(
-                "blocked: its code does not fit its history ({}). Deploy code that fits: a worker with it lets it go on, and \
-                 so does: abide repair {target}. Nothing is lost meanwhile",
+                "blocked: its code does not match its history ({}). Deploy code that fits: it continues when a worker with that \
+                 code starts, or with: abide repair {target}. Nothing is lost meanwhile",
                 clean(why)
             );
             (Tone::Bad, text)
         }
         Liveness::Blocked => {
             let text = format!(
-                "blocked at step {}: {}. A worker of a build that fits lets it go on, and so does: abide repair {target}. \
+                "blocked at step {}: {}. It continues when a worker of a build that fits starts, or with: abide repair {target}. \
                  Nothing is lost meanwhile",
                 clean(one.step.as_str()),
                 clean(why)

@@ -22,7 +22,7 @@ use super::text::{clean, clean_lines, counted, cut_middle, pretty, wrapped};
 use crate::http::dto::InstanceView;
 use crate::http::history::EntryView;
 
-/// Show an instance: what it waits for and whether that is healthy, then all that is known of it
+/// Show an instance: what it waits for, its health, and all its details
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -33,7 +33,7 @@ use crate::http::history::EntryView;
 pub struct Args {
     /// An id, or a key
     target: String,
-    /// How many events of its history to show, the newest
+    /// Number of history events to show, the newest
     #[arg(long, value_name = "N", default_value_t = 20)]
     history: usize,
 }

@@ -29,7 +29,7 @@ use crate::http::dto::InstanceView;
 pub struct Args {
     /// An id, or a key
     target: String,
-    /// How many events of its history to begin with
+    /// Number of history events to begin with
     #[arg(long, value_name = "N", default_value_t = 10)]
     history: usize,
 }

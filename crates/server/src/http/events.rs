@@ -247,7 +247,7 @@ impl From<StoredEvent> for EventView {
     }
 }
 
-/// List the events that are kept, newest first.
+/// List the stored events, newest first.
 #[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(EventsQuery), responses(
     (status = 200, description = "A page of events.", body = Listed<EventView>),
 ))]

@@ -286,7 +286,7 @@ pub enum LivenessWord {
     WaitingForChildren,
     /// No live worker has code for it.
     WaitingForWorker,
-    /// Its code does not fit its history.
+    /// Its code does not match its history.
     ReplayBlocked,
     /// No build that lives can run its step.
     Blocked,
@@ -354,7 +354,7 @@ pub enum ReasonWord {
     NoFront,
     /// `repair_needed`: its count of pending messages is not what its inbox holds.
     Miscounted,
-    /// `replay_blocked`: its code does not fit its history.
+    /// `replay_blocked`: its code does not match its history.
     ReplayBlocked,
     /// `blocked`: the builds that met it could not run its step.
     Blocked,
