@@ -23,7 +23,7 @@ pub(crate) const REFERENCE: &str = "abide reference";
 /// # let _ = paid;
 /// ```
 ///
-/// What is wrong with it is told, all at once, where it is waited for.
+/// Problems are reported, all at once, where the event is waited for.
 #[derive(Clone, Debug)]
 #[must_use = "wait for it"]
 pub struct Event {
@@ -32,7 +32,7 @@ pub struct Event {
     lookback: Option<Duration>,
 }
 
-/// What a field of an event is compared with: made by [`eq`] and the like.
+/// A comparison with a field of an event, made by [`eq`] and the like.
 #[derive(Clone, Debug)]
 #[must_use = "give it to `matching`"]
 pub struct Test {

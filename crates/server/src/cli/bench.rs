@@ -43,7 +43,7 @@ enum At {
     Go,
 }
 
-/// Steps, one after the other, until it is told to stop.
+/// Runs steps, one after the other, until it is asked to stop.
 struct Steps {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -94,7 +94,7 @@ impl Machine for Signals {
     }
 }
 
-/// What was measured of one thing.
+/// The result of one measurement.
 struct Figure {
     what: &'static str,
     count: u64,

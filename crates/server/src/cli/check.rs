@@ -28,7 +28,7 @@ const PAGE: usize = 500;
 ))]
 pub struct Args {}
 
-/// What cannot go on, as far as it is alike.
+/// Blocked instances with the same problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     machine: Name,

@@ -83,7 +83,7 @@ const PICTURE: u64 = 4;
 /// How long workers may take until their processes are there.
 const START: Duration = Duration::from_secs(10);
 
-/// Runs the demo, until it is told to stop.
+/// Runs the demo until it is asked to stop.
 pub async fn run(args: Args, global: &Global) -> Result {
     if global.store.is_some() {
         let text =
@@ -104,7 +104,7 @@ pub async fn run(args: Args, global: &Global) -> Result {
     ended
 }
 
-/// Nobody is asked for a token: only this machine may reach it.
+/// No token is required, so only this machine may reach it.
 fn guarded(listen: &str) -> Result<()> {
     let addresses = listen.to_socket_addrs().map_err(|error| {
         Failure::usage(format!(
@@ -175,12 +175,12 @@ async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut T
     };
     let played = play(&mut scene, place, url, out, stop).await;
     if out.terminal && !out.json {
-        // Below the line where one types. Who does not look any more is not told.
+        // Below the input line. A closed output is not an error.
         let _ = out.raw("\n\n");
     }
     let summary = tokio::select! {
         summary = scene.end() => summary?,
-        // Told twice: the workers are killed, and nothing is counted.
+        // A second request to stop: the workers are killed, and nothing is counted.
         () = told.again() => return Ok(Exit::Refused),
     };
     played?;

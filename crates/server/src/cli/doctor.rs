@@ -96,7 +96,7 @@ fn counts(tally: &Tally) -> Vec<String> {
     lines
 }
 
-/// Whether something waits for a worker that is not there, as far as a look at the newest tells.
+/// `true` if one of the newest instances waits for a worker.
 async fn is_any_unserved(abide: &Abide) -> Result<bool> {
     let ready = Filter {
         status: Some(Status::Runnable),

@@ -38,7 +38,7 @@ Exit codes:
   2  wrong usage
   3  the store cannot be reached";
 
-/// What to try when a store is not where it is looked for.
+/// The next command to try if a store is not found.
 pub const WHICH_STORE: &str = "abide config      (which store is used, and where that is set)";
 
 /// Why a command was not done.
@@ -52,7 +52,7 @@ pub struct Failure {
     pub lines: Vec<String>,
     /// The command to try next.
     pub next: Option<String>,
-    /// What `--json` prints; none when there is nobody to read it any more.
+    /// The output of `--json`; `None` if the output is closed.
     pub document: Option<Value>,
 }
 
@@ -130,7 +130,7 @@ impl Failure {
         self
     }
 
-    /// Nobody reads the output any more, which is how `| head` ends.
+    /// The output was closed, as `| head` does.
     fn unread() -> Self {
         Self {
             exit: Exit::Done,
@@ -141,7 +141,7 @@ impl Failure {
         }
     }
 
-    /// What people are told, without control characters.
+    /// The text for people, without control characters.
     pub fn told(&self) -> String {
         if self.document.is_none() {
             return String::new();

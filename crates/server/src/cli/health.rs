@@ -1,4 +1,4 @@
-//! What an instance waits for and whether that is healthy, in one sentence. It words what the rules answer, and judges nothing.
+//! The wait and the health of an instance in one sentence. The rules decide; this only words the result.
 
 use abide::{
     Cause, Instance, Liveness, Look, Reason, ReasonCode, Status, Timestamp, WaitKind, Waiter,
@@ -13,12 +13,12 @@ use super::out::Tone;
 use super::text::{clean, counted, cut_middle};
 use super::waits::event_said;
 
-/// What the sentence names beside the instance.
+/// The data that the sentence needs besides the instance.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
     /// The live workers.
     pub workers: Vec<Worker>,
-    /// Who stands for its waits for events.
+    /// The waiters of its waits for events.
     pub waiters: Vec<Waiter>,
     /// The run that its chain goes on with.
     pub newer: Option<abide::InstanceId>,

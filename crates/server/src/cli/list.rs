@@ -92,7 +92,7 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    /// Whether an instance is as well, or as unwell, as was asked for: what the store cannot select by.
+    /// `true` if an instance has the requested liveness, by which the store cannot select.
     fn wants(&self, look: &Look) -> bool {
         let name = look.liveness.name();
         let is_so = self.liveness.is_empty() || self.liveness.iter().any(|wanted| wanted == name);

@@ -1,4 +1,4 @@
-//! `abide result`: what an instance came to.
+//! `abide result`: the result of an instance.
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// What was set.
+    /// The settings that were given as flags.
     pub fn values(&self) -> Result<Vec<(String, String, &'static str)>> {
         let pair = |text: &String| {
             let (key, value) = text.split_once('=').ok_or_else(|| {
@@ -53,7 +53,7 @@ impl Set {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is asked to stop.
 pub async fn run(args: Args, global: &Global) -> Result {
     let mut values = args.set.values()?;
     if let Some(listen) = args.listen {

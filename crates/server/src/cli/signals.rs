@@ -53,7 +53,7 @@ impl Args {
             None => {}
             Some(target) => match (abide.get(target.clone()).await?, target) {
                 (Some(one), _) => filter.chain = Some(one.chain()),
-                // Nobody is there: what is held for the key, or was sent to who has been deleted.
+                // No instance has the key: list what is held for it, or was sent to a deleted instance.
                 (None, Target::Key(key)) => filter.key = Some(Key::clone(&key)),
                 (None, Target::Id(id)) => filter.instance = Some(id),
             },

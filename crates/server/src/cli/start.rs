@@ -14,8 +14,8 @@ use super::values::{Given, document};
 
 /// Start an instance, and print its id
 ///
-/// The state comes from --state, or from name=value pairs. A machine that nobody has code for yet may be started too: it
-/// waits for a worker.
+/// The state comes from --state, or from name=value pairs. If no worker has code for the machine yet, the instance waits for
+/// one.
 #[derive(Debug, clap::Args)]
 // `--version` is the machine's here.
 #[command(disable_version_flag = true, after_help = concat!(
@@ -75,7 +75,7 @@ pub struct Args {
     graph: bool,
 }
 
-/// What a start answers.
+/// The result of a start.
 #[derive(Debug, Serialize)]
 struct Answer {
     id: InstanceId,

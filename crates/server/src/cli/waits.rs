@@ -111,7 +111,7 @@ pub fn event_said(waiter: &Waiter) -> String {
     }
 }
 
-/// What an event must say, in words.
+/// The conditions on an event, in words.
 fn conditions_said(conditions: &[EventCondition]) -> String {
     let said = conditions.iter().map(|condition| {
         let right = condition.right.as_str();

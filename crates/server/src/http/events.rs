@@ -13,12 +13,12 @@ use utoipa_axum::routes;
 use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
 use super::{App, OverLimit, Params, Problem, Refused, Write, unfit};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// What publishes.
+/// Routes that publish.
 pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(publish))

@@ -13,14 +13,14 @@ use utoipa_axum::routes;
 use super::dto::{AnyJson, NameText};
 use super::{App, Place, Problem, Write};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(get))
         .routes(routes!(list))
 }
 
-/// What operates.
+/// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(put))
 }

@@ -1,4 +1,4 @@
-//! Whether the server lives, and whether it can work.
+//! The liveness and the readiness of the server.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// does.
 const PATIENCE: Duration = Duration::from_millis(1_200);
 
-/// What needs no token.
+/// Routes that need no token.
 pub fn open() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(alive))
@@ -49,10 +49,10 @@ async fn alive() -> axum::Json<Well> {
     axum::Json(Well { status: "ok" })
 }
 
-/// Whether the store can be written to: it is reached, it answers, and its disk has room.
+/// The readiness of the store: it can be reached, it answers, and its disk has room.
 pub struct Readiness {
     lookout: Lookout<Result<(), String>>,
-    /// Whether there was no room for what somebody wrote, since there was room for a large probe.
+    /// `true` if a write found no room on the disk, and no large probe has succeeded since.
     doubted: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! What has happened to an instance.
+//! The history of an instance.
 
 use abide::{Entry, Happening, Json, Timestamp};
 use axum::extract::State;
@@ -11,7 +11,7 @@ use super::dto::{AnyJson, Listed, TargetText, decode, encode, limited};
 use super::instances::{PageQuery, found};
 use super::{App, Params, Place, Problem};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(history))
 }
@@ -43,7 +43,7 @@ impl From<&Entry> for EntryView {
     }
 }
 
-/// What an event tells, without its name.
+/// The details of an event, without its name.
 fn data(what: &Happening) -> Json {
     #[derive(Deserialize)]
     struct Told {

@@ -15,7 +15,7 @@ use super::{App, Place, Problem, received};
 use crate::auth::{from_proxy, proxied};
 use crate::hooks::{Action, Hook, Scheme, Unproven};
 
-/// What brings its own proof.
+/// Routes that are authenticated by a signature.
 pub fn open() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(hook))
 }
@@ -48,13 +48,13 @@ async fn hook(
         ))
     })?;
     let headers = request.headers().clone();
-    // What brings no proof is believed because it comes from this machine.
+    // A webhook without a signature is accepted only because it comes from this machine.
     if hook.scheme == Scheme::None
         && let Some(header) = proxied(&headers)
     {
         return Ok(from_proxy(header));
     }
-    // Who sends it is not known before it is read, so no more is read than a signal may carry.
+    // The sender is not known before the body is read, so no more is read than a signal may carry.
     let most = app.limits().payload_bytes;
     let (body, ticket) = received(request, most, "payload_bytes").await?;
     hook.verify(&headers, &body, now_s())
@@ -93,7 +93,7 @@ fn not_proven(hook: &Hook, unproven: &Unproven) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "bad_signature", detail)
 }
 
-/// What Slack asks once, to see whether somebody is there.
+/// The challenge that Slack sends once to verify the URL.
 fn challenge(hook: &Hook, body: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Ask {

@@ -1,4 +1,4 @@
-//! Looking at instances: one, many, its children, its runs, and what it came to.
+//! Reads instances: one, a list, its children, its runs, and its result.
 
 use abide::{Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, Status, WaitKind};
 use axum::extract::{FromRequestParts, State};
@@ -15,7 +15,7 @@ use super::dto::{
 };
 use super::{App, LongPoll, Params, Place, Problem, target};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list))

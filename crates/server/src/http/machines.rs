@@ -12,12 +12,12 @@ use utoipa_axum::routes;
 use super::dto::{AnyJson, Millis, NameText};
 use super::{App, Place, Problem, Write};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// What workers do.
+/// Routes for workers.
 pub fn work() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(declare))
 }

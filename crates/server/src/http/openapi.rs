@@ -24,7 +24,7 @@ use super::waits::AwaitedKind;
 const TOKEN: &str = "token";
 const PROBLEM_JSON: &str = "application/problem+json";
 
-/// What all operations may be answered with, and when: status, to which of them it applies, and what it means.
+/// The responses that operations share: the status, the operations it applies to, and its meaning.
 const SHARED: [(&str, Applies, &str); 13] = [
     ("400", Applies::All, "The request is malformed."),
     ("401", Applies::Guarded, "The token is missing or unknown."),
@@ -117,7 +117,7 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
     components
         .schemas
         .insert(Problem::name().into_owned(), Problem::schema());
-    // What only parameters refer to is not found by itself.
+    // Schemas that only parameters refer to are not found automatically.
     insert::<NameText>(components);
     insert::<KeyText>(components);
     insert::<IdempotencyKeyText>(components);
@@ -170,7 +170,7 @@ fn bare(components: &Components) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a body is of one of these schemas.
+/// `true` if a body has one of these schemas.
 fn is_of(content: &RefOr<Content>, schemas: &BTreeSet<String>) -> bool {
     let RefOr::T(content) = content else {
         return false;
@@ -178,7 +178,7 @@ fn is_of(content: &RefOr<Content>, schemas: &BTreeSet<String>) -> bool {
     matches!(&content.schema, Some(RefOr::Ref(of)) if schemas.contains(&of.ref_location))
 }
 
-/// Whether an operation is carried out once under a key. What workers send is recognised by its claim.
+/// `true` if an operation is carried out once under a key. Requests of workers are recognised by their claim.
 fn is_write(path: &str, operation: &Operation) -> bool {
     let kept = ["/v1/workers/", "/v1/hooks/"].iter();
     operation.request_body.is_some() && !kept.into_iter().any(|kept| path.starts_with(kept))

@@ -1,4 +1,4 @@
-//! What an operator asks for: cancel, restart, repair.
+//! The operations of an operator: cancel, restart, repair.
 
 use abide::{InstanceId, Name, OperateError};
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ use super::instances::nobody;
 use super::starts::StartedView;
 use super::{App, Place, Problem, Write, target};
 
-/// What operates.
+/// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(cancel))

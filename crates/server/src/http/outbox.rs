@@ -12,14 +12,14 @@ use super::dto::{Listed, decode, encode, limited};
 use super::instances::PageQuery;
 use super::{App, Params, Place, Problem, Write};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(depth))
         .routes(routes!(refused))
 }
 
-/// What operates.
+/// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(retry))

@@ -19,19 +19,19 @@ use super::dto::{
 use super::instances::{PageQuery, nobody};
 use super::{App, Params, Place, Problem, Write, target, unfit};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(of_instance))
         .routes(routes!(list))
 }
 
-/// What sends.
+/// Routes that send.
 pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(signal))
 }
 
-/// What may start something.
+/// Routes that may start instances.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(signal_with_start))
 }
@@ -190,7 +190,7 @@ pub async fn signal_with_start(
     told(&app, letter.await, key.as_str(), &headers)
 }
 
-/// What the sender of a signal is told: the table of rule 7.3.
+/// Makes the response to the sender of a signal: the table of rule 7.3.
 pub fn told(
     app: &App,
     sent: Result<Receipt, SendError>,
@@ -222,7 +222,7 @@ pub fn told(
     ))
 }
 
-/// What the sender of a signal or an update is told that was refused: all of the ordinary answer, and why.
+/// Makes the response to a refused signal or update: the fields of the ordinary response, and the reason.
 pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
     let detail = error.to_string();
     let rejected = match error {
@@ -281,7 +281,7 @@ pub async fn of_instance(
     Ok(axum::Json(page))
 }
 
-/// The records of a kind that were sent to an instance, or to a key that nobody has.
+/// Returns the filter for records of a kind that were sent to an instance, or to a key that no instance has.
 pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<CommandFilter, Problem> {
     let target = target(text)?;
     let kind = Some(kind);
@@ -300,7 +300,7 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
         kind,
         ..CommandFilter::default()
     };
-    // Nobody is there, and nothing was sent either.
+    // No instance has the key, and nothing was sent to it.
     if app
         .abide()
         .list_commands(&filter, None, 1)

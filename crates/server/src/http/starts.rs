@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::dto::{KeyText, StartRequest, Wanted};
 use super::{App, OverLimit, Problem, Refused, Write, unfit};
 
-/// What starts instances.
+/// Routes that start instances.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(start))
@@ -157,14 +157,14 @@ pub async fn start_all(
     app.limits().check_batch(request.instances.len())?;
     let mut results: Vec<BatchResult> = Vec::with_capacity(request.instances.len());
     let mut graphs = Default::default();
-    // What is to be started next, and at which places of the answer.
+    // The instances to start next, and their places in the response.
     let mut starts = Vec::new();
     for entry in &request.instances {
         let read = unfit::fit::<StartRequest>(entry.get());
         let wanted = match read {
             Ok(request) => match request.wanted(&app, &mut graphs).await {
                 Ok(wanted) => wanted,
-                // What is wrong with the store is wrong with all of it.
+                // An error of the store applies to the whole batch.
                 Err(problem) if problem.status >= 500 => return Err(problem),
                 Err(problem) => {
                     results.push(problem.into());

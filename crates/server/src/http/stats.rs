@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::dto::NameText;
 use super::{App, Problem};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(stats))

@@ -29,7 +29,7 @@ pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(stream))
 }
 
-/// What to stream.
+/// The options of a stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -20,12 +20,12 @@ use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
 use super::{App, LongPoll, Params, Place, Problem, Write, WriteByHeader, target};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(of_instance))
 }
 
-/// What sends, and asks for the answer.
+/// Routes that send updates and fetch their answers.
 pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(update))

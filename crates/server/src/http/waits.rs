@@ -1,4 +1,4 @@
-//! Who waits for what.
+//! Lists open waits.
 
 use abide::{InstanceId, Key, Name, OpenWait, Timestamp, WaitId, WaitKind, WaitsFilter};
 use axum::extract::State;
@@ -13,7 +13,7 @@ use super::dto::{
 use super::instances::found;
 use super::{App, Params, Problem};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }

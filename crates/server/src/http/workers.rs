@@ -1,4 +1,4 @@
-//! What workers over HTTP do: claim, commit, heartbeat, sign off.
+//! The requests of workers over HTTP: claim, commit, heartbeat, sign off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const INBOXES: usize = 8;
 /// How many rows one transaction gives back.
 const BATCH: usize = 500;
 
-/// What workers do.
+/// Routes for workers.
 pub fn work() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(claim))
@@ -139,7 +139,7 @@ pub async fn claim(
     Ok(axum::Json(Claims { claims }))
 }
 
-/// What a request asks for, when that can be had.
+/// Checks a request for work, and returns what it asks for.
 fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
     let wait = waited(request.wait_ms)?;
     let lease = request
@@ -389,7 +389,7 @@ fn refuse_beside_unreadable(entries: &mut [Entry]) {
     }
 }
 
-/// What one entry is answered.
+/// Makes the result of one entry.
 struct Settled {
     status: CommitStatus,
     duplicate: bool,
@@ -433,7 +433,7 @@ async fn judge(
     Ok((hold, outcome.map_err(Settled::refused)?))
 }
 
-/// What is told of a step whose outcome was sent to be committed.
+/// The data that a trace needs about a step whose outcome was sent.
 struct Ran {
     outcome: &'static str,
     failed: bool,
@@ -461,7 +461,7 @@ fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> Settled {
         metrics::step(machine, step, ran.took, ran.failed);
         metrics::outcome(ran.outcome);
     }
-    // What is refused may be sent again, better: the attempt goes on.
+    // A refused outcome may be corrected and sent again: the attempt continues.
     if let Some(mut attempt) = ran.attempt
         && status != CommitStatus::Refused
     {

@@ -175,11 +175,11 @@ pub struct AnswerRequest {
     /// The update.
     #[schema(value_type = i64)]
     update_id: CommandId,
-    /// What it came to; null unless given.
+    /// The answer; default null.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<AnyJson>)]
     result: Option<Json>,
-    /// What it failed of; then nothing was changed.
+    /// The error; then the update changed nothing.
     error: Option<String>,
 }
 

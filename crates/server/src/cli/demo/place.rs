@@ -57,7 +57,7 @@ impl Place {
         &self.file
     }
 
-    /// Whether the file is still there afterwards.
+    /// `true` if the file is kept afterwards.
     pub const fn is_kept(&self) -> bool {
         self.made.is_none()
     }
@@ -90,7 +90,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
-            // What cannot be removed is the system's to sweep.
+            // Files that cannot be removed are left to the system.
             let _ = std::fs::remove_dir_all(made);
         }
     }

@@ -153,7 +153,7 @@ pub struct ChildView {
 }
 
 impl ClaimView {
-    /// What a worker is told that was given a claim.
+    /// Makes the response for a claimed instance.
     pub fn new(
         claimed: Claimed,
         inbox: Vec<Command>,

@@ -295,7 +295,7 @@ pub enum LivenessWord {
 }
 
 impl LivenessWord {
-    /// Whether that is what an instance is.
+    /// `true` if this is the liveness of an instance.
     pub fn is(self, liveness: abide::Liveness) -> bool {
         use abide::Liveness;
         matches!(

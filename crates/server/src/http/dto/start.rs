@@ -97,7 +97,7 @@ impl From<PolicyRequest> for Policy {
 pub type Graphs = HashMap<Name, Option<Graph>>;
 
 impl StartRequest {
-    /// What is wanted; graphs are looked up once.
+    /// Returns the start that is wanted; each graph is looked up once.
     pub async fn wanted(self, app: &App, graphs: &mut Graphs) -> Result<Wanted, Problem> {
         let request = abide::outbox::StartRequest::from(self);
         let refused = |refusal: Refusal| Problem::unprocessable(refusal.to_string());
