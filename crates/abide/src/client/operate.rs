@@ -23,7 +23,7 @@ const EXAMINED: usize = 200;
 #[non_exhaustive]
 pub enum OperateError {
     /// No instance has that id or key.
-    #[error("there is nothing at {:?}: it was never started, or its retention is over", .0.to_string())]
+    #[error("no instance with the id or key {:?}: it was never started, or its retention is over", .0.to_string())]
     NoTarget(Target),
     /// The instance has ended.
     #[error("it has ended as {0}")]

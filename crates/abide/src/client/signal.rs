@@ -199,7 +199,7 @@ impl Receipt {
 pub enum SendError {
     /// No instance has that id or key.
     #[error(
-        "there is nothing at {:?}: start it first, or use `hold_for` or `signal_with_start`",
+        "no instance with the id or key {:?}: start it first, or use `hold_for` or `signal_with_start`",
         .0.to_string()
     )]
     NoTarget(Target),

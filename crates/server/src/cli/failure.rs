@@ -84,7 +84,7 @@ impl Failure {
 
     /// There is no such instance.
     pub fn nothing_at(target: &str) -> Self {
-        let text = format!("there is nothing at {}", quoted(target));
+        let text = format!("no instance with the id or key {}", quoted(target));
         let mut failure = Self::new(Exit::Refused, "not_found", text)
             .answered_as(http::instances::nobody(target));
         let is_id = target.bytes().all(|byte| byte.is_ascii_digit());

@@ -233,7 +233,7 @@ pub fn target(text: &str) -> Result<Target, Problem> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits && text.parse::<i64>().is_err() {
         // It has the form of an id, but no id is that large.
-        let detail = format!("there is nothing at {text:?}: no id is that large");
+        let detail = format!("no instance with the id {text}: no id is that large");
         return Err(
             Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
         );

@@ -32,10 +32,11 @@ pub async fn found(app: &App, text: &str) -> Result<Instance, Problem> {
     app.abide().get(target).await?.ok_or_else(|| nobody(text))
 }
 
-/// That there is nothing at an id or key.
+/// Makes the problem for an id or key that no instance has.
 pub fn nobody(text: &str) -> Problem {
-    let detail =
-        format!("there is nothing at {text:?}: it was never started, or its retention is over");
+    let detail = format!(
+        "no instance with the id or key {text:?}: it was never started, or its retention is over"
+    );
     Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
 }
 

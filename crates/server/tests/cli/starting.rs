@@ -112,7 +112,7 @@ on_every_store! {
         for command in ["cancel", "restart", "repair", "show", "result", "watch", "export"] {
             let nobody = lab.run(&[command, "order:404"]).await;
             assert_eq!(nobody.code, 1, "{command}: {nobody:?}");
-            assert_eq!(nobody.err, "abide: there is nothing at \"order:404\"\ntry: abide list --key-prefix order\n", "{command}");
+            assert_eq!(nobody.err, "abide: no instance with the id or key \"order:404\"\ntry: abide list --key-prefix order\n", "{command}");
         }
     }
 
