@@ -18,13 +18,13 @@ pub enum Error {
     Unavailable(String),
     /// The connection broke during the commit, so the outcome is unknown: it may or may not have been written. A start
     /// with a key is safe to repeat.
-    #[error("{0}; look whether it was, or repeat it if it has a key")]
+    #[error("{0}; check whether it was, or retry it if it has a key")]
     Unknown(String),
     /// The database, or an answer from it, is not as it should be.
     #[error("{0}")]
     Broken(String),
     /// A stored value does not have the requested type, or a value cannot be written as JSON.
-    #[error("{what} does not fit its type: {problem}")]
+    #[error("{what} does not match its type: {problem}")]
     Mismatch {
         /// The value that was read or written.
         what: &'static str,
@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// This code cannot read a value that a step was handed. A step that returns this error blocks its instance until a
     /// build that can read the value is deployed (rule 12.4).
-    #[error("{what} does not fit its type: {problem}")]
+    #[error("{what} does not match its type: {problem}")]
     Unreadable {
         /// The value that was read.
         what: &'static str,

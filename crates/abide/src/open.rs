@@ -37,7 +37,7 @@ pub struct Abide {
 pub enum OpenError {
     /// The connection string is invalid.
     #[error(
-        "{url:?} is no connection string: {problem}. Write memory: , sqlite:orders.db, postgres://user@host/database or https://host"
+        "{url:?} is not a connection string: {problem}. Write memory: , sqlite:orders.db, postgres://user@host/database or https://host"
     )]
     BadUrl {
         /// The string, without anything that may be a password.

@@ -188,7 +188,7 @@ on_both_databases! {
         // A payment for nothing is an error that names the key, and says what to do.
         let unpaid = ended(new_place().start("hello", &["pay"])).unwrap_err();
         assert!(
-            unpaid.starts_with("Error: there is nothing at \"order:42\": start it first"),
+            unpaid.starts_with("Error: no instance with the id or key \"order:42\": start it first"),
             "{unpaid}"
         );
     }

@@ -368,7 +368,7 @@ async fn an_assertion_that_fails_says_what_the_instance_waits_for() {
         ),
         (
             says(kit.assert_done(&ends, &null)).await,
-            &["it came to \"tea\""],
+            &["its result is \"tea\""],
         ),
         (
             says(kit.assert_failed(&ends, "x")).await,

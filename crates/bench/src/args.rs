@@ -130,7 +130,7 @@ fn url(url: String) -> Result<String, String> {
         Ok(url)
     } else {
         Err(format!(
-            "{url:?} is no URL of a PostgreSQL: write postgres://role:password@host:5432"
+            "{url:?} is not a URL of a PostgreSQL: write postgres://role:password@host:5432"
         ))
     }
 }

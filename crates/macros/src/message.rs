@@ -174,14 +174,14 @@ fn default_of(input: &DeriveInput, copy: &Ident) -> Option<TokenStream> {
     })
 }
 
-/// What serde and schemars are told of a whole type.
+/// The attributes of a type for serde and schemars.
 #[derive(Default)]
 struct Told {
-    /// Whether its author gives it a name for serde, and which, where that is one name.
+    /// The name that its author gives it for serde, if it is one name.
     renamed: Option<Option<LitStr>>,
-    /// Whether fields that are missing are taken from the default of the type.
+    /// `true` if missing fields are taken from the default of the type.
     has_default: bool,
-    /// Whether its author gives its schema a name.
+    /// `true` if its author gives its schema a name.
     has_schema_name: bool,
 }
 
@@ -193,7 +193,7 @@ impl Told {
             if !is_schemas && !attribute.path().is_ident("serde") {
                 continue;
             }
-            // What cannot be read is reported by serde, where it is.
+            // serde reports attributes that cannot be read, in their place.
             let _ = attribute.parse_nested_meta(|meta| {
                 let mut value = None;
                 let is_bare =

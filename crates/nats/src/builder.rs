@@ -150,7 +150,7 @@ impl SourceBuilder {
             let unfit = |c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c);
             if name.contains(unfit) {
                 return Err(Error::refused(format!(
-                    "{name:?} is no name of a stream or a consumer: it has none of `. * > / \\` and no spaces"
+                    "{name:?} is not a name of a stream or consumer: names contain none of `. * > / \\` and no spaces"
                 )));
             }
         }
@@ -169,7 +169,7 @@ impl SourceBuilder {
         let longest = own_id(&self.stream, u64::MAX, &i64::MAX.to_string());
         Name::new(longest).map(drop).map_err(|refusal| {
             Error::refused(format!(
-                "the stream's name is no part of an event id: {refusal}"
+                "the stream's name cannot be part of an event id: {refusal}"
             ))
         })
     }

@@ -105,7 +105,7 @@ fn event(
     type_of: &TypeOf,
 ) -> Result<NewEvent, String> {
     let named = catch_unwind(AssertUnwindSafe(|| type_of(&Message { message })));
-    let named = named.map_err(|_| "the function that says its type panicked".to_owned())?;
+    let named = named.map_err(|_| "the function that determines its type panicked".to_owned())?;
     Ok(NewEvent {
         event_type: Name::new(named).map_err(|refusal| refusal.to_string())?,
         event_id: event_id(&Message { message }, origin)?,
@@ -142,8 +142,8 @@ fn payload(body: &[u8]) -> Result<Json, String> {
     if body.is_empty() {
         return Ok(Json::null());
     }
-    let text =
-        std::str::from_utf8(body).map_err(|error| format!("its body is no text: {error}"))?;
+    let text = std::str::from_utf8(body)
+        .map_err(|error| format!("its body is not UTF-8 text: {error}"))?;
     Json::parse(text.to_owned())
         .or_else(|_| Json::of(text))
         .map_err(|error| error.to_string())

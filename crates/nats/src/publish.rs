@@ -66,7 +66,7 @@ pub(crate) fn publish<'a>(
                 // An operator must repair the database; the message waits for that.
                 error => return Ok(vec![Verdict::Later(error.to_string())]),
             }
-            tracing::warn!(%error, events = events.len(), "the database is away: trying again");
+            tracing::warn!(%error, events = events.len(), "the database is unavailable: trying again");
             let is_stopped = stop.run_until_cancelled(backoff.pause()).await;
             if is_stopped.is_none() {
                 let later = || Verdict::Later(error.to_string());

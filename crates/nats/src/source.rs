@@ -285,7 +285,7 @@ impl Reader {
         let problem = match tokio::time::timeout(ANSWER, answer).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no word within {ANSWER:?}"),
+            Err(_) => format!("no answer within {ANSWER:?}"),
         };
         tracing::debug!(
             message = letter.place,

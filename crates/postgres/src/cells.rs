@@ -66,9 +66,9 @@ macro_rules! value {
 value!(i64, i64, |raw| Ok(raw));
 value!(bool, bool, |raw| Ok(raw));
 value!(u32, i32, |raw| u32::try_from(raw)
-    .map_err(|_| Error::Broken(format!("{raw} is no count"))));
+    .map_err(|_| Error::Broken(format!("{raw} is not a count"))));
 value!(u64, i64, |raw| u64::try_from(raw)
-    .map_err(|_| Error::Broken(format!("{raw} is no count"))));
+    .map_err(|_| Error::Broken(format!("{raw} is not a count"))));
 value!(String, &'r str, |raw| Ok(raw.to_owned()));
 value!(&'r str, &'r str, |raw| Ok(raw));
 value!(Name, &'r str, |raw| Ok(Name::stored(raw)));
@@ -97,17 +97,17 @@ value!(Status, i16, |raw| Status::from_code(raw)
 value!(Cause, i16, |raw| Ok(Cause::from_code(raw)));
 value!(Kind, i16, |raw| Ok(Kind::from_code(raw)));
 value!(WaitKind, i16, |raw| WaitKind::from_code(raw).ok_or_else(
-    || Error::Broken(format!("{raw} is no kind of wait"))
+    || Error::Broken(format!("{raw} is not a kind of wait"))
 ));
 value!(ResumeKind, i16, |raw| ResumeKind::from_code(raw)
     .ok_or_else(|| Error::Broken(format!("{raw} ends no wait"))));
 value!(CommandKind, i16, |raw| Ok(CommandKind::from_code(raw)));
 value!(CommandStatus, i16, |raw| CommandStatus::from_code(raw)
     .ok_or_else(|| Error::Broken(format!(
-        "{raw} is no status of a record"
+        "{raw} is not a status of a record"
     ))));
 value!(Rejection, i16, |raw| Rejection::from_code(raw).ok_or_else(
-    || Error::Broken(format!("{raw} is no reason to refuse"))
+    || Error::Broken(format!("{raw} is not a reason to refuse"))
 ));
 value!(Scope, i32, |raw| Ok(Scope::from_bits(raw)));
 value!(Timestamp, Moment, |raw| Ok(raw.0));

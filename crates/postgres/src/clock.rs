@@ -49,7 +49,7 @@ pub(crate) async fn check_server(client: &Client) -> Result<Server> {
     })?;
     let server = server.first().copied();
     let server =
-        server.ok_or_else(|| Error::Broken("the server did not tell its version".into()))?;
+        server.ok_or_else(|| Error::Broken("the server did not report its version".into()))?;
     match server.version / 10_000 {
         version if version < VERSION_MIN => Err(Error::Broken(format!(
             "this is PostgreSQL {version}, and it must be {VERSION_MIN} or newer: upgrade the server"
@@ -68,7 +68,7 @@ async fn time(client: &Client) -> Result<Timestamp> {
     let told = each(&rows, |cells| cells.next::<Timestamp>())?;
     told.into_iter()
         .next()
-        .ok_or_else(|| Error::Broken("the server did not tell the time".into()))
+        .ok_or_else(|| Error::Broken("the server did not report the time".into()))
 }
 
 /// Sets the clock to the server's time at intervals, until stopped, and notifies the bus of outbox rows that it sees in
@@ -108,7 +108,7 @@ pub(crate) async fn keep_following(
         };
         if let Err(error) = followed {
             looks.store(false, Ordering::Relaxed);
-            tracing::debug!(%error, "the server did not tell the time");
+            tracing::debug!(%error, "the server did not report the time");
         }
     }
 }

@@ -72,7 +72,7 @@ impl Transaction<'_> {
     /// Records that a lock was needed too late and that another transaction has it; returns the error.
     pub fn missed(&mut self) -> Error {
         self.held.missed = true;
-        Error::Conflict("what has to be locked next is locked by another transaction".into())
+        Error::Conflict("the next row or key to lock is locked by another transaction".into())
     }
 
     /// Checks that all rows that were to be locked without waiting are locked; rows that do not exist are ignored.

@@ -153,7 +153,7 @@ impl Pool {
 
     /// The server's properties, and the texts that begin transactions on it.
     pub fn server(&self) -> Result<&(Server, Begin)> {
-        let unknown = || Error::Broken("the server was not asked what it is".into());
+        let unknown = || Error::Broken("the version of the server is unknown".into());
         self.server.get().ok_or_else(unknown)
     }
 

@@ -63,7 +63,7 @@ fn read_roots(file: &Path) -> Result<RootCertStore> {
     }
     match roots.is_empty() {
         true => Err(unusable(format!(
-            "{}: there is no certificate in it; name a PEM file of the authorities to trust",
+            "{}: it contains no certificate; name a PEM file of the authorities to trust",
             file.display()
         ))),
         false => Ok(roots),

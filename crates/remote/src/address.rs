@@ -24,7 +24,7 @@ impl Address {
         };
         if url.contains('@') {
             return Err(unusable(
-                "it has a user or a password in it, and what is in an address ends in logs: put the token into ABIDE_TOKEN, \
+                "it contains a user or a password, and addresses are written to logs: put the token into ABIDE_TOKEN, \
                  or give it in the options",
             ));
         }
@@ -36,7 +36,7 @@ impl Address {
         let base = url.trim_end_matches('/');
         let at = |path: &str| format!("{base}{path}").parse::<Uri>();
         let (Ok(ask), Ok(news)) = (at(wire::PATH), at(wire::NEWS)) else {
-            return Err(unusable(&format!("{url:?} is no URL")));
+            return Err(unusable(&format!("{url:?} is not a URL")));
         };
         if !matches!(ask.scheme_str(), Some("http" | "https")) {
             return Err(unusable(&format!(

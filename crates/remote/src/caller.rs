@@ -135,8 +135,9 @@ impl Caller {
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
             let news = &self.address.news;
-            let what =
-                format!("{news} answers with {kind:?} where text/event-stream is due{EXPECTED}");
+            let what = format!(
+                "{news} answers with {kind:?} where text/event-stream is expected{EXPECTED}"
+            );
             return Err(Error::Broken(what));
         }
         Ok(response.into_body())
@@ -252,14 +253,14 @@ impl Caller {
 }
 
 /// The end of an error message about an invalid response.
-const EXPECTED: &str = "; what was expected is an answer of an abide server of this release: look whether the address is \
-                        that of one";
+const EXPECTED: &str = "; expected the answer of an abide server of this release: check whether the address is that of \
+                        one";
 
 /// Parses a response; if it is invalid, returns a description of it.
 fn read(status: StatusCode, body: &[u8]) -> std::result::Result<Reply, String> {
     serde_json::from_slice(body).map_err(|error| {
         format!(
-            "answers {status} with what is no answer ({error}): {}",
+            "answers {status} with an unexpected body ({error}): {}",
             start(body)
         )
     })

@@ -40,7 +40,7 @@ pub(crate) async fn keep_following(
             () = stop.cancelled() => return,
         };
         if let Err(error) = followed {
-            tracing::debug!(%error, "the server did not tell the time");
+            tracing::debug!(%error, "the server did not report the time");
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn listen(
             ended = pass_on(stream, &bus) => ended,
             () = stop.cancelled() => return,
         };
-        tracing::debug!(server = caller.server(), why = %ended, "news are interrupted");
+        tracing::debug!(server = caller.server(), why = %ended, "event stream lost; reconnecting");
         stream = tokio::select! {
             stream = open_again(&caller) => stream,
             () = stop.cancelled() => return,
@@ -47,10 +47,12 @@ async fn open_again(caller: &Caller) -> Incoming {
         match caller.news().await {
             Ok(stream) => return stream,
             Err(error) if error.is_passing() => {
-                tracing::debug!(server = caller.server(), %error, "news cannot be had");
+                tracing::debug!(server = caller.server(), %error, "event stream unavailable; retrying");
             }
             // Waiting does not help here; but the server may be repaired, and local listeners need its notifications.
-            Err(error) => tracing::warn!(server = caller.server(), %error, "news cannot be had"),
+            Err(error) => {
+                tracing::warn!(server = caller.server(), %error, "event stream unavailable; retrying")
+            }
         }
     }
 }
@@ -63,7 +65,7 @@ async fn pass_on(mut stream: Incoming, bus: &Bus) -> Error {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => return Error::Unavailable(error.to_string()),
             Ok(None) => return Error::Unavailable("the server has ended the stream".into()),
-            Err(_) => return Error::Unavailable("the server says nothing any more".into()),
+            Err(_) => return Error::Unavailable("the server has stopped sending".into()),
         };
         let Ok(data) = frame.into_data() else {
             continue;
@@ -98,7 +100,9 @@ impl Lines {
         }
         self.0.drain(..whole);
         if self.0.len() > LINE_BYTES {
-            return Err(Error::Broken("a line of the news has no end".into()));
+            return Err(Error::Broken(
+                "a line of the event stream is too long".into(),
+            ));
         }
         Ok(told)
     }

@@ -203,10 +203,7 @@ impl Ids {
 
 /// The error for a reply of the wrong kind.
 pub(crate) fn unexpected() -> Error {
-    Error::Broken(
-        "the server has answered something else than what it was asked: it is of another release"
-            .into(),
-    )
+    Error::Broken("the server sent an unexpected answer: it is of another release".into())
 }
 
 /// The first ids, as many as one read may contain (rule 16.4), and the rest.

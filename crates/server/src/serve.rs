@@ -44,10 +44,10 @@ pub enum ServeError {
     #[error(transparent)]
     Store(#[from] abide::Error),
     /// The directory of the default store could not be created.
-    #[error("the directory of the store cannot be made: {0}")]
+    #[error("cannot create the directory of the store: {0}")]
     Directory(std::io::Error),
     /// The address to listen on is invalid.
-    #[error("{listen:?} is no address to listen on: {problem}; write HOST:PORT")]
+    #[error("invalid address to listen on, {listen:?}: {problem}; write HOST:PORT")]
     Address {
         /// The value that was given.
         listen: String,
@@ -65,7 +65,7 @@ pub enum ServeError {
     /// The address is reachable from other computers, and the store has no token, so requests would not be
     /// authenticated.
     #[error(
-        "{address} can be reached by others, and there is no token in the store: make one first, or listen on 127.0.0.1"
+        "{address} is reachable from other machines, and the store has no token: create one first, or listen on 127.0.0.1"
     )]
     Unguarded {
         /// The address.
@@ -80,7 +80,7 @@ pub enum ServeError {
         problem: String,
     },
     /// The certificate or its key cannot be used.
-    #[error("TLS cannot be served: {0}")]
+    #[error("cannot serve TLS: {0}")]
     Tls(String),
     /// Traces cannot be sent.
     #[error(transparent)]
@@ -237,7 +237,7 @@ async fn serve(
         told.stop().await;
         tokio::spawn(async move {
             told.again().await;
-            tracing::warn!("told twice to stop: ending at once");
+            tracing::warn!("second request to stop: ending at once");
             std::process::exit(1);
         });
     };
@@ -262,7 +262,7 @@ impl Told {
             signal(SignalKind::terminate()),
             signal(SignalKind::interrupt()),
         ) else {
-            return Err(abide::Error::Broken("the system gives no signals".into()).into());
+            return Err(abide::Error::Broken("cannot install signal handlers".into()).into());
         };
         Ok(Self {
             terminate,
@@ -333,7 +333,7 @@ impl Ready {
             .find(|hook| hook.scheme == Scheme::None);
         if let (Some(address), Some(hook)) = (outside, unproven) {
             let text = format!(
-                "the webhooks of {:?} bring no proof (scheme none), and {address} can be reached by others: give it a scheme and a secret, or listen on 127.0.0.1",
+                "the webhooks of {:?} are not authenticated (scheme none), and {address} is reachable from other machines: give it a scheme and a secret, or listen on 127.0.0.1",
                 hook.source
             );
             return Err(ServeError::Hooks(text));
@@ -391,17 +391,14 @@ impl Ready {
             until.await;
             leaving.cancel();
             if !drain.is_zero() {
-                tracing::info!(
-                    ?drain,
-                    "asked to stop: not ready any more, and still answering"
-                );
+                tracing::info!(?drain, "stop requested: no longer ready, still answering");
                 tokio::time::sleep(drain).await;
             }
         };
         let connections =
             connection::accept(&self.app, self.listener, self.tls, service, until).await;
         self.app.draining().cancel();
-        tracing::info!("shutting down: no more connections; what runs is finished");
+        tracing::info!("shutting down: no more connections; running requests are finished");
         connections.finish(grace).await;
         self.app.workers().hub.end().await;
         self.sources.shutdown().await;
@@ -422,11 +419,11 @@ async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, ServeError> {
     };
     let looked = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(listen)).await;
     let found: Vec<SocketAddr> = looked
-        .map_err(|_| bad("its name could not be looked up in time".to_owned()))?
+        .map_err(|_| bad("the host name could not be resolved in time".to_owned()))?
         .map_err(|error| bad(error.to_string()))?
         .collect();
     match found.is_empty() {
-        true => Err(bad("its name stands for nothing".to_owned())),
+        true => Err(bad("the host name has no address".to_owned())),
         false => Ok(found),
     }
 }

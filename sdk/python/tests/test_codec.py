@@ -98,9 +98,9 @@ def test_what_does_not_fit_is_told_with_its_place() -> None:
 
 
 def test_what_is_no_json_is_told_with_its_place() -> None:
-    with pytest.raises(NotJson, match=r"object is no JSON at a\[1\]"):
+    with pytest.raises(NotJson, match=r"object is not JSON at a\[1\]"):
         dumps({"a": [1, object()]})
-    with pytest.raises(NotJson, match=r"nan is no number of JSON at a\.b"):
+    with pytest.raises(NotJson, match=r"nan is not a JSON number at a\.b"):
         dumps({"a": {"b": float("nan")}})
     with pytest.raises(NotJson, match="keys"):
         dumps({1: 2})

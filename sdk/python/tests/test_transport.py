@@ -199,7 +199,7 @@ async def test_an_error_about_a_limit_says_both_numbers() -> None:
     over = {"limit": "state_bytes", "most": 100, "met": 204, "detail": "204 is over the limit state_bytes of 100"}
     too_large: Answer = (413, over, {})
     full: Answer = (409, {**over, "outcome": "rejected_limit_exceeded", "reason": "inbox_full"}, {})
-    other: Answer = (422, {"detail": "the body does not fit"}, {})
+    other: Answer = (422, {"detail": "invalid request body"}, {})
     async with scripted(too_large, full, other) as (url, _), Abide(url) as abide:
         with pytest.raises(Invalid) as large:
             await abide.start("m")

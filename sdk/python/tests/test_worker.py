@@ -190,7 +190,7 @@ class Handled(Machine[dict[str, Any]], name="handled", step_timeout=0.2):
         ("raise", "ValueError", "broken"),
         ("slow", StepTimeout.__name__, "longer than 0.2 s"),
         ("none", "TypeError", "step start returned NoneType"),
-        ("not json", "NotJson", "object is no JSON at x"),
+        ("not json", "NotJson", "object is not JSON at x"),
         ("too large", "Refused", ""),
     ],
 )
@@ -416,7 +416,7 @@ async def test_what_a_job_is_given_must_fit(abide: Abide) -> None:
     async with Worker(abide, tasks=[double]):
         run = await abide.start("double", "two")
         found = await eventually(lambda: blocked(abide, run.id))
-        assert "what double was given does not fit: expected an int" in found.liveness_reason
+        assert "the input of double does not match its type: expected an int" in found.liveness_reason
 
 
 async def test_an_idle_worker_is_woken_at_once(any_server: Server) -> None:
@@ -444,7 +444,7 @@ def test_a_machine_that_is_none_is_told_where_it_is_written() -> None:
         class NoSteps(Machine[Any], name="no-steps"):
             pass
 
-    with pytest.raises(TypeError, match="is no step"):
+    with pytest.raises(TypeError, match="is not a step"):
         next_(test_a_machine_that_is_none_is_told_where_it_is_written)
 
     with pytest.raises(TypeError, match="nothing to start"):

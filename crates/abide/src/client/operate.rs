@@ -23,13 +23,13 @@ const EXAMINED: usize = 200;
 #[non_exhaustive]
 pub enum OperateError {
     /// No instance has that id or key.
-    #[error("there is nothing at {:?}: it was never started, or its retention is over", .0.to_string())]
+    #[error("no instance with the id or key {:?}: it was never started, or its retention is over", .0.to_string())]
     NoTarget(Target),
     /// The instance has ended.
     #[error("it has ended as {0}")]
     NotActive(Status),
     /// The instance is neither failed nor cancelled.
-    #[error("it is {0}: only what failed or was cancelled can be restarted")]
+    #[error("it is {0}: only a failed or cancelled instance can be restarted")]
     NotRestartable(Status),
     /// The instance is reserved and was not started.
     #[error("it is reserved and was not started: start it first")]

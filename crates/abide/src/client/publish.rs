@@ -29,7 +29,7 @@ impl<C> Publication<C> {
             Ok(Publish {
                 event_type: Name::new(event_type)?,
                 payload: Json::of(payload).map_err(|error| Error::Mismatch {
-                    what: "what an event says",
+                    what: "the payload of an event",
                     problem: error.to_string(),
                 })?,
                 event_id: None,

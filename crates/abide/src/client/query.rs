@@ -16,7 +16,7 @@ use crate::workflow::RunHistory;
 #[non_exhaustive]
 pub enum QueryError {
     /// No instance has that id or key.
-    #[error("there is nothing at {:?}: it was never started, or its retention is over", .0.to_string())]
+    #[error("no instance with the id or key {:?}: it was never started, or its retention is over", .0.to_string())]
     NoTarget(Target),
     /// This engine has no code for the workflow.
     #[error("this engine has no code for {machine} version {version}: ask one that has")]
@@ -77,7 +77,7 @@ impl Engine {
         R: DeserializeOwned,
     {
         let mismatch = |problem: String| Error::Mismatch {
-            what: "what a query is sent with, or answered",
+            what: "the argument or the answer of a query",
             problem,
         };
         let name = Name::new(query.name()).map_err(Error::from)?;

@@ -49,7 +49,7 @@ impl<C> Letter<C> {
         T: Message,
     {
         let arguments = signal.arguments(value).map_err(|error| Error::Mismatch {
-            what: "what the signal is sent with",
+            what: "the value of the signal",
             problem: error.to_string(),
         });
         Self::named(to, signal.name(), arguments, client)
@@ -199,7 +199,7 @@ impl Receipt {
 pub enum SendError {
     /// No instance has that id or key.
     #[error(
-        "there is nothing at {:?}: start it first, or use `hold_for` or `signal_with_start`",
+        "no instance with the id or key {:?}: start it first, or use `hold_for` or `signal_with_start`",
         .0.to_string()
     )]
     NoTarget(Target),

@@ -32,7 +32,7 @@ impl<R> Request<R> {
         A: Message,
     {
         let arguments = update.arguments(value).map_err(|error| Error::Mismatch {
-            what: "what the update is sent with",
+            what: "the value of the update",
             problem: error.to_string(),
         });
         Self::named(to, update.name(), arguments, client)

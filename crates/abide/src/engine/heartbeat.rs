@@ -163,7 +163,7 @@ impl Heart {
         let shared = self.shared.clone();
         tracing::error!(
             worker = %shared.settings.name,
-            "the lease ran out, or another process took this worker's name: what it held runs elsewhere"
+            "the lease expired, or another process took this worker's name: its claims run elsewhere"
         );
         let name = Name::new(format!(
             "{}~{:08x}",

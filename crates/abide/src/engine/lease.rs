@@ -22,7 +22,7 @@ pub(super) async fn keep_reclaiming(shared: Arc<Shared>) {
     let interval = shared.settings.lease / RENEWALS;
     while shared.pause(interval).await.is_continue() {
         if let Err(error) = reclaim(&shared).await {
-            tracing::warn!(%error, "what dead workers held could not be taken back; trying again");
+            tracing::warn!(%error, "claims of dead workers could not be taken back; trying again");
         }
     }
 }
@@ -66,9 +66,9 @@ pub(super) async fn take_up(shared: &Shared) {
     match tokio::time::timeout(TAKING_UP, reclaim(shared)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(%error, "what this worker held before is taken back later");
+            tracing::warn!(%error, "earlier claims of this worker are taken back later");
         }
-        Err(_) => tracing::warn!("what this worker held before is locked, and taken back later"),
+        Err(_) => tracing::warn!("earlier claims of this worker are locked, and taken back later"),
     }
 }
 

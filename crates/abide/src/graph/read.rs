@@ -56,7 +56,7 @@ pub(super) fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
         problems.truncate(TOLD);
         problems.push(GraphProblem {
             step: None,
-            message: format!("there may be more: the first {TOLD} problems are told"),
+            message: format!("there may be more: only the first {TOLD} problems are listed"),
         });
     } else if problems.is_empty() {
         // It is not JSON, or a field occurs twice.

@@ -175,7 +175,7 @@ impl Run {
         match told.await {
             Ok(()) => format!("step {name:?} failed: {error}").into(),
             Err(second) => {
-                format!("step {name:?} failed: {error}; and what runs could not be told: {second}")
+                format!("step {name:?} failed: {error}; and the running steps could not be cancelled: {second}")
                     .into()
             }
         }

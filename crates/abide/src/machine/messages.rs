@@ -131,7 +131,7 @@ impl Call<'_> {
         A: Message,
     {
         read(&self.0.arguments).map_err(|error| Error::Mismatch {
-            what: "what an update was sent with",
+            what: "the value of an update",
             problem: format!("{}: {error}", update.name()),
         })
     }

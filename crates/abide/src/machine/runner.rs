@@ -136,7 +136,7 @@ impl<M: Machine> MachineRunner<M> {
             let why = why.unwrap_or_else(|| error.to_string());
             let (name, version) = (M::NAME, M::VERSION);
             let text =
-                format!("the state of {name} version {version} does not fit its type: {why}");
+                format!("the state of {name} version {version} does not match its type: {why}");
             Fault::new(FaultKind::Unreadable, text)
         })
     }

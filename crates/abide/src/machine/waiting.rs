@@ -87,7 +87,7 @@ impl<M: Machine> Context<M> {
         };
         let payload = yields(&event.arguments).to();
         payload.map(Some).map_err(|error| Error::Unreadable {
-            what: "what an event says",
+            what: "the payload of an event",
             problem: format!("{}: {error}", event.name),
         })
     }
@@ -173,7 +173,7 @@ where
 
 fn unreadable(name: &str, error: &abide_core::model::NotJson) -> Error {
     Error::Unreadable {
-        what: "what a signal was sent with",
+        what: "the value of a signal",
         problem: format!("{name}: {error}"),
     }
 }

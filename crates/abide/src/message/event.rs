@@ -23,7 +23,7 @@ pub(crate) const REFERENCE: &str = "abide reference";
 /// # let _ = paid;
 /// ```
 ///
-/// What is wrong with it is told, all at once, where it is waited for.
+/// Problems are reported, all at once, where the event is waited for.
 #[derive(Clone, Debug)]
 #[must_use = "wait for it"]
 pub struct Event {
@@ -32,7 +32,7 @@ pub struct Event {
     lookback: Option<Duration>,
 }
 
-/// What a field of an event is compared with: made by [`eq`] and the like.
+/// A comparison with a field of an event, made by [`eq`] and the like.
 #[derive(Clone, Debug)]
 #[must_use = "give it to `matching`"]
 pub struct Test {
@@ -77,7 +77,7 @@ impl Event {
             let left = Path::new(&path).map_err(|refusal| problems.push(refusal.to_string()));
             let right = test.right.map_err(|error| {
                 problems.push(format!(
-                    "{path} {}: what it compares with is not JSON: {error}",
+                    "{path} {}: the value to compare with is not JSON: {error}",
                     test.op
                 ));
             });

@@ -1,4 +1,4 @@
-//! Signals and updates as Rust types: a name, and what it is sent with.
+//! Signals and updates as Rust types: a name, and the type of the arguments.
 
 mod event;
 mod shape;
@@ -82,7 +82,7 @@ pub struct Signal<T> {
 }
 
 impl<T> Signal<T> {
-    /// A signal of this name. Whether it is fit to be a name is seen when it is declared or sent.
+    /// Creates a signal with this name. The name is validated when the signal is declared or sent.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -97,7 +97,7 @@ impl<T> Signal<T> {
 }
 
 impl<T: JsonSchema + 'static> Signal<T> {
-    /// What a machine's contract says of it.
+    /// Returns its declaration in a machine's contract.
     pub fn accepts(&self) -> Result<Accepts, Refusal> {
         accepts::<T>(self.name)
     }
@@ -110,7 +110,7 @@ impl<T: JsonSchema + 'static> Signal<T> {
         arguments_of(value)
     }
 
-    /// What it was sent with, from the normalised arguments.
+    /// Reads its value from the normalised arguments.
     pub fn read(&self, normalised: &Json) -> Result<T, NotJson>
     where
         T: DeserializeOwned,
@@ -153,7 +153,7 @@ impl<A, R> Update<A, R> {
 }
 
 impl<A: JsonSchema + 'static, R> Update<A, R> {
-    /// What a machine's contract says of it.
+    /// Returns its declaration in a machine's contract.
     pub fn accepts(&self) -> Result<Accepts, Refusal> {
         accepts::<A>(self.name)
     }
@@ -166,7 +166,7 @@ impl<A: JsonSchema + 'static, R> Update<A, R> {
         arguments_of(value)
     }
 
-    /// What it was sent with, from the normalised arguments.
+    /// Reads its value from the normalised arguments.
     pub fn read(&self, normalised: &Json) -> Result<A, NotJson>
     where
         A: DeserializeOwned,

@@ -15,7 +15,7 @@ const WHOLE: &str = "value";
 /// Where schemas keep those that they refer to.
 const DEFINITIONS: &str = "$defs";
 
-/// What the schema of a plain struct may say. Whoever says more is sent as one value.
+/// The keywords that the schema of a plain struct may have. A type whose schema has others is sent as one value.
 const OF_A_STRUCT: &[&str] = &[
     "type",
     "properties",
@@ -43,7 +43,7 @@ pub(super) enum Shape {
 /// A field of a struct.
 pub(super) struct Field {
     pub(super) parameter: Parameter,
-    /// Whether `null` stands for a field that is left out: it has a default that only serde knows.
+    /// `true` if `null` represents a field that is left out: it has a default that only serde knows.
     pub(super) null_is_absent: bool,
 }
 

@@ -20,7 +20,7 @@ pub fn arguments_of<T: Serialize + JsonSchema + 'static>(value: &T) -> Result<Ar
     };
     Ok(match Arguments::from_json(&json) {
         Ok(Arguments::Named(mut values)) => {
-            // What the type writes and does not read is no parameter.
+            // A field that the type writes and does not read is not a parameter.
             values.retain(|(name, _)| fields.iter().any(|field| field.parameter.name == *name));
             values.into()
         }

@@ -64,7 +64,7 @@ fn standing(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
         }
         Status::Done => {
             format!(
-                "it came to {}",
+                "its result is {}",
                 instance
                     .result
                     .as_ref()

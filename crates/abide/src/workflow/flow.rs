@@ -187,7 +187,7 @@ where
     ) -> Result<BoxFuture<'static, Result<Json, BoxError>>, Fault> {
         let input: I = input.to().map_err(|error| {
             let text = format!(
-                "the input does not fit {}: {error}",
+                "the input does not match {}: {error}",
                 std::any::type_name::<I>()
             );
             Fault::new(FaultKind::Unreadable, text)

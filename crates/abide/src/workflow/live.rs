@@ -138,7 +138,7 @@ impl Live {
 
     fn awaits_what_is_not_durable(&self) {
         self.journal.pages().misused(
-            "awaits something that is no durable operation (a timer, a channel, a task or a request of its own)".into(),
+            "awaits something that is not a durable operation (a timer, a channel, a task or a request of its own)".into(),
             "await `wf.sleep`, `wf.signal` and the like, and put everything else into `wf.step`",
         );
     }

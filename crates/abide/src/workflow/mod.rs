@@ -199,7 +199,7 @@ impl Workflow {
             .map_err(|error| {
                 let mut pages = self.journal.pages();
                 let number = pages.count();
-                let recorded = format!("{what} that does not fit {}", std::any::type_name::<T>());
+                let recorded = format!("{what} that does not match {}", std::any::type_name::<T>());
                 pages.differs(number, &recorded, &format!("one that does ({error})"));
             })
             .ok()

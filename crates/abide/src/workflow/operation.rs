@@ -90,7 +90,7 @@ impl Operation {
         let number = pages.count();
         pages.differs(
             number,
-            &format!("{what} that does not fit {}", std::any::type_name::<T>()),
+            &format!("{what} that does not match {}", std::any::type_name::<T>()),
             &format!("one that does ({error})"),
         );
         Poll::Pending

@@ -160,15 +160,15 @@ where
                 return Ok(());
             }
             Err(format!(
-                "the run came to {recorded}, and the code comes to {result}"
+                "the run ended with {recorded}, and the code returns {result}"
             ))
         }
         Stand::Returned(Err(fault)) if run.status == Status::Done => {
             Err(format!("the run is done, and the code fails: {fault}"))
         }
-        Stand::Returned(Ok(result)) if run.status == Status::Failed => Err(format!(
-            "the run has failed, and the code comes to {result}"
-        )),
+        Stand::Returned(Ok(result)) if run.status == Status::Failed => {
+            Err(format!("the run has failed, and the code returns {result}"))
+        }
         Stand::Returned(_) => Ok(()),
     }
 }

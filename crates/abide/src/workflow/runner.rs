@@ -292,7 +292,7 @@ impl Runner for WorkflowRunner {
     }
 
     fn refused(self: Arc<Self>, task: Arc<Task>, refusal: Refusal) -> BoxFuture<'static, Ran> {
-        let reason = format!("what the workflow came to cannot be stored: {refusal}");
+        let reason = format!("the workflow's result cannot be stored: {refusal}");
         Box::pin(async move {
             let answer = match refusal {
                 // rule 14.7: this wait of the code fails.

@@ -107,7 +107,7 @@ impl Workflow {
 
 fn stored<T: Serialize>(value: &T) -> Result<Json, Fault> {
     Json::of(value).map_err(|error| {
-        let text = format!("what it came to cannot be stored: {error}");
+        let text = format!("the result cannot be stored: {error}");
         Fault::new(FaultKind::Outcome, text)
     })
 }
@@ -195,7 +195,7 @@ impl<T> StepRun<'_, T> {
             if value.size() > most {
                 let size = value.size();
                 let text = format!(
-                    "what it came to is too large: {size} bytes, and `result_bytes` is {most}"
+                    "the result is too large: {size} bytes; the limit `result_bytes` is {most}"
                 );
                 return Err(Fault::new(FaultKind::Outcome, text));
             }

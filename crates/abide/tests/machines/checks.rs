@@ -116,7 +116,7 @@ on_every_store! {
 
         let check = lab.engine().machine(NewParcel).check().await.unwrap();
         let told: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
-        let problem = "the state of parcel version 1 does not fit its type: `country` is missing";
+        let problem = "the state of parcel version 1 does not match its type: `country` is missing";
         assert_eq!((check.checked, told), (1, vec![(waits.id(), problem)]));
     }
 }

@@ -132,7 +132,7 @@ on_every_store! {
         let engine = lab.engine().build("2").machine(new.clone()).start().await.unwrap();
         let paid = lab.signal(&order, PAID, &7).await.unwrap();
         let why = blocked(&lab, order.id()).await;
-        assert!(why.contains("the state of shop version 1 does not fit its type: `currency` is missing"), "{why}");
+        assert!(why.contains("the state of shop version 1 does not match its type: `currency` is missing"), "{why}");
         assert!(why.contains("build 2"), "{why}");
         let record = lab.commands("order:1", None, 9).await.unwrap().items.into_iter().find(|one| one.id == paid.id());
         let record = record.unwrap();
@@ -319,7 +319,7 @@ on_every_store! {
             let call = lab.start(Deaf, wrapped).await.unwrap();
             let called = lab.signal(&call, CALLED, &"hello".to_owned()).await.unwrap();
             let why = blocked(&lab, call.id()).await;
-            assert!(wrapped || why.contains("what a signal was sent with does not fit its type: called"), "{why}");
+            assert!(wrapped || why.contains("the value of a signal does not match its type: called"), "{why}");
             let records = lab.commands(call.id(), None, 9).await.unwrap();
             let record = records.items.into_iter().find(|one| one.id == called.id()).unwrap();
             assert_eq!(record.status, CommandStatus::Received);
@@ -361,7 +361,7 @@ on_every_store! {
         assert_eq!((check.checked, check.fits()), (2, false));
         let told: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
         assert_eq!(told, [
-            (order.id(), "the state of shop version 1 does not fit its type: `currency` is missing"),
+            (order.id(), "the state of shop version 1 does not match its type: `currency` is missing"),
             (strange.id(), r#"machine walk version 1 has no step "label"; its steps are begin"#),
         ]);
         assert_eq!((check.unfit[0].step.as_str(), check.unfit[0].key.as_ref().unwrap().as_str()), ("ship", "order:1"));

@@ -170,7 +170,7 @@ on_every_store! {
             let start = || abide.start(Script::any(), json!(0)).key(format!("{trouble:?}"));
             let error = start().await.unwrap_err();
             assert!(matches!(error, StartError::Error(Error::Unknown(_))), "{error:?}");
-            assert!(error.to_string().contains("repeat it if it has a key"), "{error}");
+            assert!(error.to_string().contains("retry it if it has a key"), "{error}");
             let again = start().or_existing().await.unwrap();
             assert_eq!(again.is_new(), trouble == Trouble::Lost);
         }

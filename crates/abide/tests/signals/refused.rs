@@ -26,7 +26,7 @@ on_every_store! {
             assert!(error.to_string().contains("hold_for"), "{error}");
         }
         let error = lab.signal("order:42", GO, &()).await.unwrap_err().to_string();
-        assert!(error.starts_with("there is nothing at \"order:42\": start it first"), "{error}");
+        assert!(error.starts_with("no instance with the id or key \"order:42\": start it first"), "{error}");
         assert!(lab.list_commands(&Default::default(), None, 10).await.unwrap().items.is_empty());
     }
 }

@@ -145,7 +145,7 @@ on_every_store! {
         lab.signal_named(&order, "paid", args(&[json!("five")])).await.unwrap();
         lab.until(order.id(), "it to be blocked", |row| row.is_blocked()).await;
         let why = lab.look(order.id()).await.unwrap().unwrap().reason.unwrap().text;
-        assert!(why.contains("what a signal was sent with") && why.contains("paid"), "{why}");
+        assert!(why.contains("the value of a signal") && why.contains("paid"), "{why}");
         // It is there for the build that can read it.
         assert_eq!(sent_to(&lab, order.id()).await[0].status.name(), "received");
         engine.shutdown().await;

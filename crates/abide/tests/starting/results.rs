@@ -107,7 +107,7 @@ on_every_store! {
         let error = lab.result(&wrong).await.unwrap_err();
         assert!(matches!(error, NotDone::Error(Error::Mismatch { .. })), "{error:?}");
         let text = error.to_string();
-        assert!(text.contains("the result does not fit its type") && text.contains("u64"), "{text}");
+        assert!(text.contains("the result does not match its type") && text.contains("u64"), "{text}");
         engine.shutdown().await;
     }
 }
@@ -155,7 +155,7 @@ on_every_store! {
         let unwritable = BTreeMap::from([(vec![1], 1)]);
         let error = lab.start(MAP, unwritable.clone()).await.unwrap_err();
         assert!(matches!(error, StartError::Error(Error::Mismatch { .. })), "{error:?}");
-        assert!(error.to_string().contains("the input does not fit its type"), "{error}");
+        assert!(error.to_string().contains("the input does not match its type"), "{error}");
         assert!(lab.start_all([spec(MAP, unwritable)]).await.is_err());
         let lab = lab.opened(Abide::options().limits(Limits { state_bytes: 100, ..Limits::default() })).await;
         let error = lab.start(Script::any(), json!("x".repeat(200))).await.unwrap_err().to_string();

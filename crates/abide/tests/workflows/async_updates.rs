@@ -545,7 +545,7 @@ on_every_store! {
         let run = lab.start(DESK, json!(null)).await.unwrap();
         let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
         let error = blocked(&lab, run.id()).await;
-        assert!(error.contains("no durable operation"), "{error}");
+        assert!(error.contains("not a durable operation"), "{error}");
         assert_eq!(status(&asked).await, "accepted");
         engine.shutdown().await;
     }

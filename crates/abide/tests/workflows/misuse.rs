@@ -214,7 +214,7 @@ const BARE: &[Misuse] = &[
                 ok(json!(1))
             })
         },
-        &["no durable operation", "`wf.sleep`", "`wf.step`"],
+        &["not a durable operation", "`wf.sleep`", "`wf.step`"],
     ),
     (
         "bare-yield",
@@ -224,7 +224,7 @@ const BARE: &[Misuse] = &[
                 ok(json!(1))
             })
         },
-        &["no durable operation"],
+        &["not a durable operation"],
     ),
     (
         "bare-channel",
@@ -234,7 +234,7 @@ const BARE: &[Misuse] = &[
                 ok(json!(told.await?))
             })
         },
-        &["no durable operation"],
+        &["not a durable operation"],
     ),
     (
         "bare-task",
@@ -260,7 +260,7 @@ const BARE: &[Misuse] = &[
                 ok(json!(1))
             })
         },
-        &["no durable operation"],
+        &["not a durable operation"],
     ),
     (
         "bare-timeout",
@@ -273,7 +273,7 @@ const BARE: &[Misuse] = &[
                 Ok(json!(tokio::time::timeout(millis(20), step).await??))
             })
         },
-        &["no durable operation"],
+        &["not a durable operation"],
     ),
     (
         "bare-beside-step",
@@ -288,7 +288,7 @@ const BARE: &[Misuse] = &[
                 ok(json!(1))
             })
         },
-        &["no durable operation"],
+        &["not a durable operation"],
     ),
     (
         "bare-never",
@@ -298,7 +298,7 @@ const BARE: &[Misuse] = &[
                 ok(json!(1))
             })
         },
-        &["no durable operation"],
+        &["not a durable operation"],
     ),
     (
         "circles",
@@ -416,7 +416,7 @@ on_every_store! {
         let engine = lab.engine().workflow(flow("run"), code(&charged, true)).start().await.unwrap();
         let run = lab.start(flow("run"), json!(null)).await.unwrap();
         let why = blocked(&lab, run.id()).await;
-        assert!(why.contains("no durable operation"), "{why}");
+        assert!(why.contains("not a durable operation"), "{why}");
         let told = operations(&lab.events(run.id()).await);
         assert_eq!(told, ["+1 step charge", "-1 step charge = 0"], "and nothing of what followed");
         engine.shutdown().await;
@@ -471,7 +471,7 @@ on_every_store! {
             for name in ["sleep", "timeout", "select", "yield", "thread"] {
                 let run = lab.start(flow(name), json!(null)).await.unwrap();
                 let why = blocked(&lab, run.id()).await;
-                assert!(why.contains("no durable operation") && why.contains("`wf.sleep`"), "{name}: {why}");
+                assert!(why.contains("not a durable operation") && why.contains("`wf.sleep`"), "{name}: {why}");
                 lab.cancel(run.id(), "seen").force().await.unwrap();
             }
             engine.shutdown().await;

@@ -89,8 +89,8 @@ async fn what_does_not_fit_is_told() {
     };
     let told = problem(other, &done);
     assert!(
-        told.contains("the run came to [1,36,3,4]")
-            && told.contains(r#"the code comes to "another""#),
+        told.contains("the run ended with [1,36,3,4]")
+            && told.contains(r#"the code returns "another""#),
         "{told}"
     );
     assert_eq!(replays(RUN, other, &open), Ok(()), "it has not come so far");
@@ -111,7 +111,7 @@ async fn what_does_not_fit_is_told() {
     };
     assert_eq!(
         problem(well, &failed),
-        "the run has failed, and the code comes to [1,36,3,4]"
+        "the run has failed, and the code returns [1,36,3,4]"
     );
     let more: Code = |wf, input| {
         Box::pin(async move {
@@ -141,7 +141,7 @@ async fn what_does_not_fit_is_told() {
         r#"the history is that of "run", and the code that of "other""#
     );
     let bare: Code = |_, _| Box::pin(async { std::future::pending().await });
-    assert!(problem(bare, &open).contains("no durable operation"));
+    assert!(problem(bare, &open).contains("not a durable operation"));
 }
 
 #[tokio::test]

@@ -243,7 +243,9 @@ impl<'de> Deserialize<'de> for Rejection {
         let reason = std::borrow::Cow::<str>::deserialize(from)?;
         let found = Self::ALL.into_iter().find(|one| one.reason() == reason);
         found.ok_or_else(|| {
-            serde::de::Error::custom(format_args!("{reason:?} is no reason to refuse a command"))
+            serde::de::Error::custom(format_args!(
+                "{reason:?} is not a reason to refuse a command"
+            ))
         })
     }
 }

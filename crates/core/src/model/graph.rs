@@ -144,7 +144,7 @@ mod factor {
         // The rules decide which factors are allowed; here the value only has to be representable.
         if !(0.0..=f64::from(u32::MAX) / 100.0).contains(&factor) {
             return Err(serde::de::Error::custom(format!(
-                "{factor} is no factor: give a number from 1 to 1000"
+                "{factor} is not a factor: give a number from 1 to 1000"
             )));
         }
         #[allow(

@@ -226,10 +226,10 @@ impl StartRequest {
                 ..Self::default()
             };
             if *self != alone {
-                problems.push("what is reserved takes `machine` and `key` alone: the rest comes with the start that opens it");
+                problems.push("a reservation takes `machine` and `key` alone: the rest comes with the start that opens it");
             }
             if self.key.is_none() {
-                problems.push("what is reserved needs a `key`");
+                problems.push("a reservation needs a `key`");
             }
         }
         problems
@@ -320,13 +320,11 @@ impl SignalWithStartRequest {
     /// Returns the delivery that it asks for. For a graph, the caller passes the start that it has looked up.
     pub fn delivery(self, of_graph: Option<Start>) -> Result<Delivery, Refusal> {
         let Some(key) = self.start.key.clone() else {
-            return Err(bad_start(
-                "`start` needs a `key`: it is what the signal is sent to",
-            ));
+            return Err(bad_start("`start` needs a `key`: the signal is sent to it"));
         };
         let Wanted::Start(start) = self.start.wanted(of_graph)? else {
             return Err(bad_start(
-                "what is reserved takes no signals: leave `reserve` out",
+                "a reserved instance takes no signals: leave `reserve` out",
             ));
         };
         Ok(Delivery {
@@ -389,9 +387,7 @@ fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Arguments
         (Some(_), Some(_)) => Err(bad_request("give a `payload` or `arguments`, not both")),
         (Some(payload), None) => Ok(Arguments::Payload(payload)),
         (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|_| {
-            bad_request(
-                "`arguments` must be a list of them, by their places, or an object, by their names",
-            )
+            bad_request("`arguments` must be a list, by position, or an object, by name")
         }),
         (None, None) => Ok(Arguments::default()),
     }

@@ -71,9 +71,7 @@ pub enum Refusal {
         operation: Option<u32>,
     },
     /// The version is not a valid version of a machine.
-    #[error(
-        "{version} is no version of a machine: versions are whole numbers from 1 to 2147483647"
-    )]
+    #[error("{version} is not a machine version: versions are whole numbers from 1 to 2147483647")]
     BadVersion {
         /// The number.
         version: u32,
@@ -158,8 +156,8 @@ pub enum Refusal {
     },
     /// A request was carried out before, and its answer was too large to be stored (rule 1.5).
     #[error(
-        "the request with the idempotency key {key:?} was carried out before, and its answer was too large to be kept; look \
-         at what it did instead of sending it again"
+        "the request with the idempotency key {key:?} was carried out before, and its answer was too large to be kept; check \
+         its effect instead of sending it again"
     )]
     AnswerNotKept {
         /// The key.

@@ -34,7 +34,7 @@ pub enum Status {
 /// A number or a name that is not a status.
 #[derive(thiserror::Error)]
 #[error(
-    "{0} is no status; they are reserved, scheduled, runnable, executing, awaiting_signal, awaiting_children, done, failed, cancelled and continued"
+    "{0} is not a status; the statuses are reserved, scheduled, runnable, executing, awaiting_signal, awaiting_children, done, failed, cancelled and continued"
 )]
 pub struct UnknownStatus(String);
 

@@ -257,7 +257,7 @@ pub(super) fn check_signals<'n>(
     match signals.find(|name| name.event_type().is_some()) {
         None => Ok(()),
         Some(name) => Err(Refusal::BadOutcome {
-            problem: format!("{name} is no signal: wait for the event"),
+            problem: format!("{name} is not a signal: wait for the event"),
         }),
     }
 }

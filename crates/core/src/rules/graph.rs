@@ -69,8 +69,7 @@ fn check_at(graph: &GraphSpec, depth: usize) -> Vec<GraphProblem> {
         let of = |message: String| problem(&step.name, message);
         if step.name.is_empty() || step.name.len() > Path::MOST || step.name.contains('.') {
             problems.push(of(
-                "a name has 1 to 255 bytes and no dots, so that references can be told apart"
-                    .into(),
+                "a name has 1 to 255 bytes and no dots, so that references are unambiguous".into(),
             ));
         }
         for after in &step.after {
@@ -205,7 +204,7 @@ fn kinds(step: &StepSpec) -> Vec<String> {
         signal.filter(|one| Name::stored(one.signal.as_str()).event_type().is_some())
     {
         let signal = &signal.signal;
-        problems.push(format!("{signal:?} is no signal: wait for the event"));
+        problems.push(format!("{signal:?} is not a signal: wait for the event"));
     }
     for name in names.into_iter().flatten() {
         if let Err(refusal) = Name::new(&name) {
@@ -300,7 +299,7 @@ enum Reference<'r> {
 impl<'r> Reference<'r> {
     fn parse(reference: &'r str) -> Result<Self, String> {
         let bad = || {
-            format!("{reference:?} is no reference: write input.path or step.<name>.output.path")
+            format!("{reference:?} is not a reference: write input.path or step.<name>.output.path")
         };
         let parsed = match reference.split_once('.') {
             Some(("input", path)) => Self::Input(path),
@@ -433,9 +432,7 @@ pub fn resolve(event: &EventSpec, input: &Json, outputs: &Outputs) -> Result<Eve
                         outputs.get(step).and_then(|output| at(output, path))
                     }
                 };
-                found.ok_or_else(|| {
-                    format!("{reference:?} cannot be resolved: there is nothing there")
-                })?
+                found.ok_or_else(|| format!("{reference:?} cannot be resolved: it has no value"))?
             }
         };
         conditions.push(event::condition(left, *op, right).map_err(|refusal| refusal.to_string())?);

@@ -588,7 +588,7 @@ fn silent(instance: &Instance, workers: Option<&[Worker]>) -> Option<(Code, Stri
     let lives = workers?.iter().any(|worker| worker.id == holder);
     (!lives).then(|| {
         let text = format!(
-            "worker {holder}, which holds it, is not among those that live; another takes over when its lease ends"
+            "worker {holder}, which holds it, is not alive; another takes over when its lease ends"
         );
         (Code::WorkerSilent, text)
     })

@@ -120,7 +120,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
     pub fn failed(&mut self, mut entries: Vec<Entry<K, W>>, error: Error) -> Failed<K, W> {
         match error.fault() {
             Fault::Store => {
-                tracing::warn!(%error, entries = entries.len(), "the database is away; entries are kept until it is back");
+                tracing::warn!(%error, entries = entries.len(), "the database is unavailable; entries are kept until it is back");
                 self.together = (self.together / 2).max(1);
                 let delay = self.backoff.failed().unwrap_or_default();
                 self.away = Some((error, Instant::now() + delay));

@@ -40,8 +40,7 @@ pub(crate) async fn begin<T: Txn>(
         match &start.key {
             Some(key) => asked.push((at, delivery, start, key)),
             None => {
-                let problem =
-                    "a signal that starts what it is for needs a key to find it by".into();
+                let problem = "a signal with a start needs a key".into();
                 begun.answers.insert(at, Err(Refusal::BadStart { problem }));
             }
         }

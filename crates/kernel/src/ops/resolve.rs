@@ -64,7 +64,7 @@ pub(crate) async fn locked<'a, T: Txn>(
         ledger.add(turn.txn, &fresh).await?;
     }
     Err(Error::Conflict(
-        "the run that a key stands for changed again and again while it was being locked".into(),
+        "the run that a key refers to kept changing while it was being locked".into(),
     ))
 }
 

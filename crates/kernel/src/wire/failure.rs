@@ -59,7 +59,7 @@ impl From<Failure> for Error {
 /// A text that is not a valid request.
 #[derive(thiserror::Error)]
 #[error(
-    "this is no request of this release: {0}; a request is a JSON object like {{\"get\":{{\"key\":\"order:42\"}}}}"
+    "not a request of this release: {0}; a request is a JSON object like {{\"get\":{{\"key\":\"order:42\"}}}}"
 )]
 pub struct Malformed(pub(super) serde_json::Error);
 

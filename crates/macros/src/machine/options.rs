@@ -1,4 +1,4 @@
-//! What is written in the parentheses of `#[machine(...)]`.
+//! The options in the parentheses of `#[machine(...)]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -98,7 +98,7 @@ fn once<T>(into: &Option<T>, option: &ParseNestedMeta<'_>) -> Result<()> {
 }
 
 impl Options {
-    /// Whether they declare signals or updates.
+    /// `true` if they declare signals or updates.
     pub fn has_messages(&self) -> bool {
         !self.signals.is_empty() || !self.updates.is_empty()
     }

@@ -74,7 +74,7 @@ impl<'b> Step<'b> {
         })
     }
 
-    /// Whether it may be left out, in which case another may have its name.
+    /// `true` if it may be left out; then another may have its name.
     pub fn is_conditional(&self) -> bool {
         !conditions(&self.function.attrs).is_empty()
     }

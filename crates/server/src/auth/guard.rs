@@ -89,23 +89,23 @@ fn entered(
         Ok(Access::Open) if !is_for_loopback(uri, headers) => Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
             "misdirected_request",
-            "this server asks for no token, and so answers to the names of this machine alone: ask for localhost or \
-             127.0.0.1, or make a token with `abide token create`, and it answers to every name",
+            "this server requires no token, so it answers only to the names of its own machine: use localhost or \
+             127.0.0.1, or create a token with `abide token create`, and it answers to every name",
         )
         .into_response()),
         Ok(Access::Open) if is_foreign(headers) => Err(Problem::new(
             StatusCode::FORBIDDEN,
             "forbidden",
-            "this server asks for no token, and so takes nothing from the pages of other sites: `abide token create` makes one",
+            "this server requires no token, so it refuses requests from pages of other sites: create a token with `abide token create`",
         )
         .into_response()),
         Ok(Access::Open) => Ok((Role::Operate, Caller(None))),
         Ok(Access::As(name, role)) => Ok((role, Caller(Some(name)))),
         Ok(Access::Missing) => Err(unauthorized(
-            "this server wants a token: send it as `authorization: Bearer …`; `abide token create` makes one",
+            "missing token: send it as `authorization: Bearer …`; `abide token create` makes one",
         )),
         Ok(Access::Unknown) => Err(unauthorized(
-            "this token is not known here: it may have been revoked; `abide token create` makes one",
+            "unknown token: it may have been revoked; `abide token create` makes one",
         )),
         Err(error) => Err(Problem::from(error).into_response()),
     }
@@ -117,7 +117,7 @@ pub fn allowed(role: Role, needed: Role, method: &Method) -> Result<(), Problem>
         return Ok(());
     }
     let detail = format!(
-        "this token has the role {}, and this needs {}: use one made by `abide token create --role {}`",
+        "this token has the role {}, and the request needs {}: use a token made by `abide token create --role {}`",
         role.name(),
         needed.name(),
         needed.name()
@@ -137,8 +137,8 @@ pub fn proxied(headers: &HeaderMap) -> Option<&HeaderName> {
 /// The response to a request that came through a proxy, from a server that requires no token.
 pub fn from_proxy(header: &HeaderName) -> Response {
     let detail = format!(
-        "this request came through a proxy (it has the header `{header}`), and this server asks for no token, so everyone who \
-         reaches the proxy could do anything here; make a token with `abide token create`, and send it as `authorization: Bearer …`"
+        "this request came through a proxy (it has the header `{header}`), and this server requires no token, so everyone who \
+         reaches the proxy could do anything here; create a token with `abide token create`, and send it as `authorization: Bearer …`"
     );
     Problem::new(StatusCode::FORBIDDEN, "proxied", detail).into_response()
 }

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use serde::{Deserialize, Serialize};
 
-/// What a token allows.
+/// The role of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -23,10 +23,10 @@ use super::table::{Table, fixed, number};
     "  abide bench --store postgres://abide@db/bench --seconds 10 --callers 128"
 ))]
 pub struct Args {
-    /// How long to measure in all, without what is begun being finished
+    /// How long to measure in total, without the time to finish what has begun
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// How many call at once
+    /// Number of concurrent callers
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     callers: u64,
 }
@@ -43,7 +43,7 @@ enum At {
     Go,
 }
 
-/// Steps, one after the other, until it is told to stop.
+/// Runs steps, one after the other, until it is asked to stop.
 struct Steps {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -94,7 +94,7 @@ impl Machine for Signals {
     }
 }
 
-/// What was measured of one thing.
+/// The result of one measurement.
 struct Figure {
     what: &'static str,
     count: u64,

@@ -15,7 +15,7 @@ use super::text::counted;
 const LOOKED_AT: usize = 10_000;
 const PAGE: usize = 500;
 
-/// List what is blocked, by which builds, and what no worker has code for
+/// List blocked instances, by build, and instances that no worker has code for
 ///
 /// Looks at the newest 10,000 instances that are scheduled and as many that are runnable, and at the workers that are running. It
 /// does not have your code, so it cannot tell whether a build that is not running fits: ask that build, with `engine.check()`.
@@ -28,7 +28,7 @@ const PAGE: usize = 500;
 ))]
 pub struct Args {}
 
-/// What cannot go on, as far as it is alike.
+/// Blocked instances with the same problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     machine: Name,
@@ -106,10 +106,7 @@ impl Args {
             "{looked} looked at: {count} cannot go on with the workers that are running"
         ));
         if let Some(first) = found.values().next() {
-            out.say(&format!(
-                "to see what does not fit: abide show {}",
-                first.instance
-            ));
+            out.say(&format!("for the reason: abide show {}", first.instance));
         }
         Ok(Exit::Refused)
     }

@@ -38,7 +38,7 @@ impl Completions {
     "  abide man | man -l -"
 ))]
 pub struct Man {
-    /// The directory to write the pages into; without it, the first is printed
+    /// The directory for the pages; without it, the first page is printed
     dir: Option<PathBuf>,
 }
 

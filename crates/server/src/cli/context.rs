@@ -1,4 +1,4 @@
-//! What every command works with: the store, opened for looking or for writing, and where output goes.
+//! The context of every command: the store, opened for reading or for writing, and the output.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,12 +9,12 @@ use super::failure::{Exit, Failure, Result, WHICH_STORE};
 use super::out::Out;
 use crate::settings;
 
-/// What every command works with.
+/// The context of every command.
 #[derive(Debug)]
 pub struct Context {
     /// The store's connection string.
     pub store: String,
-    /// What is shown to a server that asks for it.
+    /// Bearer token for the server.
     pub token: Option<String>,
     /// How large things may get.
     pub limits: Limits,
@@ -22,7 +22,7 @@ pub struct Context {
     authorities: Option<PathBuf>,
     /// Where output goes.
     pub out: Out,
-    /// What was opened, to be closed at the end.
+    /// The open store, to be closed at the end.
     opened: Mutex<Vec<Opened>>,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Opened {
 }
 
 impl Context {
-    /// What the commands of a process work with.
+    /// Makes the context of a process.
     pub fn new(store: String, token: Option<String>, limits: Limits, out: Out) -> Self {
         Self {
             store,
@@ -54,7 +54,7 @@ impl Context {
         self
     }
 
-    /// Lets go of what was opened: files are left as whoever comes next likes to find them.
+    /// Closes the store, so that its files are left in order.
     pub async fn close(&self) {
         let opened =
             std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
@@ -72,7 +72,7 @@ impl Context {
     /// Opens the store for a command that writes; a file that is not there is made.
     pub async fn write(&self) -> Result<Abide> {
         settings::prepare(&self.store).map_err(|error| {
-            let text = format!("the directory of the store cannot be made: {error}");
+            let text = format!("cannot create the directory of the store: {error}");
             Failure::new(Exit::Unreachable, "unavailable", text).next("abide config")
         })?;
         Ok(self.keep(self.open().await?))
@@ -157,19 +157,19 @@ impl Context {
         }
     }
 
-    /// The SQLite file; none when the store is no file.
+    /// The SQLite file; `None` if the store is not a file.
     pub fn file(&self) -> Option<PathBuf> {
         let path = self.store.strip_prefix("sqlite:")?;
         let path = path.strip_prefix("//").unwrap_or(path);
         (!path.is_empty()).then(|| Path::new(path).to_owned())
     }
 
-    /// Whether the store is a PostgreSQL database.
+    /// `true` if the store is a PostgreSQL database.
     pub fn is_postgres(&self) -> bool {
         self.store.starts_with("postgres://") || self.store.starts_with("postgresql://")
     }
 
-    /// Whether the store is a server.
+    /// `true` if the store is a server.
     pub fn is_server(&self) -> bool {
         self.store.starts_with("http://") || self.store.starts_with("https://")
     }

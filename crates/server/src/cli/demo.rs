@@ -26,7 +26,7 @@ use keys::Typed;
 use place::Place;
 use voice::Voice;
 
-/// Show what abide is: a server, workers to kill, and nothing is lost
+/// Show abide at work: a server, workers that you kill, and nothing is lost
 ///
 /// Serves a fresh SQLite file on loopback, starts worker processes that run sample machines, and makes a little traffic:
 /// orders that wait for their payment, approvals, albums with children, parcels as a graph. Kill a worker, with kill -9 or by
@@ -39,13 +39,13 @@ Examples:
   abide demo --keep demo.db
   abide demo --json | jq -r .steps_per_second")]
 pub struct Args {
-    /// The address and port to listen on; port 0 takes one that is free
+    /// The address and port to listen on; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     listen: String,
-    /// How many worker processes to start
+    /// Number of worker processes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     workers: u32,
-    /// The SQLite file to use, and to keep: run again with it, the demo goes on
+    /// The SQLite file to use and to keep; a later demo with the same file continues
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ const PICTURE: u64 = 4;
 /// How long workers may take until their processes are there.
 const START: Duration = Duration::from_secs(10);
 
-/// Runs the demo, until it is told to stop.
+/// Runs the demo until it is asked to stop.
 pub async fn run(args: Args, global: &Global) -> Result {
     if global.store.is_some() {
         let text =
@@ -104,11 +104,11 @@ pub async fn run(args: Args, global: &Global) -> Result {
     ended
 }
 
-/// Nobody is asked for a token: only this machine may reach it.
+/// No token is required, so only this machine may reach it.
 fn guarded(listen: &str) -> Result<()> {
     let addresses = listen.to_socket_addrs().map_err(|error| {
         Failure::usage(format!(
-            "{listen:?} is no address to listen on: {error}; write HOST:PORT"
+            "invalid address to listen on, {listen:?}: {error}; write HOST:PORT"
         ))
         .next("abide demo --listen 127.0.0.1:0      (any free port)")
     })?;
@@ -117,7 +117,7 @@ fn guarded(listen: &str) -> Result<()> {
         None => Ok(()),
         Some(address) => {
             let text = format!(
-                "{address} can be reached by others, and the demo asks nobody for a token: listen on 127.0.0.1"
+                "{address} is reachable from other machines, and the demo requires no token: listen on 127.0.0.1"
             );
             Err(Failure::new(Exit::Refused, "no_token", text)
                 .next("abide demo --listen 127.0.0.1:0"))
@@ -175,12 +175,12 @@ async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut T
     };
     let played = play(&mut scene, place, url, out, stop).await;
     if out.terminal && !out.json {
-        // Below the line where one types. Who does not look any more is not told.
+        // Below the input line. A closed output is not an error.
         let _ = out.raw("\n\n");
     }
     let summary = tokio::select! {
         summary = scene.end() => summary?,
-        // Told twice: the workers are killed, and nothing is counted.
+        // A second request to stop: the workers are killed, and nothing is counted.
         () = told.again() => return Ok(Exit::Refused),
     };
     played?;

@@ -8,7 +8,7 @@ use super::failure::{Exit, Result};
 use super::table::{Table, fixed, wrapping};
 use super::text::counted;
 
-/// Look at every instance for what must not be
+/// Check every instance for violated invariants
 ///
 /// Exits with 1 when it finds something. In a store that only abide has written to, it finds nothing. It takes short locks
 /// and may run while everything works.
@@ -96,7 +96,7 @@ fn counts(tally: &Tally) -> Vec<String> {
     lines
 }
 
-/// Whether something waits for a worker that is not there, as far as a look at the newest tells.
+/// `true` if one of the newest instances waits for a worker.
 async fn is_any_unserved(abide: &Abide) -> Result<bool> {
     let ready = Filter {
         status: Some(Status::Runnable),

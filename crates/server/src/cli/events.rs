@@ -9,7 +9,7 @@ use super::paging::{Paging, remark};
 use super::table::{Table, fixed, shrinking};
 use crate::http::events::EventView;
 
-/// List the events that are kept, newest first
+/// List the stored events, newest first
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -17,7 +17,7 @@ use crate::http::events::EventView;
     "  abide events --type payment.received --limit 5 --json"
 ))]
 pub struct Args {
-    /// Those of that type
+    /// Only events of this type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
     #[command(flatten)]

@@ -38,21 +38,21 @@ Exit codes:
   2  wrong usage
   3  the store cannot be reached";
 
-/// What to try when a store is not where it is looked for.
-pub const WHICH_STORE: &str = "abide config      (which store is used, and who says so)";
+/// The next command to try if a store is not found.
+pub const WHICH_STORE: &str = "abide config      (which store is used, and where that is set)";
 
 /// Why a command was not done.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What was wrong.
+    /// The problem.
     pub text: String,
     /// More of it, a line each.
     pub lines: Vec<String>,
     /// The command to try next.
     pub next: Option<String>,
-    /// What `--json` prints; none when there is nobody to read it any more.
+    /// The output of `--json`; `None` if the output is closed.
     pub document: Option<Value>,
 }
 
@@ -84,7 +84,7 @@ impl Failure {
 
     /// There is no such instance.
     pub fn nothing_at(target: &str) -> Self {
-        let text = format!("there is nothing at {}", quoted(target));
+        let text = format!("no instance with the id or key {}", quoted(target));
         let mut failure = Self::new(Exit::Refused, "not_found", text)
             .answered_as(http::instances::nobody(target));
         let is_id = target.bytes().all(|byte| byte.is_ascii_digit());
@@ -130,7 +130,7 @@ impl Failure {
         self
     }
 
-    /// Nobody reads the output any more, which is how `| head` ends.
+    /// The output was closed, as `| head` does.
     fn unread() -> Self {
         Self {
             exit: Exit::Done,
@@ -141,7 +141,7 @@ impl Failure {
         }
     }
 
-    /// What people are told, without control characters.
+    /// The text for people, without control characters.
     pub fn told(&self) -> String {
         if self.document.is_none() {
             return String::new();
@@ -268,7 +268,7 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
             return Failure::nothing_at(target);
         }
         SendError::NoTarget(_) => {
-            let hold = "      (keeps it for whoever starts under the key)";
+            let hold = "      (holds it for the instance that starts with the key)";
             let next = format!(
                 "abide signal {word} {} --hold-for 1h{hold}",
                 shell_quoted(name)

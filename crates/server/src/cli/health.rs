@@ -1,4 +1,4 @@
-//! What an instance waits for and whether that is healthy, in one sentence. It words what the rules answer, and judges nothing.
+//! The wait and the health of an instance in one sentence. The rules decide; this only words the result.
 
 use abide::{
     Cause, Instance, Liveness, Look, Reason, ReasonCode, Status, Timestamp, WaitKind, Waiter,
@@ -13,12 +13,12 @@ use super::out::Tone;
 use super::text::{clean, counted, cut_middle};
 use super::waits::event_said;
 
-/// What the sentence names beside the instance.
+/// The data that the sentence needs besides the instance.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
-    /// The workers that are believed to live.
+    /// The live workers.
     pub workers: Vec<Worker>,
-    /// Who stands for its waits for events.
+    /// The waiters of its waits for events.
     pub waiters: Vec<Waiter>,
     /// The run that its chain goes on with.
     pub newer: Option<abide::InstanceId>,
@@ -35,7 +35,7 @@ pub fn sentence(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) 
         Liveness::Ready => ready(look, around, now),
         Liveness::WaitingForWorker => {
             let text = format!(
-                "could run{}, but {}. Start one; nothing is lost meanwhile. Who lives: abide workers",
+                "could run{}, but {}. Start one; nothing is lost meanwhile. live workers: abide workers",
                 lasting(one.due_at, now),
                 clean(why)
             );
@@ -48,15 +48,15 @@ pub fn sentence(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) 
         | Liveness::WaitingForChildren => waits(look, around, now),
         Liveness::ReplayBlocked => {
             let text = format!(
-                "blocked: its code does not fit its history ({}). Deploy code that fits: a worker with it lets it go on, and \
-                 so does: abide repair {target}. Nothing is lost meanwhile",
+                "blocked: its code does not match its history ({}). Deploy code that fits: it continues when a worker with that \
+                 code starts, or with: abide repair {target}. Nothing is lost meanwhile",
                 clean(why)
             );
             (Tone::Bad, text)
         }
         Liveness::Blocked => {
             let text = format!(
-                "blocked at step {}: {}. A worker of a build that fits lets it go on, and so does: abide repair {target}. \
+                "blocked at step {}: {}. It continues when a worker of a build that fits starts, or with: abide repair {target}. \
                  Nothing is lost meanwhile",
                 clean(one.step.as_str()),
                 clean(why)

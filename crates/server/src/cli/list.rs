@@ -22,33 +22,33 @@ use crate::http::dto::InstanceView;
     "  abide list --key-prefix order: --all --json | jq -r '.items[].key'"
 ))]
 pub struct Args {
-    /// Those that stand there
+    /// Only instances with this status
     #[arg(long, value_parser = ["reserved", "scheduled", "runnable", "executing", "awaiting_signal", "awaiting_children",
         "done", "failed", "cancelled", "continued"])]
     status: Option<String>,
-    /// Those of that machine
+    /// Only instances of this machine
     #[arg(long)]
     machine: Option<String>,
-    /// Those in that queue
+    /// Only instances in this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Those whose key begins so
+    /// Only instances whose key begins with this text
     #[arg(long, value_name = "TEXT")]
     key_prefix: Option<String>,
-    /// Those that wait for that kind of thing
+    /// Only instances with this kind of wait
     #[arg(long, value_parser = ["signal", "event", "condition", "timer", "children"])]
     wait_kind: Option<String>,
-    /// Those that wait for the signal of that name, or for events of that type
+    /// Only instances that wait for the signal with this name, or for events of this type
     #[arg(long, value_name = "NAME")]
     waiting_for: Option<String>,
-    /// Those that are so, such as waiting_for_worker or repair_needed; several with commas between
+    /// Only instances with this liveness, such as waiting_for_worker or repair_needed; separate several with commas
     #[arg(long, value_delimiter = ',', value_parser = ["closed", "running", "ready", "scheduled", "waiting_for_signal", "waiting_for_event",
         "waiting_for_condition", "waiting_for_children", "waiting_for_worker", "replay_blocked", "blocked", "repair_needed"])]
     liveness: Vec<String>,
-    /// Those that are failing: a step has failed more than three times in a row
+    /// Only failing instances: a step has failed more than three times in a row
     #[arg(long)]
     failing: bool,
-    /// The children of that one
+    /// Only children of this instance
     #[arg(long, value_name = "TARGET")]
     parent: Option<String>,
     #[command(flatten)]
@@ -92,7 +92,7 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    /// Whether an instance is as well, or as unwell, as was asked for: what the store cannot select by.
+    /// `true` if an instance has the requested liveness, by which the store cannot select.
     fn wants(&self, look: &Look) -> bool {
         let name = look.liveness.name();
         let is_so = self.liveness.is_empty() || self.liveness.iter().any(|wanted| wanted == name);

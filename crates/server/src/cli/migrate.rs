@@ -18,10 +18,10 @@ use super::failure::{Exit, Failure, Result};
     "  abide migrate"
 ))]
 pub struct Args {
-    /// Print the SQL that would run, and run nothing
+    /// Print the SQL that would run, without running it
     #[arg(long)]
     plan: bool,
-    /// Print the whole schema as SQL, whatever the store has of it
+    /// Print the whole schema as SQL, whatever the store already has
     #[arg(long, conflicts_with = "plan")]
     schema: bool,
 }

@@ -59,7 +59,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What the process was called with.
+    /// The arguments of the process.
     fn called() -> Self {
         match demo::Worker::called() {
             Some(worker) => Self {
@@ -71,10 +71,10 @@ impl Cli {
     }
 }
 
-/// What every command takes comes after a command's own.
+/// Options that every command has come after a command's own.
 const GLOBAL: &str = "Global options";
 
-/// What every command takes.
+/// Options that every command has.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Global {
     /// The store: sqlite:FILE, postgres://USER@HOST/DATABASE, or a server, https://HOST [env: ABIDE_STORE]
@@ -114,7 +114,7 @@ impl Global {
         Out::new(self.json, self.utc)
     }
 
-    /// What commands work with.
+    /// The context of commands.
     fn context(&self) -> Result<Context> {
         let settings = self.settings(Vec::new())?;
         let out = self.out();
@@ -164,14 +164,14 @@ pub fn main() -> ExitCode {
             Command::Man(args) => args.run(Cli::command(), &global.out()),
         }
     });
-    // What still runs is nobody's any more.
+    // Tasks that still run are no longer needed.
     runtime.shutdown_background();
     match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
             let out = global.out();
             if let Some(document) = failure.document.as_ref().filter(|_| out.json) {
-                // Who does not read it any more is not told.
+                // A closed output is not an error.
                 let _ = out.document(document);
             }
             out.tell(&failure.told());

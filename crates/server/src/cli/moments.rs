@@ -56,7 +56,7 @@ pub fn exact(moment: Timestamp, utc: bool) -> String {
 
 /// Parses a duration: `500ms`, `90s`, `1h30m`, `7d`, `2w`.
 pub fn parse_length(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no length of time: write 500ms, 90s, 15m, 1h30m, 7d or 2w");
+    let wrong = || format!("{text:?} is not a duration: write 500ms, 90s, 15m, 1h30m, 7d or 2w");
     let mut rest = text.trim();
     if rest == "0" {
         return Ok(Duration::ZERO);

@@ -16,7 +16,7 @@ use super::text::counted;
 pub struct Cancel {
     /// An id, or a key
     target: String,
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, default_value = "cancelled from the command line")]
     reason: String,
     /// Leave its children as they are
@@ -80,7 +80,7 @@ impl Cancel {
 pub struct Restart {
     /// An id, or a key
     target: String,
-    /// The step to begin at; the one where it ended unless given
+    /// The step to begin at [default: the step where it ended]
     #[arg(long)]
     step: Option<String>,
 }
@@ -112,7 +112,7 @@ impl Restart {
     }
 }
 
-/// Put right what is wrong with an instance; safe on one that is well
+/// Repair an instance; safe on a healthy one
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",

@@ -20,7 +20,7 @@ struct Items<T> {
     items: Vec<T>,
 }
 
-/// List the workers that are believed to live
+/// List the live workers
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!("Examples:\n", "  abide workers\n", "  abide workers --json | jq -r '.items[].name'"))]
 pub struct Workers {}
@@ -72,7 +72,7 @@ impl Workers {
     }
 }
 
-/// List the queues: how many instances stand where in each
+/// List the queues: the number of instances by status in each
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!("Examples:\n", "  abide queues\n", "  abide queues --json"))]
 pub struct Queues {}
@@ -126,7 +126,7 @@ impl Queues {
     }
 }
 
-/// List the machines and graphs that are declared, and what signals and updates they take
+/// List the declared machines and graphs, and the signals and updates they accept
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -199,7 +199,7 @@ impl Machines {
     }
 }
 
-/// Count instances: where they stand, how many are blocked, failing or ended, and the workers
+/// Count instances by status, blocked, failing and ended ones, and workers
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!("Examples:\n", "  abide stats\n", "  abide stats --json"))]
 pub struct Stats {}

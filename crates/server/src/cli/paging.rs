@@ -11,13 +11,13 @@ use crate::http::dto::{decode, encode};
 /// How much of a list is shown.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Paging {
-    /// At most that many
+    /// The maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// All of them, however many
+    /// All entries, however many
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
-    /// Where the page before ended, as it said
+    /// The cursor that the previous page printed
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
 }

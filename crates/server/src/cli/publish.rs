@@ -7,7 +7,7 @@ use super::failure::{Exit, Result};
 use super::text::{clean, counted};
 use super::values::Given;
 
-/// Publish an event: everyone who waits for just that is woken
+/// Publish an event: every instance whose wait it matches is woken
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -19,10 +19,10 @@ pub struct Args {
     /// The event's type
     #[arg(value_name = "TYPE")]
     event_type: String,
-    /// What it says: name=value pairs, or JSON
+    /// The payload: name=value pairs, or JSON
     #[arg(value_name = "VALUE")]
     values: Vec<String>,
-    /// What tells it from others of its type: published again with the same, it is the same event
+    /// The event id: an event of the same type with the same id is the same event
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `abide result`: what an instance came to.
+//! `abide result`: the result of an instance.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::health::name_of;
 use super::moments::parse_length;
 use super::text::pretty;
 
-/// Print what an instance came to
+/// Print the result of an instance
 ///
 /// Exits with 0 when it is done; with 1 when it failed, was cancelled, or has not ended.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ use super::text::pretty;
 pub struct Args {
     /// An id, or a key
     target: String,
-    /// Wait until it has ended, or for that long
+    /// Wait until it has ended, or for this long
     #[arg(long, value_name = "TIME", value_parser = parse_length, num_args = 0..=1, require_equals = true)]
     wait: Option<Option<Duration>>,
 }

@@ -7,9 +7,9 @@ use super::failure::{Exit, Failure, Result, no_store};
 use super::moments::parse_length;
 use crate::serve;
 
-/// Serve the HTTP face over a store
+/// Serve the HTTP API of a store
 ///
-/// Opens the store, brings its tables up to date, and listens until it is told to stop by SIGTERM or ctrl-c.
+/// Opens the store, brings its tables up to date, and listens until SIGTERM or ctrl-c.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,10 +21,10 @@ pub struct Args {
     /// The address and port to listen on [env: ABIDE_LISTEN] [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// How long to wait for a database that cannot be reached yet; 0: not at all [env: ABIDE_STORE_WAIT_MS] [default: 60s]
+    /// How long to wait for a database that cannot be reached yet; 0 does not wait [env: ABIDE_STORE_WAIT_MS] [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_length)]
     wait: Option<Duration>,
-    /// For tests of applications: keep all in memory, and let callers move the time (`POST /test/clock`)
+    /// For tests of applications: a store in memory, whose time callers can move (`POST /test/clock`)
     #[arg(long)]
     test_clock: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// What was set.
+    /// The settings that were given as flags.
     pub fn values(&self) -> Result<Vec<(String, String, &'static str)>> {
         let pair = |text: &String| {
             let (key, value) = text.split_once('=').ok_or_else(|| {
@@ -53,7 +53,7 @@ impl Set {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is asked to stop.
 pub async fn run(args: Args, global: &Global) -> Result {
     let mut values = args.set.values()?;
     if let Some(listen) = args.listen {

@@ -1,4 +1,4 @@
-//! What `--json` prints: what a server answers, where it has an answer.
+//! The output of `--json`: the response of a server, where it has one.
 
 use abide::{Accepts, Command, CommandKind, Declared};
 use serde::Serialize;

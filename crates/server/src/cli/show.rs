@@ -22,7 +22,7 @@ use super::text::{clean, clean_lines, counted, cut_middle, pretty, wrapped};
 use crate::http::dto::InstanceView;
 use crate::http::history::EntryView;
 
-/// Show an instance: what it waits for and whether that is healthy, then all that is known of it
+/// Show an instance: what it waits for, its health, and all its details
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -33,7 +33,7 @@ use crate::http::history::EntryView;
 pub struct Args {
     /// An id, or a key
     target: String,
-    /// How many events of its history to show, the newest
+    /// Number of history events to show, the newest
     #[arg(long, value_name = "N", default_value_t = 20)]
     history: usize,
 }
@@ -82,7 +82,7 @@ impl Args {
     }
 }
 
-/// What the sentence names beside an instance.
+/// The data that the sentence needs besides an instance.
 pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
     let one = &look.instance;
     let workers: Vec<Worker> = match one.status.is_terminal() {
@@ -103,7 +103,7 @@ pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
     })
 }
 
-/// Who stands for an instance's waits for events.
+/// The waiters of an instance's waits for events.
 pub async fn waiters(abide: &Abide, look: &Look) -> Result<Vec<Waiter>> {
     let waits = look
         .wait
@@ -207,7 +207,7 @@ fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
     Ok(())
 }
 
-/// What is most important: on a terminal broken between words.
+/// Prints the most important line; on a terminal it is broken between words.
 fn headline(out: &Out, name: &str, tone: Tone, text: &str) -> Result<()> {
     let whole = format!("{name} {text}");
     let lines = match out.width {
@@ -231,7 +231,7 @@ fn more(what: &str, is_more: bool) -> String {
     }
 }
 
-/// Who it is, and where it stands.
+/// The instance, and its status.
 fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     let one = &seen.look.instance;
     let exact = |moment| format!("{} ({})", out.exact(moment), relative(moment, now));
@@ -347,7 +347,7 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Whether a status says all that the word for its liveness does.
+/// `true` if a status already says what its liveness does.
 fn is_said_by_status(status: Status, liveness: Liveness) -> bool {
     match liveness {
         Liveness::Closed => status.is_terminal(),
@@ -360,7 +360,7 @@ fn is_said_by_status(status: Status, liveness: Liveness) -> bool {
     }
 }
 
-/// What has ended a wait, in words.
+/// The cause that ended a wait, in words.
 pub fn resumed_by(source: abide::ResumeSource) -> String {
     match (source.kind, source.command_id) {
         (abide::ResumeKind::Timeout, _) => "its deadline".to_owned(),

@@ -13,8 +13,8 @@ use super::values::Given;
 
 /// Send a signal to an instance
 ///
-/// It is durable when this answers, and never lost from then on. What it is sent with is checked against what the machine
-/// declares; what is wrong is told field by field.
+/// When this answers, the signal is durable. Its arguments are checked against the declaration of the machine; all problems are
+/// listed by field.
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -34,13 +34,13 @@ pub struct Args {
     target: String,
     /// The signal's name
     name: String,
-    /// What it is sent with: name=value pairs, or JSON
+    /// The arguments: name=value pairs, or JSON
     #[arg(value_name = "VALUE")]
     values: Vec<String>,
-    /// What tells it from others: sent again with the same, it is the same signal
+    /// The dedup key: a signal that is sent again with the same key is the same signal
     #[arg(long, value_name = "ID")]
     dedup: Option<String>,
-    /// Keep it that long for whoever starts under the key, when nobody has it yet: 30s, 1h
+    /// If no instance has the key yet, hold the signal for this long: 30s, 1h
     #[arg(long, value_name = "TIME", value_parser = parse_length)]
     hold_for: Option<Duration>,
 }

@@ -10,7 +10,7 @@ use super::paging::{Paging, remark};
 use super::shapes::Record;
 use super::table::{Table, fixed, shrinking};
 
-/// List signals and updates, newest first: those that are held, were refused or have expired too
+/// List signals and updates, including held, refused and expired ones, newest first
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -19,13 +19,13 @@ use super::table::{Table, fixed, shrinking};
     "  abide signals --status held --json"
 ))]
 pub struct Args {
-    /// Those that were sent to that instance, or are held for that key
+    /// Only those that were sent to this instance, or are held for this key
     #[arg(long)]
     target: Option<String>,
-    /// Those with that status
+    /// Only those with this status
     #[arg(long, value_parser = ["held", "received", "accepted", "applied", "discarded", "expired", "completed", "failed", "rejected"])]
     status: Option<String>,
-    /// Those of that name
+    /// Only those with this name
     #[arg(long)]
     name: Option<String>,
     /// Only signals, or only updates
@@ -53,7 +53,7 @@ impl Args {
             None => {}
             Some(target) => match (abide.get(target.clone()).await?, target) {
                 (Some(one), _) => filter.chain = Some(one.chain()),
-                // Nobody is there: what is held for the key, or was sent to who has been deleted.
+                // No instance has the key: list what is held for it, or was sent to a deleted instance.
                 (None, Target::Key(key)) => filter.key = Some(Key::clone(&key)),
                 (None, Target::Id(id)) => filter.instance = Some(id),
             },

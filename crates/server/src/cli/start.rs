@@ -14,8 +14,8 @@ use super::values::{Given, document};
 
 /// Start an instance, and print its id
 ///
-/// The state comes from --state, or from name=value pairs. A machine that nobody has code for yet may be started too: it
-/// waits for a worker.
+/// The state comes from --state, or from name=value pairs. If no worker has code for the machine yet, the instance waits for
+/// one.
 #[derive(Debug, clap::Args)]
 // `--version` is the machine's here.
 #[command(disable_version_flag = true, after_help = concat!(
@@ -38,19 +38,19 @@ pub struct Args {
     /// The whole state: JSON, @file, or - for standard input
     #[arg(long, value_name = "JSON", conflicts_with = "values")]
     state: Option<String>,
-    /// The business identity, unique while it lives
+    /// The key: unique among live instances, and their address
     #[arg(long)]
     key: Option<String>,
-    /// The machine's version; the newest unless given
+    /// The machine's version [default: the newest]
     #[arg(long, value_name = "N")]
     version: Option<u32>,
-    /// The step to begin at; the machine's first unless given
+    /// The step to begin at [default: the machine's first]
     #[arg(long)]
     step: Option<String>,
-    /// The queue; the machine's unless given
+    /// The queue [default: the machine's]
     #[arg(long)]
     queue: Option<String>,
-    /// How urgent: lower goes first
+    /// The priority: lower numbers run first
     #[arg(
         long,
         value_name = "N",
@@ -58,24 +58,24 @@ pub struct Args {
         default_value_t = 0
     )]
     priority: i16,
-    /// Of one partition, one runs at a time
+    /// The partition: one instance of a partition runs at a time
     #[arg(long, value_name = "KEY")]
     partition: Option<String>,
-    /// A second identity, unique in the same way, that addresses nothing
+    /// A second key, unique in the same way, which is not an address
     #[arg(long, value_name = "TEXT")]
     unique_key: Option<String>,
-    /// Begin that much later: 30s, 15m, 1h30m, 7d
+    /// Start after this delay: 30s, 15m, 1h30m, 7d
     #[arg(long, value_name = "TIME", value_parser = parse_length, conflicts_with = "at")]
     delay: Option<Duration>,
-    /// Begin at that moment: 2026-11-15T08:00:00Z
+    /// Start at this time: 2026-11-15T08:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
     at: Option<Timestamp>,
-    /// It is a graph that was put into the store
+    /// Start a graph that is stored in the store
     #[arg(long, conflicts_with_all = ["version", "step"])]
     graph: bool,
 }
 
-/// What a start answers.
+/// The result of a start.
 #[derive(Debug, Serialize)]
 struct Answer {
     id: InstanceId,

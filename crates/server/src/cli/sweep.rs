@@ -10,7 +10,7 @@ use super::failure::{Exit, Result};
 use super::moments::{length, parse_length};
 use super::text::counted;
 
-/// Delete finished instances with all that belongs to them
+/// Delete finished instances and everything that belongs to them
 ///
 /// Workers and servers do this by themselves when their retention is over; this is for doing it now.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ use super::text::counted;
     "  abide sweep --older-than 1d"
 ))]
 pub struct Args {
-    /// Those that finished longer ago than that
+    /// Only instances that finished longer ago than this
     #[arg(long, value_name = "TIME", value_parser = parse_length, default_value = "7d")]
     older_than: Duration,
 }

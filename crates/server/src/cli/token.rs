@@ -7,9 +7,9 @@ use super::failure::{Exit, Failure, Result};
 use super::table::{Table, fixed};
 use crate::auth::{self, Role};
 
-/// Make, list and revoke the tokens that a server asks for
+/// Create, list and revoke the tokens of a server
 ///
-/// As long as there is none, a server on loopback is open to all who reach it, and one elsewhere does not start.
+/// Without any token, a server on loopback accepts every request from this machine, and a server on another address does not start.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,23 +23,23 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a token and print it; it is not shown again
+    /// Create a token and print it; it is not shown again
     #[command(after_help = "Example:\n  abide token create --role work --name mailer")]
     Create {
-        /// What it allows: read (look), send (signals, updates, events), work (claim, commit), operate (everything)
+        /// The role: read, send (signals, updates, events), work (claim, commit), operate (everything)
         #[arg(long, value_enum)]
         role: Role,
-        /// What it is known by [default: the role and a number]
+        /// Its name [default: the role and a number]
         #[arg(long)]
         name: Option<String>,
     },
     /// List the tokens, without their secrets
     #[command(after_help = "Example:\n  abide token list --json")]
     List,
-    /// Revoke a token: servers let it in for five seconds more at most
+    /// Revoke a token: servers accept it for at most five more seconds
     #[command(after_help = "Example:\n  abide token revoke mailer")]
     Revoke {
-        /// What it is known by
+        /// Its name
         name: String,
     },
 }
@@ -108,7 +108,7 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
         }
         Command::Revoke { name } => {
             if !auth::revoke(store, &name).await? {
-                let text = format!("there is no token {name:?}");
+                let text = format!("unknown token {name:?}");
                 return Err(Failure::new(Exit::Refused, "not_found", text).next("abide token list"));
             }
             if out.json {

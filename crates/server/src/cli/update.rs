@@ -26,10 +26,10 @@ pub struct Args {
     target: String,
     /// The update's name
     name: String,
-    /// What it is sent with: name=value pairs, or JSON
+    /// The arguments: name=value pairs, or JSON
     #[arg(value_name = "VALUE")]
     values: Vec<String>,
-    /// What tells it from others: sent again with the same, it is the same update with the same answer
+    /// The request id: an update that is sent again with the same id is the same update, with the same answer
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     /// How long to wait for the answer

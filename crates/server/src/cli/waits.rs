@@ -10,7 +10,7 @@ use super::table::{Table, fixed, shrinking};
 use super::text::{clean, cut};
 use crate::http::waits::OpenWaitView;
 
-/// List who waits for what: signals, events and conditions, since when and until when
+/// List open waits: for signals, events and conditions, since when and until when
 #[derive(Debug, clap::Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -18,16 +18,16 @@ use crate::http::waits::OpenWaitView;
     "  abide waits --key-prefix order: --all"
 ))]
 pub struct Args {
-    /// Those for that kind of thing
+    /// Only waits of this kind
     #[arg(long, value_parser = ["signal", "event", "condition"])]
     kind: Option<String>,
-    /// Those for that signal, or for events of that type
+    /// Only waits for this signal, or for events of this type
     #[arg(long)]
     name: Option<String>,
-    /// Those of instances whose key begins so
+    /// Only waits of instances whose key begins with this text
     #[arg(long, value_name = "TEXT")]
     key_prefix: Option<String>,
-    /// Those of that one
+    /// Only waits of this instance
     #[arg(long, value_name = "TARGET")]
     instance: Option<String>,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub fn event_said(waiter: &Waiter) -> String {
     }
 }
 
-/// What an event must say, in words.
+/// The conditions on an event, in words.
 fn conditions_said(conditions: &[EventCondition]) -> String {
     let said = conditions.iter().map(|condition| {
         let right = condition.right.as_str();

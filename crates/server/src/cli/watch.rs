@@ -29,12 +29,12 @@ use crate::http::dto::InstanceView;
 pub struct Args {
     /// An id, or a key
     target: String,
-    /// How many events of its history to begin with
+    /// Number of history events to begin with
     #[arg(long, value_name = "N", default_value_t = 10)]
     history: usize,
 }
 
-/// How often to look when nobody tells of anything.
+/// The poll interval when there is no notification.
 const POLL: Duration = Duration::from_millis(500);
 /// How long a store may be away: as long as a server takes to be started again, or moved.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,14 +76,14 @@ impl Args {
     }
 }
 
-/// What was shown so far.
+/// The state of the display.
 struct Watch {
     out: Out,
     /// How many events are shown to begin with, and on a terminal at most.
     most: usize,
     /// The run that is shown, and the last of its events that was.
     run: Option<(InstanceId, u32)>,
-    /// What was shown of where it stands.
+    /// The status as shown.
     stand: String,
     /// The events on the terminal.
     events: VecDeque<Entry>,
@@ -209,7 +209,7 @@ impl Watch {
     }
 }
 
-/// What tells one stand of an instance from another.
+/// The part of an instance that the display depends on.
 fn stand(look: &Look) -> String {
     let one = &look.instance;
     format!(

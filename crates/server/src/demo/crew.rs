@@ -241,7 +241,7 @@ fn ending(ended: std::io::Result<ExitStatus>, trouble: &str) -> News {
     let how = match ended {
         Ok((Some(SIGKILL), _)) => "was killed".to_owned(),
         Ok((Some(signal), _)) => format!("was ended by signal {signal}"),
-        Ok((_, Some(0))) => "was told to end".to_owned(),
+        Ok((_, Some(0))) => "was asked to end".to_owned(),
         Ok((_, code)) => format!("ended with exit code {}", code.unwrap_or(-1)),
         Err(error) => format!("was lost sight of: {error}"),
     };

@@ -164,10 +164,7 @@ fn entry(mut table: Table) -> Result<Hook, String> {
         rules.push(rule(own.try_into().map_err(told)?)?);
     }
     if rules.is_empty() {
-        return Err(
-            "nothing says what becomes of it: write signal and target, or event, or rules"
-                .to_owned(),
-        );
+        return Err("it has no action: write signal and target, or event, or rules".to_owned());
     }
     let mut written = entry.secrets;
     written.extend(entry.secret);
@@ -250,7 +247,7 @@ fn rule(entry: RuleEntry) -> Result<Rule, String> {
             }
         }
         (Some(_), Some(_)) => return Err("a rule makes a signal or an event, not both".to_owned()),
-        (None, None) => return Err("a rule says `signal` and `target`, or `event`".to_owned()),
+        (None, None) => return Err("a rule needs `signal` and `target`, or `event`".to_owned()),
     };
     Ok(Rule {
         when,
@@ -305,7 +302,7 @@ fn text(entry: TextEntry, may_be_id: bool) -> Result<Text, String> {
 fn header(name: &str) -> Result<HeaderName, String> {
     name.to_ascii_lowercase()
         .parse()
-        .map_err(|_| format!("{name:?} is no name of a header"))
+        .map_err(|_| format!("{name:?} is not a header name"))
 }
 
 fn told(error: toml::de::Error) -> String {

@@ -89,10 +89,10 @@ pub enum Action {
 #[derive(thiserror::Error)]
 pub enum Unmapped {
     /// The body is not JSON.
-    #[error("the body is no JSON: {0}")]
+    #[error("the body is not JSON: {0}")]
     NotJson(serde_json::Error),
     /// A value is missing in the request.
-    #[error("there is no {what} at {place}: a text, a number or a truth value is expected there")]
+    #[error("missing {what} at {place}: expected a string, a number or a boolean")]
     Nowhere {
         /// The name of the value.
         what: &'static str,
@@ -100,10 +100,10 @@ pub enum Unmapped {
         place: String,
     },
     /// The payload is missing at its path.
-    #[error("there is no payload at {0}: leave `payload` out of the rule for the whole body")]
+    #[error("missing payload at {0}: leave `payload` out of the rule for the whole body")]
     NoPayload(String),
     /// A value of the request is invalid.
-    #[error("what is at {place} cannot be the {what}: {refusal}")]
+    #[error("the value at {place} cannot be the {what}: {refusal}")]
     Unfit {
         /// The name of the value.
         what: &'static str,

@@ -49,18 +49,18 @@ pub enum Encoding {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
     /// A header is missing, or occurs twice.
-    #[error("the header {0} is missing, or there are two")]
+    #[error("the header {0} is missing or occurs twice")]
     Missing(String),
     /// A header is malformed.
-    #[error("the header {0} is not what it should be")]
+    #[error("the header {0} is malformed")]
     Unreadable(String),
     /// The signed time differs too much from the current time.
     #[error(
-        "it was signed {0} s away from now, which is more than `tolerance_s`: it is old, or a clock is wrong"
+        "its time differs from now by {0} s, more than `tolerance_s`: it is old, or a clock is wrong"
     )]
     Old(i64),
     /// No secret of the source makes this signature for this body.
-    #[error("the signature does not fit the body and the secret")]
+    #[error("the signature does not match the body and the secret")]
     Wrong,
 }
 

@@ -476,7 +476,7 @@ fn settings_that_make_no_sense_are_refused_with_what_to_write() {
             format!("scheme = \"standard\"\nsecret = \"whsec_ü\"\n{SIGNAL}"),
             "base64",
         ),
-        (secret.to_owned(), "what becomes of it"),
+        (secret.to_owned(), "it has no action"),
         (format!("{secret}\nsignal = \"x\""), "target"),
         (
             format!("{secret}\nevent = \"x\"\ntarget = \"y\""),

@@ -13,12 +13,12 @@ use utoipa_axum::routes;
 use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
 use super::{App, OverLimit, Params, Problem, Refused, Write, unfit};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// What publishes.
+/// Routes that publish.
 pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(publish))
@@ -33,27 +33,27 @@ pub struct PublishRequest {
     #[serde(rename = "type")]
     #[schema(value_type = NameText)]
     event_type: Name,
-    /// What it says: any JSON; null unless given.
+    /// Its payload: any JSON; default null.
     #[serde(default)]
     #[schema(value_type = AnyJson)]
     payload: Json,
-    /// Published again with the same, it is the same event of its type.
+    /// The event id. An event of the same type with the same id is the same event.
     #[schema(value_type = Option<NameText>)]
     event_id: Option<Name>,
 }
 
-/// What became of an event.
+/// The result of publishing an event.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Published)]
 pub struct PublishedView {
-    /// What it is known by.
+    /// Its id.
     #[schema(value_type = NameText)]
     event_id: Name,
-    /// How many waited for just that, and have it in their inbox now.
+    /// The number of waits that it matched; the event is in the inboxes of their instances.
     matched: u32,
-    /// Whether it had been published before, and nothing came of it now.
+    /// `true` if it was published before; then this request changed nothing.
     duplicate: bool,
-    /// Whether waits for events of its type stood there, and it matched none of them.
+    /// `true` if instances wait for events of its type, and it matched none of these waits.
     unmatched: bool,
 }
 
@@ -68,7 +68,7 @@ impl From<Published> for PublishedView {
     }
 }
 
-/// Publish an event: everyone who waits for just that has it, and is woken, when this answers.
+/// Publish an event. When this answers, the event is in the inbox of every instance whose wait it matches, and they are woken.
 #[utoipa::path(post, path = "/v1/events", operation_id = "publish", tag = "events", request_body = PublishRequest, responses(
     (status = 200, description = "It was published, or had been before.", body = PublishedView),
 ))]
@@ -94,33 +94,33 @@ pub struct PublishBatch {
     events: Vec<Box<RawValue>>,
 }
 
-/// What became of a batch of events.
+/// The result of a batch of events.
 #[derive(Serialize, ToSchema)]
 pub struct PublishedBatch {
-    /// What became of each, in order.
+    /// The result of each entry, in order.
     results: Vec<PublishResult>,
 }
 
-/// What became of one: all of `event_id`, `matched`, `duplicate` and `unmatched`, or `error`.
+/// The result of one event: all of `event_id`, `matched`, `duplicate` and `unmatched`, or `error`.
 #[derive(Serialize, Default, ToSchema)]
 pub struct PublishResult {
-    /// What it is known by.
+    /// Its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     event_id: Option<Name>,
-    /// How many waited for just that, and have it in their inbox now.
+    /// The number of waits that it matched; the event is in the inboxes of their instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     matched: Option<u32>,
-    /// Whether it had been published before, and nothing came of it now.
+    /// `true` if it was published before; then this request changed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
-    /// Whether waits for events of its type stood there, and it matched none of them.
+    /// `true` if instances wait for events of its type, and it matched none of these waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     unmatched: Option<bool>,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// A stable word for that.
+    /// A stable code for the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The limit that was exceeded, when that is why.
@@ -154,9 +154,9 @@ impl From<Result<Published, Refusal>> for PublishResult {
     }
 }
 
-/// Publish any number of events in one transaction, each answered for itself.
+/// Publish any number of events in one transaction. Each entry has its own result.
 #[utoipa::path(post, path = "/v1/events/batch", operation_id = "publish_batch", tag = "events", request_body = PublishBatch, responses(
-    (status = 200, description = "What became of each, in order.", body = PublishedBatch),
+    (status = 200, description = "The result of each entry, in order.", body = PublishedBatch),
 ))]
 pub async fn publish_all(
     State(app): State<App>,
@@ -180,7 +180,7 @@ pub async fn publish_all(
                 results.push(PublishResult::default());
             }
             Err(error) => {
-                let problem = Problem::unprocessable(format!("the entry does not fit: {error}"));
+                let problem = Problem::unprocessable(format!("invalid entry: {error}"));
                 results.push(Refused::from(problem).into());
             }
         }
@@ -202,32 +202,32 @@ pub async fn publish_all(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// Those of that type.
+    /// Only events of this type.
     #[serde(rename = "type")]
     #[param(value_type = Option<NameText>)]
     event_type: Option<Name>,
-    /// How many at most.
+    /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
-    /// The next_cursor of the page before.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// An event as it is kept.
+/// A stored event.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Event)]
 pub struct EventView {
-    /// Its place among all that were published.
+    /// Its sequence number among all published events.
     #[schema(value_type = i64)]
     sequence: EventSequence,
     /// Its type.
     #[serde(rename = "type")]
     #[schema(value_type = NameText)]
     event_type: Name,
-    /// What it is known by.
+    /// Its id.
     #[schema(value_type = NameText)]
     event_id: Name,
-    /// What it says.
+    /// Its payload.
     #[schema(value_type = AnyJson)]
     payload: Json,
     /// When it was published.
@@ -247,7 +247,7 @@ impl From<StoredEvent> for EventView {
     }
 }
 
-/// List the events that are kept, newest first.
+/// List the stored events, newest first.
 #[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(EventsQuery), responses(
     (status = 200, description = "A page of events.", body = Listed<EventView>),
 ))]

@@ -44,7 +44,9 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported_media_type",
-        format!("the body is said to be {kind:?}: send JSON, with content-type: application/json"),
+        format!(
+            "unsupported content type {kind:?}: send JSON, with content-type: application/json"
+        ),
     ))
 }
 
@@ -98,7 +100,7 @@ fn unread(error: &axum::Error) -> Problem {
         )
         .with("limit", "request_timeout_ms");
     }
-    Problem::bad_request("the body could not be read to its end: send it again")
+    Problem::bad_request("the request body ended early: send it again")
 }
 
 fn too_large(size: Option<u64>, most: usize, limit: &str) -> Problem {
@@ -125,15 +127,15 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if first.is_some_and(|first| *first != b'{') && is_json() {
         // serde would read a list as the fields of an object in their order.
         return Err(Problem::unprocessable(
-            "the body does not fit: send a JSON object, like {}",
+            "invalid request body: send a JSON object, like {}",
         ));
     }
     serde_json::from_slice(bytes).map_err(|error| match is_json() {
         true => Problem::unprocessable(format!(
-            "the body does not fit: {}",
+            "invalid request body: {}",
             unfit::why::<T>(bytes, &error)
         )),
-        false => Problem::bad_request(format!("the body is no JSON: {error}")),
+        false => Problem::bad_request(format!("the request body is not JSON: {error}")),
     })
 }
 
@@ -151,7 +153,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
                 let text = rejection.body_text();
                 let problem = text.strip_prefix("Failed to deserialize query string: ");
                 Problem::bad_request(format!(
-                    "the query does not fit: {}",
+                    "invalid query: {}",
                     in_query(&parts.uri, problem.unwrap_or(&text))
                 ))
             })
@@ -197,7 +199,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T
             .await
             .map(|Path(place)| Self(place))
             .map_err(|rejection| {
-                Problem::bad_request(format!("the path does not fit: {}", in_path(rejection)))
+                Problem::bad_request(format!("invalid path: {}", in_path(rejection)))
             })
     }
 }
@@ -210,7 +212,7 @@ fn in_path(rejection: PathRejection) -> String {
     };
     let number = |value: &str| {
         format!(
-            "{} is no whole number, or too large a one",
+            "{} is not a whole number, or is too large",
             unfit::quoted(value)
         )
     };
@@ -220,7 +222,7 @@ fn in_path(rejection: PathRejection) -> String {
             number(&value)
         }
         ErrorKind::InvalidUtf8InPathParam { key } => {
-            format!("`{key}` is no text: percent-encode its UTF-8")
+            format!("`{key}` is not UTF-8: percent-encode the bytes of its UTF-8")
         }
         _ => text,
     }
@@ -231,7 +233,7 @@ pub fn target(text: &str) -> Result<Target, Problem> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits && text.parse::<i64>().is_err() {
         // It has the form of an id, but no id is that large.
-        let detail = format!("there is nothing at {text:?}: no id is that large");
+        let detail = format!("no instance with the id {text}: no id is that large");
         return Err(
             Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
         );

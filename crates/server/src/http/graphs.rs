@@ -13,14 +13,14 @@ use utoipa_axum::routes;
 use super::dto::{AnyJson, NameText};
 use super::{App, Place, Problem, Write};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(get))
         .routes(routes!(list))
 }
 
-/// What operates.
+/// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(put))
 }
@@ -44,7 +44,7 @@ pub struct GraphRequest {
     reason = "this is the schema; `abide::StepSpec` is what is read"
 )]
 pub struct StepRequest {
-    /// Its name, which no other step has: 1 to 255 bytes without dots.
+    /// Its name, unique in the graph: 1 to 255 bytes without dots.
     #[schema(min_length = 1, max_length = 255, pattern = r"^[^.]+$")]
     name: String,
     /// The steps that it comes after.
@@ -82,23 +82,23 @@ pub struct StepRequest {
     graph: Option<Json>,
 }
 
-/// A graph that is kept.
+/// The result of storing a graph.
 #[derive(Serialize, ToSchema)]
 pub struct GraphPut {
     /// Its name.
     #[schema(value_type = NameText)]
     name: Name,
-    /// A hash of what it says, in which graphs that are steps of it have been put in the place of their names.
+    /// A hash of its definition, including the graphs that are steps of it.
     hash: String,
 }
 
-/// Keep a graph, in the place of an older one of its name. Runs that have begun keep the one they began with.
+/// Store a graph, and replace an older one with the same name. Runs that have begun keep the graph that they began with.
 ///
 /// The server advances it; its tasks are claimed by workers, as machines `task/<name>`.
 #[utoipa::path(put, path = "/v1/graphs/{name}", operation_id = "put_graph", tag = "graphs",
     params(("name" = NameText, Path, description = "The graph.")), request_body = GraphRequest, responses(
-    (status = 200, description = "It is kept.", body = GraphPut),
-    (status = 422, description = "All that is wrong with it, in `problems: [{step?, message}]`.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The graph is stored.", body = GraphPut),
+    (status = 422, description = "The graph is invalid: `problems: [{step?, message}]` lists all problems.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub async fn put(
     State(app): State<App>,
@@ -167,18 +167,18 @@ fn hash(graph: &Graph) -> String {
         .collect()
 }
 
-/// A graph as it is kept.
+/// A stored graph.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Graph)]
 pub struct GraphView {
     /// Its name.
     name: String,
-    /// A hash of what it says.
+    /// A hash of its definition.
     hash: String,
-    /// Its steps; graphs that are steps of it stand in the place of their names.
+    /// Its steps. Graphs that are steps of it are included in place of their names.
     #[schema(value_type = Vec<Object>)]
     steps: Vec<StepSpec>,
-    /// It as a drawing in the language of Mermaid.
+    /// The graph as a Mermaid drawing.
     mermaid: String,
 }
 
@@ -193,7 +193,7 @@ impl From<&Graph> for GraphView {
     }
 }
 
-/// Look at a graph.
+/// Get a graph.
 #[utoipa::path(get, path = "/v1/graphs/{name}", operation_id = "get_graph", tag = "graphs",
     params(("name" = NameText, Path, description = "The graph.")), responses(
     (status = 200, description = "The graph.", body = GraphView),
@@ -215,19 +215,19 @@ pub struct GraphLine {
     /// Its name.
     #[schema(value_type = NameText)]
     name: Name,
-    /// When it was last put.
+    /// The time when it was last stored.
     #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
 }
 
-/// The graphs that are kept.
+/// The stored graphs.
 #[derive(Serialize, ToSchema)]
 pub struct Graphs {
     /// By name.
     items: Vec<GraphLine>,
 }
 
-/// List the graphs that are kept.
+/// List the stored graphs.
 #[utoipa::path(get, path = "/v1/graphs", operation_id = "list_graphs", tag = "graphs", responses(
     (status = 200, description = "The graphs.", body = Graphs),
 ))]

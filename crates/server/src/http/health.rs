@@ -1,4 +1,4 @@
-//! Whether the server lives, and whether it can work.
+//! The liveness and the readiness of the server.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -27,32 +27,32 @@ const FRESH: Duration = Duration::from_secs(1);
 /// does.
 const PATIENCE: Duration = Duration::from_millis(1_200);
 
-/// What needs no token.
+/// Routes that need no token.
 pub fn open() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(alive))
         .routes(routes!(ready))
 }
 
-/// That all is well.
+/// The response of a healthy process.
 #[derive(Serialize, ToSchema)]
 pub struct Well {
     /// `ok`.
     status: &'static str,
 }
 
-/// Whether the process lives.
+/// Check that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses(
-    (status = 200, description = "it lives", body = Well),
+    (status = 200, description = "the process is alive", body = Well),
 ))]
 async fn alive() -> axum::Json<Well> {
     axum::Json(Well { status: "ok" })
 }
 
-/// Whether the store can be written to: it is reached, it answers, and its disk has room.
+/// The readiness of the store: it can be reached, it answers, and its disk has room.
 pub struct Readiness {
     lookout: Lookout<Result<(), String>>,
-    /// Whether there was no room for what somebody wrote, since there was room for a large probe.
+    /// `true` if a write found no room on the disk, and no large probe has succeeded since.
     doubted: Arc<AtomicBool>,
 }
 
@@ -126,11 +126,11 @@ fn large() -> Result<String, String> {
     Ok(text)
 }
 
-/// Whether the store can be reached and written to, and the server is not about to stop. Why not is told to those who have a
-/// token.
+/// Check that the store can be reached and written to, and that the server is not about to stop. The reason is shown only to
+/// callers with a token.
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses(
-    (status = 200, description = "it can work", body = Well),
-    (status = 503, description = "it cannot now: send requests elsewhere, or later", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "the server is ready", body = Well),
+    (status = 503, description = "the server is not ready: send requests to another server, or later", body = Problem, content_type = "application/problem+json"),
 ))]
 async fn ready(
     State(app): State<App>,
@@ -148,7 +148,7 @@ async fn ready(
     Err(Problem::unavailable(match known {
         Ok(_) => format!("the server cannot work: {why}"),
         Err(_) => {
-            "the server cannot work now; the log says why, and so does this to who sends a token"
+            "the server is not ready; the log has the reason, and so has this response if the request has a token"
                 .to_owned()
         }
     }))

@@ -1,4 +1,4 @@
-//! What has happened to an instance.
+//! The history of an instance.
 
 use abide::{Entry, Happening, Json, Timestamp};
 use axum::extract::State;
@@ -11,7 +11,7 @@ use super::dto::{AnyJson, Listed, TargetText, decode, encode, limited};
 use super::instances::{PageQuery, found};
 use super::{App, Params, Place, Problem};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(history))
 }
@@ -22,12 +22,12 @@ pub fn read() -> OpenApiRouter<App> {
 pub struct EntryView {
     /// Its place: 1, 2, 3 …
     pub seq: u32,
-    /// What happened: `started`, `step_completed`, `wait_opened` …
+    /// The kind of event: `started`, `step_completed`, `wait_opened` …
     pub kind: &'static str,
     /// When it was committed.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// What there is to tell of it; null when there is nothing.
+    /// Its details; null if it has none.
     #[schema(value_type = AnyJson)]
     pub data: Json,
 }
@@ -43,7 +43,7 @@ impl From<&Entry> for EntryView {
     }
 }
 
-/// What an event tells, without its name.
+/// The details of an event, without its name.
 fn data(what: &Happening) -> Json {
     #[derive(Deserialize)]
     struct Told {
@@ -54,7 +54,7 @@ fn data(what: &Happening) -> Json {
     told.map(|told| told.data).unwrap_or_default()
 }
 
-/// List what has happened to an instance, oldest first. One whose machine keeps no history has none.
+/// List the history events of an instance, oldest first. Empty if its machine keeps no history.
 #[utoipa::path(get, path = "/v1/instances/{target}/history", operation_id = "list_history", tag = "instances",
     params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
     (status = 200, description = "A page of events.", body = Listed<EntryView>),

@@ -15,27 +15,27 @@ use super::{App, Place, Problem, received};
 use crate::auth::{from_proxy, proxied};
 use crate::hooks::{Action, Hook, Scheme, Unproven};
 
-/// What brings its own proof.
+/// Routes that are authenticated by a signature.
 pub fn open() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(hook))
 }
 
-/// Take a webhook
+/// Receive a webhook
 ///
-/// The signature is checked over the body as it came; what the source's rules make of it is then a signal or an event, and
-/// answered as such. A delivery that comes again is a duplicate.
+/// The signature is checked over the unchanged body. The rules of the source then make it a signal or an event, with the
+/// response of that. A repeated delivery is a duplicate.
 #[utoipa::path(post, path = "/v1/hooks/{source}", tag = "hooks", security(()),
     params(("source" = String, Path, description = "the source, as the settings name it")),
-    request_body(content = Object, description = "what the source sends"),
+    request_body(content = Object, description = "the body, as the source sends it"),
     responses(
-        (status = 200, description = "it was ignored (`ignored: true`), or published, or had come before", body = Object),
-        (status = 202, description = "it became a signal, or is held for one who starts", body = Object),
-        (status = 400, description = "there is nothing where the rules look", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "it was ignored (`ignored: true`), published as an event, or received before", body = Object),
+        (status = 202, description = "it was delivered as a signal, or is held for an instance that starts later", body = Object),
+        (status = 400, description = "the body has no value where a rule of the source expects one", body = Problem, content_type = "application/problem+json"),
         (status = 401, description = "the signature is wrong, or old; nothing was recorded", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "there is no such source, target or signal", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "unknown source, target or signal", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "the signal was refused", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "it is too large", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "the signal's arguments are not what its contract says", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "the arguments of the signal do not match its contract", body = Problem, content_type = "application/problem+json"),
     ))]
 async fn hook(
     State(app): State<App>,
@@ -44,17 +44,17 @@ async fn hook(
 ) -> Result<Response, Problem> {
     let hook = app.hook(&source).ok_or_else(|| {
         Problem::not_found(format!(
-            "there is no source {source:?}: `abide config` shows the [[hooks]] of this server"
+            "unknown source {source:?}: `abide config` shows the [[hooks]] of this server"
         ))
     })?;
     let headers = request.headers().clone();
-    // What brings no proof is believed because it comes from this machine.
+    // A webhook without a signature is accepted only because it comes from this machine.
     if hook.scheme == Scheme::None
         && let Some(header) = proxied(&headers)
     {
         return Ok(from_proxy(header));
     }
-    // Who sends it is not known before it is read, so no more is read than a signal may carry.
+    // The sender is not known before the body is read, so no more is read than a signal may carry.
     let most = app.limits().payload_bytes;
     let (body, ticket) = received(request, most, "payload_bytes").await?;
     hook.verify(&headers, &body, now_s())
@@ -64,7 +64,7 @@ async fn hook(
         ticket.take_place()?;
     }
     let text = std::str::from_utf8(&body)
-        .map_err(|_| Problem::bad_request("the body is no UTF-8 text"))?;
+        .map_err(|_| Problem::bad_request("the body is not UTF-8 text"))?;
     if let Some(challenge) = challenge(hook, text) {
         return Ok(axum::Json(json!({ "challenge": challenge })).into_response());
     }
@@ -85,15 +85,15 @@ fn now_s() -> i64 {
 }
 
 fn not_proven(hook: &Hook, unproven: &Unproven) -> Problem {
-    tracing::warn!(source = hook.source, %unproven, "a webhook was not believed");
+    tracing::warn!(source = hook.source, %unproven, "webhook refused: signature verification failed");
     let detail = format!(
-        "this is not believed to come from {}: {unproven}",
+        "signature verification failed for source `{}`: {unproven}",
         hook.source
     );
     Problem::new(StatusCode::UNAUTHORIZED, "bad_signature", detail)
 }
 
-/// What Slack asks once, to see whether somebody is there.
+/// The challenge that Slack sends once to verify the URL.
 fn challenge(hook: &Hook, body: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Ask {

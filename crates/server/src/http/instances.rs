@@ -1,4 +1,4 @@
-//! Looking at instances: one, many, its children, its runs, and what it came to.
+//! Reads instances: one, a list, its children, its runs, and its result.
 
 use abide::{Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, Status, WaitKind};
 use axum::extract::{FromRequestParts, State};
@@ -15,7 +15,7 @@ use super::dto::{
 };
 use super::{App, LongPoll, Params, Place, Problem, target};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list))
@@ -32,10 +32,11 @@ pub async fn found(app: &App, text: &str) -> Result<Instance, Problem> {
     app.abide().get(target).await?.ok_or_else(|| nobody(text))
 }
 
-/// That there is nothing at an id or key.
+/// Makes the problem for an id or key that no instance has.
 pub fn nobody(text: &str) -> Problem {
-    let detail =
-        format!("there is nothing at {text:?}: it was never started, or its retention is over");
+    let detail = format!(
+        "no instance with the id or key {text:?}: it was never started, or its retention is over"
+    );
     Problem::new(StatusCode::NOT_FOUND, "no_target", detail).with("outcome", "no_target")
 }
 
@@ -44,32 +45,32 @@ pub fn nobody(text: &str) -> Problem {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct InstancesQuery {
-    /// Those with that status.
+    /// Only entries with this status.
     #[param(value_type = Option<StatusWord>)]
     status: Option<Status>,
-    /// Those of that machine.
+    /// Only instances of this machine.
     #[param(value_type = Option<NameText>)]
     machine: Option<Name>,
-    /// Those in that queue.
+    /// Only instances in this queue.
     #[param(value_type = Option<NameText>)]
     queue: Option<Name>,
-    /// Those whose key begins so.
+    /// Only instances whose key begins with this text.
     key_prefix: Option<String>,
-    /// Those that wait for that kind of thing.
+    /// Only instances with this kind of wait.
     #[param(value_type = Option<WaitKindWord>)]
     wait_kind: Option<WaitKind>,
-    /// Those that wait for the signal of that name, for an event of that type, or for the condition of that key.
+    /// Only instances that wait for the signal with this name, for an event of this type, or for the condition with this key.
     #[param(value_type = Option<NameText>)]
     waiting_for: Option<Name>,
-    /// Those that are so well. As it is judged one by one, a page may have few, or none, and a next_cursor.
+    /// Only instances with this liveness. It is computed for each instance, so a page may have few entries, or none, and a `next_cursor`.
     liveness: Option<LivenessWord>,
-    /// The children of that one: an id or a key.
+    /// Only children of this instance: an id or a key.
     #[param(value_type = Option<TargetText>)]
     parent: Option<String>,
-    /// How many at most.
+    /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
-    /// The next_cursor of the page before.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -161,7 +162,7 @@ async fn judged(
     }
 }
 
-/// Look at an instance: where it stands, what it waits for, and whether that is healthy.
+/// Get an instance: its status, what it waits for, and its health.
 #[utoipa::path(get, path = "/v1/instances/{target}", operation_id = "get_instance", tag = "instances",
     params(("target" = TargetText, Path, description = "An id or a key.")), responses(
     (status = 200, description = "The instance.", body = InstanceView),
@@ -173,7 +174,7 @@ pub async fn get(
     one(&app, &text).await
 }
 
-/// Look at the instance whose key is `batch`, which the path of batches would hide.
+/// Get the instance whose key is `batch`, which the path for batches would hide.
 #[utoipa::path(get, path = "/v1/instances/batch", operation_id = "get_instance_batch", tag = "instances", responses(
     (status = 200, description = "The instance.", body = InstanceView),
     (status = 404, description = "No instance has that key.", body = Problem, content_type = "application/problem+json"),
@@ -197,10 +198,10 @@ async fn one(app: &App, text: &str) -> Result<axum::Json<InstanceView>, Problem>
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// How many at most.
+    /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<usize>,
-    /// The next_cursor of the page before.
+    /// The `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -259,36 +260,36 @@ pub async fn runs(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// How long to wait for it, in milliseconds; not at all unless given.
+    /// How long to wait for it, in milliseconds; 0 if not given.
     #[param(minimum = 0, maximum = 60000, default = 0)]
     pub wait_ms: Option<u64>,
 }
 
-/// What an instance came to.
+/// The result of an instance.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Result)]
 pub struct ResultView {
-    /// The run that it was seen in: of one that continued as new, the last.
+    /// The run that ended; if it continued as new, the last run.
     #[schema(value_type = i64)]
     id: InstanceId,
-    /// Which run of its chain that is.
+    /// The number of that run in its chain.
     run: u32,
     /// Its key.
     #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
-    /// Where it stands.
+    /// Its status.
     #[schema(value_type = StatusWord)]
     status: Status,
-    /// What it came to, when it is done.
+    /// The result, if it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = AnyJson)]
     result: Option<Json>,
-    /// What it failed of, or why it was cancelled.
+    /// The error, or the reason of the cancellation.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
 }
 
-/// Ask what an instance came to, and wait for it if need be; one that continues as new is followed.
+/// Get the result of an instance, and optionally wait for it. A run that continues as new is followed.
 #[utoipa::path(get, path = "/v1/instances/{target}/result", operation_id = "get_result", tag = "instances",
     params(("target" = TargetText, Path, description = "An id or a key."), WaitQuery), responses(
     (status = 200, description = "It has ended: `status`, and `result` or `last_error`.", body = ResultView),

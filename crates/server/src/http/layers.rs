@@ -55,7 +55,7 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
             let panicked = Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
-                "the server met a bug of its own; the log has it under this request_id",
+                "internal error: a bug in the server; the log has the details under this request_id",
             );
             ID.sync_scope(id.clone(), || panicked.into_response())
         }
@@ -144,7 +144,7 @@ fn late(method: &Method) -> Problem {
     let problem = match *method {
         Method::GET | Method::HEAD => Problem::unavailable(format!("{late}; send it again")),
         _ => Problem::unknown(format!(
-            "{late}; its outcome is unknown. Send it again if it has an idempotency key, otherwise look first"
+            "{late}; its outcome is unknown. Retry it if it has an idempotency key, otherwise check first"
         )),
     };
     problem.with("limit", "request_timeout_ms")
@@ -253,7 +253,7 @@ pub(super) async fn nowhere(request: Request) -> Problem {
         Some(_) => format!("leave the slash at the end of {path} out; "),
     };
     Problem::not_found(format!(
-        "there is nothing at {path}: {hint}/openapi.json lists what there is"
+        "unknown path {path}: {hint}/openapi.json lists all paths"
     ))
 }
 
@@ -263,7 +263,7 @@ pub(super) async fn wrong_method(request: Request) -> Problem {
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
         format!(
-            "{} cannot be asked of {}: the header `allow` says what can",
+            "method {} is not allowed for {}; the header `allow` lists the allowed methods",
             request.method(),
             request.uri().path()
         ),

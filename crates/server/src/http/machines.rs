@@ -12,48 +12,48 @@ use utoipa_axum::routes;
 use super::dto::{AnyJson, Millis, NameText};
 use super::{App, Place, Problem, Write};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// What workers do.
+/// Routes for workers.
 pub fn work() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(declare))
 }
 
-/// What a machine takes, and how its steps fail.
+/// The declaration of a machine: the signals and updates it accepts, and how its steps fail.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineRequest {
-    /// The signals it takes; any when there are none.
+    /// The signals it accepts. If there are none, it accepts any.
     #[serde(default)]
     #[schema(value_type = Vec<AcceptsRequest>)]
     signals: Vec<Accepts>,
-    /// The updates it takes, and no others.
+    /// The updates it accepts. Others are refused.
     #[serde(default)]
     #[schema(value_type = Vec<AcceptsRequest>)]
     updates: Vec<Accepts>,
-    /// The step that an instance begins at; `start` unless given.
+    /// The first step of an instance; default `start`.
     #[schema(value_type = Option<NameText>)]
     first_step: Option<Name>,
-    /// The queue that an instance waits in; `default` unless given.
+    /// The queue of its instances; default `default`.
     #[schema(value_type = Option<NameText>)]
     queue: Option<Name>,
-    /// When a step that failed runs again; never unless given.
+    /// The retry policy of a failed step; no retries if not given.
     #[schema(value_type = Option<RetryRequest>)]
     retry: Option<RetrySpec>,
     /// How long a step may take.
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]
     step_timeout_ms: Option<Millis>,
-    /// After how many deaths of its worker in one step an instance fails; 5 unless given, 0 for no limit.
+    /// The number of deaths of its worker in one step after which an instance fails; default 5, 0 for no limit.
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_deaths: Option<u32>,
-    /// Whether its instances keep a history; yes unless given.
+    /// `true` if its instances keep a history; default `true`.
     history: Option<bool>,
 }
 
-/// A signal or an update that a machine takes.
+/// A signal or an update that a machine accepts.
 #[derive(ToSchema)]
 #[schema(as = Accepts)]
 #[expect(
@@ -64,7 +64,7 @@ pub struct AcceptsRequest {
     /// Its name.
     #[schema(value_type = NameText)]
     name: Name,
-    /// What it is sent with, in order; anything is taken when it is left out.
+    /// Its parameters, in order. If left out, any arguments are accepted.
     #[schema(value_type = Option<Vec<ParameterRequest>>)]
     parameters: Option<Vec<Parameter>>,
 }
@@ -80,20 +80,20 @@ pub struct ParameterRequest {
     /// Its name.
     #[schema(min_length = 1, max_length = 255)]
     name: String,
-    /// What values it takes: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, a union of them like
-    /// `int|string`, or a fragment of JSON Schema; any when it is left out.
+    /// Its type: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, a union of them like `int|string`, or a
+    /// fragment of JSON Schema; default `any`.
     #[schema(value_type = AnyJson, required = false)]
     r#type: Option<TypeSpec>,
-    /// Whether it also takes null, and may then be left out.
+    /// `true` if it accepts null, and may be left out.
     nullable: Option<bool>,
-    /// What it is when it is left out.
+    /// The default value.
     #[schema(value_type = AnyJson, required = false)]
     default: Option<Value>,
-    /// Whether it takes all that is left; the last one may.
+    /// `true` if it takes all remaining arguments. Only the last parameter may be variadic.
     variadic: Option<bool>,
 }
 
-/// When a step that failed runs again.
+/// The retry policy of a failed step.
 #[derive(ToSchema)]
 #[schema(as = Retry)]
 #[expect(
@@ -101,21 +101,21 @@ pub struct ParameterRequest {
     reason = "this is the schema; `abide::RetrySpec` is what is read"
 )]
 pub struct RetryRequest {
-    /// How often it is tried, the first time counted.
+    /// The maximum number of attempts, including the first.
     #[schema(value_type = i64, minimum = 1, maximum = 4_294_967_295_i64)]
     max_attempts: u32,
     /// How long to wait before the second attempt.
     #[schema(value_type = i64, minimum = 0, maximum = 315_360_000_000_i64)]
     delay_ms: u64,
-    /// By how much that grows each time; 1 unless given.
+    /// The factor by which the delay grows each time; default 1.
     #[schema(minimum = 1, maximum = 1000)]
     factor: Option<f64>,
-    /// The longest it grows to.
+    /// The maximum delay.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 315_360_000_000_i64)]
     max_delay_ms: Option<u64>,
 }
 
-/// A machine that is declared.
+/// A declared machine.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Machine)]
 pub struct MachineView {
@@ -127,21 +127,21 @@ pub struct MachineView {
     /// `machine` or `workflow`.
     #[schema(value_type = String)]
     kind: Kind,
-    /// The step that an instance begins at.
+    /// The first step of an instance.
     #[schema(value_type = NameText)]
     first_step: Name,
-    /// The queue that an instance waits in.
+    /// The queue of its instances.
     #[schema(value_type = NameText)]
     queue: Name,
-    /// Whether its instances keep a history.
+    /// `true` if its instances keep a history.
     history: bool,
-    /// When a step that failed runs again.
+    /// The retry policy of a failed step.
     #[schema(value_type = Option<RetryRequest>)]
     retry: Option<RetrySpec>,
     /// How long a step may take.
     #[schema(value_type = Option<i64>)]
     step_timeout_ms: Option<u64>,
-    /// After how many deaths of its worker in one step an instance fails; 5 when it does not say.
+    /// The number of deaths of its worker in one step after which an instance fails; default 5.
     max_deaths: Option<u32>,
 }
 
@@ -161,7 +161,7 @@ impl From<Declared> for MachineView {
     }
 }
 
-/// Declare a machine whose code runs elsewhere; again is allowed, and counts for later starts.
+/// Declare a machine whose code runs in remote workers. It may be declared again; that applies to later starts.
 #[utoipa::path(put, path = "/v1/machines/{name}/{version}", operation_id = "declare_machine", tag = "machines",
     params(
         ("name" = NameText, Path, description = "The machine."),
@@ -207,14 +207,14 @@ pub async fn declare(
     Ok(axum::Json(declared.into()))
 }
 
-/// The machines that are declared.
+/// The declared machines.
 #[derive(Serialize, ToSchema)]
 pub struct Machines {
     /// By name and version.
     items: Vec<MachineView>,
 }
 
-/// List the machines that are declared.
+/// List the declared machines.
 #[utoipa::path(get, path = "/v1/machines", operation_id = "list_machines", tag = "machines", responses(
     (status = 200, description = "The machines.", body = Machines),
 ))]

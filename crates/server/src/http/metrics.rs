@@ -14,7 +14,7 @@ pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(measured))
 }
 
-/// What was measured.
+/// The metrics.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses(
     (status = 200, description = "in the text format of Prometheus", body = String, content_type = "text/plain"),
 ))]

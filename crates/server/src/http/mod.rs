@@ -71,7 +71,7 @@ fn send() -> OpenApiRouter<App> {
         .merge(updates::send())
 }
 
-/// What workers do.
+/// Routes for workers.
 fn work() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(machines::work())

@@ -72,7 +72,7 @@ async fn read<T: DeserializeOwned>(
     if by_field && let Some((field, rest)) = take_field(&bytes)? {
         if key.as_ref().is_some_and(|key| *key != field) {
             return Err(Problem::unprocessable(format!(
-                "the header `{KEY}` and the field `{FIELD}` are two keys of one request: give one of them"
+                "the header `{KEY}` and the field `{FIELD}` have different keys: give one of them"
             )));
         }
         (key, bytes) = (Some(field), rest);
@@ -99,7 +99,7 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Name>, Problem> {
     };
     if given.next().is_some() {
         return Err(Problem::bad_request(format!(
-            "the header `{KEY}` is there more than once: send one key with a request"
+            "the header `{KEY}` occurs more than once: send one key with a request"
         )));
     }
     let text = value
@@ -118,9 +118,8 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Name>, Problem> {
             "the header `{KEY}` is {text:?}: send 1 to 255 printable ASCII characters, without spaces and quotes"
         )));
     }
-    let key = Name::new(text).map_err(|refusal| {
-        Problem::bad_request(format!("the header `{KEY}` has no key: {refusal}"))
-    })?;
+    let key = Name::new(text)
+        .map_err(|refusal| Problem::bad_request(format!("invalid header `{KEY}`: {refusal}")))?;
     Ok(Some(key))
 }
 
@@ -143,7 +142,7 @@ fn take_field(bytes: &Bytes) -> Result<Option<(Name, Bytes)>, Problem> {
     let (_, value) = fields.remove(at);
     let key: Option<String> = serde_json::from_str(value.get()).map_err(|_| {
         Problem::unprocessable(format!(
-            "the body does not fit: `{FIELD}` is {}: expected a text of 1 to 255 bytes",
+            "invalid request body: `{FIELD}` is {}: expected a text of 1 to 255 bytes",
             super::unfit::shown(value.get())
         ))
     })?;

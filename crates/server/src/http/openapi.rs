@@ -24,41 +24,45 @@ use super::waits::AwaitedKind;
 const TOKEN: &str = "token";
 const PROBLEM_JSON: &str = "application/problem+json";
 
-/// What all operations may be answered with, and when: status, to which of them it applies, and what it means.
+/// The responses that operations share: the status, the operations it applies to, and its meaning.
 const SHARED: [(&str, Applies, &str); 13] = [
-    ("400", Applies::All, "The request cannot be read."),
+    ("400", Applies::All, "The request is malformed."),
+    ("401", Applies::Guarded, "The token is missing or unknown."),
     (
-        "401",
+        "403",
         Applies::Guarded,
-        "The server wants a token, and this is none that it knows.",
+        "The role of the token does not allow this.",
     ),
-    ("403", Applies::Guarded, "The token's role is not enough."),
     (
         "404",
         Applies::Places,
-        "There is nothing at that id, key or name.",
+        "No instance, graph or other resource has that id, key or name.",
     ),
     ("408", Applies::Bodies, "The body did not arrive in time."),
     (
         "409",
         Applies::Writes,
-        "It is refused as things stand: `outcome` and `reason` say why.",
+        "Refused in the current state: `outcome` and `reason` say why.",
     ),
     (
         "413",
         Applies::Bodies,
         "The body, or something in it, is over its `limit`.",
     ),
-    ("415", Applies::Bodies, "The body is not said to be JSON."),
+    (
+        "415",
+        Applies::Bodies,
+        "The content type of the body is not JSON.",
+    ),
     (
         "421",
         Applies::Guarded,
-        "The server asks for no token, and this is for a name that is not its machine's.",
+        "The server requires no token and answers only to the names of its own machine, and the request names another host.",
     ),
     (
         "422",
         Applies::Inputs,
-        "The request can be read, and cannot be done so.",
+        "The request is valid JSON, but a field or a combination of fields is invalid.",
     ),
     ("500", Applies::All, "The server, or its store, is broken."),
     (
@@ -70,7 +74,7 @@ const SHARED: [(&str, Applies, &str); 13] = [
     (
         "504",
         Applies::Writes,
-        "It is unknown whether it was carried out: send it again if it has an idempotency key, otherwise look first.",
+        "It is unknown whether the request was carried out: retry it if it has an idempotency key, otherwise check first.",
     ),
 ];
 
@@ -113,7 +117,7 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
     components
         .schemas
         .insert(Problem::name().into_owned(), Problem::schema());
-    // What only parameters refer to is not found by itself.
+    // Schemas that only parameters refer to are not found automatically.
     insert::<NameText>(components);
     insert::<KeyText>(components);
     insert::<IdempotencyKeyText>(components);
@@ -166,7 +170,7 @@ fn bare(components: &Components) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a body is of one of these schemas.
+/// `true` if a body has one of these schemas.
 fn is_of(content: &RefOr<Content>, schemas: &BTreeSet<String>) -> bool {
     let RefOr::T(content) = content else {
         return false;
@@ -174,7 +178,7 @@ fn is_of(content: &RefOr<Content>, schemas: &BTreeSet<String>) -> bool {
     matches!(&content.schema, Some(RefOr::Ref(of)) if schemas.contains(&of.ref_location))
 }
 
-/// Whether an operation is carried out once under a key. What workers send is recognised by its claim.
+/// `true` if an operation is carried out once under a key. Requests of workers are recognised by their claim.
 fn is_write(path: &str, operation: &Operation) -> bool {
     let kept = ["/v1/workers/", "/v1/hooks/"].iter();
     operation.request_body.is_some() && !kept.into_iter().any(|kept| path.starts_with(kept))

@@ -1,4 +1,4 @@
-//! What an operator asks for: cancel, restart, repair.
+//! The operations of an operator: cancel, restart, repair.
 
 use abide::{InstanceId, Name, OperateError};
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ use super::instances::nobody;
 use super::starts::StartedView;
 use super::{App, Place, Problem, Write, target};
 
-/// What operates.
+/// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(cancel))
@@ -21,13 +21,13 @@ pub fn operate() -> OpenApiRouter<App> {
         .routes(routes!(repair))
 }
 
-/// Why to cancel, and what becomes of the children.
+/// The reason for the cancellation, and how the children are treated.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
-    /// Why; it stands in the history.
+    /// The reason; it is written to the history.
     reason: Option<String>,
-    /// What becomes of its children; `cascade` unless given.
+    /// How its children are treated; default `cascade`.
     #[serde(default)]
     children: ChildrenWord,
     /// End a workflow at once, without letting its code clean up.
@@ -35,7 +35,7 @@ pub struct CancelRequest {
     force: bool,
 }
 
-/// What becomes of the children of an instance that is cancelled.
+/// How the children of a cancelled instance are treated.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Children)]
@@ -47,30 +47,30 @@ pub enum ChildrenWord {
     Leave,
 }
 
-/// What was done.
+/// The result of an operation.
 #[derive(Serialize, ToSchema)]
 pub struct Operated {
-    /// The word for it.
+    /// The outcome, as a stable code.
     outcome: &'static str,
 }
 
-/// What was cancelled.
+/// The result of a cancellation.
 #[derive(Serialize, ToSchema)]
 pub struct CancelAnswer {
-    /// `cancelled`; `cancelling` of a workflow whose code cleans up first.
+    /// `cancelled`; `cancelling` for a workflow whose code cleans up first.
     outcome: &'static str,
     /// The instance.
     #[schema(value_type = i64)]
     id: InstanceId,
-    /// How many children were cancelled with it.
+    /// The number of children that were cancelled with it.
     children: usize,
 }
 
-/// Cancel an instance. It wins over a step that runs, whose outcome will be dropped.
+/// Cancel an instance. If a step is running, its outcome is discarded.
 #[utoipa::path(post, path = "/v1/instances/{target}/cancel", operation_id = "cancel", tag = "operate",
     params(("target" = TargetText, Path, description = "An id or a key.")), request_body = CancelRequest, responses(
     (status = 200, description = "It was cancelled.", body = CancelAnswer),
-    (status = 202, description = "A workflow's code was told, and cleans up before it ends.", body = CancelAnswer),
+    (status = 202, description = "The workflow's code was notified, and cleans up before it ends.", body = CancelAnswer),
 ))]
 pub async fn cancel(
     Place(text): Place<String>,
@@ -105,11 +105,11 @@ pub async fn cancel(
     ))
 }
 
-/// Where to begin.
+/// The options of a restart.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestartRequest {
-    /// The step to begin at; the one where it ended unless given.
+    /// The step to begin at; default: the step where it ended.
     #[schema(value_type = Option<NameText>)]
     step: Option<Name>,
 }
@@ -142,16 +142,16 @@ pub async fn restart(
     ))
 }
 
-/// Nothing to say.
+/// A request without fields.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {}
 
-/// Put right what is wrong with an instance.
+/// Repair an instance.
 #[utoipa::path(post, path = "/v1/instances/{target}/repair", operation_id = "repair", tag = "operate",
     params(("target" = TargetText, Path, description = "An id or a key.")),
     request_body = RepairRequest, responses(
-    (status = 200, description = "`repair_not_needed`, or `repair_dispatched` when something was put right.", body = Operated),
+    (status = 200, description = "`repair_not_needed`, or `repair_dispatched` if something was repaired.", body = Operated),
 ))]
 pub async fn repair(
     Place(text): Place<String>,

@@ -12,21 +12,21 @@ use super::dto::{Listed, decode, encode, limited};
 use super::instances::PageQuery;
 use super::{App, Params, Place, Problem, Write};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(depth))
         .routes(routes!(refused))
 }
 
-/// What operates.
+/// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(retry))
         .routes(routes!(discard))
 }
 
-/// How much waits in the outbox, and how much was refused. Numbers are counted up to 10,000.
+/// The number of requests that wait in the outbox, and that were refused. Numbers are counted up to 10,000.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Outbox)]
 pub struct OutboxView {
@@ -43,19 +43,19 @@ pub struct OutboxView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = RefusedRequest)]
 pub struct RefusedView {
-    /// Its id among those that were refused.
+    /// Its id among the refused requests.
     #[schema(value_type = i64)]
     pub id: OutboxId,
     /// The id that its row had in the outbox.
     #[schema(value_type = i64)]
     pub outbox_id: OutboxId,
-    /// The request, as it was inserted: a text, for it may be no JSON.
+    /// The request, as it was inserted: a text, because it may be invalid JSON.
     pub request: String,
     /// The database role that inserted it; null on SQLite.
     pub role: Option<String>,
-    /// A stable word for why it was refused.
+    /// A stable code for the reason of the refusal.
     pub reason: String,
-    /// The same, for people.
+    /// The reason, for people.
     pub problem: String,
     /// When it was inserted.
     #[schema(value_type = String, format = DateTime)]
@@ -82,9 +82,9 @@ impl From<RefusedRequest> for RefusedView {
 
 const REFUSED: &str = "refused";
 
-/// Look at the outbox: how many requests wait, since when, and how many were refused.
+/// Get the depth of the outbox: how many requests wait, since when, and how many were refused.
 #[utoipa::path(get, path = "/v1/outbox", operation_id = "get_outbox", tag = "outbox", responses(
-    (status = 200, description = "How much there is.", body = OutboxView),
+    (status = 200, description = "The depth of the outbox.", body = OutboxView),
 ))]
 pub async fn depth(State(app): State<App>) -> Result<axum::Json<OutboxView>, Problem> {
     let depth = app.abide().outbox_depth().await?;
@@ -111,12 +111,12 @@ pub async fn refused(
     }))
 }
 
-/// Nothing to say.
+/// A request without fields.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleRequest {}
 
-/// What was done with a refused request.
+/// The result of an operation on a refused request.
 #[derive(Serialize, ToSchema)]
 pub struct Settled {
     /// `requeued`, or `discarded`.

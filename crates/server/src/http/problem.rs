@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// What went wrong, in the form of RFC 9457. A refusal has the fields of the ordinary answer beside these.
+/// A problem, in the form of RFC 9457. A refusal also has the fields of the ordinary response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Problem {
     /// A stable name of the kind of problem, as a relative URI: `/problems/<word>`.
@@ -18,7 +18,7 @@ pub struct Problem {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What was wrong, what was expected, and what to do.
+    /// The problem, what was expected, and what to do next.
     pub detail: String,
     /// `outcome`, `reason`, `validation_errors`, `current_id`, the fields of [`OverLimit`], and the fields of the ordinary
     /// answer, where they apply.
@@ -106,10 +106,10 @@ pub struct OverLimit {
     /// The name of the limit that was exceeded, as in the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// What that limit allows.
+    /// The value of the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<usize>,
-    /// What was met: the size or the number that is over it.
+    /// The size or the number that exceeds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<usize>,
     /// The type of the events that have too many waits.
@@ -202,7 +202,7 @@ impl From<Error> for Problem {
             Error::Unavailable(_) | Error::Closed => Self::unavailable(error.to_string()),
             Error::Unknown(_) => Self::unknown(error.to_string()),
             _ => {
-                tracing::error!(%error, "a request met an error of the store");
+                tracing::error!(%error, "a request failed with an error of the store");
                 Self::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "broken",

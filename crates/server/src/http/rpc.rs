@@ -49,7 +49,7 @@ async fn ask(State(app): State<App>, request: Request) -> Result<Response, Respo
 
 /// Refuses who may not do all of it.
 fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
-    // The time is no secret, and who has sent something may look what became of it.
+    // The time is not secret, and a sender may read the record of what it has sent.
     if matches!(asked, Asked::Now | Asked::Writers)
         || (role == Role::Send && matches!(asked, Asked::Records(_)))
     {
@@ -57,7 +57,7 @@ fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
     }
     for right in asked.needs() {
         let needed = match right {
-            // Who works reads the states and histories of what it works on.
+            // A worker reads the states and histories of its instances.
             Right::Read if role == Role::Work => continue,
             Right::Read => Role::Read,
             Right::Send => Role::Send,
@@ -69,8 +69,8 @@ fn permitted(role: Role, asked: &Asked) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What commits have to tell that the token may hear, as server-sent events. It says what was told from the moment on at which
-/// the answer began.
+/// Streams the notifications of commits that the token may read, as server-sent events, from the moment on at which the
+/// response began.
 async fn news(State(app): State<App>, mut parts: Parts) -> Result<Response, Response> {
     let (role, caller) = admitted(&app, &parts.uri, &parts.headers).await?;
     parts.extensions.insert(role);

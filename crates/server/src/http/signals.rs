@@ -19,43 +19,43 @@ use super::dto::{
 use super::instances::{PageQuery, nobody};
 use super::{App, Params, Place, Problem, Write, target, unfit};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(of_instance))
         .routes(routes!(list))
 }
 
-/// What sends.
+/// Routes that send.
 pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(signal))
 }
 
-/// What may start something.
+/// Routes that may start instances.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(signal_with_start))
 }
 
-/// What a signal is sent with.
+/// A signal to send.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
-    /// One value; an object counts as arguments by name where parameters are declared. This or `arguments`.
+    /// One value. Where parameters are declared, an object counts as arguments by name. This or `arguments`.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = AnyJson)]
     payload: Option<Json>,
-    /// Arguments, by their places or by their names. This or `payload`.
+    /// Arguments: a list by position, or an object by name. This or `payload`.
     #[schema(value_type = Option<ArgumentsJson>)]
     arguments: Option<Json>,
-    /// Sent again with the same, it is the same signal.
+    /// The dedup key. A signal that is sent again with the same key is the same signal.
     #[schema(value_type = Option<NameText>)]
     dedup_key: Option<Name>,
-    /// How long to keep it for a key that nobody holds.
+    /// How long to hold the signal if no instance has the key.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
     hold_for_ms: Option<Millis>,
 }
 
-/// What became of a signal.
+/// The result of sending a signal.
 #[derive(Serialize, ToSchema)]
 pub struct SignalAnswer {
     /// `signal_received`, or `signal_held`.
@@ -63,23 +63,23 @@ pub struct SignalAnswer {
     /// Its record.
     #[schema(value_type = i64)]
     command_id: CommandId,
-    /// Its place in the chain of the instance; none while it is held.
+    /// Its message sequence in the chain of the instance; absent while it is held.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     message_sequence: Option<Sequence>,
-    /// Its place among the commands of the run; none while it is held.
+    /// Its command sequence in the run; absent while it is held.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     command_sequence: Option<Sequence>,
-    /// The run that has it; null while it is held.
+    /// The run that it was delivered to; null while it is held.
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
     #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
-    /// Whether it had been accepted before, and this is the record of then.
+    /// `true` if it was accepted before; then the other fields are those of the first record.
     duplicate: bool,
-    /// The signal that the instance waits for, when this one was sent under nearly its name and so wakes nothing.
+    /// The signal that the instance waits for, if this one has a similar name and so wakes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     similar: Option<Name>,
@@ -94,7 +94,7 @@ pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Argum
         (Some(payload), None) => Ok(Arguments::Payload(payload)),
         (None, Some(arguments)) => Arguments::from_json(&arguments).map_err(|_| {
             Problem::unprocessable(format!(
-                "`arguments` is {}: expected a list of them, by their places, or an object, by their names",
+                "`arguments` is {}: expected a list, by position, or an object, by name",
                 unfit::shown(arguments.as_str())
             ))
         }),
@@ -102,12 +102,12 @@ pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Argum
     }
 }
 
-/// Send a signal. It is durable when this answers, and never lost from then on.
+/// Send a signal. When this answers, the signal is durable.
 #[utoipa::path(post, path = "/v1/instances/{target}/signals/{name}", operation_id = "send_signal", tag = "signals",
     params(("target" = TargetText, Path, description = "An id or a key."), ("name" = NameText, Path, description = "The signal.")),
     request_body = SignalRequest, responses(
-    (status = 200, description = "It had been accepted before: `duplicate` is true.", body = SignalAnswer),
-    (status = 202, description = "It is in the inbox, or held.", body = SignalAnswer),
+    (status = 200, description = "Accepted before: `duplicate` is true.", body = SignalAnswer),
+    (status = 202, description = "The signal is in the inbox, or held.", body = SignalAnswer),
 ))]
 pub async fn signal(
     State(app): State<App>,
@@ -132,35 +132,35 @@ pub async fn signal(
     told(&app, letter.await, &text, &headers)
 }
 
-/// What to start, and the signal to send it.
+/// The instance to start, and the signal to send.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignalWithStart {
-    /// What to start when nobody lives under its key, which it must have.
+    /// The instance to start if no live instance has its key. A key is required.
     start: StartRequest,
     /// The signal's name.
     #[schema(value_type = NameText)]
     name: Name,
-    /// One value; an object counts as arguments by name where parameters are declared. This or `arguments`.
+    /// One value. Where parameters are declared, an object counts as arguments by name. This or `arguments`.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = AnyJson)]
     payload: Option<Json>,
-    /// Arguments, by their places or by their names. This or `payload`.
+    /// Arguments: a list by position, or an object by name. This or `payload`.
     #[schema(value_type = Option<ArgumentsJson>)]
     arguments: Option<Json>,
-    /// Sent again with the same, it is the same signal.
+    /// The dedup key. A signal that is sent again with the same key is the same signal.
     #[schema(value_type = Option<NameText>)]
     dedup_key: Option<Name>,
 }
 
-/// Send a signal to whoever lives under a key, or start that with the signal in its inbox, in one commit.
+/// Send a signal to the live instance that has a key, or start one with the signal in its inbox, in one commit.
 ///
-/// When the signal would be refused, nothing starts.
+/// If the signal would be refused, nothing is started.
 #[utoipa::path(post, path = "/v1/signal-with-start", operation_id = "signal_with_start", tag = "signals",
     request_body = SignalWithStart, responses(
-    (status = 200, description = "It had been accepted before: `duplicate` is true.", body = SignalAnswer),
+    (status = 200, description = "Accepted before: `duplicate` is true.", body = SignalAnswer),
     (status = 201, description = "An instance was started, with the signal in its inbox.", body = SignalAnswer),
-    (status = 202, description = "It is in the inbox of the one that lives.", body = SignalAnswer),
+    (status = 202, description = "The signal is in the inbox of the live instance.", body = SignalAnswer),
 ))]
 pub async fn signal_with_start(
     State(app): State<App>,
@@ -174,12 +174,12 @@ pub async fn signal_with_start(
     let arguments = arguments(request.payload, request.arguments)?;
     let Some(key) = request.start.key().cloned() else {
         return Err(Problem::unprocessable(
-            "`start` needs a `key`: it is what the signal is sent to",
+            "`start` needs a `key`: the signal is sent to it",
         ));
     };
     let Wanted::Start(start) = request.start.wanted(&app, &mut Default::default()).await? else {
         return Err(Problem::unprocessable(
-            "what is reserved takes no signals: leave `reserve` out",
+            "a reserved instance takes no signals: leave `reserve` out",
         ));
     };
     let letter = abide.signal_with_start_named(*start, request.name.as_str(), arguments);
@@ -190,7 +190,7 @@ pub async fn signal_with_start(
     told(&app, letter.await, key.as_str(), &headers)
 }
 
-/// What the sender of a signal is told: the table of rule 7.3.
+/// Makes the response to the sender of a signal: the table of rule 7.3.
 pub fn told(
     app: &App,
     sent: Result<Receipt, SendError>,
@@ -222,7 +222,7 @@ pub fn told(
     ))
 }
 
-/// What the sender of a signal or an update is told that was refused: all of the ordinary answer, and why.
+/// Makes the response to a refused signal or update: the fields of the ordinary response, and the reason.
 pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
     let detail = error.to_string();
     let rejected = match error {
@@ -267,9 +267,9 @@ fn status(why: Rejection) -> StatusCode {
 
 const SIGNALS: &str = "signals";
 
-/// List the signals that were sent to an instance or an earlier run of it, refused ones too, newest first.
+/// List the signals that were sent to an instance or to an earlier run of it, including refused ones, newest first.
 #[utoipa::path(get, path = "/v1/instances/{target}/signals", operation_id = "list_instance_signals", tag = "signals",
-    params(("target" = TargetText, Path, description = "An id or a key; of a key that nobody has, what is held for it."), PageQuery),
+    params(("target" = TargetText, Path, description = "An id or a key. If no instance has the key, the signals that are held for it are listed."), PageQuery),
     responses((status = 200, description = "A page of signals.", body = Listed<SignalView>)))]
 pub async fn of_instance(
     State(app): State<App>,
@@ -281,7 +281,7 @@ pub async fn of_instance(
     Ok(axum::Json(page))
 }
 
-/// The records of a kind that were sent to an instance, or to a key that nobody has.
+/// Returns the filter for records of a kind that were sent to an instance, or to a key that no instance has.
 pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<CommandFilter, Problem> {
     let target = target(text)?;
     let kind = Some(kind);
@@ -300,7 +300,7 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
         kind,
         ..CommandFilter::default()
     };
-    // Nobody is there, and nothing was sent either.
+    // No instance has the key, and nothing was sent to it.
     if app
         .abide()
         .list_commands(&filter, None, 1)
@@ -334,23 +334,23 @@ pub async fn page<T: From<abide::Command> + ToSchema>(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SignalsQuery {
-    /// Those with that status.
+    /// Only entries with this status.
     #[param(value_type = Option<CommandStatusWord>)]
     status: Option<CommandStatus>,
-    /// Those of that name.
+    /// Only signals with this name.
     #[param(value_type = Option<NameText>)]
     name: Option<Name>,
-    /// Those that were sent to that key.
+    /// Only signals that were sent to this key.
     #[param(value_type = Option<KeyText>)]
     key: Option<Key>,
-    /// How many at most.
+    /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
-    /// The next_cursor of the page before.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// List the signals of all instances, newest first: held, refused and expired ones too.
+/// List the signals of all instances, including held, refused and expired ones, newest first.
 #[utoipa::path(get, path = "/v1/signals", operation_id = "list_signals", tag = "signals", params(SignalsQuery),
     responses((status = 200, description = "A page of signals.", body = Listed<SignalView>)))]
 pub async fn list(

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::dto::{KeyText, StartRequest, Wanted};
 use super::{App, OverLimit, Problem, Refused, Write, unfit};
 
-/// What starts instances.
+/// Routes that start instances.
 pub fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(start))
@@ -29,7 +29,7 @@ pub struct StartedView {
     /// Its key.
     #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
-    /// Which run of its chain it is.
+    /// The number of this run in its chain.
     pub run: u32,
 }
 
@@ -70,7 +70,7 @@ pub fn duplicate(holder: abide::InstanceId) -> Problem {
         .with("id", holder)
 }
 
-/// What to start.
+/// The instances to start.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
@@ -79,28 +79,28 @@ pub struct BatchRequest {
     instances: Vec<Box<RawValue>>,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Serialize, ToSchema)]
 pub struct BatchAnswer {
-    /// What became of each, in order.
+    /// The result of each entry, in order.
     results: Vec<BatchResult>,
 }
 
-/// What became of one: `id`, `duplicate_of` or `error`.
+/// The result of one entry: `id`, `duplicate_of` or `error`.
 #[derive(Serialize, Default, ToSchema)]
 pub struct BatchResult {
     /// The instance that was started, or reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     id: Option<abide::InstanceId>,
-    /// Who has its key, or its unique key; nothing was started.
+    /// The instance that holds the key or the unique key; nothing was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     duplicate_of: Option<abide::InstanceId>,
     /// Why it was refused; nothing was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// A stable word for that.
+    /// A stable code for the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The limit that was exceeded, when that is why.
@@ -141,11 +141,11 @@ impl From<Problem> for BatchResult {
     }
 }
 
-/// Start any number of instances, each answered for itself.
+/// Start any number of instances. Each entry has its own result.
 ///
-/// Those that can be started are, in one transaction; an entry that is refused, or cannot be read, touches no other.
+/// All valid entries are started in one transaction. An entry that is refused or invalid does not affect the others.
 #[utoipa::path(post, path = "/v1/instances/batch", operation_id = "start_batch", tag = "instances", request_body = BatchRequest, responses(
-    (status = 200, description = "What became of each, in order.", body = BatchAnswer),
+    (status = 200, description = "The result of each entry, in order.", body = BatchAnswer),
 ))]
 pub async fn start_all(
     State(app): State<App>,
@@ -157,14 +157,14 @@ pub async fn start_all(
     app.limits().check_batch(request.instances.len())?;
     let mut results: Vec<BatchResult> = Vec::with_capacity(request.instances.len());
     let mut graphs = Default::default();
-    // What is to be started next, and at which places of the answer.
+    // The instances to start next, and their places in the response.
     let mut starts = Vec::new();
     for entry in &request.instances {
         let read = unfit::fit::<StartRequest>(entry.get());
         let wanted = match read {
             Ok(request) => match request.wanted(&app, &mut graphs).await {
                 Ok(wanted) => wanted,
-                // What is wrong with the store is wrong with all of it.
+                // An error of the store applies to the whole batch.
                 Err(problem) if problem.status >= 500 => return Err(problem),
                 Err(problem) => {
                     results.push(problem.into());
@@ -172,9 +172,7 @@ pub async fn start_all(
                 }
             },
             Err(error) => {
-                results.push(
-                    Problem::unprocessable(format!("the entry does not fit: {error}")).into(),
-                );
+                results.push(Problem::unprocessable(format!("invalid entry: {error}")).into());
                 continue;
             }
         };

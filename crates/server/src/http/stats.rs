@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::dto::NameText;
 use super::{App, Problem};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(stats))
@@ -20,7 +20,7 @@ pub fn read() -> OpenApiRouter<App> {
         .routes(routes!(workers))
 }
 
-/// How much there is.
+/// The depth of the outbox.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Stats)]
 pub struct StatsView {
@@ -28,25 +28,25 @@ pub struct StatsView {
     version: &'static str,
     /// For how long this server has been serving.
     uptime_ms: u64,
-    /// How many instances stand where; finished ones are not counted.
+    /// The number of instances by status, without finished ones.
     statuses: BTreeMap<&'static str, u64>,
-    /// How many wait for what kind of thing.
+    /// The number of instances by kind of wait.
     waits: BTreeMap<&'static str, u64>,
-    /// How many queues have anything in them.
+    /// The number of queues that are not empty.
     queues: usize,
-    /// How many workers live.
+    /// The number of live workers.
     workers: usize,
-    /// How many are blocked: open, and no code that was tried fits them.
+    /// The number of blocked instances: open, and no deployed code can run them.
     blocked: u64,
-    /// How many are failing: open, and a step of theirs has failed more than three times in a row.
+    /// The number of failing instances: open, and one of their steps has failed more than three times in a row.
     failing: u64,
-    /// How many have ended, by status, and are still kept; of more than a million, a million are counted.
+    /// The number of ended instances that are still stored, by status; counted up to a million.
     ended: BTreeMap<&'static str, u64>,
 }
 
-/// Count what there is: instances by status and by what they wait for, queues, workers.
+/// Count instances by status and by kind of wait, queues and workers.
 #[utoipa::path(get, path = "/v1/stats", operation_id = "get_stats", tag = "stats", responses(
-    (status = 200, description = "How much there is.", body = StatsView),
+    (status = 200, description = "The depth of the outbox.", body = StatsView),
 ))]
 pub async fn stats(State(app): State<App>) -> Result<axum::Json<StatsView>, Problem> {
     let depths = app.abide().depths().await?;
@@ -95,12 +95,12 @@ pub struct QueueView {
     /// The queue.
     #[schema(value_type = NameText)]
     queue: Name,
-    /// How many of its instances stand where; finished ones are not counted.
+    /// The number of its instances by status, without finished ones.
     statuses: BTreeMap<&'static str, u64>,
-    /// Since when the oldest is ready that a worker could have.
+    /// The time since when its oldest claimable instance is ready.
     #[schema(value_type = Option<String>, format = DateTime)]
     oldest_ready_at: Option<Timestamp>,
-    /// For how long that is.
+    /// The same, as a duration.
     oldest_ready_age_ms: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ pub struct Queues {
     items: Vec<QueueView>,
 }
 
-/// List the queues: how much is in them, and for how long the oldest has been ready.
+/// List the queues: how many instances they have, and for how long the oldest has been ready.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "stats", responses(
     (status = 200, description = "The queues.", body = Queues),
 ))]
@@ -160,12 +160,12 @@ pub struct WorkerView {
     /// The queues it serves.
     #[schema(value_type = Vec<NameText>)]
     queues: Vec<Name>,
-    /// What it has code for.
+    /// The machines it has code for.
     machines: Vec<LaneView>,
-    /// Until when it is believed to live.
+    /// The end of its lease.
     #[schema(value_type = String, format = DateTime)]
     lease_until: Timestamp,
-    /// When it made itself known.
+    /// The time when it registered.
     #[schema(value_type = String, format = DateTime)]
     started_at: Timestamp,
 }
@@ -203,11 +203,11 @@ pub struct LaneView {
 /// The workers.
 #[derive(Serialize, ToSchema)]
 pub struct Workers {
-    /// Those that are believed to live.
+    /// The live workers.
     items: Vec<WorkerView>,
 }
 
-/// List the workers that are believed to live, with what they serve.
+/// List the live workers, with the queues and machines that they serve.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "stats", responses(
     (status = 200, description = "The workers.", body = Workers),
 ))]

@@ -29,7 +29,7 @@ pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(stream))
 }
 
-/// What to stream.
+/// The options of a stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub struct StreamQuery {
     /// The kinds of events to send, with commas between them; all unless given. One that does not exist is refused.
     #[param(pattern = r"^[a-z_]+(,[a-z_]+)*$")]
     types: Option<String>,
-    /// The id of the last event that was received; the header `Last-Event-ID` goes before it.
+    /// The id of the last event that was received; the header `Last-Event-ID` takes precedence.
     last_event_id: Option<String>,
 }
 
@@ -49,7 +49,7 @@ const END: &str = "end";
 /// How often a comment is sent if there is nothing else to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Stream what happens, as server-sent events.
+/// Stream changes, as server-sent events.
 ///
 /// With `instance`: its history from the beginning, or from after `Last-Event-ID`, then what happens to it: `id` is the
 /// place in the history, `event` the kind, `data` the event as JSON. An `end` event follows when it has ended and all was
@@ -76,7 +76,7 @@ pub async fn stream(
             Ok(id) => Some(id.to_owned()),
             Err(_) => {
                 return Err(Problem::bad_request(
-                    "Last-Event-ID is no id that this server gave",
+                    "invalid Last-Event-ID: it is not an id that this server has sent",
                 ));
             }
         },
@@ -134,7 +134,7 @@ fn types(types: Option<&str>, known: &[&str]) -> Result<Types, Problem> {
     match each.iter().find(|kind| !known.contains(&kind.as_str())) {
         None => Ok(Types(Some(each))),
         Some(unknown) => Err(Problem::bad_request(format!(
-            "types has {unknown:?}, which is no kind of event here: give some of {}, with commas between them",
+            "invalid `types`: {unknown:?} is not a kind of event; give one or more of {}, separated by commas",
             known.join(", ")
         ))),
     }

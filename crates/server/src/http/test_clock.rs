@@ -27,7 +27,7 @@ pub fn routes(app: &App) -> Router<App> {
     }
 }
 
-/// What the clock shows.
+/// The time of the test clock.
 #[derive(Serialize)]
 struct Shown {
     now: Timestamp,

@@ -20,12 +20,12 @@ use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
 use super::{App, LongPoll, Params, Place, Problem, Write, WriteByHeader, target};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(of_instance))
 }
 
-/// What sends, and asks for the answer.
+/// Routes that send updates and fetch their answers.
 pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(update))
@@ -35,25 +35,25 @@ pub fn send() -> OpenApiRouter<App> {
 /// How long an answer is waited for unless the request says otherwise.
 const PATIENCE_MS: u64 = 30_000;
 
-/// What an update is sent with.
+/// An update to send.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateRequest {
-    /// Arguments, by their places or by their names.
+    /// Arguments: a list by position, or an object by name.
     #[schema(value_type = Option<ArgumentsJson>)]
     arguments: Option<Json>,
-    /// Sent again with the same, it is the same update, with the same answer.
+    /// The request id. An update that is sent again with the same id is the same update, and gets the same answer.
     #[schema(value_type = Option<NameText>)]
     request_id: Option<Name>,
-    /// What to wait for; `completed` unless given.
+    /// What to wait for: `accepted` or `completed`; default `completed`.
     #[serde(default)]
     wait_for: WaitFor,
-    /// How long to wait for the answer, in milliseconds; 30 s unless given.
+    /// How long to wait for the answer, in milliseconds; default 30 s.
     #[schema(minimum = 0, maximum = 60000, default = 30000)]
     wait_ms: Option<u64>,
 }
 
-/// What the sender of an update waits for.
+/// The stage of an update that its sender waits for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
@@ -64,16 +64,16 @@ pub enum WaitFor {
     Completed,
 }
 
-/// What became of an update.
+/// The result of sending an update.
 #[derive(Serialize, ToSchema)]
 pub struct UpdateAnswer {
-    /// Its id, by which its answer can be asked for later.
+    /// Its id, with which its answer can be fetched later.
     #[schema(value_type = i64)]
     update_id: CommandId,
     /// `completed`, or `accepted` when it is not answered yet.
     #[schema(value_type = CommandStatusWord)]
     update_status: CommandStatus,
-    /// What it was answered with.
+    /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = AnyJson)]
     result: Option<Json>,
@@ -82,28 +82,28 @@ pub struct UpdateAnswer {
     /// Its place in the chain of the instance.
     #[schema(value_type = Option<i64>)]
     message_sequence: Option<abide::Sequence>,
-    /// Its place among the commands of the run.
+    /// Its command sequence in the run.
     #[schema(value_type = Option<i64>)]
     command_sequence: Option<abide::Sequence>,
-    /// The run that has it.
+    /// The run that it was delivered to.
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
     #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
-    /// Whether it had been accepted before.
+    /// `true` if it was accepted before.
     duplicate: bool,
 }
 
 /// Send an update, and wait for its answer.
 ///
-/// When the time is up it is answered all the same: ask for it by its id.
+/// If the answer does not come in time, the update is still handled: get its answer later by its id.
 #[utoipa::path(post, path = "/v1/instances/{target}/updates/{name}", operation_id = "send_update", tag = "updates",
     params(("target" = TargetText, Path, description = "An id or a key."), ("name" = NameText, Path, description = "The update.")),
     request_body = UpdateRequest, responses(
     (status = 200, description = "It was completed.", body = UpdateAnswer),
-    (status = 202, description = "It was accepted, and is not answered yet.", body = UpdateAnswer),
-    (status = 422, description = "It failed (`error` says why), or is invalid.", body = Problem, content_type = "application/problem+json"),
+    (status = 202, description = "Accepted, and not answered yet.", body = UpdateAnswer),
+    (status = 422, description = "The update failed (`error` says why), or its arguments are invalid.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub async fn update(
     State(app): State<App>,
@@ -203,7 +203,7 @@ fn judged(
     Ok((status, axum::Json(answer)))
 }
 
-/// Ask for the record of an update, and wait until it is answered if need be.
+/// Get the record of an update, and optionally wait until it is answered.
 #[utoipa::path(get, path = "/v1/updates/{id}", operation_id = "get_update", tag = "updates",
     params(("id" = i64, Path, description = "The `update_id`.", minimum = 0), WaitQuery), responses(
     (status = 200, description = "The record, answered or not.", body = UpdateView),
@@ -234,7 +234,7 @@ pub async fn get(
     Ok(axum::Json(record.into()))
 }
 
-/// List the updates that were sent to an instance or an earlier run of it, refused ones too, newest first.
+/// List the updates that were sent to an instance or to an earlier run of it, including refused ones, newest first.
 #[utoipa::path(get, path = "/v1/instances/{target}/updates", operation_id = "list_instance_updates", tag = "updates",
     params(("target" = TargetText, Path, description = "An id or a key."), PageQuery),
     responses((status = 200, description = "A page of updates.", body = Listed<UpdateView>)))]

@@ -1,4 +1,4 @@
-//! Who waits for what.
+//! Lists open waits.
 
 use abide::{InstanceId, Key, Name, OpenWait, Timestamp, WaitId, WaitKind, WaitsFilter};
 use axum::extract::State;
@@ -13,7 +13,7 @@ use super::dto::{
 use super::instances::found;
 use super::{App, Params, Problem};
 
-/// What looks.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
@@ -23,24 +23,24 @@ pub fn read() -> OpenApiRouter<App> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WaitsQuery {
-    /// Those for that kind of thing.
+    /// Only waits of this kind.
     kind: Option<AwaitedKind>,
-    /// Those for that signal, for events of that type, or for the condition of that key.
+    /// Only waits for this signal, for events of this type, or for the condition with this key.
     #[param(value_type = Option<NameText>)]
     name: Option<Name>,
-    /// Those of that instance: an id or a key.
+    /// Only waits of this instance: an id or a key.
     #[param(value_type = Option<TargetText>)]
     instance: Option<String>,
-    /// Those of instances whose key begins so.
+    /// Only waits of instances whose key begins with this text.
     key_prefix: Option<String>,
-    /// How many at most; an instance's waits are all on one page.
+    /// The maximum number of entries; the waits of one instance are all on one page.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
-    /// The next_cursor of the page before.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// What is waited for by name. Timers and children have no names: `/v1/instances?wait_kind=` lists who waits for those.
+/// A kind of wait that has a name. Timers and children have none: `/v1/instances?wait_kind=` lists the instances that wait for those.
 #[derive(Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AwaitedKind {
@@ -52,22 +52,22 @@ pub enum AwaitedKind {
     Condition,
 }
 
-/// One thing that an instance waits for.
+/// An open wait of an instance.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OpenWait)]
 pub struct OpenWaitView {
-    /// Who waits.
+    /// The instance that waits.
     #[schema(value_type = i64)]
     instance_id: InstanceId,
     /// Its key.
     #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
-    /// For what kind of thing.
+    /// The kind of the wait.
     #[schema(value_type = WaitKindWord)]
     kind: WaitKind,
     /// The signal, the type of the event, or the key of the condition.
     name: String,
-    /// What the event must say.
+    /// The conditions that the event must meet.
     #[serde(skip_serializing_if = "Option::is_none")]
     conditions: Option<Vec<ConditionView>>,
     /// The wait's id.
@@ -76,10 +76,10 @@ pub struct OpenWaitView {
     /// The operation of a workflow that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<u32>,
-    /// Since when.
+    /// The time since when it is open.
     #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<Timestamp>,
-    /// Until when.
+    /// Its deadline.
     #[schema(value_type = Option<String>, format = DateTime)]
     deadline: Option<Timestamp>,
 }
@@ -105,7 +105,7 @@ impl From<OpenWait> for OpenWaitView {
     }
 }
 
-/// List what instances wait for: signals, events and conditions; newest instances first.
+/// List the open waits of instances: for signals, events and conditions; newest instances first.
 #[utoipa::path(get, path = "/v1/waits", operation_id = "list_waits", tag = "instances", params(WaitsQuery), responses(
     (status = 200, description = "A page of waits.", body = Listed<OpenWaitView>),
 ))]

@@ -1,4 +1,4 @@
-//! What workers over HTTP do: claim, commit, heartbeat, sign off.
+//! The requests of workers over HTTP: claim, commit, heartbeat, sign off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const INBOXES: usize = 8;
 /// How many rows one transaction gives back.
 const BATCH: usize = 500;
 
-/// What workers do.
+/// Routes for workers.
 pub fn work() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(claim))
@@ -54,23 +54,23 @@ pub struct ClaimRequest {
     /// The worker's name: its own, and the same in every request of one process.
     #[schema(value_type = NameText)]
     worker: Name,
-    /// The build of the worker's code. What one build cannot run, which it says with the outcome `block`, is left to workers of
-    /// others, and it gets it no more. Builds that differ have different names; the worker's name unless given.
+    /// The build of the worker's code. An instance that a build cannot run (outcome `block`) is left to workers of other
+    /// builds. Different builds need different names; default: the worker's name.
     #[schema(value_type = Option<NameText>)]
     build: Option<Name>,
     /// The queue to look in.
     #[schema(value_type = NameText)]
     queue: Name,
-    /// What the worker has code for.
+    /// The machines that the worker has code for.
     #[schema(min_items = 1, max_items = 1_000)]
     machines: Vec<MachineVersion>,
-    /// At most that many claims; one unless given, and never more than 1,000 at once.
+    /// The maximum number of claims: 1 to 1,000; default 1.
     #[schema(minimum = 1)]
     limit: Option<usize>,
-    /// How long to wait for work; unless given, one look is all.
+    /// How long to wait for work; if not given, this answers at once.
     #[schema(minimum = 0, maximum = 60_000)]
     wait_ms: Option<u64>,
-    /// How long a claim lasts without a heartbeat; 30 s unless given or set otherwise.
+    /// How long a claim lasts without a heartbeat; default 30 s, unless the server sets another.
     #[schema(minimum = 1_000, maximum = 86_400_000)]
     lease_ms: Option<u64>,
 }
@@ -87,21 +87,21 @@ pub struct MachineVersion {
     version: u32,
 }
 
-/// What was claimed.
+/// The claimed instances.
 #[derive(Serialize, ToSchema)]
 pub struct Claims {
     /// The claims, in the order in which they are to run; none when there was no work in time.
     claims: Vec<ClaimView>,
 }
 
-/// Claim work: wait until there is some, or the time is up.
+/// Claim work. Waits until there is work or the time is up.
 ///
-/// A claim is held for as long as its lease, counted from the last heartbeat that names it; then another worker gets the
-/// instance. It is good at every server of the same database, and outlives their restarts.
+/// A claim lasts as long as its lease, which begins anew with each heartbeat that names it. Then another worker gets the
+/// instance. The claim is valid at every server of the same database, and survives their restarts.
 #[utoipa::path(post, path = "/v1/workers/claim", operation_id = "claim", tag = "workers", request_body = ClaimRequest, responses(
-    (status = 200, description = "What was claimed; nothing when there was no work in time.", body = Claims),
-    (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
-    (status = 503, description = "Too many wait: ask again in a second.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The claims; empty if there was no work in time.", body = Claims),
+    (status = 422, description = "The request is invalid.", body = Problem, content_type = "application/problem+json"),
+    (status = 503, description = "Too many long polls: retry in a second.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub async fn claim(
     State(app): State<App>,
@@ -139,7 +139,7 @@ pub async fn claim(
     Ok(axum::Json(Claims { claims }))
 }
 
-/// What a request asks for, when that can be had.
+/// Checks a request for work, and returns what it asks for.
 fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
     let wait = waited(request.wait_ms)?;
     let lease = request
@@ -229,11 +229,11 @@ pub struct CommitRequest {
     /// The worker that the claims were given to.
     #[schema(value_type = NameText)]
     worker: Name,
-    /// What its steps came to; each is answered for itself.
+    /// The outcomes of its steps. Each entry has its own result.
     outcomes: Vec<OutcomeOfClaim>,
 }
 
-/// What a step came to.
+/// The outcome of a step, and its claim.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeOfClaim {
@@ -244,14 +244,14 @@ pub struct OutcomeOfClaim {
     outcome: Json,
 }
 
-/// What became of outcomes.
+/// The results of outcomes.
 #[derive(Serialize, ToSchema)]
 pub struct CommitResults {
-    /// In order.
+    /// The results, in the order of the request.
     results: Vec<CommitResult>,
 }
 
-/// What became of an outcome.
+/// The result of one outcome.
 #[derive(Serialize, ToSchema)]
 pub struct CommitResult {
     /// The claim.
@@ -259,12 +259,12 @@ pub struct CommitResult {
     /// `committed`; `stale`: the claim was lost, and nothing of the outcome was committed; `refused`: it broke a rule,
     /// nothing was committed, and the claim is as it was.
     status: CommitStatus,
-    /// Whether an outcome had been committed under this claim before: then nothing was changed now.
+    /// `true` if an outcome was committed under this claim before; then this request changed nothing.
     duplicate: bool,
-    /// What was wrong, when it was refused.
+    /// The problem, if it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// A stable word for that.
+    /// A stable code for the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The limit that was exceeded, when that is why.
@@ -272,7 +272,7 @@ pub struct CommitResult {
     over: OverLimit,
 }
 
-/// What became of an outcome.
+/// The result of one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitStatus {
@@ -284,13 +284,13 @@ pub enum CommitStatus {
     Refused,
 }
 
-/// Commit what steps came to; each entry is answered for itself.
+/// Commit the outcomes of steps. Each entry has its own result.
 ///
-/// One that is sent again, because its answer got lost, is `committed` with `duplicate: true` and changes nothing. Two
-/// different outcomes for one claim in one request are both refused.
+/// An outcome that is sent again, because its answer was lost, is `committed` with `duplicate: true` and changes nothing.
+/// Two different outcomes for one claim in one request are both refused.
 #[utoipa::path(post, path = "/v1/workers/commit", operation_id = "commit", tag = "workers", request_body = CommitRequest, responses(
-    (status = 200, description = "What became of each, in order.", body = CommitResults),
-    (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The result of each entry, in order.", body = CommitResults),
+    (status = 422, description = "The request is invalid.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub async fn commit(
     State(app): State<App>,
@@ -389,7 +389,7 @@ fn refuse_beside_unreadable(entries: &mut [Entry]) {
     }
 }
 
-/// What one entry is answered.
+/// Makes the result of one entry.
 struct Settled {
     status: CommitStatus,
     duplicate: bool,
@@ -433,7 +433,7 @@ async fn judge(
     Ok((hold, outcome.map_err(Settled::refused)?))
 }
 
-/// What is told of a step whose outcome was sent to be committed.
+/// The data that a trace needs about a step whose outcome was sent.
 struct Ran {
     outcome: &'static str,
     failed: bool,
@@ -461,7 +461,7 @@ fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> Settled {
         metrics::step(machine, step, ran.took, ran.failed);
         metrics::outcome(ran.outcome);
     }
-    // What is refused may be sent again, better: the attempt goes on.
+    // A refused outcome may be corrected and sent again: the attempt continues.
     if let Some(mut attempt) = ran.attempt
         && status != CommitStatus::Refused
     {
@@ -480,21 +480,21 @@ pub struct HeartbeatRequest {
     /// The worker that they were given to.
     #[schema(value_type = NameText)]
     worker: Name,
-    /// All claims that it holds; what is not named runs out.
+    /// All claims that it holds. The lease of a claim that is not listed expires.
     claims: Vec<String>,
 }
 
-/// What is not held any more.
+/// The response to a heartbeat.
 #[derive(Serialize, ToSchema)]
 pub struct Lost {
-    /// The claims that were lost: what their steps come to would be stale.
+    /// The claims that were lost: an outcome for them would be stale.
     lost: Vec<String>,
 }
 
-/// Say that claims are still held: their leases begin anew.
+/// Renew the leases of claims that are still held.
 #[utoipa::path(post, path = "/v1/workers/heartbeat", operation_id = "heartbeat", tag = "workers", request_body = HeartbeatRequest, responses(
-    (status = 200, description = "Which of them were lost.", body = Lost),
-    (status = 422, description = "The request does not fit.", body = Problem, content_type = "application/problem+json"),
+    (status = 200, description = "The claims that were lost.", body = Lost),
+    (status = 422, description = "The request is invalid.", body = Problem, content_type = "application/problem+json"),
 ))]
 pub async fn heartbeat(
     State(app): State<App>,
@@ -525,17 +525,17 @@ pub async fn heartbeat(
     Ok(axum::Json(Lost { lost }))
 }
 
-/// What a worker gave back.
+/// The claims that a worker gave back.
 #[derive(Serialize, ToSchema)]
 pub struct SignedOff {
-    /// How many instances.
+    /// The number of instances.
     given_back: usize,
 }
 
-/// Give back all that a worker holds, and forget it: what it does when it stops. No attempt and no death is counted.
+/// Sign off a worker that stops: its claims are given back, and it is forgotten. No attempt and no death is counted.
 #[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "sign_off", tag = "workers",
     params(("worker" = NameText, Path, description = "The worker's name.")), responses(
-    (status = 200, description = "How much it gave back.", body = SignedOff),
+    (status = 200, description = "The number of claims given back.", body = SignedOff),
 ))]
 pub async fn sign_off(
     State(app): State<App>,
@@ -561,20 +561,20 @@ pub async fn sign_off(
     Ok(axum::Json(SignedOff { given_back }))
 }
 
-/// What was taken back from a worker.
+/// The claims that were taken back from a worker.
 #[derive(Serialize, ToSchema)]
 pub struct TakenBack {
-    /// How many instances.
+    /// The number of instances.
     taken_back: usize,
 }
 
-/// Take back what an earlier process of a worker's name held: what a worker with a fixed name does when it starts.
+/// Take back the claims of an earlier process with this worker's name. A worker with a fixed name does this when it starts.
 ///
-/// The earlier process is taken for dead: what it commits is stale, its claims run again with `attempt` and `deaths` one
-/// higher, and their histories say `reclaimed`. A worker that stopped in good order holds nothing, and nothing happens.
+/// The earlier process is considered dead: its outcomes are stale, its claims run again with `attempt` and `deaths` one
+/// higher, and their histories say `reclaimed`. A worker that signed off holds nothing, so nothing happens.
 #[utoipa::path(post, path = "/v1/workers/{worker}/reclaim", operation_id = "reclaim_worker", tag = "workers",
     params(("worker" = NameText, Path, description = "The worker's name.")), responses(
-    (status = 200, description = "How much was taken back.", body = TakenBack),
+    (status = 200, description = "The number of claims taken back.", body = TakenBack),
 ))]
 pub async fn reclaim(
     State(app): State<App>,

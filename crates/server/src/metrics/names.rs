@@ -69,7 +69,7 @@ pub(super) fn describe() {
     describe_counter!(
         "abide_step_attempts_total",
         Unit::Count,
-        "Attempts at steps that came to an outcome, by machine"
+        "Attempts at steps that ended with an outcome, by machine"
     );
     describe_counter!(
         "abide_step_failures_total",
@@ -115,7 +115,7 @@ pub(super) fn describe() {
     describe_gauge!(
         "abide_pool_size",
         Unit::Count,
-        "The most connections that the pool to PostgreSQL has, beside those of steps and of who listens"
+        "Maximum size of the PostgreSQL connection pool, without the connections of steps and listeners"
     );
     describe_gauge!(
         "abide_pool_open",
@@ -125,7 +125,7 @@ pub(super) fn describe() {
     describe_gauge!(
         "abide_pool_in_use",
         Unit::Count,
-        "Connections of the pool that something is being asked over"
+        "Connections of the pool that are in use"
     );
     describe_histogram!(
         "abide_pool_wait_seconds",
@@ -165,7 +165,7 @@ pub(super) fn describe() {
     describe_counter!(
         "abide_outcomes_total",
         Unit::Count,
-        "Outcomes of remote workers that were committed, by what they said"
+        "Outcomes of remote workers that were committed, by outcome"
     );
     describe_counter!(
         "abide_swept_total",
@@ -195,12 +195,12 @@ pub(super) fn describe() {
     describe_gauge!(
         "abide_waits",
         Unit::Count,
-        "Instances that wait, by queue and by what they wait for"
+        "Waiting instances, by queue and kind of wait"
     );
     describe_gauge!(
         "abide_blocked",
         Unit::Count,
-        "Instances that no build which met them could run, by queue"
+        "Instances that no build could run, by queue"
     );
     describe_gauge!(
         "abide_unserved",
@@ -208,11 +208,7 @@ pub(super) fn describe() {
         "Versions of a machine with instances that are ready and that no live worker can run, by queue and machine"
     );
     describe_gauge!("abide_build_info", "1, with the version of this server");
-    describe_gauge!(
-        "abide_workers",
-        Unit::Count,
-        "Workers that are believed to live"
-    );
+    describe_gauge!("abide_workers", Unit::Count, "Live workers");
     describe_gauge!(
         "abide_depths_age_seconds",
         Unit::Seconds,

@@ -88,7 +88,7 @@ pub(super) async fn accept(
                 Wire::new(stream, settings.write_timeout)
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
+                tracing::warn!(%error, "a connection could not be accepted");
                 // The system has no more sockets to give.
                 tokio::select! {
                     () = &mut told => return open,
@@ -125,7 +125,7 @@ pub(super) async fn accept(
                     let tls = tls.clone();
                     open.tasks.spawn(async move {
                         if let Some(socket) = greet(wire, tls.as_deref(), REFUSAL).await {
-                            let detail = "the server has as many connections as the setting `connections` allows: try again in a second";
+                            let detail = "too many connections: the limit is the setting `connections`; try again in a second";
                             socket.refuse("503 Service Unavailable", "unavailable", detail).await;
                         }
                         drop(place);
@@ -177,7 +177,7 @@ async fn greet(wire: Wire, tls: Option<&Tls>, patience: Duration) -> Option<Sock
         Ok(socket) => Some(socket),
         Err(NoHandshake::Failed) => None,
         Err(NoHandshake::Plain(socket)) => {
-            let detail = "this server speaks TLS: write https:// in its address";
+            let detail = "this server requires TLS: write https:// in its address";
             socket
                 .refuse("400 Bad Request", "tls_required", detail)
                 .await;

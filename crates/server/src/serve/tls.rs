@@ -176,10 +176,10 @@ impl Content {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.cert).collect();
         let chain = chain.map_err(|error| format!("the certificate is not PEM: {error}"))?;
         if chain.is_empty() {
-            return Err("there is no certificate in it; write the chain in PEM".to_owned());
+            return Err("it contains no certificate; write the chain in PEM".to_owned());
         }
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|error| format!("there is no key in it: {error}; write it in PEM"))?;
+            .map_err(|error| format!("it contains no key: {error}; write it in PEM"))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -136,7 +136,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "tls.cert",
-        "file with the certificate of this server and its chain, in PEM; with it, TLS is spoken",
+        "file with the certificate of this server and its chain, in PEM; turns TLS on",
         |all, given| {
             all.tls.cert = Some(given.path()?);
             Ok(())
@@ -256,7 +256,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "drain_ms",
-        "how long a server that was asked to stop still answers, not ready any more",
+        "how long a server that is stopping still answers requests, while it reports not ready",
         |all, given| {
             all.drain = given.millis_or_none()?;
             Ok(())
@@ -265,7 +265,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "grace_ms",
-        "how long a shutdown waits for what runs",
+        "how long a shutdown waits for running requests",
         |all, given| {
             all.grace = given.millis()?;
             Ok(())
@@ -346,7 +346,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "otel_endpoint",
-        "where traces go over OTLP; what OTEL_EXPORTER_OTLP_ENDPOINT says unless given",
+        "OTLP endpoint for traces; default: OTEL_EXPORTER_OTLP_ENDPOINT",
         |all, given| {
             all.otel_endpoint = Some(given.text()?);
             Ok(())
@@ -359,7 +359,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "otel_protocol",
-        "`http/protobuf`, `http/json` or `grpc`; what OTEL_EXPORTER_OTLP_PROTOCOL says unless given",
+        "`http/protobuf`, `http/json` or `grpc`; default: OTEL_EXPORTER_OTLP_PROTOCOL",
         |all, given| {
             let found = Protocol::named(&given.text()?);
             let names = "write http/protobuf, http/json or grpc";
@@ -400,7 +400,7 @@ pub const KEYS: &[Key] = &[
     ),
     limit!(
         history_events,
-        "events of a history from which on a workflow is told to continue as new"
+        "number of history events after which a workflow is advised to continue as new"
     ),
     key(
         "hooks",
@@ -464,7 +464,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "nats.prefix",
-        "what a subject begins with that is no part of the event's type",
+        "prefix of subjects that is not part of the event's type",
         |all, given| {
             all.nats.prefix = given.plain();
             Ok(())
@@ -496,7 +496,7 @@ impl Given {
     fn path(&self) -> Result<PathBuf, String> {
         let text = self.text()?;
         match text.contains("-----BEGIN") {
-            true => Err("write the path of the file, not what is in it".to_owned()),
+            true => Err("write the path of the file, not its content".to_owned()),
             false => Ok(text.into()),
         }
     }
@@ -548,7 +548,7 @@ impl Given {
         };
         if let Some(part) = text.split(',').find(|part| is_slip(part)) {
             return Err(format!(
-                "{part:?} is no level: write error, warn, info, debug or trace, or target=level"
+                "{part:?} is not a log level: write error, warn, info, debug or trace, or target=level"
             ));
         }
         match text.parse::<tracing_subscriber::EnvFilter>() {

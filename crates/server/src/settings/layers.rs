@@ -279,7 +279,7 @@ pub(crate) fn unknown(what: &str, name: &str, names: impl Iterator<Item = String
         .min_by_key(|known| distance(name, known))
         .unwrap_or_default();
     SettingError(format!(
-        "there is no {what} {name:?}; the nearest is {nearest}. `abide config` shows all of them"
+        "unknown {what} {name:?}; the nearest is {nearest}. `abide config` shows all of them"
     ))
 }
 
@@ -287,5 +287,5 @@ pub(crate) fn unknown(what: &str, name: &str, names: impl Iterator<Item = String
 fn no_toml(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.unwrap_or_default().matches('\n').count() + 1;
-    format!("is no TOML: line {line}: {}", error.message())
+    format!("is not valid TOML: line {line}: {}", error.message())
 }

@@ -138,7 +138,9 @@ pub async fn tell_of_runs(store: Arc<dyn Store>, traces: Traces, over: Cancellat
             match store.get(&Target::Id(*id)).await {
                 Ok(Some(instance)) => traces.run(&instance),
                 Ok(None) => {}
-                Err(error) => tracing::debug!(%error, instance = %id, "no trace is told of a run"),
+                Err(error) => {
+                    tracing::debug!(%error, instance = %id, "a run is not traced: it could not be read")
+                }
             }
         }
     }

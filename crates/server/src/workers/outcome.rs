@@ -14,7 +14,7 @@ use crate::http::dto::{
 };
 use crate::http::{App, Problem, unfit};
 
-/// What a step came to: an object with one field, which names the outcome.
+/// The outcome of a step: an object with one field, which names the outcome.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[schema(as = Outcome)]
@@ -27,20 +27,20 @@ pub enum OutcomeRequest {
         /// The state to run it with.
         #[schema(value_type = AnyJson)]
         state: Json,
-        /// How long to wait first.
+        /// The delay.
         #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
         delay_ms: Option<Millis>,
     },
-    /// The same step again after a delay, one attempt on.
+    /// Run the same step again after a delay, as the next attempt.
     Retry {
         /// The state to run it with.
         #[schema(value_type = AnyJson)]
         state: Json,
-        /// How long to wait first.
+        /// The delay.
         #[schema(value_type = i64, minimum = 0, maximum = 3_153_600_000_000_i64)]
         delay_ms: Millis,
     },
-    /// Park until a signal or an event comes, or the time is up.
+    /// Park until a signal or an event arrives, or the time is up.
     Wait {
         /// The signals, any of which wakes it.
         #[serde(default)]
@@ -69,19 +69,19 @@ pub enum OutcomeRequest {
         /// The state to run it with.
         #[schema(value_type = AnyJson)]
         state: Json,
-        /// How many ends to wait for; all of them unless given.
+        /// The number of children that must end; all of them if not given.
         join: Option<JoinRequest>,
         /// How long to wait for them at most.
         #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
         timeout_ms: Option<Millis>,
     },
-    /// End well.
+    /// End as `done`.
     Done {
-        /// What it came to.
+        /// The result.
         #[schema(value_type = AnyJson)]
         result: Json,
     },
-    /// End badly.
+    /// End as `failed`.
     Stop {
         /// Why.
         reason: String,
@@ -89,13 +89,13 @@ pub enum OutcomeRequest {
     /// The step failed: the retry policy that the instance was started with decides, else the one that its machine has
     /// declared; without one it ends badly.
     Fail {
-        /// What went wrong.
+        /// The error.
         error: String,
     },
     /// This build cannot run the step: it does not know it, or cannot read the state or what the step was handed. Nothing is
     /// consumed, and the instance waits for a worker of another build; no updates are answered with it.
     Block {
-        /// What does not fit: which step, or which field.
+        /// The reason: the unknown step, or the field that cannot be read.
         reason: String,
     },
     /// Close this run and open the next of its chain, with all messages that are pending.
@@ -106,19 +106,19 @@ pub enum OutcomeRequest {
         /// The state to begin with.
         #[schema(value_type = AnyJson)]
         state: Json,
-        /// The version to go on with; the same unless given.
+        /// The version of the next run; the same if not given.
         #[schema(minimum = 1, maximum = 2_147_483_647)]
         version: Option<u32>,
     },
-    /// Answer the updates that the claim came with; then go back to where the instance stood, or do what is said.
+    /// Answer the updates that the claim came with. Then the instance returns to its previous state, or continues with `then`.
     Answer {
         /// The answers.
         updates: Vec<AnswerRequest>,
-        /// The new state; the old one stays unless given.
+        /// The new state; if not given, the state does not change.
         #[serde(default, deserialize_with = "given")]
         #[schema(value_type = Option<AnyJson>)]
         state: Option<Json>,
-        /// What to do then; no `answer` again.
+        /// The outcome that follows; not another `answer`.
         #[schema(no_recursion)]
         then: Option<Box<OutcomeRequest>>,
     },
@@ -133,7 +133,7 @@ pub struct EventRequest {
     #[serde(rename = "type")]
     #[schema(value_type = NameText)]
     event_type: Name,
-    /// What it must say, all of it; the right side is a constant.
+    /// The conditions that it must meet, all of them; the right side is a constant.
     #[serde(default)]
     #[schema(value_type = Vec<ConditionRequest>)]
     conditions: Vec<EventCondition>,
@@ -142,18 +142,18 @@ pub struct EventRequest {
     lookback_ms: Option<Millis>,
 }
 
-/// What an event must say: the schema of a condition.
+/// A condition on an event.
 #[derive(ToSchema)]
 #[schema(as = ConstantCondition)]
 #[allow(dead_code, reason = "it is only a schema")]
 pub struct ConditionRequest {
-    /// Where to look in its payload: names of fields with dots between them.
+    /// The path in its payload: names of fields, separated by dots.
     #[schema(min_length = 1, max_length = 255)]
     left: String,
-    /// How to compare.
+    /// The comparison.
     #[schema(value_type = OperatorWord)]
     op: String,
-    /// What with: a constant.
+    /// The value to compare with: a constant.
     #[schema(value_type = AnyJson)]
     right: Json,
 }
@@ -163,7 +163,7 @@ pub struct ConditionRequest {
 #[serde(deny_unknown_fields)]
 #[schema(as = Join)]
 pub struct JoinRequest {
-    /// That many, or as many as there are.
+    /// That many, or all if there are fewer.
     at_least: u32,
 }
 
@@ -175,11 +175,11 @@ pub struct AnswerRequest {
     /// The update.
     #[schema(value_type = i64)]
     update_id: CommandId,
-    /// What it came to; null unless given.
+    /// The answer; default null.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<AnyJson>)]
     result: Option<Json>,
-    /// What it failed of; then nothing was changed.
+    /// The error; then the update changed nothing.
     error: Option<String>,
 }
 
@@ -194,8 +194,8 @@ pub async fn read(app: &App, json: &Json, graphs: &mut Graphs) -> Result<Outcome
 fn unfit_outcome(json: &Json, problem: &str) -> String {
     let fields: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(json.as_str());
     match fields {
-        Ok(fields) if fields.len() == 1 => format!("the outcome does not fit: {problem}"),
-        _ => "the outcome does not fit: give an object with one field that names it, like {\"done\": {\"result\": 1}}".to_owned(),
+        Ok(fields) if fields.len() == 1 => format!("invalid outcome: {problem}"),
+        _ => "invalid outcome: give an object with one field that names it, like {\"done\": {\"result\": 1}}".to_owned(),
     }
 }
 

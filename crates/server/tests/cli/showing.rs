@@ -189,7 +189,7 @@ on_every_store! {
         until_it_is(&abide, "flow:1", "replay_blocked").await;
         let (said, liveness) = sentence(&lab, "flow:1").await;
         assert_eq!(liveness, "replay_blocked");
-        assert!(said.starts_with("flow:1 blocked: its code does not fit its history (") && said.contains("abide repair flow:1"), "{said}");
+        assert!(said.starts_with("flow:1 blocked: its code does not match its history (") && said.contains("abide repair flow:1"), "{said}");
         stop(engine).await;
     }
 

@@ -105,14 +105,14 @@ on_every_store! {
         assert_eq!(lab.json(&["show", "order:1"]).await["step"], json!("ship"));
         let refused = lab.run(&["restart", "order:1"]).await;
         assert_eq!(refused.code, 1);
-        assert!(refused.err.contains("only what failed or was cancelled can be restarted"), "{refused:?}");
+        assert!(refused.err.contains("only a failed or cancelled instance can be restarted"), "{refused:?}");
 
         assert_eq!(lab.done(&["repair", "order:1"]).await, "repair_not_needed\n");
         assert_eq!(lab.json(&["repair", "order:1"]).await, json!({"outcome": "repair_not_needed"}));
         for command in ["cancel", "restart", "repair", "show", "result", "watch", "export"] {
             let nobody = lab.run(&[command, "order:404"]).await;
             assert_eq!(nobody.code, 1, "{command}: {nobody:?}");
-            assert_eq!(nobody.err, "abide: there is nothing at \"order:404\"\ntry: abide list --key-prefix order\n", "{command}");
+            assert_eq!(nobody.err, "abide: no instance with the id or key \"order:404\"\ntry: abide list --key-prefix order\n", "{command}");
         }
     }
 

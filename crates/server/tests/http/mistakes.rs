@@ -163,7 +163,7 @@ async fn a_mistake_in_a_body_is_told_by_its_place() {
             "POST",
             signal,
             json!({"arguments": 5}),
-            "`arguments` is 5: expected a list of them, by their places, or an object, by their names",
+            "`arguments` is 5: expected a list, by position, or an object, by name",
         ),
         (
             "POST",
@@ -501,7 +501,7 @@ async fn a_field_that_is_given_twice_is_told_and_a_body_that_is_no_json_is_told_
     let (status, twice) = post(r#"{"machine": "a", "machine": "b"}"#).await;
     assert_eq!(
         (status, twice["detail"].as_str()),
-        (422, Some("the body does not fit: `machine` is given twice"))
+        (422, Some("invalid request body: `machine` is given twice"))
     );
     let (status, broken) = post("{\"machine\": \"a\",\n}").await;
     assert_eq!(status, 400);
@@ -524,14 +524,11 @@ async fn a_mistake_in_an_entry_of_a_batch_is_told_by_its_place_in_the_entry() {
         .collect();
     assert_eq!(
         errors[0],
-        "the entry does not fit: `machine` is 5: expected a string"
+        "invalid entry: `machine` is 5: expected a string"
     );
-    assert_eq!(
-        errors[1],
-        "the entry does not fit: it is 7: expected an object"
-    );
+    assert_eq!(errors[1], "invalid entry: it is 7: expected an object");
     assert!(
-        errors[2].starts_with("the entry does not fit: `key`: \"12\" cannot be"),
+        errors[2].starts_with("invalid entry: `key`: \"12\" cannot be"),
         "{}",
         errors[2]
     );
@@ -545,12 +542,9 @@ async fn a_mistake_in_an_entry_of_a_batch_is_told_by_its_place_in_the_entry() {
         .collect();
     assert_eq!(
         errors[0],
-        "the entry does not fit: unknown field `typ`: expected one of `type`, `payload`, `event_id`"
+        "invalid entry: unknown field `typ`: expected one of `type`, `payload`, `event_id`"
     );
-    assert_eq!(
-        errors[1],
-        "the entry does not fit: it is null: expected an object"
-    );
+    assert_eq!(errors[1], "invalid entry: it is null: expected an object");
 }
 
 #[tokio::test]
@@ -559,11 +553,11 @@ async fn a_mistake_in_a_query_or_a_path_is_told_by_its_name() {
     for (path, expected) in [
         (
             "/v1/instances?limit=ten",
-            "the query does not fit: `limit` is \"ten\": expected a whole number",
+            "invalid query: `limit` is \"ten\": expected a whole number",
         ),
         (
             "/v1/instances?limit=",
-            "the query does not fit: `limit` is \"\": expected a whole number",
+            "invalid query: `limit` is \"\": expected a whole number",
         ),
         (
             "/v1/instances?limit=99999999999999999999999",
@@ -571,23 +565,23 @@ async fn a_mistake_in_a_query_or_a_path_is_told_by_its_name() {
         ),
         (
             "/v1/instances?limit=1&limit=2",
-            "the query does not fit: `limit` is given twice",
+            "invalid query: `limit` is given twice",
         ),
         (
             "/v1/instances?colour=red",
-            "the query does not fit: unknown field `colour`: expected one of `status`,",
+            "invalid query: unknown field `colour`: expected one of `status`,",
         ),
         (
             "/v1/instances/k/result?wait_ms=1s",
-            "the query does not fit: `wait_ms` is \"1s\": expected a whole number",
+            "invalid query: `wait_ms` is \"1s\": expected a whole number",
         ),
         (
             "/v1/updates/x",
-            "the path does not fit: \"x\" is no whole number, or too large a one",
+            "invalid path: \"x\" is not a whole number, or is too large",
         ),
         (
             "/v1/instances/%ff",
-            "`target` is no text: percent-encode its UTF-8",
+            "`target` is not UTF-8: percent-encode the bytes of its UTF-8",
         ),
     ] {
         let (status, answer) = server.get(path).await;
@@ -605,7 +599,7 @@ async fn a_mistake_in_a_query_or_a_path_is_told_by_its_name() {
         (status, told),
         (
             400,
-            "the path does not fit: \"one\" is no whole number, or too large a one"
+            "invalid path: \"one\" is not a whole number, or is too large"
         )
     );
 }

@@ -198,7 +198,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<Command> {
 fn status(row: &Row<'_>, at: usize) -> Result<CommandStatus> {
     let code = row.get(at)?;
     CommandStatus::from_code(code).ok_or_else(|| {
-        let problem = format!("{code} stands for no status of a record");
+        let problem = format!("{code} is not a status of a record");
         Error::FromSqlConversionFailure(at, Type::Integer, problem.into())
     })
 }

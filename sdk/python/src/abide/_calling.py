@@ -1,4 +1,4 @@
-"""Calls a user's functions: coroutines in the loop, others in threads; however they end, it is told as an error."""
+"""Calls a user's functions: coroutines in the loop, others in threads. Every failure is reported as an error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
 
 
 def _in_thread(called: Callable[[], Any]) -> asyncio.Future[Any]:
-    """Runs it in a thread of its own, for which nobody waits when the process ends."""
+    """Runs it in a daemon thread, so that the process can end without it."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     answer: asyncio.Future[Any] = loop.create_future()
 

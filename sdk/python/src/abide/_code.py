@@ -29,7 +29,7 @@ class Code(Protocol):
     queue: str | None
 
     def declaration(self) -> dict[str, Any]:
-        """What the server is told about it."""
+        """Its declaration for the server."""
 
     async def run(self, ctx: Context[Any], claim: Wire) -> Wire:
         """The outcome of a claim; never an error, but for being cancelled."""
@@ -88,7 +88,7 @@ class MachineCode:
         try:
             return from_json(self._declared.state, copy.deepcopy(state))
         except NotJson as error:
-            raise Unreadable(f"the state of {self.name} does not fit its type: {error}") from error
+            raise Unreadable(f"the state of {self.name} does not match its type: {error}") from error
         except Exception as error:  # its class does not take it, or it is nested too deeply
             raise Unreadable(f"the state of {self.name} cannot be read: {error_text(error)}") from error
 
@@ -183,7 +183,7 @@ class FunctionCode:
         try:
             ctx.state = from_json(self._function.input, claim["state"], ".input")
         except NotJson as error:
-            raise Unreadable(f"what {self.name} was given does not fit: {error}") from error
+            raise Unreadable(f"the input of {self.name} does not match its type: {error}") from error
         args = [ctx.state, ctx][: self._function.arity]
         try:
             result = await call(self._function.code, *args, limit=self._function.timeout)

@@ -1,4 +1,4 @@
-"""Python values as JSON and back: dataclasses, typed dicts, enums, dates; what does not fit is told, with its place."""
+"""Python values as JSON and back: dataclasses, typed dicts, enums, dates; errors name the place of the problem."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Duration = int | float | timedelta
 
 
 class NotJson(ValueError):
-    """A value that cannot be written as JSON, or JSON that does not fit a type."""
+    """A value that cannot be written as JSON, or JSON that does not match a type."""
 
 
 class Unreadable(NotJson):
@@ -51,7 +51,7 @@ def dumps(value: object) -> bytes:
     except RecursionError:
         raise NotJson("the value is nested too deeply, or contains itself") from None
     except (TypeError, ValueError) as error:
-        raise NotJson(f"the value is no JSON: {error}") from error
+        raise NotJson(f"the value is not JSON: {error}") from error
 
 
 def to_json(value: Any) -> Any:
@@ -69,7 +69,7 @@ def _written(value: Any, at: str) -> Any:
         return _written(value.value, at)
     if isinstance(value, (int, float)):
         if isinstance(value, float) and not math.isfinite(value):
-            raise NotJson(f"{value} is no number of JSON{_place(at)}")
+            raise NotJson(f"{value} is not a JSON number{_place(at)}")
         return value
     if isinstance(value, Mapping):
         return {_key(key, at): _written(item, f"{at}.{key}") for key, item in value.items()}
@@ -89,7 +89,7 @@ def _written(value: Any, at: str) -> Any:
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)  # as it is read
     known = "dataclasses, dicts, lists, texts, numbers, booleans or None"
-    raise NotJson(f"{type(value).__name__} is no JSON{_place(at)}: use {known}")
+    raise NotJson(f"{type(value).__name__} is not JSON{_place(at)}: use {known}")
 
 
 def _key(key: object, at: str) -> str:
@@ -295,7 +295,7 @@ def instant(text: str) -> datetime:
     """A time of RFC 3339; what is finer than a microsecond is cut off. One without an offset stays without."""
     found = _INSTANT.match(text)
     if not found:
-        raise ValueError(f"{text!r} is no time of RFC 3339")
+        raise ValueError(f"{text!r} is not an RFC 3339 time")
     day, clock, fraction, offset = found.groups()
     read = datetime.fromisoformat(f"{day}T{clock}.{(fraction or '0')[:6]:0<6}")
     if offset is None:

@@ -121,7 +121,7 @@ def outbox(connection: Any, *, notify: bool = True) -> Outbox[Any]:
         if make is not None:
             return Outbox(make(connection), notify=notify)
     raise TypeError(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection that the outbox knows; "
+        f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection that the outbox supports; "
         "give one of sqlite3, aiosqlite, psycopg, asyncpg, SQLAlchemy or Django, or insert the request yourself"
     )
 

@@ -177,10 +177,10 @@ def _checked(urls: list[str]) -> list[str]:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as error:
             raise ValueError(
-                f"{url!r} is no url of a server ({error}): one looks like http://127.0.0.1:7070"
+                f"{url!r} is not the URL of a server ({error}): expected one like http://127.0.0.1:7070"
             ) from error
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"{url!r} is no url of a server: one looks like http://127.0.0.1:7070")
+            raise ValueError(f"{url!r} is not the URL of a server: expected one like http://127.0.0.1:7070")
     return [url.rstrip("/") for url in urls]
 
 

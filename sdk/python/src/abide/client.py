@@ -212,7 +212,7 @@ class Abide:
         failed is tried again, as the same instance, how long one attempt may take, from its claim on, and how often a
         worker may die in one step before the instance fails.
 
-        A state that does not fit the machine, or an input that does not fit the job, is a ``NotJson``. A key that is
+        A state that does not match the machine, or an input that does not match its job, is ``NotJson``. A key that is
         taken is a ``Duplicate``; with ``or_existing`` its holder is answered, with ``is_new`` false.
         """
         one = Start(
@@ -392,8 +392,8 @@ class Abide:
     ) -> Receipt:
         """Sends a signal: with one value, or with arguments by place or by name, or with nothing.
 
-        A refusal is ``Rejected``. With ``dedup`` it is sent once however often it is tried. ``hold_for`` keeps it that
-        long for whoever starts under that key.
+        A refusal is ``Rejected``. With ``dedup`` it is sent once however often it is tried. ``hold_for`` holds it that
+        long for the instance that starts with that key.
         """
         body = _message(name, payload, arguments, dedup)
         if hold_for is not None:
@@ -564,7 +564,7 @@ class Abide:
     async def cancel(self, target: Target, reason: str = "", *, cascade: bool = True, force: bool = False) -> None:
         """Ends it as cancelled, with its children unless they are to be left.
 
-        A workflow is told first, and ends when it has cleaned up; ``force`` ends it at once.
+        A workflow is notified first, and ends when it has cleaned up; ``force`` ends it at once.
         """
         body: dict[str, Any] = {"reason": reason, "children": "cascade" if cascade else "leave"}
         if force:
@@ -710,7 +710,7 @@ def _shown(target: Target) -> str:
     if isinstance(target, (Started, Instance)):
         return str(target.id)
     if isinstance(target, str) and not target:
-        raise ValueError("an empty text is no key")
+        raise ValueError("an empty text is not a key")
     return str(target)
 
 

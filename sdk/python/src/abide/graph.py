@@ -78,7 +78,7 @@ def input_(path: str) -> Reference:
 
 
 def output(step: str, path: str) -> Reference:
-    """The right side of a condition: a place in what a step came to."""
+    """The right side of a condition: a path in the output of a step."""
     return Reference(f"step.{step}.output.{path}")
 
 
@@ -215,7 +215,7 @@ def _step(name: str, after: After, skip_if: tuple[str, str, Operator, Any] | Non
 
 
 def _right(value: Any) -> Any:
-    """A text that is no reference is written as a constant."""
+    """A text that is not a reference is written as a constant."""
     return {"const": value} if isinstance(value, str) and not isinstance(value, Reference) else value
 
 

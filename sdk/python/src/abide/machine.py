@@ -192,7 +192,7 @@ class Context(Generic[S]):
         try:
             return [what.read(each) for each in found]
         except NotJson as error:
-            raise Unreadable(f"what the signal {name} was sent with does not fit its type: {error}") from error
+            raise Unreadable(f"the value of the signal {name} does not match its type: {error}") from error
 
     def wait_for(
         self, *what: Signal[Any] | str | Event, then: StepRef, timeout: Duration | None = None, state: Any = UNSET

@@ -107,7 +107,7 @@ def step_name(step: StepRef) -> str:
     if isinstance(found, str):
         return found
     name = getattr(step, "__qualname__", repr(step))
-    raise TypeError(f"{name} is no step: mark the method with @step, or give the name of one")
+    raise TypeError(f"{name} is not a step: mark the method with @step, or give the name of one")
 
 
 @dataclass(frozen=True)

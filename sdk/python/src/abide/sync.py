@@ -175,7 +175,7 @@ class SyncAbide:
         failed is tried again, as the same instance, how long one attempt may take, from its claim on, and how often a
         worker may die in one step before the instance fails.
 
-        A state that does not fit the machine, or an input that does not fit the job, is a ``NotJson``. A key that is
+        A state that does not match the machine, or an input that does not match its job, is ``NotJson``. A key that is
         taken is a ``Duplicate``; with ``or_existing`` its holder is answered, with ``is_new`` false.
         """
         return SyncHandle(
@@ -330,8 +330,8 @@ class SyncAbide:
     ) -> Receipt:
         """Sends a signal: with one value, or with arguments by place or by name, or with nothing.
 
-        A refusal is ``Rejected``. With ``dedup`` it is sent once however often it is tried. ``hold_for`` keeps it that
-        long for whoever starts under that key.
+        A refusal is ``Rejected``. With ``dedup`` it is sent once however often it is tried. ``hold_for`` holds it that
+        long for the instance that starts with that key.
         """
         return self._run(self._abide.signal(target, name, payload, arguments=arguments, dedup=dedup, hold_for=hold_for))
 
@@ -443,7 +443,7 @@ class SyncAbide:
     def cancel(self, target: Target, reason: str = "", *, cascade: bool = True, force: bool = False) -> None:
         """Ends it as cancelled, with its children unless they are to be left.
 
-        A workflow is told first, and ends when it has cleaned up; ``force`` ends it at once.
+        A workflow is notified first, and ends when it has cleaned up; ``force`` ends it at once.
         """
         self._run(self._abide.cancel(target, reason, cascade=cascade, force=force))
 

@@ -372,7 +372,7 @@ class _Held:
         self.commits = False
 
     def leave(self) -> None:
-        """Runs it no further: nobody waits for its outcome."""
+        """Stops it: its outcome is no longer needed."""
         self.context.lost = True
         if self.task is not None:
             self.task.cancel()

@@ -92,7 +92,7 @@ impl Dispatcher {
             return;
         }
         if let Err(error) = lease::sign_off(&self.shared, self.shared.worker()).await {
-            tracing::warn!(%error, "the worker could not sign off; what it held is freed with its lease");
+            tracing::warn!(%error, "the worker could not sign off; its claims are free when its lease expires");
         }
     }
 }

@@ -70,7 +70,7 @@ impl Signature {
                         self.values(given, &mut problems)
                     }
                     _ => {
-                        let message = "has a key in it that is no text";
+                        let message = "has a key that is not a string";
                         problems.add(ARGUMENTS, Problem::new("unreadable", message));
                         Vec::new()
                     }
@@ -122,7 +122,7 @@ impl Signature {
         for (name, value) in values {
             let place = self.places.get(name).and_then(|at| given.get_mut(*at));
             match place {
-                None => problems.add(name, Problem::new("unknown", "is no parameter of this")),
+                None => problems.add(name, Problem::new("unknown", "is not a parameter")),
                 Some(place @ Given::Nothing) => *place = Given::One(value),
                 Some(_) => problems.add(name, Problem::new("given_twice", "is given twice")),
             }

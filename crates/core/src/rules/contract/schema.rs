@@ -96,7 +96,7 @@ impl Schema {
         });
         match first {
             Err(first) if !few.are_spent() => vec![first],
-            _ => vec![Problem::new("invalid_value", "does not fit its schema")],
+            _ => vec![Problem::new("invalid_value", "does not match its schema")],
         }
     }
 }
@@ -111,8 +111,8 @@ fn told(error: &jsonschema::ValidationError<'_>) -> Problem {
         "invalid_value"
     };
     let message = match place {
-        "" => format!("does not fit: {}", error.masked()),
-        place => format!("does not fit at {place}: {}", error.masked()),
+        "" => format!("is invalid: {}", error.masked()),
+        place => format!("is invalid at {place}: {}", error.masked()),
     };
     Problem::new(code, message)
 }

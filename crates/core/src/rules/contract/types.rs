@@ -50,7 +50,7 @@ impl Type {
                 None if word == "any" => is_any = true,
                 None => {
                     return Err(format!(
-                        "{word:?} is no type: use string, int, float, bool, array, object, any, a union of them like \
+                        "{word:?} is not a type: use string, int, float, bool, array, object, any, a union of them like \
                          int|string, or a JSON Schema; what may be null is nullable"
                     ));
                 }

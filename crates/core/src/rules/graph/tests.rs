@@ -164,12 +164,12 @@ fn each_problem_is_told_with_its_step() {
         (
             condition("a", "eq", json!("step.a.input.id")),
             "e",
-            "is no reference",
+            "is not a reference",
         ),
         (
             condition("a", "eq", json!("step.a")),
             "e",
-            "is no reference",
+            "is not a reference",
         ),
         (condition("a", "eq", json!("input.a..b")), "e", "a..b"),
         (
@@ -294,7 +294,7 @@ fn what_is_not_known_is_named() {
         ),
         (
             step(json!({"task": "t", "retry": {"max_attempts": 1, "delay_ms": 1, "factor": -0.5}})),
-            "no factor",
+            "not a factor",
         ),
         (step(json!({"sleep": {"duration": 1}})), "duration"),
         (step(json!({"sleep": {"duration_ms": -1}})), "-1"),
@@ -326,7 +326,7 @@ fn what_is_not_known_is_named() {
             step(
                 json!({"wait_for_event": {"event": "x", "timeout_ms": 1, "match": {"left": "a", "op": "eq", "right": "text"}}}),
             ),
-            "no reference",
+            "not a reference",
         ),
         (
             step(

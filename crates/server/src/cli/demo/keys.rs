@@ -1,4 +1,4 @@
-//! What somebody types while the demo runs.
+//! Input while the demo runs.
 
 use std::io::{BufRead, IsTerminal};
 
@@ -56,7 +56,7 @@ fn read(line: &str) -> Typed {
     }
 }
 
-/// Whether this process may read from the terminal: the system stops one in the background that does.
+/// `true` if this process may read from the terminal: the system stops a process in the background that does.
 fn in_front() -> bool {
     let front = rustix::termios::tcgetpgrp(std::io::stdin());
     front.is_ok_and(|front| front == rustix::process::getpgrp())

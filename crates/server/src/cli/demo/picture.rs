@@ -18,7 +18,7 @@ const ENDED: usize = 2;
 /// Where one types.
 const PROMPT: &str = "kill a worker: its number and Enter; end: q and Enter > ";
 
-/// What is on the terminal.
+/// The text on the terminal.
 pub struct Picture {
     out: Out,
     /// How to call the binary for this demo.
@@ -29,7 +29,7 @@ pub struct Picture {
     drawn: usize,
     /// How large the terminal was then.
     size: (usize, usize),
-    /// Whether somebody has pressed Enter since.
+    /// `true` if Enter was pressed since.
     entered: bool,
     hint: Option<String>,
 }
@@ -91,7 +91,7 @@ impl Picture {
         let mut screen = String::new();
         let in_place = self.drawn == lines.len() && self.size == size && !self.entered;
         if in_place {
-            // What is being typed stays where it is.
+            // The typed text stays in place.
             screen.push_str(&format!("\u{1b}7\r\u{1b}[{}A", self.drawn));
         } else if columns < self.size.0 {
             // Lines that were as wide as the terminal are now two.

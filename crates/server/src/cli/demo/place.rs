@@ -22,7 +22,7 @@ impl Place {
         if let Some(file) = keep {
             // A store is named by text.
             if file.to_str().is_none_or(str::is_empty) {
-                let text = format!("--keep {} is no name of a file", file.display());
+                let text = format!("--keep {} is not a file name", file.display());
                 return Err(Failure::usage(text).next("abide demo --keep demo.db"));
             }
             return Ok(Self {
@@ -57,7 +57,7 @@ impl Place {
         &self.file
     }
 
-    /// Whether the file is still there afterwards.
+    /// `true` if the file is kept afterwards.
     pub const fn is_kept(&self) -> bool {
         self.made.is_none()
     }
@@ -90,7 +90,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
-            // What cannot be removed is the system's to sweep.
+            // Files that cannot be removed are left to the system.
             let _ = std::fs::remove_dir_all(made);
         }
     }

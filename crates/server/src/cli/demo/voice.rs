@@ -43,7 +43,7 @@ impl Voice {
         }
     }
 
-    /// Whether it is drawn over itself.
+    /// `true` if it is redrawn in place.
     pub const fn is_live(&self) -> bool {
         matches!(self.how, How::Live(_))
     }
@@ -161,7 +161,7 @@ impl Voice {
     }
 }
 
-/// What became of it all, in one sentence.
+/// The summary, in one sentence.
 pub fn last(out: &Out, summary: &Summary, place: &Place) -> Result<()> {
     let sentence = sentence(summary);
     if out.json {

@@ -10,11 +10,11 @@ use utoipa::ToSchema;
 use super::{AnyJson, KeyText, NameText, StatusWord};
 use crate::workers::{About, Hold, Sealer};
 
-/// An instance that a worker holds, and what its step runs on.
+/// An instance that a worker has claimed, with the input of its step.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Claim)]
 pub struct ClaimView {
-    /// What to send back with the outcome and with heartbeats.
+    /// The claim token: send it back unchanged with the outcome and with heartbeats.
     claim: String,
     /// The instance.
     #[schema(value_type = i64)]
@@ -33,9 +33,9 @@ pub struct ClaimView {
     /// The state to run it with.
     #[schema(value_type = AnyJson)]
     state: Json,
-    /// How often this step was begun before.
+    /// The number of earlier attempts at this step.
     attempt: u32,
-    /// In how many of those attempts its worker died.
+    /// The number of those attempts in which the worker died.
     deaths: u32,
     /// The pending signals and events that it waited for, in order.
     awaited: Vec<Message>,
@@ -45,11 +45,11 @@ pub struct ClaimView {
     inbox_omitted: u32,
     /// The children of the barrier that it joins.
     children: Vec<ChildView>,
-    /// Whether its wait ran into its deadline.
+    /// `true` if the deadline of its wait has passed.
     timed_out: bool,
     /// The updates to answer: when there are any, the outcome is an `answer`, and the step runs later.
     updates: Vec<UpdateToAnswer>,
-    /// What woke it.
+    /// The cause of its wake-up.
     #[schema(value_type = CauseWord)]
     cause: Cause,
     /// The number of this step in the run, the same when it is run again: with the instance's id it is a token for side
@@ -57,7 +57,7 @@ pub struct ClaimView {
     step_sequence: u32,
 }
 
-/// What woke an instance.
+/// The cause of a wake-up.
 #[derive(ToSchema)]
 #[schema(as = Cause, rename_all = "snake_case")]
 #[allow(dead_code, reason = "it is only a schema")]
@@ -95,19 +95,19 @@ pub struct Message {
     /// Its name; of an event its type.
     #[schema(value_type = NameText)]
     name: Name,
-    /// What it says: true without an argument, with one its value, with several the list of them.
+    /// Its value: `true` without arguments, the value of a single argument, or the list of several.
     #[schema(value_type = AnyJson)]
     payload: Json,
     /// Its arguments: an object by parameter under a contract, else a list.
     #[schema(value_type = AnyJson)]
     arguments: Json,
-    /// Its place in the chain.
+    /// Its message sequence in the chain.
     #[schema(value_type = Option<i64>)]
     message_sequence: Option<Sequence>,
-    /// Its place among the commands of the run.
+    /// Its command sequence in the run.
     #[schema(value_type = Option<i64>)]
     command_sequence: Option<Sequence>,
-    /// When it came.
+    /// The time when it arrived.
     #[schema(value_type = String, format = DateTime)]
     received_at: Timestamp,
 }
@@ -139,21 +139,21 @@ pub struct ChildView {
     /// Its machine.
     #[schema(value_type = NameText)]
     machine: Name,
-    /// Where it stands.
+    /// Its status.
     #[schema(value_type = StatusWord)]
     status: Status,
     /// Its state.
     #[schema(value_type = AnyJson)]
     state: Json,
-    /// What it came to.
+    /// The result.
     #[schema(value_type = AnyJson)]
     result: Option<Json>,
-    /// What it failed of.
+    /// The error.
     last_error: Option<String>,
 }
 
 impl ClaimView {
-    /// What a worker is told that was given a claim.
+    /// Makes the response for a claimed instance.
     pub fn new(
         claimed: Claimed,
         inbox: Vec<Command>,

@@ -20,21 +20,21 @@ pub struct SignalView {
     /// Its name; of an event its type.
     #[schema(value_type = NameText)]
     pub name: Name,
-    /// Where it stands.
+    /// Its status.
     #[schema(value_type = CommandStatusWord)]
     pub status: CommandStatus,
-    /// What its sender was told.
+    /// The outcome that its sender got.
     pub outcome: &'static str,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// The run that has it.
+    /// The run that it was delivered to.
     #[schema(value_type = Option<i64>)]
     pub instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
     #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
-    /// Its place in the chain; a refused one has none.
+    /// Its message sequence in the chain; null if it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub message_sequence: Option<Sequence>,
@@ -48,7 +48,7 @@ pub struct SignalView {
     /// The operation of the workflow's code that took it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<u32>,
-    /// The step of the graph which that operation belongs to.
+    /// The graph step that the operation belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub graph_step: Option<Name>,
@@ -60,23 +60,23 @@ pub struct SignalView {
     /// an object when that was by name, else a list; null when they were too large to keep.
     #[schema(value_type = AnyJson)]
     pub arguments: Json,
-    /// What was wrong with them.
+    /// The problems of the arguments.
     #[schema(value_type = Problems)]
     pub validation_errors: Json,
-    /// What it was deduplicated by.
+    /// Its dedup key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub dedup_key: Option<Name>,
-    /// Who sent it. Over HTTP what the server knows: `http`, `http:<token>` or `hook:<webhook>`; of an event its id.
+    /// The sender. Over HTTP, as the server knows it: `http`, `http:<token>` or `hook:<webhook>`; for an event, its id.
     pub source: Option<String>,
-    /// Who sent it, as the client said, which the server has not checked.
+    /// The sender, as the client named it; the server has not checked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub claimed_source: Option<String>,
-    /// When it came.
+    /// The time when it arrived.
     #[schema(value_type = String, format = DateTime)]
     pub received_at: Timestamp,
-    /// How long it is held, when it is.
+    /// The time until which it is held, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub held_until: Option<Timestamp>,
@@ -84,7 +84,7 @@ pub struct SignalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub applied_at: Option<Timestamp>,
-    /// When its life ended, however it did.
+    /// The time when it was closed, for whatever reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub closed_at: Option<Timestamp>,
@@ -134,28 +134,28 @@ pub struct UpdateView {
     /// Its name.
     #[schema(value_type = NameText)]
     pub name: Name,
-    /// Where it stands: `accepted`, `completed`, `failed` or `rejected`.
+    /// Its status: `accepted`, `completed`, `failed` or `rejected`.
     #[schema(value_type = CommandStatusWord)]
     pub update_status: CommandStatus,
-    /// What its sender was told.
+    /// The outcome that its sender got.
     pub outcome: &'static str,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// What it was answered with.
+    /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = AnyJson)]
     pub result: Option<Json>,
-    /// What it failed of.
+    /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The run that has it.
+    /// The run that it was delivered to.
     #[schema(value_type = Option<i64>)]
     pub instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
     #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
-    /// Its place in the chain; a refused one has none.
+    /// Its message sequence in the chain; null if it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub message_sequence: Option<Sequence>,
@@ -167,20 +167,20 @@ pub struct UpdateView {
     /// an object when that was by name, else a list; null when they were too large to keep.
     #[schema(value_type = AnyJson)]
     pub arguments: Json,
-    /// What was wrong with them.
+    /// The problems of the arguments.
     #[schema(value_type = Problems)]
     pub validation_errors: Json,
-    /// What it was deduplicated by.
+    /// Its dedup key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub request_id: Option<Name>,
-    /// Who sent it. Over HTTP what the server knows: `http` or `http:<token>`.
+    /// The sender. Over HTTP, as the server knows it: `http` or `http:<token>`.
     pub source: Option<String>,
-    /// Who sent it, as the client said, which the server has not checked.
+    /// The sender, as the client named it; the server has not checked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NameText>)]
     pub claimed_source: Option<String>,
-    /// When it came.
+    /// The time when it arrived.
     #[schema(value_type = String, format = DateTime)]
     pub received_at: Timestamp,
     /// When it was answered.

@@ -12,14 +12,14 @@ use utoipa::ToSchema;
 use super::{AnyJson, KeyText, NameText, OperatorWord, PolicyRequest, StatusWord, WaitKindWord};
 use crate::http::{App, Problem};
 
-/// An instance as it stands.
+/// An instance in its current state.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Instance)]
 pub struct InstanceView {
     /// Its id.
     #[schema(value_type = i64)]
     pub id: InstanceId,
-    /// Its business identity.
+    /// Its key.
     #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
     /// The machine; a graph's is `graph/<name>`, a task's `task/<name>`.
@@ -30,7 +30,7 @@ pub struct InstanceView {
     /// `machine` or `workflow`.
     #[schema(value_type = String)]
     pub kind: Kind,
-    /// Where it stands.
+    /// Its status.
     #[schema(value_type = StatusWord)]
     pub status: Status,
     /// The step that runs, or runs next.
@@ -38,76 +38,76 @@ pub struct InstanceView {
     pub step: Name,
     /// The number of that step in the run.
     pub step_sequence: u32,
-    /// How often that step was begun before.
+    /// The number of earlier attempts at that step.
     pub attempt: u32,
-    /// In how many of those attempts its worker died; after `max_deaths` of them the instance fails.
+    /// The number of those attempts in which the worker died. At `max_deaths` the instance fails.
     pub deaths: u32,
     /// Its state.
     #[schema(value_type = AnyJson)]
     pub state: Json,
-    /// What it came to, when it is done.
+    /// The result, if it is done.
     #[schema(value_type = AnyJson)]
     pub result: Option<Json>,
-    /// What it failed of, or why it was cancelled.
+    /// The error, or the reason of the cancellation.
     pub last_error: Option<String>,
-    /// What it waits for; also what it was woken from, until what woke it is applied.
+    /// What it waits for. After a wake-up, the wait that was ended, until what ended it is applied.
     pub wait: Option<WaitView>,
-    /// Whether it is well, and what can wake it.
+    /// Its health: whether anything can still wake it.
     #[schema(value_type = LivenessWord)]
     pub liveness: &'static str,
-    /// Why it is not well, when it is not, for people.
+    /// The reason if it is not healthy, for people.
     pub liveness_reason: Option<String>,
-    /// The same, for programs.
+    /// The reason, for programs.
     pub liveness_code: Option<ReasonWord>,
     /// The signal or update that the reason is about.
     #[schema(value_type = Option<i64>)]
     pub liveness_command_id: Option<CommandId>,
-    /// The queue it waits in.
+    /// Its queue.
     #[schema(value_type = NameText)]
     pub queue: Name,
-    /// How urgent: lower goes first.
+    /// Its priority: lower numbers run first.
     pub priority: i16,
-    /// Of its partition at most one executes at a time.
+    /// Its partition: at most one instance of a partition executes at a time.
     #[schema(value_type = Option<KeyText>)]
     pub partition_key: Option<Key>,
-    /// A second identity that addresses nothing.
+    /// A second key, which excludes duplicates and cannot be used as an address.
     pub unique_key: Option<String>,
-    /// In which statuses its key is taken.
+    /// The statuses in which it holds its key.
     #[schema(value_type = Vec<StatusWord>)]
     pub scope: Scope,
-    /// In which statuses its unique key is taken.
+    /// The statuses in which it holds its unique key.
     #[schema(value_type = Vec<StatusWord>)]
     pub unique_scope: Scope,
-    /// How its steps fail, where that is not as its machine declares.
+    /// The failure policy, where it differs from the machine's declaration.
     #[schema(value_type = Option<PolicyRequest>)]
     pub policy: Option<Policy>,
     /// When it is due, its wait's deadline, or since when it is runnable.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub due_at: Option<Timestamp>,
-    /// What woke it last.
+    /// The cause of its last wake-up.
     #[schema(value_type = String)]
     pub cause: Cause,
-    /// Whether its last wait ran into its deadline.
+    /// `true` if the deadline of its last wait has passed.
     pub timed_out: bool,
-    /// Which run of its chain it is.
+    /// The number of this run in its chain.
     pub run: u32,
     /// The first run of its chain.
     #[schema(value_type = i64)]
     pub first_id: InstanceId,
-    /// Whose child it is.
+    /// Its parent.
     #[schema(value_type = Option<i64>)]
     pub parent_id: Option<InstanceId>,
-    /// How many of its children have not ended.
+    /// The number of its children that have not ended.
     pub children_pending: u32,
-    /// How many signals are pending in its inbox.
+    /// The number of pending signals in its inbox.
     pub signals_pending: u32,
-    /// How many updates are pending in its inbox.
+    /// The number of pending updates in its inbox.
     pub updates_pending: u32,
     /// The highest message sequence it has consumed.
     pub message_cursor: i64,
-    /// How many events its history has; 0 when it keeps none.
+    /// The number of events in its history; 0 if it keeps none.
     pub history_events: u32,
-    /// Whether its history has grown so long that its code does well to continue as new.
+    /// `true` if its history is so long that its code should continue as new.
     pub continue_as_new_recommended: bool,
     /// When it was started.
     #[schema(value_type = String, format = DateTime)]
@@ -120,29 +120,29 @@ pub struct InstanceView {
     pub finished_at: Option<Timestamp>,
 }
 
-/// What an instance waits for.
+/// The wait of an instance.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Wait)]
 pub struct WaitView {
-    /// Of which kind.
+    /// Its kind.
     #[schema(value_type = WaitKindWord)]
     pub kind: WaitKind,
-    /// The wait's id; of a workflow's several waits that of the one that was ended, or of the first.
+    /// The wait's id. If a workflow has several waits: the id of the one that was ended, or of the first.
     #[schema(value_type = Option<String>)]
     pub id: Option<WaitId>,
     /// The signals that would wake it, or the key of the condition.
     #[schema(value_type = Vec<NameText>)]
     pub names: Vec<Name>,
-    /// The events that would.
+    /// The events that would wake it.
     pub events: Vec<EventAwaited>,
     /// The waits of a workflow's operations for signals, events and conditions, each with its own id.
     pub waits: Vec<OperationWaitView>,
-    /// What has ended the wait, from when it came until it is applied; null while the wait is open.
+    /// The cause that ended the wait, until it is applied; null while the wait is open.
     pub resume_source: Option<ResumeSourceView>,
-    /// Since when.
+    /// The time since when it is open.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
-    /// Until when.
+    /// Its deadline.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
 }
@@ -158,13 +158,13 @@ pub struct OperationWaitView {
     pub kind: WaitKind,
     /// The signal, the type of the event, or the key of the condition; empty for a condition without a key.
     pub name: String,
-    /// The wait's id: what it takes was received under it.
+    /// The wait's id. The signal or event that it takes carries this id.
     #[schema(value_type = String)]
     pub id: WaitId,
-    /// Until when the operation waits for a signal or a condition.
+    /// The deadline of the operation.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
-    /// The signal or event that it takes, when that has come.
+    /// The signal or event that it takes, if that has arrived.
     #[schema(value_type = Option<i64>)]
     pub command_id: Option<CommandId>,
 }
@@ -182,14 +182,14 @@ impl From<OperationWait> for OperationWaitView {
     }
 }
 
-/// What has ended a wait.
+/// The cause that ended a wait.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ResumeSource)]
 pub struct ResumeSourceView {
-    /// The command: the first, when several have come; null when it was the deadline, or children.
+    /// The command, or the first of several; null if it was the deadline, or children.
     #[schema(value_type = Option<i64>)]
     pub command_id: Option<CommandId>,
-    /// What it was.
+    /// Its kind.
     pub kind: ResumeWord,
 }
 
@@ -209,7 +209,7 @@ impl From<ResumeSource> for ResumeSourceView {
     }
 }
 
-/// What kind of thing has ended a wait.
+/// The kind of the cause that ended a wait.
 #[derive(Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ResumeKind)]
@@ -235,20 +235,20 @@ pub struct EventAwaited {
     #[serde(rename = "type")]
     #[schema(value_type = NameText)]
     pub event_type: Name,
-    /// What it must say, all of it.
+    /// The conditions that it must meet, all of them.
     pub conditions: Vec<ConditionView>,
 }
 
-/// What an event must say to match.
+/// A condition that an event must meet to match.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Condition)]
 pub struct ConditionView {
-    /// Where to look in its payload.
+    /// The path in its payload.
     pub left: String,
-    /// How to compare.
+    /// The comparison.
     #[schema(value_type = OperatorWord)]
     pub op: Operator,
-    /// What with.
+    /// The value to compare with.
     #[schema(value_type = AnyJson)]
     pub right: Json,
 }
@@ -263,7 +263,7 @@ impl From<EventCondition> for ConditionView {
     }
 }
 
-/// Whether an instance is well (section 13 of the rules).
+/// The health of an instance (section 13 of the rules).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Liveness)]
@@ -286,7 +286,7 @@ pub enum LivenessWord {
     WaitingForChildren,
     /// No live worker has code for it.
     WaitingForWorker,
-    /// Its code does not fit its history.
+    /// Its code does not match its history.
     ReplayBlocked,
     /// No build that lives can run its step.
     Blocked,
@@ -295,7 +295,7 @@ pub enum LivenessWord {
 }
 
 impl LivenessWord {
-    /// Whether that is what an instance is.
+    /// `true` if this is the liveness of an instance.
     pub fn is(self, liveness: abide::Liveness) -> bool {
         use abide::Liveness;
         matches!(
@@ -331,7 +331,7 @@ impl LivenessWord {
     }
 }
 
-/// Why an instance is not well (rule 13.1). More may come.
+/// The reason why an instance is not healthy (rule 13.1). Later releases may add reasons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = LivenessCode)]
@@ -354,7 +354,7 @@ pub enum ReasonWord {
     NoFront,
     /// `repair_needed`: its count of pending messages is not what its inbox holds.
     Miscounted,
-    /// `replay_blocked`: its code does not fit its history.
+    /// `replay_blocked`: its code does not match its history.
     ReplayBlocked,
     /// `blocked`: the builds that met it could not run its step.
     Blocked,

@@ -1,4 +1,4 @@
-//! What goes over the wire: requests and answers as types, and how `/openapi.json` shows them.
+//! Requests and responses as types, and how `/openapi.json` shows them.
 
 mod claim;
 mod command;

@@ -15,9 +15,9 @@ const LIMIT: usize = 100;
 /// One page of a list.
 #[derive(Serialize, ToSchema)]
 pub struct Listed<T: ToSchema> {
-    /// What is on this page.
+    /// The entries of this page.
     pub items: Vec<T>,
-    /// Give it as `cursor` to have the next page; null when there is no more.
+    /// Pass it as `cursor` to get the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 

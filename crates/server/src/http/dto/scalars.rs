@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Millis {
         let ms = u64::deserialize(from)?;
         if ms > MS_MAX {
             return Err(serde::de::Error::custom(format_args!(
-                "{ms} is no time in milliseconds: {MS_MAX} are the most, a hundred years"
+                "{ms} is not a time in milliseconds: at most {MS_MAX}, a hundred years"
             )));
         }
         Ok(Self(Duration::from_millis(ms)))
@@ -112,7 +112,7 @@ schema! {
     IdempotencyKeyText as "IdempotencyKey",
     text(
         r#"^"?[!#-~]+"?[ \t]*$"#,
-        "A key of a request: 1 to 255 printable ASCII characters without spaces and quotes. It may stand in quotes.",
+        "A key of a request: 1 to 255 printable ASCII characters without spaces and quotes. It may be quoted.",
     )
     .max_length(Some(257))
 }
@@ -132,20 +132,20 @@ schema! {
 schema! {
     /// The schema of a status.
     StatusWord as "Status",
-    words(Status::ALL.map(Status::name), "Where an instance stands.")
+    words(Status::ALL.map(Status::name), "The status of an instance.")
 }
 schema! {
     /// The schema of what kind of thing is waited for.
     WaitKindWord as "WaitKind",
     words(
         (1..=5).filter_map(WaitKind::from_code).map(WaitKind::name),
-        "What kind of thing an instance waits for; `signal` also together with events.",
+        "The kind of an instance's wait; `signal` also for signals and events together.",
     )
 }
 schema! {
     /// The schema of the status of a record.
     CommandStatusWord as "MessageStatus",
-    words(CommandStatus::ALL.map(CommandStatus::name), "Where the record of a signal or an update stands.")
+    words(CommandStatus::ALL.map(CommandStatus::name), "The status of the record of a signal or an update.")
 }
 schema! {
     /// The schema of an operator.
@@ -157,7 +157,7 @@ schema! {
     ArgumentsJson as "Arguments",
     ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::Array, Type::Object]))
-        .description(Some("Arguments: a list, by their places, or an object, by their names."))
+        .description(Some("Arguments: a list by position, or an object by name."))
 }
 schema! {
     /// The schema of any JSON.
@@ -179,5 +179,5 @@ schema! {
                     .required("message"),
             ),
         )))))
-        .description(Some("All that is wrong with the arguments, by the field it is wrong with: `{field: [{code, message}]}`."))
+        .description(Some("All problems of the arguments, by field: `{field: [{code, message}]}`."))
 }

@@ -11,7 +11,7 @@ use super::{AnyJson, KeyText, Millis, NameText, StatusWord, given};
 use crate::http::machines::RetryRequest;
 use crate::http::{App, Problem};
 
-/// What to start: a machine, or a graph that was put to `/v1/graphs/{name}`.
+/// The instance to start: of a machine, or of a graph that was stored with `/v1/graphs/{name}`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartRequest {
@@ -21,40 +21,40 @@ pub struct StartRequest {
     /// The graph to start; this or `machine`.
     #[schema(value_type = Option<NameText>)]
     graph: Option<Name>,
-    /// The machine's version; the newest known unless given, else 1.
+    /// The machine's version; default: the newest known, or 1.
     #[schema(minimum = 1, maximum = 2_147_483_647)]
     version: Option<u32>,
-    /// The business identity: it addresses the instance, and nothing else can be started under it meanwhile.
+    /// The key: it addresses the instance, and no other instance can be started with it meanwhile.
     #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
-    /// The step to begin at; the machine's first unless given, else `start`.
+    /// The step to begin at; default: the machine's first step, or `start`.
     #[schema(value_type = Option<NameText>)]
     step: Option<Name>,
-    /// The state that a machine begins with; null unless given.
+    /// The initial state of a machine; default null.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = AnyJson)]
     state: Option<Json>,
-    /// What a graph begins with; null unless given.
+    /// The input of a graph; default null.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = AnyJson)]
     input: Option<Json>,
     /// Make an instance that has a key and no run yet; with `machine` and `key` alone.
     reserve: Option<bool>,
-    /// The queue to wait in; the machine's unless given, else `default`.
+    /// The queue; default: the machine's queue, or `default`.
     #[schema(value_type = Option<NameText>)]
     queue: Option<Name>,
-    /// How urgent: lower goes first; 0 unless given.
+    /// The priority: lower numbers run first; default 0.
     priority: Option<i16>,
     /// At most one instance of a partition executes at a time, in order.
     #[schema(value_type = Option<KeyText>)]
     partition_key: Option<Key>,
-    /// A second identity that addresses nothing.
+    /// A second key, which excludes duplicates and cannot be used as an address.
     #[schema(min_length = 1, max_length = 255)]
     unique_key: Option<String>,
-    /// In which statuses the key is taken; those that are not terminal unless given.
+    /// The scope of the key: the statuses in which the instance holds it; default: all that are not terminal.
     #[schema(value_type = Option<Vec<StatusWord>>)]
     scope: Option<Scope>,
-    /// In which statuses the unique key is taken; those that are not terminal unless given.
+    /// The scope of the unique key: the statuses in which the instance holds it; default: all that are not terminal.
     #[schema(value_type = Option<Vec<StatusWord>>)]
     unique_scope: Option<Scope>,
     /// When it is due; this or `delay_ms`.
@@ -63,22 +63,22 @@ pub struct StartRequest {
     /// After how long it is due; this or `due_at`.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
     delay_ms: Option<Millis>,
-    /// How its steps fail, where that is not as its machine declares; for machines.
+    /// The failure policy, where it differs from the machine's declaration; for machines.
     policy: Option<PolicyRequest>,
 }
 
-/// How the steps of an instance fail. What is left out is as its machine declares.
+/// The failure policy of an instance. The machine's declaration applies to what is left out.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Policy)]
 pub struct PolicyRequest {
-    /// When a step that failed runs again, as the same instance with `attempt` one higher.
+    /// The retry policy of a failed step. A retry is the same instance with `attempt` one higher.
     #[schema(value_type = Option<RetryRequest>)]
     retry: Option<RetrySpec>,
     /// How long one attempt at a step may take, from its claim on.
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]
     step_timeout_ms: Option<Millis>,
-    /// After how many deaths of its worker in one step the instance fails, 0 for no limit; of a workflow too.
+    /// The number of deaths of its worker in one step after which the instance fails, 0 for no limit; also for workflows.
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_deaths: Option<u32>,
 }
@@ -97,7 +97,7 @@ impl From<PolicyRequest> for Policy {
 pub type Graphs = HashMap<Name, Option<Graph>>;
 
 impl StartRequest {
-    /// What is wanted; graphs are looked up once.
+    /// Returns the start that is wanted; each graph is looked up once.
     pub async fn wanted(self, app: &App, graphs: &mut Graphs) -> Result<Wanted, Problem> {
         let request = abide::outbox::StartRequest::from(self);
         let refused = |refusal: Refusal| Problem::unprocessable(refusal.to_string());
