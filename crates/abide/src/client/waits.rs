@@ -143,7 +143,7 @@ impl Abide {
             waits.push(of(kind, ""));
         }
         if events {
-            let waiters = self.waiters_of(instance.id).await?;
+            let waiters = self.event_waits_of(instance.id).await?;
             waits.extend(waiters.into_iter().map(|waiter| OpenWait {
                 conditions: waiter.conditions,
                 wait_id: Some(waiter.wait_id),
@@ -160,8 +160,9 @@ impl Abide {
         Ok(waits)
     }
 
-    /// Returns all waits for events of an instance, reading as many pages as necessary.
-    async fn waiters_of(&self, instance: InstanceId) -> Result<Vec<Waiter>, Error> {
+    /// Returns all waits for events of an instance, in their order, reading as many pages as necessary. Their number and
+    /// size are bounded by the limits `names_per_wait` and `conditions_bytes`.
+    pub async fn event_waits_of(&self, instance: InstanceId) -> Result<Vec<Waiter>, Error> {
         let of_instance = WaiterFilter {
             instance: Some(instance),
             ..WaiterFilter::default()
