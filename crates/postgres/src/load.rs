@@ -108,13 +108,14 @@ cross join lateral ( \
     where i.id = f.id and coalesce(i.policy, m.policy) is not null offset 0 \
 ) p";
 
-/// The instances that a worker holds, above an id, by id. Locks nothing.
+/// The instances that a worker holds, above an id, by id, in whose step workers have died at least that often. Locks
+/// nothing.
 ///
 /// Index: `instances_held`.
 pub const HELD: &str = "\
 select id, partition_key from abide.instances \
-where status = 3 and worker = $1 and id > $2 \
-order by id limit (select $3::bigint)";
+where status = 3 and worker = $1 and id > $2 and deaths >= $3 \
+order by id limit (select $4::bigint)";
 
 /// The instances that workers hold, by worker and id. Locks nothing.
 ///
@@ -298,9 +299,15 @@ pub(crate) async fn held(
     txn: &mut Transaction<'_>,
     worker: WorkerId,
     after: InstanceId,
+    deaths: u32,
     limit: usize,
 ) -> Result<Vec<Touched>> {
-    let params = vec![Param::one(worker), Param::one(after), Param::one(limit)];
+    let params = vec![
+        Param::one(worker),
+        Param::one(after),
+        Param::one(deaths),
+        Param::one(limit),
+    ];
     let rows = txn.read(HELD, params).await?;
     each(&rows, touched)
 }

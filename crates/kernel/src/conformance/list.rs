@@ -156,6 +156,7 @@ macro_rules! for_each_conformance_test {
                 deaths_are_counted_apart_from_attempts,
                 a_step_that_kills_its_worker_fails_after_five_deaths,
                 a_worker_holds_one_suspect_at_a_time,
+                a_worker_gets_no_suspect_beside_one_it_holds_whatever_else_it_holds,
                 a_suspect_that_is_given_back_waits_again,
                 how_many_deaths_there_may_be_is_declared_or_given,
                 a_lease_that_lapses_is_a_death,

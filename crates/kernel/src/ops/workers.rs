@@ -205,7 +205,7 @@ pub(crate) async fn give_back_except<T: Txn>(
     let mut unknown = Vec::new();
     let mut after = InstanceId(0);
     loop {
-        let held = turn.txn.held(worker, after, limit).await?;
+        let held = turn.txn.held(worker, after, 0, limit).await?;
         let Some(last) = held.last() else { break };
         after = last.id;
         let full = held.len() >= limit;
@@ -230,7 +230,7 @@ pub(crate) async fn sign_off<T: Txn>(
     limit: usize,
 ) -> Result<Answer> {
     let room = turn.room(limit);
-    let held = turn.txn.held(worker, InstanceId(0), room).await?;
+    let held = turn.txn.held(worker, InstanceId(0), 0, room).await?;
     let held = turn.choose(held, |one| one.id, limit);
     let more = held.len() >= limit;
     let count = put_all_back(turn, worker, &held).await?;
