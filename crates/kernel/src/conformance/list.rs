@@ -230,6 +230,7 @@ macro_rules! for_each_conformance_test {
                 what_is_passed_over_is_not_fired_and_the_next_is,
                 what_is_only_named_is_not_touched,
                 what_is_passed_over_is_not_taken_back_and_the_next_is,
+                what_is_passed_over_at_a_sign_off_can_be_taken_back_at_once,
             }
             remote_claims {
                 a_claim_whose_lease_runs_out_is_taken_back_once,

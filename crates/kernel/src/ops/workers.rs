@@ -223,7 +223,8 @@ pub(crate) async fn give_back_except<T: Txn>(
     Ok(Answer::Touched { count, more })
 }
 
-/// Gives back all claims of a worker, and ends its lease when nothing is left (rule 6.7).
+/// Gives back all claims of a worker, and ends its lease when nothing is left that could be given back (rule 6.7).
+/// Claims that are passed over can be taken back from then on, because their worker counts as dead.
 pub(crate) async fn sign_off<T: Txn>(
     turn: &mut Turn<'_, T>,
     worker: WorkerId,
