@@ -26,6 +26,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::lone::Lone;
 use crate::open;
 use crate::options::Options;
+use crate::poison::Poison;
 use crate::read::{Readers, spawn};
 use crate::sql::{
     around, census, children, commands, contracts, documents, events, inbox, machines, outbox,
@@ -51,6 +52,7 @@ pub struct Sqlite {
     writer: mpsc::Sender<Request>,
     readers: Readers,
     commits: Arc<AtomicU64>,
+    poison: Poison,
     stop: Arc<AtomicBool>,
     threads: Mutex<Threads>,
 }
@@ -90,6 +92,7 @@ impl Sqlite {
         };
         let bus = Bus::new();
         let commits = Arc::new(AtomicU64::new(0));
+        let poison = Poison::default();
         let stop = Arc::new(AtomicBool::new(false));
 
         let (writer, requests) = mpsc::channel(WAITING_MAX);
@@ -102,6 +105,7 @@ impl Sqlite {
             options.limits.clone(),
             bus.clone(),
             Arc::clone(&commits),
+            poison.clone(),
         )?;
         let threads = Threads {
             writer: Some(spawn("abide-write", move || writing.serve())?),
@@ -118,6 +122,7 @@ impl Sqlite {
             writer,
             readers,
             commits,
+            poison,
             stop,
             threads: Mutex::new(threads),
         }))
@@ -168,9 +173,10 @@ impl Store for Sqlite {
         Box::pin(async move {
             let (path, settings) = (self.path.clone(), self.settings.clone());
             let (clock, limits) = (Arc::clone(&self.clock), self.limits.clone());
-            let bus = self.bus.clone();
+            let (bus, poison) = (self.bus.clone(), self.poison.clone());
             let begun = tokio::task::spawn_blocking(move || {
-                StepTransaction::begin(open::another(&path, &settings)?, clock, limits, bus)
+                let conn = open::another(&path, &settings)?;
+                StepTransaction::begin(conn, clock, limits, bus, poison)
             });
             let begun = begun.await.map_err(|_| Error::Closed)??;
             Ok(Box::new(begun) as Box<dyn OwnTransaction>)
