@@ -128,10 +128,10 @@ cross join lateral ( \
 ) h \
 limit (select $2::bigint)";
 
-/// All declarations, by machine and version. Index: `machines_pkey`, or the table, which is small.
+/// The declarations above a machine and a version, in that order. Index: `machines_pkey`, or the table, which is small.
 pub const MACHINES: &str = "\
 select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
-order by machine, version";
+where (machine, version) > ($1, $2) order by machine, version limit (select $3::bigint)";
 
 /// The declarations of the given machines.
 ///

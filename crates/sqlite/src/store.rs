@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use abide_core::model::Limits;
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Waiter,
-    Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
+    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Timestamp, Waiter, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter,
-    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
-    ReadyLane, Records, RefusedPage, Result, Store, Surroundings, SystemClock, Tally, Target,
-    WaiterFilter, WaiterPage, judge,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow,
+    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings,
+    SystemClock, Tally, Target, WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -330,15 +329,34 @@ impl Store for Sqlite {
         Box::pin(self.readers.read(read))
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        Box::pin(self.readers.read(machines::all))
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        let most = self.limits.page_bytes;
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = move |conn: &_| machines::list(conn, after.as_ref(), one_more, most);
+            let found = self.readers.read(read).await?;
+            Ok(page(found, limit, machines::lane).within(most, machines::lane))
+        })
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        Box::pin(
-            self.readers
-                .read(move |conn| documents::documents(conn, kind)),
-        )
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
+        let most = self.limits.page_bytes;
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = move |conn: &_| documents::list(conn, kind, after.as_ref(), one_more, most);
+            let found = self.readers.read(read).await?;
+            let place = |one: &Document| one.name.clone();
+            Ok(page(found, limit, place).within(most, place))
+        })
     }
 
     fn document<'a>(

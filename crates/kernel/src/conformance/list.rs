@@ -349,6 +349,8 @@ macro_rules! for_each_conformance_test {
                 the_last_word_on_a_document_counts,
                 a_document_over_the_limit_is_refused_with_all_that_came_with_it,
                 all_that_is_declared_is_listed_by_machine_and_version,
+                what_is_declared_is_listed_page_by_page,
+                documents_are_listed_page_by_page,
                 those_who_wait_are_found_by_the_kind_of_wait_and_by_what_for,
                 who_runs_for_nothing_but_updates_waits_all_the_same,
                 depths_tell_what_is_waited_for_and_since_when_the_oldest_is_ready,
