@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use abide_core::model::{
     BarrierNumber, Cause, Child, Claimed, Command, CommandId, CommandKind, Committed, ContractId,
-    Declared, Delivered, Delivery, Document, DocumentKind, EventSequence, HistoryRow, Instance,
-    InstanceId, Json, Name, OutboxId, Published, Refusal, Timestamp, Worker,
+    Delivered, Delivery, Document, DocumentKind, EventSequence, HistoryRow, Instance, InstanceId,
+    Json, Lane, Name, OutboxId, Published, Refusal, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter, EventPage,
-    Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth, ReadyLane,
-    Records, RefusedPage, Renewer, Result, Store, Surroundings, Tally, Target, WaiterFilter,
-    WaiterPage, label,
+    Answer, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow,
+    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Renewer, Result, Store,
+    Surroundings, Tally, Target, WaiterFilter, WaiterPage, label,
 };
 use futures_util::future::BoxFuture;
 use metrics::{counter, histogram};
@@ -142,8 +142,12 @@ impl Store for Measured {
         read(self.0.contracts_page(ids))
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        read(self.0.machines())
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        read(self.0.machines_page(after, limit))
     }
 
     fn document<'a>(
@@ -154,8 +158,13 @@ impl Store for Measured {
         read(self.0.document(kind, name))
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        read(self.0.documents(kind))
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
+        read(self.0.documents_page(kind, after, limit))
     }
 
     fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {

@@ -57,9 +57,10 @@ pub use outbox::{
 pub use own::{OwnTransaction, was_taken};
 pub use pass::SweepPass;
 pub use query::{
-    CommandFilter, CommandPage, Contracts, Ending, Endings, EventFilter, EventPage, Filter,
-    HISTORY_BYTES, Listed, Page, QueueDepth, Records, Stamp, Surroundings, WaiterFilter,
-    WaiterPage, gather, is_full, look_up, read_pending_names, read_siblings, read_unmatched,
+    CommandFilter, CommandPage, Contracts, DocumentPage, Ending, Endings, EventFilter, EventPage,
+    Filter, HISTORY_BYTES, Listed, MachinePage, Page, QueueDepth, Records, Stamp, Surroundings,
+    WaiterFilter, WaiterPage, gather, is_full, look_up, read_pending_names, read_siblings,
+    read_unmatched,
 };
 pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};

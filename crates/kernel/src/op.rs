@@ -88,7 +88,7 @@ pub enum Op {
     },
     /// Make the following operations of this transaction skip some instances. It applies to those that choose their
     /// instances themselves: [`Fire`](Self::Fire), [`Reclaim`](Self::Reclaim), [`SignOff`](Self::SignOff),
-    /// [`GiveBackExcept`](Self::GiveBackExcept) and [`ReleaseBlocked`](Self::ReleaseBlocked).
+    /// [`SignOffNamed`](Self::SignOffNamed), [`GiveBackExcept`](Self::GiveBackExcept) and [`ReleaseBlocked`](Self::ReleaseBlocked).
     PassOver {
         /// The instances to skip.
         instances: Vec<InstanceId>,
@@ -122,7 +122,9 @@ pub enum Op {
         /// The maximum number of instances.
         limit: usize,
     },
-    /// Give back what a worker holds, at most `limit` instances. When nothing is left, end the worker's lease.
+    /// Give back what a worker holds, at most `limit` instances. When nothing is left, end the worker's lease. Instances
+    /// that are passed over do not prevent that: [`Reclaim`](Self::Reclaim) can take them back at once, as those of a
+    /// worker that died.
     SignOff {
         /// The worker.
         worker: WorkerId,

@@ -72,6 +72,12 @@ pub type EventPage = Page<abide_core::model::Event, abide_core::model::EventSequ
 /// A page of waits for events, by instance and position.
 pub type WaiterPage = Page<abide_core::model::Waiter, (InstanceId, u32)>;
 
+/// A page of declarations, by machine and version.
+pub type MachinePage = Page<abide_core::model::Declared, Lane>;
+
+/// A page of documents of one kind, by name.
+pub type DocumentPage = Page<abide_core::model::Document, Name>;
+
 /// One page of a list, newest first, and the position where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T, C = InstanceId> {
@@ -125,6 +131,19 @@ impl Listed for abide_core::model::Event {
 impl Listed for abide_core::model::Waiter {
     fn bytes(&self) -> usize {
         self.conditions.iter().map(|one| one.right.size()).sum()
+    }
+}
+
+impl Listed for abide_core::model::Declared {
+    fn bytes(&self) -> usize {
+        let names = [&self.machine, &self.first_step, &self.queue];
+        names.into_iter().map(|name| name.as_str().len()).sum()
+    }
+}
+
+impl Listed for abide_core::model::Document {
+    fn bytes(&self) -> usize {
+        self.body.size()
     }
 }
 

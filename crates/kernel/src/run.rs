@@ -5,7 +5,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use abide_core::model::{Command, InstanceId, Key, Limits, Timestamp};
+use abide_core::model::{Command, Commit, InstanceId, Key, Limits, Timestamp};
+use abide_core::rules::contradiction::Contradicted;
 
 use crate::judge::Bench;
 use crate::ops;
@@ -27,6 +28,8 @@ pub(crate) struct Turn<'t, T> {
     pub outbox: ops::outbox::Held,
     /// The budget for validations in this transaction.
     pub bench: Bench,
+    /// The claims for which this request has different outcomes.
+    pub contradicted: Contradicted,
     /// The instances that operations must not choose.
     passed_over: BTreeSet<InstanceId>,
     /// The instances that operations would have chosen; `None` unless only these are requested.
@@ -72,6 +75,7 @@ async fn run_with<T: Txn>(
         requests: ops::once::Requests::default(),
         outbox: ops::outbox::Held::default(),
         bench,
+        contradicted: contradicted(ops),
         passed_over: BTreeSet::new(),
         named: None,
     };
@@ -89,6 +93,23 @@ async fn run_with<T: Txn>(
         answers.push(turn.answer(op).await?);
     }
     Ok((answers, turn.effects))
+}
+
+/// Returns the claims for which a request has different outcomes, in one operation or in several. The operations of a
+/// transaction are one request; requests that may arrive more than once are requests of their own (rule 1.7).
+fn contradicted(ops: &[Op]) -> Contradicted {
+    fn commits(op: &Op) -> &[Commit] {
+        match op {
+            Op::Commit { commits, .. } => commits,
+            _ => &[],
+        }
+    }
+    let mut found = Contradicted::default();
+    found.note(ops.iter().flat_map(commits));
+    for request in ops.iter().flat_map(|op| op.parts().requests) {
+        found.note(request.ops.iter().flat_map(commits));
+    }
+    found
 }
 
 /// Runs operations to completion on a store whose transactions never wait.

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Refusal, Timestamp,
-    Worker,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Refusal,
+    Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Contracts, Ending, Endings, Error, EventFilter,
-    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
-    ReadyLane, Records, RefusedPage, Result, Surroundings, Tally, Target, WaiterFilter, WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Ending, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow,
+    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Surroundings, Tally,
+    Target, WaiterFilter, WaiterPage,
 };
+
+/// The number of entries of a page when a whole list is read.
+const READ_AT_ONCE: usize = 1_000;
 
 /// The interval between polls of the outbox. Rows are taken within a second (rule 17.3).
 pub const OUTBOX_POLL: Duration = Duration::from_millis(950);
@@ -179,11 +183,47 @@ pub trait Store: Send + Sync + 'static {
     /// left out.
     fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>>;
 
-    /// Returns all declarations, by machine and version.
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>>;
+    /// Returns a page of the declarations, by machine and version, above `after`.
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>>;
 
-    /// Returns the documents of a kind, by name.
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>>;
+    /// Returns all declarations, by machine and version.
+    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
+        Box::pin(async move {
+            let mut page = self.machines_page(None, READ_AT_ONCE).await?;
+            let mut all = page.items;
+            while let Some(after) = page.next {
+                page = self.machines_page(Some(after), READ_AT_ONCE).await?;
+                all.append(&mut page.items);
+            }
+            Ok(all)
+        })
+    }
+
+    /// Returns a page of the documents of a kind, by name, above `after`.
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>>;
+
+    /// Returns all documents of a kind, by name.
+    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+        Box::pin(async move {
+            let mut page = self.documents_page(kind, None, READ_AT_ONCE).await?;
+            let mut all = page.items;
+            while let Some(after) = page.next {
+                let next = self.documents_page(kind, Some(after), READ_AT_ONCE);
+                page = next.await?;
+                all.append(&mut page.items);
+            }
+            Ok(all)
+        })
+    }
 
     /// Returns the document of a kind and a name, if it exists.
     fn document<'a>(

@@ -219,11 +219,13 @@ pub trait Txn: OutboxRows + Send {
         limit: usize,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Returns the rows that a worker holds above `after`, by id. Does not lock them.
+    /// Returns the rows that a worker holds above `after`, by id, in whose step workers have died at least `deaths`
+    /// times. Does not lock them.
     fn held(
         &mut self,
         worker: WorkerId,
         after: InstanceId,
+        deaths: u32,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
 

@@ -1,12 +1,12 @@
 //! Small documents, addressed by kind and name.
 
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
-use abide_kernel::Result;
+use abide_kernel::{DocumentPage, Result};
 
 use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::pool::Pool;
-use crate::read::ask;
+use crate::read::{ask, ask_some, reading};
 use crate::txn::Transaction;
 
 /// Inserts or overwrites documents by kind and name.
@@ -22,9 +22,10 @@ pub const FORGET: &str = "\
 delete from abide.documents d using unnest($1::smallint[], $2::text[]) as c(kind, name) \
 where d.kind = c.kind and d.name = c.name";
 
-/// The documents of a kind, by name. Index: `documents_pkey`.
+/// The documents of a kind above a name, by name. Index: `documents_pkey`.
 pub const DOCUMENTS: &str = "\
-select name, body, updated_at from abide.documents where kind = $1 order by name";
+select name, body, updated_at from abide.documents where kind = $1 and name > $2 \
+order by name limit (select $3::bigint)";
 
 /// The document of a kind and a name. Index: `documents_pkey`.
 pub const DOCUMENT: &str = "\
@@ -66,10 +67,23 @@ pub(crate) fn keep(
     Ok(())
 }
 
-/// Reads the documents of a kind, by name.
-pub(crate) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<Document>> {
-    let rows = ask(pool, DOCUMENTS, vec![Param::one(kind.code())]).await?;
-    each(&rows, |cells| read(kind, cells))
+/// Reads a page of the documents of a kind, by name.
+pub(crate) async fn list(
+    pool: &Pool,
+    kind: DocumentKind,
+    after: Option<&Name>,
+    limit: usize,
+    most: usize,
+) -> Result<DocumentPage> {
+    let params = vec![
+        Param::one(kind.code()),
+        // No name is empty.
+        Param::one(after.map_or("", Name::as_str)),
+        Param::one(limit.saturating_add(1)),
+    ];
+    let found = ask_some(pool, DOCUMENTS, params, reading(most)).await?;
+    let documents = |rows: &[_]| each(rows, |cells| read(kind, cells));
+    found.page(documents, limit, most, |last| last.name.clone())
 }
 
 /// Reads the document of a kind and a name, if there is one.

@@ -108,13 +108,14 @@ cross join lateral ( \
     where i.id = f.id and coalesce(i.policy, m.policy) is not null offset 0 \
 ) p";
 
-/// The instances that a worker holds, above an id, by id. Locks nothing.
+/// The instances that a worker holds, above an id, by id, in whose step workers have died at least that often. Locks
+/// nothing.
 ///
 /// Index: `instances_held`.
 pub const HELD: &str = "\
 select id, partition_key from abide.instances \
-where status = 3 and worker = $1 and id > $2 \
-order by id limit (select $3::bigint)";
+where status = 3 and worker = $1 and id > $2 and deaths >= $3 \
+order by id limit (select $4::bigint)";
 
 /// The instances that workers hold, by worker and id. Locks nothing.
 ///
@@ -127,10 +128,10 @@ cross join lateral ( \
 ) h \
 limit (select $2::bigint)";
 
-/// All declarations, by machine and version. Index: `machines_pkey`, or the table, which is small.
+/// The declarations above a machine and a version, in that order. Index: `machines_pkey`, or the table, which is small.
 pub const MACHINES: &str = "\
 select kind, machine, version, first_step, queue, history, contract_id, policy from abide.machines \
-order by machine, version";
+where (machine, version) > ($1, $2) order by machine, version limit (select $3::bigint)";
 
 /// The declarations of the given machines.
 ///
@@ -298,9 +299,15 @@ pub(crate) async fn held(
     txn: &mut Transaction<'_>,
     worker: WorkerId,
     after: InstanceId,
+    deaths: u32,
     limit: usize,
 ) -> Result<Vec<Touched>> {
-    let params = vec![Param::one(worker), Param::one(after), Param::one(limit)];
+    let params = vec![
+        Param::one(worker),
+        Param::one(after),
+        Param::one(deaths),
+        Param::one(limit),
+    ];
     let rows = txn.read(HELD, params).await?;
     each(&rows, touched)
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, Declared,
-    HistoryRow, Instance, InstanceId, Json, Key, Name, Status, Timestamp, WaitKind,
+    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow,
+    Instance, InstanceId, Json, Key, Lane, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{
     CommandFilter, CommandPage, Contracts, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed,
-    Page, QueueDepth, Records, Result, Target,
+    MachinePage, Page, QueueDepth, Records, Result, Target,
 };
 use futures_util::TryStreamExt;
 use tokio::time::timeout;
@@ -447,9 +447,25 @@ pub(crate) async fn endings(pool: &Pool, ids: &[InstanceId], most: usize) -> Res
     })
 }
 
-/// Reads all declarations, by machine and version.
-pub(crate) async fn machines(pool: &Pool) -> Result<Vec<Declared>> {
-    load::read_declared(&ask(pool, load::MACHINES, Vec::new()).await?)
+/// Reads a page of the declarations, by machine and version.
+pub(crate) async fn machines(
+    pool: &Pool,
+    after: Option<&Lane>,
+    limit: usize,
+    most: usize,
+) -> Result<MachinePage> {
+    // No name is empty.
+    let (machine, version) = after.map_or(("", 0), |lane| (lane.machine.as_str(), lane.version));
+    let params = vec![
+        Param::one(machine),
+        Param::one(version),
+        Param::one(limit.saturating_add(1)),
+    ];
+    let read = ask_some(pool, load::MACHINES, params, reading(most)).await?;
+    read.page(load::read_declared, limit, most, |last| Lane {
+        machine: last.machine.clone(),
+        version: last.version,
+    })
 }
 
 /// Reads the earliest due time.

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
+    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Timestamp, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, EventFilter, EventPage,
-    Filter, Listener, OUTBOX_POLL, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
-    ReadyLane, Records, RefusedPage, Renewer, Result, Store, Surroundings, SystemClock, Tally,
-    Target, WaiterFilter, WaiterPage, judge,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, EventFilter,
+    EventPage, Filter, Listener, MachinePage, OUTBOX_POLL, Op, OutboxDepth, OutboxRow,
+    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Renewer, Result, Store,
+    Surroundings, SystemClock, Tally, Target, WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
@@ -292,12 +292,26 @@ impl Store for Postgres {
         Box::pin(async move { read::contracts(self.pool(), ids, self.page_bytes()).await })
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        Box::pin(async move { read::machines(self.pool()).await })
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        Box::pin(async move {
+            read::machines(self.pool(), after.as_ref(), limit, self.page_bytes()).await
+        })
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        Box::pin(async move { documents::documents(self.pool(), kind).await })
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
+        Box::pin(async move {
+            let (after, most) = (after.as_ref(), self.page_bytes());
+            documents::list(self.pool(), kind, after, limit, most).await
+        })
     }
 
     fn document<'a>(

@@ -169,9 +169,10 @@ impl Txn for Transaction<'_> {
         &mut self,
         worker: WorkerId,
         after: InstanceId,
+        deaths: u32,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        load::held(self, worker, after, limit).await
+        load::held(self, worker, after, deaths, limit).await
     }
 
     async fn expiring(

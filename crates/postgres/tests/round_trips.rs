@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use abide_kernel::model::{Claimed, Join, Key, Limits, Outcome, Start};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store, SystemClock};
+use abide_pgtest::psql;
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
     claim, commit, commits, event, json, key, keyed, name, next, parked, published, register,
@@ -55,7 +56,10 @@ async fn delayed() -> (Postgres, Arc<Trips>) {
 }
 
 async fn delayed_within(limits: Limits) -> (Postgres, Arc<Trips>) {
-    let url = abide_pgtest::server().fresh_database();
+    delayed_at(&abide_pgtest::server().fresh_database(), limits).await
+}
+
+async fn delayed_at(url: &str, limits: Limits) -> (Postgres, Arc<Trips>) {
     let (scheme, rest) = url.split_once('@').unwrap();
     let (server, database) = rest.split_once('/').unwrap();
     let (server, trips) = (server.to_owned(), Arc::new(Trips::default()));
@@ -135,6 +139,30 @@ async fn a_commit_is_two_round_trips_and_a_claim_after_it_costs_none() {
     let (count, answers) = trips_of(&store, &trips, ops).await;
     assert!(matches!(&answers[1], Answer::Claimed(claimed) if claimed.len() == 1));
     assert_eq!(count, 2);
+}
+
+#[tokio::test]
+async fn a_claim_of_a_suspect_reads_nothing_else_that_its_worker_holds() {
+    // rules 5.6 and 6.2: all that the worker held was read and locked, 500 rows at a time.
+    let url = abide_pgtest::server().fresh_database();
+    let (store, trips) = delayed_at(&url, Limits::default()).await;
+    let mut counts = Vec::new();
+    for held in [10, 1_300] {
+        let worker = register(&store, &format!("w{held}")).await;
+        start_all(&store, vec![start("m"); held]).await;
+        assert_eq!(claim(&store, worker, &["m"], held).await.len(), held);
+        start_all(&store, vec![start("n")]).await;
+        let died = "update abide.instances set deaths = 2, attempt = 2 where machine = 'n'";
+        psql(&url, died);
+        let request = ClaimRequest {
+            lease: Some(Duration::from_secs(60)),
+            ..request(worker, &["n"], 1)
+        };
+        let (count, answers) = trips_of(&store, &trips, vec![Op::Claim(request)]).await;
+        assert!(matches!(&answers[0], Answer::Claimed(claimed) if claimed.len() == 1));
+        counts.push(count);
+    }
+    assert_eq!(counts[0], counts[1]);
 }
 
 /// Claims under leases; what was claimed, and how many bytes the server sent for it.

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, Fingerprint, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Refusal,
-    RequestId, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
+    Fingerprint, HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Refusal, RequestId,
+    Timestamp, Worker,
 };
 use abide_kernel::wire::{IDS_MOST, Reply, Request};
 use abide_kernel::{
-    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Contracts, Effects, Endings, Error,
-    EventFilter, EventPage, Filter, Listener, Once, Op, OutboxDepth, OutboxRow, Page, QueueDepth,
-    ReadyLane, Records, RefusedPage, Renewer, Result, Store, Surroundings, SystemClock, Tally,
-    Target, WaiterFilter, WaiterPage,
+    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Effects,
+    Endings, Error, EventFilter, EventPage, Filter, Listener, MachinePage, Once, Op, OutboxDepth,
+    OutboxRow, Page, QueueDepth, ReadyLane, Records, RefusedPage, Renewer, Result, Store,
+    Surroundings, SystemClock, Tally, Target, WaiterFilter, WaiterPage,
 };
 use futures_util::future::BoxFuture;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -378,12 +378,21 @@ impl Store for Remote {
         })
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        asking!(self, Request::Machines, Reply::Machines(found) => found)
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        asking!(self, Request::Machines { after, limit }, Reply::Machines(page) => page)
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        asking!(self, Request::Documents(kind), Reply::Documents(found) => found)
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
+        asking!(self, Request::Documents { kind, after, limit }, Reply::Documents(page) => page)
     }
 
     fn document<'a>(

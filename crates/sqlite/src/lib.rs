@@ -36,6 +36,7 @@ mod log;
 mod lone;
 mod open;
 mod options;
+mod poison;
 mod read;
 mod schema;
 mod session;

@@ -74,13 +74,15 @@ pub(crate) fn reader(path: &Path, options: &Options) -> Result<Connection> {
     opened().map_err(|error| about(path, classed(error)))
 }
 
-/// Opens another writing connection. The writer's must be open.
+/// Opens another writing connection. The writer's must be open, and does the checkpoints: SQLite does not report those
+/// that fail within a commit.
 pub(crate) fn another(path: &Path, options: &Options) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = || -> rusqlite::Result<Connection> {
         let conn = Connection::open_with_flags(path, flags)?;
         prepare(&conn, options)?;
         conn.pragma_update(None, "synchronous", options.synchronous.pragma())?;
+        conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
         Ok(conn)
     };
     opened().map_err(|error| about(path, classed(error)))

@@ -256,9 +256,10 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         &mut self,
         worker: WorkerId,
         after: InstanceId,
+        deaths: u32,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        load::held(&self.conn, worker, after, limit).map_err(classed)
+        load::held(&self.conn, worker, after, deaths, limit).map_err(classed)
     }
 
     async fn expiring(

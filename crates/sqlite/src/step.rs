@@ -7,7 +7,8 @@ use abide_kernel::{Answer, Bus, Clock, Error, Op, OwnTransaction, Result, was_ta
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
-use crate::error::{classed, of_commit};
+use crate::error::classed;
+use crate::poison::Poison;
 use crate::within::run_lent;
 
 /// A transaction on the store's file, open for writing: nothing else can write until it ends, so keep it short.
@@ -18,22 +19,27 @@ pub struct StepTransaction {
     clock: Arc<dyn Clock>,
     limits: Limits,
     bus: Bus,
+    poison: Poison,
 }
 
 impl StepTransaction {
-    /// Begins on a connection of its own. Blocks while another transaction writes.
+    /// Begins on a connection of its own. Blocks while another transaction writes. If nothing may be written to the file
+    /// any more, it is refused.
     pub(crate) fn begin(
         conn: Connection,
         clock: Arc<dyn Clock>,
         limits: Limits,
         bus: Bus,
+        poison: Poison,
     ) -> Result<Self> {
         conn.execute_batch("begin immediate").map_err(classed)?;
+        poison.check()?;
         Ok(Self {
             conn,
             clock,
             limits,
             bus,
+            poison,
         })
     }
 
@@ -51,8 +57,7 @@ impl StepTransaction {
             .next()
             .ok_or_else(|| Error::Broken("an operation was not answered".into()))?;
         if was_taken(&answer) {
-            let committed = self.conn.execute_batch("commit");
-            committed.map_err(|error| of_commit(error).error)?;
+            self.poison.commit(&self.conn)?;
             self.bus.tell(effects);
         }
         Ok(answer)

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use abide_core::model::Limits;
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Waiter,
-    Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
+    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Timestamp, Waiter, Worker,
 };
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter,
-    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OwnTransaction, Page, QueueDepth,
-    ReadyLane, Records, RefusedPage, Result, Store, Surroundings, SystemClock, Tally, Target,
-    WaiterFilter, WaiterPage, judge,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow,
+    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings,
+    SystemClock, Tally, Target, WaiterFilter, WaiterPage, judge,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -26,6 +25,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::lone::Lone;
 use crate::open;
 use crate::options::Options;
+use crate::poison::Poison;
 use crate::read::{Readers, spawn};
 use crate::sql::{
     around, census, children, commands, contracts, documents, events, inbox, machines, outbox,
@@ -51,6 +51,7 @@ pub struct Sqlite {
     writer: mpsc::Sender<Request>,
     readers: Readers,
     commits: Arc<AtomicU64>,
+    poison: Poison,
     stop: Arc<AtomicBool>,
     threads: Mutex<Threads>,
 }
@@ -90,6 +91,7 @@ impl Sqlite {
         };
         let bus = Bus::new();
         let commits = Arc::new(AtomicU64::new(0));
+        let poison = Poison::default();
         let stop = Arc::new(AtomicBool::new(false));
 
         let (writer, requests) = mpsc::channel(WAITING_MAX);
@@ -102,6 +104,7 @@ impl Sqlite {
             options.limits.clone(),
             bus.clone(),
             Arc::clone(&commits),
+            poison.clone(),
         )?;
         let threads = Threads {
             writer: Some(spawn("abide-write", move || writing.serve())?),
@@ -118,6 +121,7 @@ impl Sqlite {
             writer,
             readers,
             commits,
+            poison,
             stop,
             threads: Mutex::new(threads),
         }))
@@ -168,9 +172,10 @@ impl Store for Sqlite {
         Box::pin(async move {
             let (path, settings) = (self.path.clone(), self.settings.clone());
             let (clock, limits) = (Arc::clone(&self.clock), self.limits.clone());
-            let bus = self.bus.clone();
+            let (bus, poison) = (self.bus.clone(), self.poison.clone());
             let begun = tokio::task::spawn_blocking(move || {
-                StepTransaction::begin(open::another(&path, &settings)?, clock, limits, bus)
+                let conn = open::another(&path, &settings)?;
+                StepTransaction::begin(conn, clock, limits, bus, poison)
             });
             let begun = begun.await.map_err(|_| Error::Closed)??;
             Ok(Box::new(begun) as Box<dyn OwnTransaction>)
@@ -324,15 +329,34 @@ impl Store for Sqlite {
         Box::pin(self.readers.read(read))
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        Box::pin(self.readers.read(machines::all))
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        let most = self.limits.page_bytes;
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = move |conn: &_| machines::list(conn, after.as_ref(), one_more, most);
+            let found = self.readers.read(read).await?;
+            Ok(page(found, limit, machines::lane).within(most, machines::lane))
+        })
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
-        Box::pin(
-            self.readers
-                .read(move |conn| documents::documents(conn, kind)),
-        )
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
+        let most = self.limits.page_bytes;
+        Box::pin(async move {
+            let one_more = limit.saturating_add(1);
+            let read = move |conn: &_| documents::list(conn, kind, after.as_ref(), one_more, most);
+            let found = self.readers.read(read).await?;
+            let place = |one: &Document| one.name.clone();
+            Ok(page(found, limit, place).within(most, place))
+        })
     }
 
     fn document<'a>(

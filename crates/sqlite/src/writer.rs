@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use abide_core::model::Limits;
 use abide_kernel::{Answer, Bus, Clock, Effects, Error, Op, Result, run_now};
 use rusqlite::Connection;
-use rusqlite::config::DbConfig;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::Cache;
-use crate::error::{classed, of_checkpoint, of_commit};
+use crate::error::{classed, of_checkpoint};
 use crate::log::Log;
+use crate::poison::{Poison, keep_log};
 use crate::session::Session;
 
 /// Maximum number of requests in one transaction.
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
     /// Changes when another connection commits.
     data_version: i64,
     /// The reason if nothing may be written any more.
-    poison: Option<String>,
+    poison: Poison,
 }
 
 /// Result of a transaction with several requests.
@@ -73,6 +73,7 @@ impl Writer {
         limits: Limits,
         bus: Bus,
         commits: Arc<AtomicU64>,
+        poison: Poison,
     ) -> Result<Self> {
         let log = Log::of(&mut conn).map_err(classed)?;
         let data_version = data_version(&conn).map_err(classed)?;
@@ -86,7 +87,7 @@ impl Writer {
             log,
             cache: Cache::default(),
             data_version,
-            poison: None,
+            poison,
         })
     }
 
@@ -125,8 +126,7 @@ impl Writer {
     fn run_all(&mut self, mut runs: VecDeque<Run>) {
         let mut alone = 0_usize;
         while !runs.is_empty() {
-            if let Some(text) = &self.poison {
-                let error = Error::Broken(text.clone());
+            if let Err(error) = self.poison.check() {
                 return answer(runs.drain(..), || Err(error.again()));
             }
             let most = if alone > 0 { 1 } else { runs.len() };
@@ -182,16 +182,14 @@ impl Writer {
                 break;
             }
         }
-        match self.execute("commit") {
+        match self.poison.commit(&self.conn) {
             Ok(()) => {
                 self.commits.fetch_add(1, Ordering::Relaxed);
                 Transacted::Done(answers, effects)
             }
             Err(error) => {
-                let failed = of_commit(error);
                 self.roll_back();
-                self.poison(failed.poison);
-                Transacted::Failed(answers.len(), failed.error)
+                Transacted::Failed(answers.len(), error)
             }
         }
     }
@@ -225,14 +223,8 @@ impl Writer {
     /// Stops all writing, including the checkpoint at the end: the log is the evidence.
     pub(crate) fn poison(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
-        tracing::error!("{why}");
-        if let Err(error) = self
-            .conn
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-        {
-            tracing::warn!(%error, "the log may be carried over when the store closes");
-        }
-        self.poison = Some(why);
+        keep_log(&self.conn);
+        self.poison.set(why);
     }
 
     /// If another connection has committed since the last check: clears the cache, and notifies all listeners that
@@ -251,7 +243,7 @@ impl Writer {
     /// If readers prevent a part of it, that is not an error: the pragma reports it, and the next attempt copies the
     /// rest.
     fn checkpoint(&mut self, sql: &str) {
-        if self.poison.is_none()
+        if self.poison.check().is_ok()
             && let Err(error) = self.conn.query_row(sql, [], |_| Ok(()))
         {
             tracing::debug!(%error, "the log was not carried over this time");
@@ -261,6 +253,9 @@ impl Writer {
 
     fn finish(mut self) {
         self.checkpoint(TRUNCATE);
+        if self.poison.check().is_err() {
+            keep_log(&self.conn);
+        }
         if let Err((_, error)) = self.conn.close() {
             tracing::warn!(%error, "the connection did not close cleanly");
         }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::open;
 use crate::options::Options;
+use crate::poison::Poison;
 use crate::writer::{Request, Run, Writer};
 
 /// A writer whose connection a test has had its hands on.
@@ -28,6 +29,7 @@ fn writer(path: &Path, tamper: impl FnOnce(&Connection)) -> (Writer, mpsc::Sende
         Limits::default(),
         Bus::new(),
         commits,
+        Poison::default(),
     );
     (writer.unwrap(), sender)
 }

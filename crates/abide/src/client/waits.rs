@@ -22,6 +22,17 @@ pub struct WaitsFilter {
     pub instance: Option<InstanceId>,
 }
 
+impl WaitsFilter {
+    /// `true` if the key of the instance begins as asked. An instance without a key begins with no text, not even an
+    /// empty one, as in lists of instances.
+    fn wants_key_of(&self, instance: &Instance) -> bool {
+        self.key_prefix.as_ref().is_none_or(|prefix| {
+            let key = instance.key.as_ref();
+            key.is_some_and(|key| key.as_str().starts_with(prefix.as_str()))
+        })
+    }
+}
+
 /// One thing that an instance waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OpenWait {
@@ -53,18 +64,22 @@ const PAGE: usize = 200;
 impl Abide {
     /// Returns a page of what instances wait for (signals, events and conditions), since when and until when; newest
     /// instances first. Pass `next` of one page as `before` of the following one. All waits of an instance are on one
-    /// page, so a page may have more than `limit` waits.
+    /// page, so a page may have more than `limit` waits. A `limit` of 0 counts as 1: a page says what follows it only by
+    /// its last instance.
     pub async fn waits(
         &self,
         filter: &WaitsFilter,
         mut before: Option<InstanceId>,
         limit: usize,
     ) -> Result<Page<OpenWait>, Error> {
+        let limit = limit.max(1);
         let mut items = Vec::new();
         if let Some(id) = filter.instance {
             let found = self.get(id).await?;
-            if let Some(instance) = found.filter(|one| before.is_none_or(|before| one.id < before))
-            {
+            let is_listed = |one: &Instance| {
+                before.is_none_or(|before| one.id < before) && filter.wants_key_of(one)
+            };
+            if let Some(instance) = found.filter(is_listed) {
                 items = self.waits_of(&instance, filter).await?;
             }
             return Ok(Page { items, next: None });
@@ -143,7 +158,7 @@ impl Abide {
             waits.push(of(kind, ""));
         }
         if events {
-            let waiters = self.waiters_of(instance.id).await?;
+            let waiters = self.event_waits_of(instance.id).await?;
             waits.extend(waiters.into_iter().map(|waiter| OpenWait {
                 conditions: waiter.conditions,
                 wait_id: Some(waiter.wait_id),
@@ -160,8 +175,9 @@ impl Abide {
         Ok(waits)
     }
 
-    /// Returns all waits for events of an instance, reading as many pages as necessary.
-    async fn waiters_of(&self, instance: InstanceId) -> Result<Vec<Waiter>, Error> {
+    /// Returns all waits for events of an instance, in their order, reading as many pages as necessary. Their number and
+    /// size are bounded by the limits `names_per_wait` and `conditions_bytes`.
+    pub async fn event_waits_of(&self, instance: InstanceId) -> Result<Vec<Waiter>, Error> {
         let of_instance = WaiterFilter {
             instance: Some(instance),
             ..WaiterFilter::default()

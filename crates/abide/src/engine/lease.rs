@@ -7,6 +7,7 @@ use std::time::Duration;
 use abide_core::model::{Lane, Name, Timestamp, WorkerId};
 use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Error, NewWorker, Op, Result};
+use tokio::time::Instant;
 
 use super::builder::Shared;
 use super::heartbeat::RENEWALS;
@@ -16,6 +17,9 @@ use super::stats::add;
 pub(super) const BATCH: usize = 500;
 /// The time that a starting worker waits to take back what it held before.
 const TAKING_UP: Duration = Duration::from_secs(2);
+
+/// The time for which a worker that signs off tries to give back what cannot be given back at once.
+const SIGNING_OFF: Duration = Duration::from_secs(5);
 
 /// Takes back claims of dead workers (rule 5.3), as often as a lease is renewed, until the engine stops.
 pub(super) async fn keep_reclaiming(shared: Arc<Shared>) {
@@ -100,10 +104,30 @@ async fn reclaim(shared: &Shared) -> Result<()> {
     }
 }
 
-/// Gives back everything that this worker still holds, so that others need not wait for its lease (rule 6.7). What
-/// cannot be given back now is taken back later.
+/// Gives back everything that this worker still holds, so that others need not wait for its lease (rule 6.7). An
+/// instance that cannot be given back is tried again for a short time, and only then the lease ends: whatever is held
+/// under a lease that has ended is taken back as that of a dead worker, and counts as a death. What is left after that
+/// time can be taken back at once.
 pub(super) async fn sign_off(shared: &Shared, worker: WorkerId) -> Result<()> {
     let mut bulk = Bulk::new(BATCH);
+    // The lease is not renewed any more, and must not expire meanwhile.
+    let patience = SIGNING_OFF.min(shared.settings.lease / RENEWALS);
+    let patience = Instant::now() + patience;
+    loop {
+        let known = Vec::new();
+        let given = bulk.run(&shared.store, |limit| Op::GiveBackExcept {
+            worker,
+            known: known.clone(),
+            limit,
+        });
+        if matches!(given.await?, Answer::Touched { more: true, .. }) {
+            continue;
+        }
+        match bulk.retries_at().filter(|at| *at < patience) {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => break,
+        }
+    }
     loop {
         let signed = bulk.run(&shared.store, |limit| Op::SignOff { worker, limit });
         if !matches!(signed.await?, Answer::Touched { more: true, .. }) {

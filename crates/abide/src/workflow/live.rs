@@ -33,6 +33,16 @@ pub(super) struct Live {
     pub look_at_children: bool,
 }
 
+/// The changes that are not committed yet, at one time.
+pub(super) struct Mark {
+    operations: usize,
+    takes: usize,
+    updates: usize,
+    children: usize,
+    /// The state that is shown to readers, if it changes.
+    state: Option<Json>,
+}
+
 /// The state of the code when it can do no more without input.
 pub(super) enum Stand {
     /// It waits.
@@ -207,30 +217,32 @@ impl Live {
             || !children.is_empty()
     }
 
-    /// The number of changes since the last commit. Returns `None` if the code cannot continue from here.
-    pub fn mark(&self) -> Option<[usize; 4]> {
+    /// The changes since the last commit. Returns `None` if the code cannot continue from here.
+    pub fn mark(&self) -> Option<Mark> {
         let pages = self.journal.pages();
         let fresh = &pages.fresh;
-        pages.trouble.is_none().then_some([
-            fresh.operations.len(),
-            fresh.takes.len(),
-            fresh.updates.len(),
-            fresh.children.len(),
-        ])
+        pages.trouble.is_none().then(|| Mark {
+            operations: fresh.operations.len(),
+            takes: fresh.takes.len(),
+            updates: fresh.updates.len(),
+            children: fresh.children.len(),
+            state: fresh.state.clone(),
+        })
     }
 
     /// Drops the changes after `mark`. `true` if the remaining changes must be committed.
-    pub fn rewind(&mut self, mark: [usize; 4]) -> bool {
+    pub fn rewind(&mut self, mark: &Mark) -> bool {
         {
             let fresh = &mut self.journal.pages().fresh;
-            let [operations, takes, updates, children] = mark;
-            if fresh.operations.len() < operations || fresh.takes.len() < takes {
+            if fresh.operations.len() < mark.operations || fresh.takes.len() < mark.takes {
                 return false;
             }
-            fresh.operations.truncate(operations);
-            fresh.takes.truncate(takes);
-            fresh.updates.truncate(updates);
-            fresh.children.truncate(children);
+            fresh.operations.truncate(mark.operations);
+            fresh.takes.truncate(mark.takes);
+            fresh.updates.truncate(mark.updates);
+            fresh.children.truncate(mark.children);
+            // A later state would show readers, and the next turn, what the history does not have.
+            fresh.state = mark.state.clone();
         }
         self.must_commit()
     }
@@ -277,5 +289,47 @@ impl Drop for Live {
         // Outside the lock, because dropping them runs user code.
         drop(pages);
         drop(handlers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_core::model::Json;
+    use serde_json::{Value, json};
+
+    use crate::{Abide, Flow, Signal, Workflow};
+
+    #[tokio::test]
+    async fn a_state_of_the_poll_that_panicked_is_not_committed_with_what_was_before_it() {
+        // rule 12.3: one commit has all of a turn. The story: the code took two signals in one turn, and panicked on the
+        // second. The first was committed, with the state that the code had shown for the second.
+        const GO: Signal<u32> = Signal::new("go");
+        const SHOWS: Flow<Value, u32> = Flow::new("shows");
+        let abide = Abide::open("memory:").await.unwrap();
+        let run = abide.start(SHOWS, json!("input")).await.unwrap();
+        for number in [1, 2] {
+            abide.signal(run.id(), GO, &number).await.unwrap();
+        }
+        let code = |wf: Workflow, _: Value| async move {
+            loop {
+                let number = wf.signal(GO).await?;
+                wf.show(Json::of(&number)?);
+                assert!(number < 2, "it cannot go on");
+                if number == 0 {
+                    return Ok(number);
+                }
+            }
+        };
+        let engine = abide.engine().workflow(SHOWS, code).start().await.unwrap();
+        let look = loop {
+            let look = abide.look(run.id()).await.unwrap().unwrap();
+            if look.liveness.name().contains("blocked") {
+                break look;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        let inbox = look.instance.inbox;
+        assert_eq!((look.instance.state.as_str(), inbox.signals), ("1", 1));
+        engine.shutdown().await;
     }
 }

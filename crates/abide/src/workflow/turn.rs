@@ -91,14 +91,14 @@ impl<'t> Turn<'t> {
                 Stand::Waits => {}
                 // Progress that this code made before is kept. So is the result of a step, which does not run again for
                 // this.
-                Stand::Blocked(_) if well.is_some_and(|mark| live.rewind(mark)) => {
+                Stand::Blocked(_) if well.as_ref().is_some_and(|mark| live.rewind(mark)) => {
                     return Ok(Then::GoOn { running: false });
                 }
                 Stand::Blocked(blocked) => return Err(blocked),
                 // rule 12.4: a panic does not end a run. A cancelled run ends, however its code ends.
                 Stand::Returned(Err(fault)) if panicked(live, &fault) => {
                     let blocked = live.journal.pages().panicked(&fault);
-                    if well.is_some_and(|mark| live.rewind(mark)) {
+                    if well.as_ref().is_some_and(|mark| live.rewind(mark)) {
                         return Ok(Then::GoOn { running: false });
                     }
                     return Err(blocked);

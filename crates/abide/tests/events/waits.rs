@@ -43,8 +43,17 @@ on_every_store! {
         let of_one = WaitsFilter { instance: Some(ids[0]), kind: Some(WaitKind::Event), ..Default::default() };
         let one = lab.waits(&of_one, None, 9).await.unwrap().items;
         assert_eq!((one.len(), one[0].conditions.len(), one[0].deadline.is_some()), (1, 1, true));
+        for (prefix, count) in [("a:", 2), ("a:1", 2), ("b:", 0), ("", 2)] {
+            // It was ignored beside an instance.
+            let of_both = WaitsFilter { instance: Some(ids[0]), key_prefix: Some(prefix.into()), ..Default::default() };
+            assert_eq!(lab.waits(&of_both, None, 9).await.unwrap().items.len(), count, "{prefix:?}");
+        }
+        for limit in [0, 1] {
+            // A page of none said that it was the last.
+            let first = lab.waits(&WaitsFilter::default(), None, limit).await.unwrap();
+            assert_eq!((first.items.len(), first.next), (2, Some(ids[2])), "{limit}");
+        }
         let first = lab.waits(&WaitsFilter::default(), None, 1).await.unwrap();
-        assert_eq!((first.items.len(), first.next), (2, Some(ids[2])));
         let rest = lab.waits(&WaitsFilter::default(), first.next, 100).await.unwrap();
         assert_eq!(rest.items.len(), 4);
         engine.shutdown().await;

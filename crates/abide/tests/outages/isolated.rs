@@ -303,6 +303,47 @@ on_every_store! {
     }
 }
 
+on_every_store! {
+    async fn a_shutdown_gives_back_what_cannot_be_given_back_at_first(lab: Lab) {
+        // rules 5.4 and 6.7. The story: an instance that could not be given back was passed over, and the lease ended all
+        // the same. So it stayed with the worker until somebody took it back, and that counted as a death.
+        let order = lab.start(Script::any(), json!(0)).await.unwrap();
+        let (bad, is_passed) = (order.id(), AtomicBool::new(false));
+        let refuses = move |ops: &[Op]| {
+            let gives_back = |op: &Op| matches!(op, Op::SignOff { .. } | Op::GiveBackExcept { .. });
+            let around = ops.iter().find_map(|op| match op {
+                Op::PassOver { instances, name_only } => Some((instances.contains(&bad), *name_only)),
+                _ => None,
+            });
+            match around {
+                _ if !ops.iter().any(gives_back) || is_passed.load(Ordering::SeqCst) => None,
+                Some((_, true)) => None,
+                Some((true, false)) => {
+                    is_passed.store(true, Ordering::SeqCst);
+                    None
+                }
+                _ => Some(Trouble::Conflict),
+            }
+        };
+        let abide = Abide::options().on(Faulty::new(lab.store().await, refuses));
+        let gate = Gate::closed();
+        let at = gate.clone();
+        let engine = abide.engine().grace(millis(50)).machine(Script::waiting(move |_, _| {
+            let gate = at.clone();
+            Box::pin(async move {
+                gate.pass().await;
+                done(json!(0))
+            })
+        }));
+        let engine = engine.start().await.unwrap();
+        gate.reached_by(1).await;
+        soon("the engine to stop", engine.shutdown()).await;
+        let row = lab.now(bad).await;
+        assert_eq!((row.status, row.attempt, row.deaths), (Status::Runnable, 0, 0));
+        assert_eq!(lab.workers().await.unwrap(), [], "it has signed off");
+    }
+}
+
 const NOTE: Signal<u32> = Signal::new("note");
 
 on_every_store! {

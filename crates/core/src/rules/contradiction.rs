@@ -4,23 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Commit, Epoch, InstanceId, Json, Outcome, Refusal, WorkerId};
 
-/// Returns the positions of the commits in a request whose claim occurs with different outcomes (rule 1.7). Outcomes
-/// are compared as values: the order of keys and whitespace make no difference.
-pub fn contradicted(commits: &[Commit]) -> BTreeSet<usize> {
-    let mut first: BTreeMap<(InstanceId, Epoch, WorkerId), &Outcome> = BTreeMap::new();
-    let mut claims = BTreeSet::new();
-    for commit in commits {
-        let before = *first.entry(named(commit)).or_insert(&commit.outcome);
-        if !is_same(before, &commit.outcome) {
-            claims.insert(named(commit));
+/// The claims that occur with different outcomes in one request (rule 1.7).
+#[derive(Debug, Default)]
+pub struct Contradicted(BTreeSet<Named>);
+
+/// The parts of a claim that distinguish it from others.
+type Named = (InstanceId, Epoch, WorkerId);
+
+impl Contradicted {
+    /// Adds the claims of one more request, given all its commits. Outcomes are compared as values: the order of keys
+    /// and whitespace make no difference.
+    pub fn note<'c>(&mut self, commits: impl IntoIterator<Item = &'c Commit>) {
+        let mut first: BTreeMap<Named, &Outcome> = BTreeMap::new();
+        for commit in commits {
+            let before = *first.entry(named(commit)).or_insert(&commit.outcome);
+            if !is_same(before, &commit.outcome) {
+                self.0.insert(named(commit));
+            }
         }
     }
-    if claims.is_empty() {
-        return BTreeSet::new();
+
+    /// `true` if the request has another outcome for the claim of this commit: it is unknown which one was meant.
+    pub fn has(&self, commit: &Commit) -> bool {
+        !self.0.is_empty() && self.0.contains(&named(commit))
     }
-    let places = commits.iter().enumerate();
-    let places = places.filter(|(_, commit)| claims.contains(&named(commit)));
-    places.map(|(place, _)| place).collect()
 }
 
 /// Returns the reason why none of them is committed.
@@ -32,7 +39,7 @@ pub fn refusal() -> Refusal {
     }
 }
 
-fn named(commit: &Commit) -> (InstanceId, Epoch, WorkerId) {
+fn named(commit: &Commit) -> Named {
     let claim = &commit.claim;
     (claim.id(), claim.epoch(), claim.worker())
 }
@@ -73,7 +80,11 @@ mod tests {
                 .iter()
                 .map(|one| commit(one.0, one.1, one.2, one.3))
                 .collect();
-            contradicted(&commits).into_iter().collect::<Vec<_>>()
+            let mut found = Contradicted::default();
+            found.note(&commits);
+            let places = commits.iter().enumerate();
+            let places = places.filter(|(_, commit)| found.has(commit));
+            places.map(|(place, _)| place).collect::<Vec<_>>()
         };
         assert_eq!(
             sent(&[
@@ -95,5 +106,17 @@ mod tests {
             sent(&[(1, 1, 1, "1"), (1, 2, 1, "2"), (1, 1, 2, "3")]),
             [] as [usize; 0]
         );
+    }
+
+    #[test]
+    fn requests_are_compared_each_by_itself() {
+        // rule 1.7: a later request for a claim that was committed is a repeat.
+        let (one, other) = (commit(1, 1, 1, "1"), commit(1, 1, 1, "2"));
+        let mut found = Contradicted::default();
+        found.note([&one]);
+        found.note([&other]);
+        assert!(!found.has(&one) && !found.has(&other));
+        found.note([&one, &other]);
+        assert!(found.has(&one) && found.has(&other));
     }
 }

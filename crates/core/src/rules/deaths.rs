@@ -39,13 +39,28 @@ impl Case {
 }
 
 /// Number of deaths from which on a step is suspected of killing its worker.
-const SUSPECTED: u32 = 2;
+pub const SUSPECTED: u32 = 2;
 
 /// `true` if a step is suspected of killing its workers, after that many deaths and with that limit on them. It then
 /// waits before it runs, and no worker holds two such steps at a time (rule 5.6). A step whose deaths have no limit is
 /// never suspected.
 pub fn is_suspected(deaths: u32, most: u32) -> bool {
     most > 0 && deaths >= SUSPECTED
+}
+
+/// Removes from what a worker has claimed the suspected steps that it must give back before it runs any, and returns
+/// them: all but the first, and the first too if the worker holds a suspected step already. If that one is guilty, the
+/// others would die with it (rule 5.6). The rest stays in its order.
+pub fn give_up_suspects<T>(
+    claimed: &mut Vec<T>,
+    holds_one: bool,
+    is_suspect: impl Fn(&T) -> bool,
+) -> Vec<T> {
+    let mut has_one = holds_one;
+    let surplus = claimed.extract_if(.., |one| {
+        is_suspect(one) && std::mem::replace(&mut has_one, true)
+    });
+    surplus.collect()
 }
 
 /// Returns the delay of a step whose worker has died that often in it (rule 5.6). `None` if it runs again at once.
@@ -160,6 +175,23 @@ mod tests {
             (delay(2, case, NOW), delay(u32::MAX, case, NOW)),
             (None, None)
         );
+    }
+
+    #[test]
+    fn a_worker_keeps_the_first_suspect_and_none_beside_another() {
+        // rule 5.6
+        let is_suspect = |deaths: &u32| is_suspected(*deaths, MAX_DEATHS);
+        for (holds_one, claimed, kept, given_up) in [
+            (false, vec![0, 1, 0], vec![0, 1, 0], vec![]),
+            (true, vec![0, 1], vec![0, 1], vec![]),
+            (false, vec![0, 2, 1, 3, 0, 4], vec![0, 2, 1, 0], vec![3, 4]),
+            (true, vec![0, 2, 1, 3], vec![0, 1], vec![2, 3]),
+            (false, vec![], vec![], vec![]),
+        ] {
+            let mut rest = claimed;
+            let surplus = give_up_suspects(&mut rest, holds_one, is_suspect);
+            assert_eq!((rest, surplus), (kept, given_up));
+        }
     }
 
     #[test]

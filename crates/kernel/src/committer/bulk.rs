@@ -89,6 +89,13 @@ impl Bulk {
         self.passed.values().any(|passed| passed.until > now)
     }
 
+    /// Returns when the first of the instances that are skipped at the moment may be tried again.
+    pub fn retries_at(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let until = self.passed.values().map(|passed| passed.until);
+        until.filter(|until| *until > now).min()
+    }
+
     async fn attempt(&self, store: &Arc<dyn Store>, op: Op, name_only: bool) -> Result<Answer> {
         let now = Instant::now();
         let passed = self.passed.iter().filter(|(_, passed)| passed.until > now);

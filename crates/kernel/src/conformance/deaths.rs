@@ -203,6 +203,40 @@ pub async fn a_worker_holds_one_suspect_at_a_time(lab: Lab) {
     assert_eq!(deaths.len(), 2, "and the one that has moved on");
 }
 
+pub async fn a_worker_gets_no_suspect_beside_one_it_holds_whatever_else_it_holds(lab: Lab) {
+    // rules 5.6 and 5.7: steps whose deaths have no limit are not suspected, however often workers died in them, and
+    // hide no suspect.
+    let starts = [enduring(0, plain()), plain(), enduring(0, plain()), plain()];
+    let ids = lab.start_all(starts.to_vec()).await;
+    make_suspects(&lab, &ids).await;
+    lab.start_all(many(3)).await;
+    let [first, second] = [&ids[1], &ids[3]];
+    let worker = enlist(&lab, "first", MINUTE).await;
+    let claimed = lease(&lab, worker, 9, MINUTE).await;
+    let got: Vec<InstanceId> = claimed.iter().map(|one| one.claim.id()).collect();
+    assert_eq!(got.len(), 6, "all but the second suspect: {got:?}");
+    let (kept, other) = match got.contains(first) {
+        true => (first, second),
+        false => (second, first),
+    };
+    assert!(got.contains(kept) && !got.contains(other));
+    lab.pass(SECOND * 6);
+    lab.fire().await;
+    assert!(lease(&lab, worker, 9, MINUTE).await.is_empty());
+    // When its suspect has moved on, it gets the other one.
+    for one in claimed {
+        let commit = match one.claim.id() == *kept {
+            true => next("b"),
+            false => done(),
+        };
+        lab.commit(one.claim, commit).await;
+    }
+    lab.pass(SECOND * 6);
+    lab.fire().await;
+    let claimed = lease(&lab, worker, 9, MINUTE).await;
+    assert!(claimed.iter().any(|one| one.claim.id() == *other));
+}
+
 pub async fn a_suspect_that_is_given_back_waits_again(lab: Lab) {
     // rules 5.4 and 5.6
     let id = lab.start(plain()).await;

@@ -162,6 +162,59 @@ pub async fn all_that_is_declared_is_listed_by_machine_and_version(lab: Lab) {
     assert_eq!(lab.store.machines().await.unwrap(), expected);
 }
 
+pub async fn what_is_declared_is_listed_page_by_page(lab: Lab) {
+    // rule 16.4: all of it was read at once, however much it was.
+    let of = |machine: &str, version| Declared {
+        machine: name(machine),
+        version,
+        contract: None,
+        ..under(&Contract::default())
+    };
+    let machines = vec![of("a", 2), of("a", 10), of("b", 1), of("é", 1), of("é", 2)];
+    lab.run(Op::Declare {
+        machines: machines.clone(),
+        contracts: vec![],
+    })
+    .await;
+    for limit in [1, 2, 4, 5, 9] {
+        let (mut after, mut all) = (None, Vec::new());
+        loop {
+            let page = lab.store.machines_page(after, limit).await.unwrap();
+            assert!(page.items.len() <= limit);
+            all.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(all, machines, "{limit}");
+    }
+}
+
+pub async fn documents_are_listed_page_by_page(lab: Lab) {
+    // rule 16.4: all of them were read at once, however large they were.
+    let body = Json::of(&"x".repeat(900_000)).unwrap();
+    let names = ["a", "b", "c", "d", "e", "é"];
+    for text in names {
+        keep(&lab, vec![(GRAPH, text, Some(body.clone()))]).await;
+    }
+    keep(&lab, vec![(TOKEN, "b", Some(json("1")))]).await;
+    for (limit, expected) in [(2, vec![2, 2, 2]), (5, vec![4, 2]), (9, vec![4, 2])] {
+        let (mut after, mut counts, mut all) = (None, Vec::new(), Vec::new());
+        loop {
+            let page = lab.store.documents_page(GRAPH, after, limit).await.unwrap();
+            counts.push(page.items.len());
+            all.extend(page.items.into_iter().map(|one| one.name));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((counts, all), (expected, names.map(name).to_vec()));
+    }
+    assert_eq!(kept(&lab, GRAPH).await.len(), 6);
+}
+
 async fn waiting(lab: &Lab, kind: Option<WaitKind>, text: Option<&str>) -> Vec<InstanceId> {
     let filter = Filter {
         wait_kind: kind,

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
+    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Timestamp, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter, EventPage,
-    Filter, Listener, Op, OutboxDepth, OutboxRow, Page, QueueDepth, ReadyLane, Records,
-    RefusedPage, Result, Store, Surroundings, Tally, Target, WaiterFilter, WaiterPage,
+    Answer, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow, Page,
+    QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings, Tally, Target,
+    WaiterFilter, WaiterPage,
 };
 
 /// What goes wrong with a transaction.
@@ -217,8 +218,12 @@ impl Store for Faulty {
         self.read().contracts_page(ids)
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        self.store.machines()
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        self.store.machines_page(after, limit)
     }
 
     fn document<'a>(
@@ -229,9 +234,14 @@ impl Store for Faulty {
         self.store.document(kind, name)
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
         self.lists.fetch_add(1, Ordering::Relaxed);
-        self.store.documents(kind)
+        self.store.documents_page(kind, after, limit)
     }
 
     fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {

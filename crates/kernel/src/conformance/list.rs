@@ -156,6 +156,7 @@ macro_rules! for_each_conformance_test {
                 deaths_are_counted_apart_from_attempts,
                 a_step_that_kills_its_worker_fails_after_five_deaths,
                 a_worker_holds_one_suspect_at_a_time,
+                a_worker_gets_no_suspect_beside_one_it_holds_whatever_else_it_holds,
                 a_suspect_that_is_given_back_waits_again,
                 how_many_deaths_there_may_be_is_declared_or_given,
                 a_lease_that_lapses_is_a_death,
@@ -229,6 +230,7 @@ macro_rules! for_each_conformance_test {
                 what_is_passed_over_is_not_fired_and_the_next_is,
                 what_is_only_named_is_not_touched,
                 what_is_passed_over_is_not_taken_back_and_the_next_is,
+                what_is_passed_over_at_a_sign_off_can_be_taken_back_at_once,
             }
             remote_claims {
                 a_claim_whose_lease_runs_out_is_taken_back_once,
@@ -347,6 +349,8 @@ macro_rules! for_each_conformance_test {
                 the_last_word_on_a_document_counts,
                 a_document_over_the_limit_is_refused_with_all_that_came_with_it,
                 all_that_is_declared_is_listed_by_machine_and_version,
+                what_is_declared_is_listed_page_by_page,
+                documents_are_listed_page_by_page,
                 those_who_wait_are_found_by_the_kind_of_wait_and_by_what_for,
                 who_runs_for_nothing_but_updates_waits_all_the_same,
                 depths_tell_what_is_waited_for_and_since_when_the_oldest_is_ready,

@@ -483,6 +483,7 @@ macro_rules! for_each_later_conformance_test {
             }
             contradicting {
                 two_different_outcomes_for_one_claim_in_one_request_are_both_refused,
+                different_outcomes_in_two_operations_of_a_request_are_both_refused,
                 outcomes_that_are_written_differently_are_the_same,
             }
             differential {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abide_core::model::{InstanceId, Status};
 
-use super::build::{MINUTE, later, plain};
+use super::build::{MINUTE, done, later, name, plain};
 use super::lab::{Lab, OVER_LEASE};
 use crate::{Answer, Op};
 
@@ -48,6 +48,36 @@ pub async fn what_is_only_named_is_not_touched(lab: Lab) {
     assert_eq!(named, Answer::Named(vec![second]));
     for id in [bad, second, third] {
         assert_eq!(lab.status(id).await, Status::Scheduled);
+    }
+}
+
+pub async fn what_is_passed_over_at_a_sign_off_can_be_taken_back_at_once(lab: Lab) {
+    // rules 1.4 and 6.7
+    for named in [false, true] {
+        let worker = lab.worker("leaves").await;
+        let held = [lab.start(plain()).await, lab.start(plain()).await];
+        assert_eq!(lab.claim_some(worker, 2).await.len(), 2);
+        let op = match named {
+            false => Op::SignOff { worker, limit: 9 },
+            true => Op::SignOffNamed {
+                name: name("leaves"),
+                limit: 9,
+            },
+        };
+        let touched = passing(&lab, held[0], false, op).await;
+        let expected = Answer::Touched {
+            count: 1,
+            more: false,
+        };
+        assert_eq!(touched, expected);
+        assert_eq!(lab.status(held[0]).await, Status::Executing);
+        assert_eq!(lab.status(held[1]).await, Status::Runnable);
+        assert_eq!(lab.reclaim().await, 1, "no time has passed");
+        assert_eq!(lab.status(held[0]).await, Status::Runnable);
+        for _ in held {
+            let other = lab.worker("other").await;
+            lab.step(other, done()).await;
+        }
     }
 }
 

@@ -18,20 +18,21 @@ mod txn;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind, Event,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Limits, Name, OutboxId, Timestamp,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Lane, Limits, Name, OutboxId, Timestamp,
     Waiter, Worker,
 };
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, Endings, Error, EventFilter,
-    EventPage, Filter, Listener, Op, OutboxDepth, OutboxRow, OutboxRows, Page, QueueDepth,
-    ReadyLane, Records, RefusedPage, Result, Store, Surroundings, SystemClock, Tally, Target,
-    WaiterFilter, WaiterPage, gather, judge, look_up, run_now,
+    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
+    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow, OutboxRows,
+    Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings, SystemClock,
+    Tally, Target, WaiterFilter, WaiterPage, gather, judge, look_up, run_now,
 };
 use pieces::MemoryTxn;
 use tables::Tables;
@@ -231,12 +232,9 @@ impl Store for Memory {
                 let of_type = filter.event_type.as_ref();
                 of_type.is_none_or(|of_type| event.event_type == *of_type)
             };
-            let found = events.map(|(_, event)| event).filter(wanted);
-            let mut items: Vec<Event> = found.take(limit.saturating_add(1)).cloned().collect();
-            let more = items.len() > limit;
-            items.truncate(limit);
-            let next = items.last().map(|event| event.sequence).filter(|_| more);
-            Page { items, next }.within(most, |event| event.sequence)
+            let found = events.map(|(_, event)| event).filter(wanted).cloned();
+            let place = |event: &Event| event.sequence;
+            page(found, limit, place).within(most, place)
         })
     }
 
@@ -289,15 +287,38 @@ impl Store for Memory {
         })
     }
 
-    fn machines(&self) -> BoxFuture<'_, Result<Vec<Declared>>> {
-        self.read(|tables| tables.declared().values().cloned().collect())
+    fn machines_page(
+        &self,
+        after: Option<Lane>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<MachinePage>> {
+        let most = self.limits.page_bytes;
+        self.read(move |tables| {
+            let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let found = tables.declared().range((from, Bound::Unbounded));
+            let found = found.map(|(_, declared)| declared.clone());
+            let lane = |one: &Declared| Lane {
+                machine: one.machine.clone(),
+                version: one.version,
+            };
+            page(found, limit, lane).within(most, lane)
+        })
     }
 
-    fn documents(&self, kind: DocumentKind) -> BoxFuture<'_, Result<Vec<Document>>> {
+    fn documents_page(
+        &self,
+        kind: DocumentKind,
+        after: Option<Name>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<DocumentPage>> {
+        let most = self.limits.page_bytes;
         self.read(move |tables| {
-            let documents = tables.documents().values();
-            let of_kind = documents.filter(|one| one.kind == kind);
-            of_kind.cloned().collect()
+            let above = |one: &&Document| {
+                one.kind == kind && after.as_ref().is_none_or(|after| one.name > *after)
+            };
+            let found = tables.documents().values().filter(above).cloned();
+            let place = |one: &Document| one.name.clone();
+            page(found, limit, place).within(most, place)
         })
     }
 
@@ -347,4 +368,13 @@ impl Store for Memory {
             *self.locked() = None;
         })
     }
+}
+
+/// The first `limit` of these entries, and the position where the next page begins.
+fn page<T, C>(found: impl Iterator<Item = T>, limit: usize, place: impl Fn(&T) -> C) -> Page<T, C> {
+    let mut items: Vec<T> = found.take(limit.saturating_add(1)).collect();
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().map(place).filter(|_| more);
+    Page { items, next }
 }

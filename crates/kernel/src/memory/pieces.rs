@@ -224,6 +224,29 @@ impl<'t> MemoryTxn<'t> {
         })
     }
 
+    /// Returns the rows that a worker holds above `after`, by id, in whose step workers have died at least that often.
+    pub fn held_above(
+        &self,
+        worker: WorkerId,
+        after: InstanceId,
+        deaths: u32,
+        limit: usize,
+    ) -> Vec<Touched> {
+        let above = (
+            Bound::Excluded((worker, after)),
+            Bound::Included((worker, InstanceId(i64::MAX))),
+        );
+        let held = self.tables.index().held.range(above).map(|(_, id)| *id);
+        let died = |id: &InstanceId| {
+            let record = self.record(*id);
+            record.is_some_and(|record| record.row.deaths >= deaths)
+        };
+        held.filter(died)
+            .filter_map(|id| self.touched(id))
+            .take(limit)
+            .collect()
+    }
+
     pub fn expiring_row(&self, id: InstanceId) -> Option<Expiring> {
         let row = &self.record(id)?.row;
         let finished_at = row.finished_at?;

@@ -343,14 +343,10 @@ impl Txn for MemoryTxn<'_> {
         &mut self,
         worker: WorkerId,
         after: InstanceId,
+        deaths: u32,
         limit: usize,
     ) -> Result<Vec<Touched>> {
-        let above = (
-            std::ops::Bound::Excluded((worker, after)),
-            std::ops::Bound::Included((worker, InstanceId(i64::MAX))),
-        );
-        let held = self.tables.index().held.range(above).take(limit);
-        Ok(held.filter_map(|(_, id)| self.touched(*id)).collect())
+        Ok(self.held_above(worker, after, deaths, limit))
     }
 
     async fn expiring(

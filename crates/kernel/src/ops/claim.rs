@@ -6,16 +6,17 @@ use std::time::Duration;
 use abide_core::model::{
     BarrierNumber, Child, Claim, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId,
 };
-use abide_core::rules::deaths::{Case, MAX_DEATHS, is_suspected};
+use abide_core::rules::deaths::{Case, MAX_DEATHS, SUSPECTED, give_up_suspects, is_suspected};
 use abide_core::rules::inbox::go_first;
 
+use super::commit::policies_of;
 use super::free::Free;
 use super::workers::policies_of_suspects;
 use crate::run::Turn;
 use crate::{Changes, ClaimRequest, ClaimRoom, Leased, Result, Txn, claimed_bytes};
 
-/// The number of held instances that are read in one statement.
-const HELD_AT_ONCE: usize = 500;
+/// The maximum number of steps that a worker holds and that may be suspected which a claim reads (rule 6.2).
+const SUSPECTS_READ: usize = 500;
 
 /// Claims runnable instances, and loads the input of each step: the children of the barrier that it joins, the signals
 /// that it waited for, and the updates that come first (rules 6.1, 7.4, 9.4, 10.2).
@@ -91,24 +92,23 @@ async fn keep_one_suspect<T: Txn>(
     claimed: &mut Vec<Claimed>,
     worker: WorkerId,
 ) -> Result<()> {
-    let may_be = |one: &&Claimed| is_suspected(one.deaths, MAX_DEATHS);
-    let found: BTreeSet<InstanceId> = claimed
+    let may_be = claimed
         .iter()
-        .filter(may_be)
-        .map(|c| c.claim.id())
-        .collect();
-    if found.is_empty() {
+        .filter(|one| is_suspected(one.deaths, MAX_DEATHS));
+    let may_be: Vec<InstanceId> = may_be.map(|one| one.claim.id()).collect();
+    if may_be.is_empty() {
         return Ok(());
     }
-    let mut suspects = suspects_held(turn, worker).await?;
-    let is_held = suspects.iter().any(|id| !found.contains(id));
-    suspects.retain(|id| found.contains(id));
-    let mut ids = claimed.iter().map(|one| one.claim.id());
-    let first = ids.find(|id| suspects.contains(id) && !is_held);
-    let surplus = claimed.extract_if(.., |one| {
-        let id = one.claim.id();
-        suspects.contains(&id) && Some(id) != first
-    });
+    let policies = policies_of(turn, &may_be).await?;
+    let is_suspect = |one: &Claimed| {
+        let case = Case::new(policies.get(&one.claim.id()), 0);
+        is_suspected(one.deaths, case.most)
+    };
+    if !claimed.iter().any(is_suspect) {
+        return Ok(());
+    }
+    let holds_one = holds_suspect(turn, worker, &may_be).await?;
+    let surplus = give_up_suspects(claimed, holds_one, is_suspect).into_iter();
     let surplus: Vec<Claim> = surplus.map(|one| one.claim).collect();
     if !surplus.is_empty() {
         super::workers::give_back(turn, &surplus).await?;
@@ -116,31 +116,33 @@ async fn keep_one_suspect<T: Txn>(
     Ok(())
 }
 
-/// Returns the held instances of a worker whose step is suspected of killing its workers. An instance that is being
-/// committed is locked and is left out, because its step ends.
-async fn suspects_held<T: Txn>(
+/// `true` if a worker holds a step that is suspected of killing its workers, besides the ones just claimed. One that is
+/// being committed is locked and does not count, because its step ends. Of what the worker holds, only steps in which
+/// workers have died that often are read and locked, at most [`SUSPECTS_READ`]: a worker that holds more steps that may
+/// be suspected, although the deaths of these are not limited, counts as holding a suspect.
+async fn holds_suspect<T: Txn>(
     turn: &mut Turn<'_, T>,
     worker: WorkerId,
-) -> Result<BTreeSet<InstanceId>> {
-    let mut suspects = BTreeSet::new();
-    let mut after = InstanceId(0);
-    loop {
-        let held = turn.txn.held(worker, after, HELD_AT_ONCE).await?;
-        let Some(last) = held.last() else { break };
-        after = last.id;
-        let ids: Vec<InstanceId> = held.iter().map(|one| one.id).collect();
-        let mut ledger = Free::load(turn, &held).await?;
-        let policies = policies_of_suspects(turn, &mut ledger, &ids).await?;
-        suspects.extend(ids.into_iter().filter(|id| {
-            let case = Case::new(policies.get(id), 0);
-            let account = ledger.get(*id);
-            account.is_some_and(|account| is_suspected(account.row.deaths, case.most))
-        }));
-        if held.len() < HELD_AT_ONCE {
-            break;
-        }
+    claimed: &[InstanceId],
+) -> Result<bool> {
+    let limit = SUSPECTS_READ.saturating_add(claimed.len());
+    let held = turn.txn.held(worker, InstanceId(0), SUSPECTED, limit);
+    let mut held = held.await?;
+    if held.len() >= limit {
+        return Ok(true);
     }
-    Ok(suspects)
+    held.retain(|one| !claimed.contains(&one.id));
+    if held.is_empty() {
+        return Ok(false);
+    }
+    let ids: Vec<InstanceId> = held.iter().map(|one| one.id).collect();
+    let mut ledger = Free::load(turn, &held).await?;
+    let policies = policies_of_suspects(turn, &mut ledger, &ids).await?;
+    Ok(ids.into_iter().any(|id| {
+        let case = Case::new(policies.get(&id), 0);
+        let account = ledger.get(id);
+        account.is_some_and(|account| is_suspected(account.row.deaths, case.most))
+    }))
 }
 
 /// Sets the time limits of instances that were claimed under leases, if they or their machine have any (rule 5.4). Also

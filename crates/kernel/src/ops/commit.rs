@@ -70,10 +70,9 @@ pub(crate) async fn commit<T: Txn>(
 
     let mut answers = Vec::with_capacity(commits.len());
     let mut follows = Follows::default();
-    // rule 1.7: it is unknown which of them was meant.
-    let contradicted = contradiction::contradicted(commits);
-    for (place, (commit, ahead)) in commits.iter().zip(aheads).enumerate() {
-        if contradicted.contains(&place) {
+    for (commit, ahead) in commits.iter().zip(aheads) {
+        // rule 1.7: it is unknown which of them was meant.
+        if turn.contradicted.has(commit) {
             answers.push(Committed::Refused(contradiction::refusal()));
             continue;
         }

@@ -205,7 +205,7 @@ pub(crate) async fn give_back_except<T: Txn>(
     let mut unknown = Vec::new();
     let mut after = InstanceId(0);
     loop {
-        let held = turn.txn.held(worker, after, limit).await?;
+        let held = turn.txn.held(worker, after, 0, limit).await?;
         let Some(last) = held.last() else { break };
         after = last.id;
         let full = held.len() >= limit;
@@ -223,14 +223,15 @@ pub(crate) async fn give_back_except<T: Txn>(
     Ok(Answer::Touched { count, more })
 }
 
-/// Gives back all claims of a worker, and ends its lease when nothing is left (rule 6.7).
+/// Gives back all claims of a worker, and ends its lease when nothing is left that could be given back (rule 6.7).
+/// Claims that are passed over can be taken back from then on, because their worker counts as dead.
 pub(crate) async fn sign_off<T: Txn>(
     turn: &mut Turn<'_, T>,
     worker: WorkerId,
     limit: usize,
 ) -> Result<Answer> {
     let room = turn.room(limit);
-    let held = turn.txn.held(worker, InstanceId(0), room).await?;
+    let held = turn.txn.held(worker, InstanceId(0), 0, room).await?;
     let held = turn.choose(held, |one| one.id, limit);
     let more = held.len() >= limit;
     let count = put_all_back(turn, worker, &held).await?;

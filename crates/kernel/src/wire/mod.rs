@@ -26,16 +26,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Declared, Document, DocumentKind,
-    EventSequence, HistoryRow, Instance, InstanceId, Json, Name, OutboxId, Refusal, Target,
-    Timestamp, Worker,
+    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
+    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Refusal, Target, Timestamp,
+    Worker,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, CommandFilter, CommandPage, Contracts, Endings, EventFilter, EventPage, Filter, Op,
-    OutboxDepth, Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings,
-    Tally, WaiterFilter, WaiterPage, judge,
+    Answer, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, EventFilter, EventPage,
+    Filter, MachinePage, Op, OutboxDepth, Page, QueueDepth, ReadyLane, Records, RefusedPage,
+    Result, Store, Surroundings, Tally, WaiterFilter, WaiterPage, judge,
 };
 
 pub use failure::{Failure, Malformed};
@@ -130,10 +130,22 @@ pub enum Request {
     Contract(ContractId),
     /// [`Store::contracts_page`].
     Contracts(Vec<ContractId>),
-    /// [`Store::machines`].
-    Machines,
-    /// [`Store::documents`].
-    Documents(DocumentKind),
+    /// [`Store::machines_page`].
+    Machines {
+        /// Only declarations above this one.
+        after: Option<Lane>,
+        /// The maximum number of declarations.
+        limit: usize,
+    },
+    /// [`Store::documents_page`].
+    Documents {
+        /// Their kind.
+        kind: DocumentKind,
+        /// Only documents above this name.
+        after: Option<Name>,
+        /// The maximum number of documents.
+        limit: usize,
+    },
     /// [`Store::document`].
     Document {
         /// Its kind.
@@ -198,10 +210,10 @@ pub enum Reply {
     Contract(Option<Json>),
     /// Contracts, and those still to ask for.
     Contracts(Contracts),
-    /// All declarations.
-    Machines(Vec<Declared>),
-    /// Documents.
-    Documents(Vec<Document>),
+    /// A page of declarations.
+    Machines(MachinePage),
+    /// A page of documents.
+    Documents(DocumentPage),
     /// A document, if it exists.
     Document(Option<Document>),
     /// The next due time, if there is one.
@@ -343,8 +355,12 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Reply> {
             check_ids(ids.len())?;
             Reply::Contracts(store.contracts_page(&ids).await?)
         }
-        Request::Machines => Reply::Machines(store.machines().await?),
-        Request::Documents(kind) => Reply::Documents(store.documents(kind).await?),
+        Request::Machines { after, limit } => {
+            Reply::Machines(store.machines_page(after, most(limit)).await?)
+        }
+        Request::Documents { kind, after, limit } => {
+            Reply::Documents(store.documents_page(kind, after, most(limit)).await?)
+        }
         Request::Document { kind, name } => Reply::Document(store.document(kind, &name).await?),
         Request::NextDue => Reply::Due(store.next_due().await?),
         Request::Workers => Reply::Workers(store.workers().await?),

@@ -43,7 +43,10 @@ impl Request {
         match self {
             Self::Run(ops) => ops.iter().flat_map(needs).collect(),
             // They are hashes, but must stay private.
-            Self::Documents(DocumentKind::Token | DocumentKind::Secret)
+            Self::Documents {
+                kind: DocumentKind::Token | DocumentKind::Secret,
+                ..
+            }
             | Self::Document {
                 kind: DocumentKind::Token | DocumentKind::Secret,
                 ..

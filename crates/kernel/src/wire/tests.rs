@@ -342,14 +342,13 @@ fn a_request_needs_all_that_its_operations_need() {
     }
     assert!(run(vec![Op::Keep(Vec::new())]).contains(&Right::Operate));
     assert_eq!(Request::Depths.needs(), [Right::Read].into());
-    assert_eq!(
-        Request::Documents(DocumentKind::Graph).needs(),
-        [Right::Read].into()
-    );
-    assert_eq!(
-        Request::Documents(DocumentKind::Token).needs(),
-        [Right::Operate].into()
-    );
+    let all = |kind| Request::Documents {
+        kind,
+        after: None,
+        limit: 9,
+    };
+    assert_eq!(all(DocumentKind::Graph).needs(), [Right::Read].into());
+    assert_eq!(all(DocumentKind::Token).needs(), [Right::Operate].into());
     let one = |kind| Request::Document {
         kind,
         name: name("n"),

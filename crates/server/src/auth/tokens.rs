@@ -21,6 +21,8 @@ use super::{Role, random};
 const PREFIX: &str = "abide_";
 /// How long the tokens that were read are used before they are read again. A revoked token is refused after that.
 const BELIEVED: Duration = Duration::from_secs(3);
+/// How long they are used while the store is unavailable, on routes that report on the server itself.
+const BELIEVED_AWAY: Duration = Duration::from_secs(15 * 60);
 
 /// A token as it is stored.
 #[derive(Clone, Debug)]
@@ -135,7 +137,7 @@ pub async fn list(store: &dyn Store) -> Result<Vec<Known>, Error> {
     documents.into_iter().map(known).collect()
 }
 
-/// Deletes a token. Returns `false` if there is none of that name. Servers accept it for five more seconds at most.
+/// Deletes a token. Returns `false` if there is none of that name. Servers accept it for three more seconds at most.
 pub async fn revoke(store: &dyn Store, name: &str) -> Result<bool, Error> {
     let tokens = store.documents(DocumentKind::Token).await?;
     match tokens
@@ -184,10 +186,13 @@ pub struct Tokens {
     /// `true` if a token is required even if there is none, so that revoking the last token does not give access to
     /// everyone.
     insists: AtomicBool,
-    read: Mutex<Option<(Instant, Arc<[Known]>)>>,
+    read: Mutex<Option<Read>>,
     /// The tokens as they were last read, however long ago.
-    last: RwLock<Option<Arc<[Known]>>>,
+    last: RwLock<Option<Read>>,
 }
+
+/// Tokens, and when they were requested from the store.
+type Read = (Instant, Arc<[Known]>);
 
 impl Tokens {
     /// Makes the list of tokens of a store.
@@ -212,7 +217,8 @@ impl Tokens {
     }
 
     /// Returns the access that a token gives. If the store does not answer within `patience`, uses the tokens as they
-    /// were last read. This is for routes that report on a server whose store is unavailable.
+    /// were last read, if that was at most 15 minutes ago. This is for routes that report on a server whose store is
+    /// unavailable.
     pub async fn access_within(
         &self,
         token: Option<&str>,
@@ -225,12 +231,16 @@ impl Tokens {
         });
         let known = match read {
             Ok(known) => known,
-            Err(error) => {
-                let last = self.last.read().unwrap_or_else(PoisonError::into_inner);
-                last.clone().ok_or(error)?
-            }
+            Err(error) => self.last_read(Instant::now()).ok_or(error)?,
         };
         Ok(self.judged(&known, token))
+    }
+
+    /// Returns the tokens as they were last read, unless that is too long ago.
+    fn last_read(&self, now: Instant) -> Option<Arc<[Known]>> {
+        let last = self.last.read().unwrap_or_else(PoisonError::into_inner);
+        let (at, known) = last.as_ref()?;
+        (now.duration_since(*at) < BELIEVED_AWAY).then(|| known.clone())
     }
 
     fn judged(&self, known: &[Known], token: Option<&str>) -> Access {
@@ -266,7 +276,7 @@ impl Tokens {
         let known: Arc<[Known]> = list(&*self.store).await?.into();
         *read = Some((at, known.clone()));
         let mut last = self.last.write().unwrap_or_else(PoisonError::into_inner);
-        *last = Some(known.clone());
+        *last = Some((at, known.clone()));
         Ok(known)
     }
 }
@@ -288,4 +298,33 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tokens_are_believed_for_a_bounded_time_while_the_store_is_away() {
+        // Without a bound, a token that was revoked elsewhere read /metrics for as long as the store was away.
+        let abide = abide::Abide::open("memory:").await.unwrap();
+        let store = abide.store().clone();
+        let NewToken { token, .. } = create(&*store, Role::Read, None).await.unwrap();
+        let tokens = Tokens::new(store.clone());
+        assert!(matches!(
+            tokens.access(Some(&token)).await,
+            Ok(Access::As(_, Role::Read))
+        ));
+        store.close().await;
+        // They are not fresh any more.
+        *tokens.read.lock().await = None;
+        assert!(tokens.access(Some(&token)).await.is_err());
+        let patience = Duration::from_millis(500);
+        let access = tokens.access_within(Some(&token), patience).await;
+        assert!(matches!(access, Ok(Access::As(_, Role::Read))));
+        let now = Instant::now();
+        let almost = now + BELIEVED_AWAY - Duration::from_secs(60);
+        assert!(tokens.last_read(almost).is_some());
+        assert!(tokens.last_read(now + BELIEVED_AWAY).is_none());
+    }
 }

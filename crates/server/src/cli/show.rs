@@ -2,7 +2,7 @@
 
 use abide::{
     Abide, CommandFilter, CommandKind, CommandPage, Entry, Filter, Liveness, Look, Page, Status,
-    Waiter, WaiterFilter, Worker,
+    Waiter, Worker,
 };
 
 use abide_kernel::rules::deaths::times;
@@ -75,7 +75,7 @@ impl Args {
             look,
         };
         match context.out.json {
-            true => context.out.document(&document(seen))?,
+            true => context.out.document(&document(&abide, seen).await?)?,
             false => print(context, &abide, &seen)?,
         }
         Ok(Exit::Done)
@@ -112,11 +112,7 @@ pub async fn waiters(abide: &Abide, look: &Look) -> Result<Vec<Waiter>> {
     if waits != Some(true) {
         return Ok(Vec::new());
     }
-    let filter = WaiterFilter {
-        instance: Some(look.instance.id),
-        ..WaiterFilter::default()
-    };
-    Ok(abide.event_waits(&filter, None, 100).await?.items)
+    Ok(abide.event_waits_of(look.instance.id).await?)
 }
 
 /// The newest events of an instance's history, oldest first.
@@ -142,22 +138,24 @@ pub async fn tail(abide: &Abide, look: &Look, count: usize) -> Result<Vec<Entry>
     Ok(entries.split_off(surplus))
 }
 
-fn document(seen: Seen) -> Whole {
+async fn document(abide: &Abide, seen: Seen) -> Result<Whole> {
     let (updates, signals): (Vec<_>, Vec<_>) = seen
         .commands
         .items
         .into_iter()
         .partition(|one| one.kind == CommandKind::Update);
-    let children = seen.children.items.into_iter();
-    Whole {
+    let mut children = Vec::new();
+    for look in seen.children.items {
+        let waiters = waiters(abide, &look).await?;
+        children.push(InstanceView::new(look, waiters));
+    }
+    Ok(Whole {
         instance: InstanceView::new(seen.look, seen.around.waiters),
         history: seen.history.iter().map(EntryView::from).collect(),
         signals: signals.into_iter().map(Into::into).collect(),
         updates: updates.into_iter().map(Into::into).collect(),
-        children: children
-            .map(|look| InstanceView::new(look, Vec::new()))
-            .collect(),
-    }
+        children,
+    })
 }
 
 fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {

@@ -36,7 +36,7 @@ enum Command {
     /// List the tokens, without their secrets
     #[command(after_help = "Example:\n  abide token list --json")]
     List,
-    /// Revoke a token: servers accept it for at most five more seconds
+    /// Revoke a token: servers accept it for at most three more seconds
     #[command(after_help = "Example:\n  abide token revoke mailer")]
     Revoke {
         /// Its name
@@ -115,7 +115,7 @@ async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> R
                 out.document(&json!({"revoked": name}))?;
             } else {
                 out.say(&format!(
-                    "{name} is revoked; servers let it in for five seconds more at most"
+                    "{name} is revoked; servers let it in for three seconds more at most"
                 ));
             }
         }

@@ -1,6 +1,7 @@
 //! Keeping graphs, so that they can be started by their names.
 
 use abide::{Graph, GraphProblem, Json, Name, StepSpec, Timestamp};
+use abide_kernel::model::{Document, DocumentKind};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,9 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, NameText};
-use super::{App, Place, Problem, Write};
+use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
+use super::instances::PageQuery;
+use super::{App, Params, Place, Problem, Write};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -220,28 +222,26 @@ pub struct GraphLine {
     updated_at: Timestamp,
 }
 
-/// The stored graphs.
-#[derive(Serialize, ToSchema)]
-pub struct Graphs {
-    /// By name.
-    items: Vec<GraphLine>,
-}
-
-/// List the stored graphs.
-#[utoipa::path(get, path = "/v1/graphs", operation_id = "list_graphs", tag = "graphs", responses(
-    (status = 200, description = "The graphs.", body = Graphs),
+/// List the stored graphs, by name.
+#[utoipa::path(get, path = "/v1/graphs", operation_id = "list_graphs", tag = "graphs", params(PageQuery), responses(
+    (status = 200, description = "A page of graphs.", body = Listed<GraphLine>),
 ))]
-pub async fn list(State(app): State<App>) -> Result<axum::Json<Graphs>, Problem> {
-    let documents = app
+pub async fn list(
+    State(app): State<App>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<GraphLine>>, Problem> {
+    let limit = limited(query.limit)?;
+    let after = decode("graphs", query.cursor.as_deref())?;
+    let page = app
         .store()
-        .documents(abide_kernel::model::DocumentKind::Graph)
-        .await?;
-    let items = documents.into_iter();
-    let items = items
-        .map(|document| GraphLine {
-            name: document.name,
-            updated_at: document.updated_at,
-        })
-        .collect();
-    Ok(axum::Json(Graphs { items }))
+        .documents_page(DocumentKind::Graph, after, limit);
+    let page = page.await?;
+    let line = |document: Document| GraphLine {
+        name: document.name,
+        updated_at: document.updated_at,
+    };
+    Ok(axum::Json(Listed {
+        items: page.items.into_iter().map(line).collect(),
+        next_cursor: page.next.and_then(|next| encode("graphs", &next)),
+    }))
 }

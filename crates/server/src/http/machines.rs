@@ -9,8 +9,9 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, Millis, NameText};
-use super::{App, Place, Problem, Write};
+use super::dto::{AnyJson, Listed, Millis, NameText, decode, encode, limited};
+use super::instances::PageQuery;
+use super::{App, Params, Place, Problem, Write};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -207,20 +208,19 @@ pub async fn declare(
     Ok(axum::Json(declared.into()))
 }
 
-/// The declared machines.
-#[derive(Serialize, ToSchema)]
-pub struct Machines {
-    /// By name and version.
-    items: Vec<MachineView>,
-}
-
-/// List the declared machines.
-#[utoipa::path(get, path = "/v1/machines", operation_id = "list_machines", tag = "machines", responses(
-    (status = 200, description = "The machines.", body = Machines),
+/// List the declared machines, by name and version.
+#[utoipa::path(get, path = "/v1/machines", operation_id = "list_machines", tag = "machines", params(PageQuery), responses(
+    (status = 200, description = "A page of machines.", body = Listed<MachineView>),
 ))]
-pub async fn list(State(app): State<App>) -> Result<axum::Json<Machines>, Problem> {
-    let items = app.store().machines().await?;
-    Ok(axum::Json(Machines {
-        items: items.into_iter().map(MachineView::from).collect(),
+pub async fn list(
+    State(app): State<App>,
+    Params(query): Params<PageQuery>,
+) -> Result<axum::Json<Listed<MachineView>>, Problem> {
+    let limit = limited(query.limit)?;
+    let after = decode("machines", query.cursor.as_deref())?;
+    let page = app.store().machines_page(after, limit).await?;
+    Ok(axum::Json(Listed {
+        items: page.items.into_iter().map(MachineView::from).collect(),
+        next_cursor: page.next.and_then(|next| encode("machines", &next)),
     }))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{InstanceId, Json, Name};
+use abide_kernel::committer::Bulk;
 use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane, Outcome};
 use abide_kernel::rules::contradiction;
 use abide_kernel::rules::graph::graph_of;
@@ -544,13 +545,14 @@ pub async fn sign_off(
     let name = Name::new(worker)?;
     app.workers().hub.forget(name.clone());
     let mut given_back = 0;
+    let mut bulk = Bulk::new(BATCH);
     loop {
-        let op = Op::SignOffNamed {
+        // One that cannot be given back holds up no other (rule 1.4).
+        let signed = bulk.run(app.store(), |limit| Op::SignOffNamed {
             name: name.clone(),
-            limit: BATCH,
-        };
-        let answers = app.store().run(Arc::from([op])).await?;
-        let Some(Answer::Touched { count, more }) = answers.first() else {
+            limit,
+        });
+        let Answer::Touched { count, more } = signed.await? else {
             break;
         };
         given_back += count;

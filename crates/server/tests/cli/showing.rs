@@ -1,6 +1,6 @@
 //! `show`: what an instance waits for and whether that is healthy, for every way in which one can be.
 
-use abide::{Engine, Event, eq, hours, secs};
+use abide::{Abide, Engine, Event, Flow, Limits, Workflow, eq, hours, secs, spec};
 use serde_json::{Value, json};
 
 use crate::common::{self, Over, Server};
@@ -78,6 +78,32 @@ on_every_store! {
         let (said, liveness) = sentence(&lab, "order:2").await;
         assert_eq!(liveness, "scheduled");
         assert!(said.starts_with("order:2 is due in ") && said.ends_with("healthy: nothing is to be done until then"), "{said}");
+    }
+
+    async fn all_events_that_one_and_its_children_wait_for_are_shown(lab: Lab) {
+        // rule 13.1: of 250 waits for events 100 were shown, and of a child's none.
+        const MANY: Flow<u32, usize> = Flow::new("many");
+        const FAMILY: Flow<u32, usize> = Flow::new("family");
+        let many = |wf: Workflow, count: u32| async move {
+            let tick = |n| Event::new("tick").matching("n", eq(n));
+            let waits = (0..count).map(|n| wf.event::<Value>(tick(n)).timeout(hours(1)));
+            Ok(wf.all(waits.collect::<Vec<_>>()).await.len())
+        };
+        let family = |wf: Workflow, count: u32| async move {
+            Ok(wf.child(spec(MANY, count).key("many:1")).await?)
+        };
+        let limits = Limits { names_per_wait: 1_000, ..Limits::default() };
+        let abide = Abide::options().limits(limits).open(&lab.store).await.unwrap();
+        let engine = abide.engine().workflow(MANY, many).workflow(FAMILY, family).start().await.unwrap();
+        abide.start(FAMILY, 250).key("family:1").await.unwrap();
+        until_it_is(&abide, "many:1", "waiting_for_event").await;
+        let one = lab.json(&["show", "many:1"]).await;
+        let parent = lab.json(&["show", "family:1"]).await;
+        let list = lab.json(&["list", "--machine", "many"]).await;
+        for seen in [&one, &parent["children"][0], &list["items"][0]] {
+            assert_eq!(seen["wait"]["events"].as_array().unwrap().len(), 250);
+        }
+        stop(engine).await;
     }
 
     async fn one_that_waits_for_an_event(lab: Lab) {

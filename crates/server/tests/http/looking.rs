@@ -1,11 +1,36 @@
 //! Looking at one instance: what it waits for, whether it is well, and what it came to.
 
+use abide::{Abide, Event, Flow, Limits, Workflow, eq, hours};
 use serde_json::{Value, json};
 
 use crate::cart::{engine, standing};
 use crate::on_both;
 
 on_both! {
+    async fn all_events_that_it_waits_for_are_shown_however_many(server) {
+        // rule 13.1: a server showed as many as its own limit `names_per_wait` allows, 100, although an engine with
+        // another limit had opened 250.
+        const MANY: Flow<u32, usize> = Flow::new("many");
+        let limits = Limits { names_per_wait: 1_000, ..Limits::default() };
+        let abide = Abide::options().limits(limits).open(&server.store).await.unwrap();
+        let code = |wf: Workflow, count: u32| async move {
+            let tick = |n| Event::new("tick").matching("n", eq(n));
+            let waits = (0..count).map(|n| wf.event::<Value>(tick(n)).timeout(hours(1)));
+            Ok(wf.all(waits.collect::<Vec<_>>()).await.len())
+        };
+        let engine = abide.engine().workflow(MANY, code).start().await.unwrap();
+        abide.start(MANY, 250).key("m:1").await.unwrap();
+        standing(server, "m:1", "awaiting_signal").await;
+        let (_, one) = server.get("/v1/instances/m:1").await;
+        let (_, list) = server.get("/v1/instances?machine=many").await;
+        for seen in [&one, &list["items"][0]] {
+            let events = seen["wait"]["events"].as_array().unwrap();
+            let asked: Vec<&Value> = events.iter().map(|event| &event["conditions"][0]["right"]).collect();
+            assert_eq!(asked, (0..250).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+        }
+        engine.shutdown().await;
+    }
+
     async fn what_it_waits_for_and_whether_that_is_healthy(server) {
         // section 13
         let (_, started) = server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "step": "fill", "state": []})).await;

@@ -1,8 +1,10 @@
 //! Small documents, addressed by kind and name.
 
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
+use abide_kernel::gather;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
+use super::limited;
 use crate::cells;
 
 /// Index: the primary key.
@@ -35,15 +37,22 @@ pub(crate) fn keep(
     Ok(())
 }
 
-/// Index: the primary key, in its order.
-pub(crate) const OF_KIND: &str =
-    "select name, body, updated_at from abide_documents where kind = ?1 order by name";
+/// Index: the primary key, in its order, from a name on.
+pub(crate) const OF_KIND: &str = "
+    select name, body, updated_at from abide_documents where kind = ?1 and name > ?2 order by name limit ?3";
 
-/// Reads the documents of a kind, by name.
-pub(crate) fn documents(conn: &Connection, kind: DocumentKind) -> Result<Vec<Document>> {
+/// Reads the documents of a kind above a name, by name, as many as fit in that many bytes and one more.
+pub(crate) fn list(
+    conn: &Connection,
+    kind: DocumentKind,
+    after: Option<&Name>,
+    limit: usize,
+    bytes: usize,
+) -> Result<Vec<Document>> {
     let mut statement = conn.prepare_cached(OF_KIND)?;
-    let rows = statement.query_map([kind.code()], |row| read(kind, row))?;
-    rows.collect()
+    // No name is empty.
+    let params = params![kind.code(), after.map_or("", Name::as_str), limited(limit)];
+    gather(statement.query_map(params, |row| read(kind, row))?, bytes)
 }
 
 /// Index: the primary key.

@@ -178,8 +178,8 @@ pub(crate) fn lapsed(
 /// Index: `abide_held`, read from the id on.
 pub(crate) const HELD: &str = "
     select id, partition_key from abide_instances
-    where worker = ?1 and worker is not null and id > ?2
-    order by id limit ?3";
+    where worker = ?1 and worker is not null and id > ?2 and deaths >= ?3
+    order by id limit ?4";
 
 /// The instances that these workers hold, by worker and id.
 pub(crate) fn held_by(
@@ -190,7 +190,7 @@ pub(crate) fn held_by(
     let mut all = Vec::new();
     for worker in workers {
         let left = limit.saturating_sub(all.len());
-        let held = held(conn, *worker, InstanceId(0), left)?;
+        let held = held(conn, *worker, InstanceId(0), 0, left)?;
         all.extend(held.into_iter().map(|touched| (*worker, touched)));
         if all.len() >= limit {
             break;
@@ -199,15 +199,16 @@ pub(crate) fn held_by(
     Ok(all)
 }
 
-/// The instances that a worker holds, by id, above `after`.
+/// The instances that a worker holds, by id, above `after`, in whose step workers have died at least that often.
 pub(crate) fn held(
     conn: &Connection,
     worker: WorkerId,
     after: InstanceId,
+    deaths: u32,
     limit: usize,
 ) -> Result<Vec<Touched>> {
     let mut statement = conn.prepare_cached(HELD)?;
-    let rows = statement.query_map(params![worker.0, after.0, limited(limit)], touched)?;
+    let rows = statement.query_map(params![worker.0, after.0, deaths, limited(limit)], touched)?;
     rows.collect()
 }
 

@@ -1,8 +1,10 @@
 //! The declarations of machines.
 
-use abide_core::model::{Declared, InstanceId, Kind, Name, Policies};
+use abide_core::model::{Declared, InstanceId, Kind, Lane, Name, Policies};
+use abide_kernel::gather;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
+use super::limited;
 use crate::cells;
 
 /// Index: the primary key.
@@ -21,15 +23,31 @@ pub(crate) fn declared(conn: &Connection, machines: &[Name]) -> Result<Vec<Decla
     Ok(found)
 }
 
-/// Index: the primary key, in its order.
-pub(crate) const ALL: &str = "
-    select kind, machine, version, first_step, queue, history, contract, policy from abide_machines order by machine, version";
+/// Index: the primary key, in its order, from a machine and a version on.
+pub(crate) const LIST: &str = "
+    select kind, machine, version, first_step, queue, history, contract, policy from abide_machines
+    where (machine, version) > (?1, ?2) order by machine, version limit ?3";
 
-/// All declarations, by machine and version.
-pub(crate) fn all(conn: &Connection) -> Result<Vec<Declared>> {
-    let mut statement = conn.prepare_cached(ALL)?;
-    let rows = statement.query_map([], read)?;
-    rows.collect()
+/// The declarations above a machine and a version, in that order, as many as fit in that many bytes and one more.
+pub(crate) fn list(
+    conn: &Connection,
+    after: Option<&Lane>,
+    limit: usize,
+    bytes: usize,
+) -> Result<Vec<Declared>> {
+    let mut statement = conn.prepare_cached(LIST)?;
+    // No name is empty.
+    let (machine, version) = after.map_or(("", 0), |lane| (lane.machine.as_str(), lane.version));
+    let params = params![machine, version, limited(limit)];
+    gather(statement.query_map(params, read)?, bytes)
+}
+
+/// The machine and the version of a declaration.
+pub(crate) fn lane(declared: &Declared) -> Lane {
+    Lane {
+        machine: declared.machine.clone(),
+        version: declared.version,
+    }
 }
 
 fn read(row: &Row<'_>) -> Result<Declared> {

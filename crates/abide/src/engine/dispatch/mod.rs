@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use abide_core::model::{
     Claim, Claimed, Committed, InstanceId, Lane, Name, Outcome, Refusal, Then, Timestamp,
 };
-use abide_core::rules::deaths::{self, MAX_DEATHS};
+use abide_core::rules::deaths::{self, MAX_DEATHS, give_up_suspects};
 use abide_kernel::committer::{Caller, Commits, Failed, Fault, Intake, Mail, Request};
 use abide_kernel::{Backoff, ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
@@ -475,15 +475,14 @@ impl Dispatcher {
     /// Keeps at most one step that is suspected of killing its workers, and none while one is held here: if that one is
     /// guilty, the others would die with it. The others are given back before the first one runs, and wait again
     /// (rule 5.6). Returns the claims that can run at once.
-    fn keep_one_suspect(&mut self, claimed: Vec<Claimed>) -> Vec<Claimed> {
-        let (suspects, others): (Vec<Claimed>, Vec<Claimed>) =
-            claimed.into_iter().partition(|one| self.is_suspect(one));
-        if suspects.is_empty() {
-            return others;
+    fn keep_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
+        if !claimed.iter().any(|one| self.is_suspect(one)) {
+            return claimed;
         }
-        let mut surplus = suspects;
-        let is_held = self.held.values().any(|held| held.is_suspect);
-        let first = (!is_held).then(|| surplus.remove(0));
+        let holds_one = self.held.values().any(|held| held.is_suspect);
+        let surplus = give_up_suspects(&mut claimed, holds_one, |one| self.is_suspect(one));
+        let first = claimed.iter().position(|one| self.is_suspect(one));
+        let first = first.map(|at| claimed.remove(at));
         for one in &surplus {
             self.free_place(&one.queue);
         }
@@ -495,7 +494,7 @@ impl Dispatcher {
         } else {
             self.clear_away(surplus, first);
         }
-        others
+        claimed
     }
 
     fn is_suspect(&self, claimed: &Claimed) -> bool {

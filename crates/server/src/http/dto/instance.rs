@@ -3,7 +3,7 @@
 use abide::{
     Cause, CommandId, EventCondition, InstanceId, Json, Key, Kind, Look, Name, OperationWait,
     Operator, Policy, ReasonCode, ResumeKind, ResumeSource, Scope, Status, Timestamp, WaitId,
-    WaitKind, Waiter, WaiterFilter,
+    WaitKind, Waiter,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -417,7 +417,7 @@ pub async fn views(app: &App, looks: Vec<Look>) -> Result<Vec<InstanceView>, Pro
 async fn view(app: &App, look: Look) -> Result<InstanceView, Problem> {
     let names = look.wait.iter().flat_map(|wait| &wait.names);
     let waiters = match names.into_iter().any(|name| name.event_type().is_some()) {
-        true => waiters(app, look.instance.id).await?,
+        true => app.abide().event_waits_of(look.instance.id).await?,
         false => Vec::new(),
     };
     Ok(InstanceView::new(look, waiters))
@@ -502,15 +502,6 @@ impl InstanceView {
             finished_at: instance.finished_at,
         }
     }
-}
-
-async fn waiters(app: &App, instance: InstanceId) -> Result<Vec<Waiter>, Problem> {
-    let filter = WaiterFilter {
-        instance: Some(instance),
-        ..WaiterFilter::default()
-    };
-    let most = app.limits().names_per_wait;
-    Ok(app.abide().event_waits(&filter, None, most).await?.items)
 }
 
 impl From<Waiter> for EventAwaited {
