@@ -372,7 +372,7 @@ async fn an_assertion_that_fails_says_what_the_instance_waits_for() {
         ),
         (
             says(kit.assert_failed(&ends, "x")).await,
-            &["expected it to be failed", "is done: it came to \"tea\""],
+            &["expected it to be failed", "is done: its result is \"tea\""],
         ),
         (
             says(kit.assert_failed(&fails, "coffee")).await,

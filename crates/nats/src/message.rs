@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert_eq!(payload(body.as_bytes()).unwrap().as_str(), said);
         }
-        assert!(payload(b"\xff").unwrap_err().contains("no text"));
+        assert!(payload(b"\xff").unwrap_err().contains("not UTF-8 text"));
     }
 
     #[test]

@@ -257,7 +257,7 @@ impl<'de> Deserialize<'de> for Right {
                 return Ok(Self::Reference(text));
             }
             return Err(serde::de::Error::custom(format!(
-                "{text:?} is no reference: write `input.…` or `step.….output.…`, or {{\"const\": {text:?}}} for the text itself"
+                "{text:?} is not a reference: write `input.…` or `step.….output.…`, or {{\"const\": {text:?}}} for the text itself"
             )));
         }
         Ok(Self::Const(match json.to::<Const>() {

@@ -445,7 +445,7 @@ fn what_is_not_where_the_rule_looks_is_said() {
             "{body}: {told}"
         );
     }
-    assert!(action(rule, "{").unwrap_err().contains("no JSON"));
+    assert!(action(rule, "{").unwrap_err().contains("not JSON"));
     let told = action(rule, r#"{"data":{"order":""}}"#).unwrap_err();
     assert!(told.contains("cannot be the target"), "{told}");
 }

@@ -70,12 +70,18 @@ async fn each_request_asks_for_the_rights_it_needs() {
     .unwrap();
     for (request, roles) in [
         (json!("now"), vec!["read", "send", "work", "operate"]),
-        (json!("machines"), vec!["read", "work", "operate"]),
+        (
+            json!({"machines": {"limit": 10}}),
+            vec!["read", "work", "operate"],
+        ),
         (
             json!({"records": [1]}),
             vec!["read", "send", "work", "operate"],
         ),
-        (json!({"documents": "token"}), vec!["operate"]),
+        (
+            json!({"documents": {"kind": "token", "limit": 10}}),
+            vec!["operate"],
+        ),
         (json!({"run": [{"publish": []}]}), vec!["send", "operate"]),
         (
             json!({"run": [{"fire": {"limit": 1}}]}),
