@@ -7,7 +7,7 @@ THREADS := $(or $(NEXTEST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONL
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 help:
-	@echo 'make setup        install what the tests need and is missing: PostgreSQL, pgbouncer, nats-server, Python, a C compiler'
+	@echo 'make setup        install what the tests need and is missing: cargo-nextest, PostgreSQL, pgbouncer, nats-server, Python, a C compiler'
 	@echo 'make fmt          format the code'
 	@echo 'make lint         check the format, clippy and the documentation'
 	@echo 'make check-rules  check that every rule has a test and that the walls stand'

@@ -182,7 +182,7 @@ with transaction.atomic():
 
 
 def test_what_is_no_connection_is_refused_at_once() -> None:
-    with pytest.raises(TypeError, match="no connection that the outbox knows"):
+    with pytest.raises(TypeError, match="is not a connection that the outbox supports"):
         outbox(object())
     with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(TypeError, match="or_existing"):
         outbox(connection).start("shop", or_existing=True)
