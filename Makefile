@@ -2,8 +2,8 @@
 
 .PHONY: help setup fmt lint check-rules test test-http test-python test-drivers test-deploy release-check prove bench
 
-# Most tests wait for a database, a disk or a clock: three of them for each core keep a computer busy.
-THREADS := $(or $(NEXTEST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 3))
+# Most tests wait for a database, a disk or a clock: two of them for each core keep a computer busy.
+THREADS := $(or $(NEXTEST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2))
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 help:
