@@ -1,4 +1,7 @@
 //! Word of commits reaches other processes, and not too often.
+//!
+//! Each test has a server of its own: transactions that notify take a lock of the whole server, whatever their database, and a
+//! notification that has to wait too long for that of another test is dropped.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +18,7 @@ use std::time::Duration;
 
 use abide_kernel::model::{Start, When};
 use abide_kernel::{Effects, Listener, Store};
+use abide_pgtest::Server;
 use abide_postgres::tokio_postgres::{self, AsyncMessage, NoTls};
 use abide_postgres::{Listen, Options, Postgres};
 use common::{
@@ -30,7 +34,8 @@ async fn next(listener: &mut Listener) -> Arc<Effects> {
 #[tokio::test]
 async fn what_one_process_does_another_hears() {
     // rule 6.6
-    let url = abide_pgtest::server().fresh_database();
+    let server = Server::private(&[]);
+    let url = server.fresh_database();
     let (here, there) = (open(&url).await, open(&url).await);
     let (mut own, mut other) = (here.listen(), there.listen());
     let worker = register(&here, "w").await;
@@ -62,7 +67,8 @@ async fn what_one_process_does_another_hears() {
 #[tokio::test]
 async fn a_worker_hears_what_came_to_the_workflow_it_runs() {
     // rule 6.6
-    let url = abide_pgtest::server().fresh_database();
+    let server = Server::private(&[]);
+    let url = server.fresh_database();
     let (here, there) = (open(&url).await, open(&url).await);
     let worker = register(&here, "w").await;
     start_all(&here, vec![start("m")]).await;
@@ -80,7 +86,8 @@ async fn a_worker_hears_what_came_to_the_workflow_it_runs() {
 #[tokio::test]
 async fn many_commits_are_told_in_few_words() {
     // rule 6.6
-    let url = abide_pgtest::server().fresh_database();
+    let server = Server::private(&[]);
+    let url = server.fresh_database();
     let store = open(&url).await;
     let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     let (sender, mut notices) = tokio::sync::mpsc::unbounded_channel();
@@ -123,7 +130,8 @@ async fn many_commits_are_told_in_few_words() {
 
 #[tokio::test]
 async fn who_does_not_listen_hears_only_itself() {
-    let url = abide_pgtest::server().fresh_database();
+    let server = Server::private(&[]);
+    let url = server.fresh_database();
     let options = Options {
         listen: Listen::Off,
         ..Options::default()
@@ -151,7 +159,8 @@ async fn who_does_not_listen_hears_only_itself() {
 #[tokio::test]
 async fn who_inserts_into_the_outbox_wakes_those_who_take_from_it() {
     // rules 6.6, 17.3: whatever the notification says, and when its transaction commits.
-    let url = abide_pgtest::server().fresh_database();
+    let server = Server::private(&[]);
+    let url = server.fresh_database();
     let store = open(&url).await;
     let mut told = store.listen();
     let (mut mine, driver) = tokio_postgres::connect(&url, NoTls).await.unwrap();
