@@ -10,7 +10,7 @@ use crate::kit::worker;
 /// How many workers wait.
 const WORKERS: usize = 1_000;
 /// How long statements are counted.
-const COUNTED: Duration = Duration::from_secs(15);
+const COUNTED: Duration = Duration::from_secs(45);
 /// How many a second are allowed.
 const ALLOWED: f64 = 5.0;
 
