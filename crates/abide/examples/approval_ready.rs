@@ -38,7 +38,7 @@ async fn main() -> Result<(), BoxError> {
 
     let no = Ready { ready: false };
     println!("{:?}", abide.update("approval:7", SET_READY, &no).await?);
-    let look = abide.look("approval:7").await?.ok_or("it is there")?;
+    let look = abide.describe("approval:7").await?.ok_or("it is there")?;
     for name in look.wait.iter().flat_map(|wait| &wait.names) {
         println!("{}: {name}", look.liveness.name());
     }

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example children`
 
-use abide::{Abide, BoxError, Context, Job, Outcome, Status, done, machine, secs, spec, stop};
+use abide::{Abide, BoxError, Context, Job, Outcome, Status, done, machine, new_start, secs, stop};
 use serde::{Deserialize, Serialize};
 
 /// Counts the words of one page.
@@ -19,7 +19,7 @@ struct CountBook;
 impl CountBook {
     async fn split(ctx: &mut Context<Self>) -> Outcome<Self> {
         let pages = ctx.state().pages.iter().cloned();
-        let children = pages.map(|page| spec(COUNT, page));
+        let children = pages.map(|page| new_start(COUNT, page));
         ctx.spawn(children).timeout(secs(30)).then(At::Sum)
     }
 

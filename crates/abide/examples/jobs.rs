@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use abide::{Abide, BoxError, Job, Retry, millis, spec};
+use abide::{Abide, BoxError, Job, Retry, millis, new_start};
 
 const RESIZE: Job<String, String> =
     Job::new("resize").retry(Retry::exponential(millis(5)).cap(millis(100)));
@@ -39,7 +39,7 @@ async fn main() -> Result<(), BoxError> {
 
     // … or a thousand in one transaction.
     let started = abide
-        .start_all((0..1_000).map(|n| spec(RESIZE, format!("{n}.png"))))
+        .start_all((0..1_000).map(|n| new_start(RESIZE, format!("{n}.png"))))
         .await?;
     for one in started {
         let job = abide

@@ -1,6 +1,6 @@
 //! Reads the history of an instance.
 
-use abide_core::model::{Accepts, Contract, Entry, Happening, HistoryRow, Instance, InstanceId};
+use abide_core::model::{Accepts, Contract, Entry, HistoryEvent, HistoryRow, Instance, InstanceId};
 use abide_kernel::{HISTORY_BYTES, Listed, Page, Store, is_full};
 
 use crate::Error;
@@ -98,7 +98,7 @@ async fn started(store: &dyn Store, instance: &Instance) -> Result<Entry, Error>
     Ok(Entry {
         seq: 1,
         at: instance.created_at,
-        what: Happening::Started {
+        what: HistoryEvent::Started {
             machine: instance.machine.clone(),
             version: instance.version,
             step: instance.first_step.clone(),

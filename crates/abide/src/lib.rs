@@ -40,18 +40,18 @@
 // The macros expand to paths that begin with `::abide`, also in this crate's own tests and examples.
 extern crate self as abide;
 
+mod by_name;
 mod client;
 mod engine;
 mod error;
 mod graph;
 mod history;
+mod instances;
 mod machine;
 mod measured;
 mod message;
-mod named;
 mod open;
 pub mod outbox;
-mod talk;
 pub mod testing;
 mod time;
 #[doc(hidden)]
@@ -62,7 +62,7 @@ pub use abide_core::model::Event as StoredEvent;
 pub use abide_core::model::{
     Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
     CommandStatus, Completed, Condition as EventCondition, Contract, Declared, Ending, Entry,
-    EventSequence, Exceeded, Fingerprint, Folded, GraphProblem, GraphSpec, Happening, Instance,
+    EventSequence, Exceeded, Fingerprint, Folded, GraphProblem, GraphSpec, HistoryEvent, Instance,
     InstanceId, Json, Key, Kind, Limits, Name, NotJson, Offer, Opened, OperationKind,
     OperationWait, Operator, OutboxId, Parameter, Path, Policy, Priority, Published, Refusal,
     Rejection, RequestId, ResumeKind, ResumeSource, RetrySpec, Scope, Sequence, Signature, Start,
@@ -80,10 +80,10 @@ pub use abide_kernel::{
 };
 pub use abide_macros::{Message, Step, main};
 pub use client::{
-    Address, Asked, Cancelled, Cancelling, Client, Diagnosis, Handle, Letter, Look, NotDone,
-    OpenWait, OperateError, Publication, QueryError, Receipt, Rejected, Request, Restarting,
-    SendError, Spec, StartError, UpdateError, WaitsFilter, Within, event_of, letter, letter_named,
-    spec,
+    Address, Cancelled, Cancelling, Client, Description, Diagnosis, Handle, NotDone, OpenWait,
+    OperateError, Publication, QueryError, Receipt, Rejected, Restarting, SendError, SignalBuilder,
+    StartBuilder, StartError, UpdateBuilder, UpdateError, UpdateHandle, WaitsFilter, Within,
+    event_of, new_signal, new_signal_named, new_start,
 };
 pub use engine::{Check, Engine, EngineBuilder, Retention, Stats, Unfit};
 pub use error::{BoxError, Error};

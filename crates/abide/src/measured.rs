@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use abide_core::model::{
     BarrierNumber, Cause, Child, Claimed, Command, CommandId, CommandKind, Committed, ContractId,
-    Delivered, Delivery, Document, DocumentKind, EventSequence, HistoryRow, Instance, InstanceId,
-    Json, Lane, Name, OutboxId, Published, Refusal, Timestamp, Worker,
+    Delivered, Document, DocumentKind, EventSequence, HistoryRow, Instance, InstanceId, Json, Lane,
+    Name, NewCommand, OutboxId, Published, Refusal, Timestamp, Worker,
 };
 use abide_kernel::{
     Answer, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
@@ -312,7 +312,7 @@ fn committed(each: &[Committed], took: Duration) {
     transaction("outcomes", each.len(), took);
 }
 
-fn delivered(sent: &[Delivery], each: &[Result<Delivered, Refusal>], took: Duration) {
+fn delivered(sent: &[NewCommand], each: &[Result<Delivered, Refusal>], took: Duration) {
     transaction("messages", each.len(), took);
     let mut outcomes: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
     for (delivery, answer) in sent.iter().zip(each) {

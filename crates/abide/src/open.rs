@@ -15,7 +15,7 @@ use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, Tally, newest_r
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Address, Client, Handle, Parts, Repeatable, Spec, Watch, first};
+use crate::client::{Address, Client, Handle, Parts, Repeatable, StartBuilder, Watch, first};
 use crate::engine::{Engine, EngineBuilder, Runner, Settings};
 use crate::graph::{Graph, GraphProgram};
 use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
@@ -281,20 +281,20 @@ impl Abide {
     }
 
     /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.
-    pub fn start<D: Definition>(&self, definition: D, input: D::Input) -> Spec<D, Client> {
-        Spec::new(&definition, &input, self.client.clone())
+    pub fn start<D: Definition>(&self, definition: D, input: D::Input) -> StartBuilder<D, Client> {
+        StartBuilder::new(&definition, &input, self.client.clone())
     }
 
     /// Starts any number of instances in one transaction. Each gets its own result: the new instance, the holder of a
     /// key that is taken, or the reason why the start was refused.
     ///
     /// ```
-    /// # use abide::{Abide, Job, spec};
+    /// # use abide::{Abide, Job, new_start};
     /// const MAIL: Job<u32> = Job::new("mail");
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let abide = Abide::open("memory:").await?;
-    /// let started = abide.start_all((0..1_000).map(|n| spec(MAIL, n))).await?;
+    /// let started = abide.start_all((0..1_000).map(|n| new_start(MAIL, n))).await?;
     /// assert_eq!(started.len(), 1_000);
     /// # Ok(())
     /// # }

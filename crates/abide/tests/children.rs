@@ -13,8 +13,8 @@
 mod common;
 
 use abide::testing::Kit;
-use abide::{Cause, Context, EngineBuilder, Filter, Happening, Job, Status, WaitKind};
-use abide::{done, hours, millis, minutes, next, spec, stop};
+use abide::{Cause, Context, EngineBuilder, Filter, HistoryEvent, Job, Status, WaitKind};
+use abide::{done, hours, millis, minutes, new_start, next, stop};
 use serde_json::{Value, json};
 
 use common::{At, Gate, Lab, Script, eventually};
@@ -65,7 +65,7 @@ on_every_store! {
         // rules 10.1, 10.2, 16.1
         let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
             At::One => {
-                let children = (1..=3).map(|n| spec(DOUBLE, n).key(format!("child:{n}")));
+                let children = (1..=3).map(|n| new_start(DOUBLE, n).key(format!("child:{n}")));
                 ctx.spawn(children).then(At::Two)
             }
             _ => {
@@ -92,7 +92,7 @@ on_every_store! {
     async fn a_child_that_failed_has_ended_like_any_other(lab: Lab) {
         // rule 10.3
         let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
-            At::One => ctx.spawn([12, 13].map(|n| spec(DOUBLE, n))).then(At::Two),
+            At::One => ctx.spawn([12, 13].map(|n| new_start(DOUBLE, n))).then(At::Two),
             _ => done(seen(ctx)),
         }));
         let engine = engine.start().await.unwrap();
@@ -111,7 +111,7 @@ on_every_store! {
         // rules 3.1, 10.1
         let gate = Gate::closed();
         let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
-            At::One => ctx.spawn([spec(DOUBLE, 1).into(), spec(STUCK, 2).into(), start(spec(STUCK, 3))]).then(At::Two),
+            At::One => ctx.spawn([new_start(DOUBLE, 1).into(), new_start(STUCK, 2).into(), start(new_start(STUCK, 3))]).then(At::Two),
             _ => done(json!(ctx.children().len())),
         }));
         let engine = engine.start().await.unwrap();
@@ -126,7 +126,7 @@ on_every_store! {
 }
 
 /// Children of several machines in one list have one type.
-fn start<D: abide::Definition>(spec: abide::Spec<D>) -> Result<abide::Start, abide::Error> {
+fn start<D: abide::Definition>(spec: abide::StartBuilder<D>) -> Result<abide::Start, abide::Error> {
     spec.into()
 }
 
@@ -136,7 +136,7 @@ on_every_store! {
         let gate = Gate::closed();
         let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
             At::One => {
-                let children = [start(spec(DOUBLE, 1)), start(spec(STUCK, 7)), start(spec(DOUBLE, 2))];
+                let children = [start(new_start(DOUBLE, 1)), start(new_start(STUCK, 7)), start(new_start(DOUBLE, 2))];
                 ctx.spawn(children).at_least(2).then(At::Two)
             }
             _ => {
@@ -166,8 +166,8 @@ on_every_store! {
         let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| {
             let needs = ctx.state().as_u64().unwrap() as u32;
             match at {
-                At::One if needs == 0 => ctx.spawn([spec(STUCK, 1)]).at_least(0).then(At::Two),
-                At::One => ctx.spawn([1, 2].map(|n| spec(DOUBLE, n))).at_least(needs).then(At::Two),
+                At::One if needs == 0 => ctx.spawn([new_start(STUCK, 1)]).at_least(0).then(At::Two),
+                At::One => ctx.spawn([1, 2].map(|n| new_start(DOUBLE, n))).at_least(needs).then(At::Two),
                 _ => done(json!([ctx.children().len(), ctx.missing().count()])),
             }
         }));
@@ -191,7 +191,7 @@ on_every_store! {
         let gate = Gate::closed();
         let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
             At::One => {
-                let children = [start(spec(DOUBLE, 1)), start(spec(STUCK, 2).key("late"))];
+                let children = [start(new_start(DOUBLE, 1)), start(new_start(STUCK, 2).key("late"))];
                 ctx.spawn(children).timeout(millis(ctx.state().as_u64().unwrap())).then(At::Two)
             }
             _ => {
@@ -220,7 +220,7 @@ on_every_store! {
         let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
             At::One => {
                 let keys = ["taken", "free", "free", "other"];
-                ctx.spawn((1..).zip(keys).map(|(n, key)| spec(DOUBLE, n).key(key))).then(At::Two)
+                ctx.spawn((1..).zip(keys).map(|(n, key)| new_start(DOUBLE, n).key(key))).then(At::Two)
             }
             _ => done(seen(ctx)),
         }));
@@ -230,7 +230,7 @@ on_every_store! {
         let expected = json!([["free", "double", "done", "4", null], ["other", "double", "done", "8", null]]);
         assert_eq!(lab.came_to(&parent).await, expected);
         let events = lab.events(parent.id()).await;
-        assert!(matches!(events[2].what, Happening::ChildrenSpawned { count: 2, duplicates: 2, .. }), "{events:?}");
+        assert!(matches!(events[2].what, HistoryEvent::ChildrenSpawned { count: 2, duplicates: 2, .. }), "{events:?}");
         assert_eq!(lab.now(held.id()).await.parent, None, "it is nobody's child");
         engine.shutdown().await;
     }
@@ -240,8 +240,8 @@ on_every_store! {
     async fn a_parent_without_children_goes_straight_on(lab: Lab) {
         // rule 10.1
         let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
-            At::One if ctx.state() == "none" => ctx.spawn((0..0).map(|n| spec(DOUBLE, n))).then(At::Two),
-            At::One => ctx.spawn([spec(DOUBLE, 1).key("taken")]).timeout(hours(1)).then(At::Two),
+            At::One if ctx.state() == "none" => ctx.spawn((0..0).map(|n| new_start(DOUBLE, n))).then(At::Two),
+            At::One => ctx.spawn([new_start(DOUBLE, 1).key("taken")]).timeout(hours(1)).then(At::Two),
             _ => done(json!([ctx.children().len(), ctx.timed_out()])),
         }));
         lab.start(DOUBLE, 0).key("taken").delay(hours(1)).await.unwrap();
@@ -263,7 +263,7 @@ on_every_store! {
             let depth = ctx.state().as_u64().unwrap();
             match at {
                 At::One if depth == 0 => done(json!(1)),
-                At::One => ctx.spawn((0..3).map(|_| spec(Script::any(), json!(depth - 1)))).then(At::Two),
+                At::One => ctx.spawn((0..3).map(|_| new_start(Script::any(), json!(depth - 1)))).then(At::Two),
                 _ => {
                     let leaves = ctx.children().iter().map(|child| child.result.as_ref().unwrap().to::<u64>().unwrap());
                     done(json!(leaves.sum::<u64>()))
@@ -282,7 +282,7 @@ on_every_store! {
     async fn a_thousand_children_are_joined_once(lab: Lab) {
         // rule 10.2
         let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match at {
-            At::One => ctx.spawn((100..1_100).map(|n| spec(DOUBLE, n))).then(At::Two),
+            At::One => ctx.spawn((100..1_100).map(|n| new_start(DOUBLE, n))).then(At::Two),
             _ => {
                 let results = ctx.children().iter().map(|child| child.result.as_ref().unwrap().to::<u32>().unwrap());
                 done(json!(results.sum::<u32>()))
@@ -303,7 +303,7 @@ on_every_store! {
         // rule 10.2: the end of a child in another process wakes the parent in this one.
         const FAR: Job<u32, u32> = Job::new("far").queue("far away");
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
-            At::One => ctx.spawn([1, 2].map(|n| spec(FAR, n))).then(At::Two),
+            At::One => ctx.spawn([1, 2].map(|n| new_start(FAR, n))).then(At::Two),
             _ => done(seen(ctx)),
         }));
         let near = engine.start().await.unwrap();
@@ -333,10 +333,10 @@ on_every_store! {
             }
         });
         let engine = engine.machine(Script::new(|at, ctx| match at {
-            At::One => ctx.spawn([start(spec(DOUBLE, 1)), start(spec(STUCK, 2))]).at_least(1).then(At::Two),
+            At::One => ctx.spawn([start(new_start(DOUBLE, 1)), start(new_start(STUCK, 2))]).at_least(1).then(At::Two),
             At::Two => {
                 *ctx.state_mut() = json!(ctx.children().len());
-                ctx.spawn([spec(LATE, 3)]).then(At::Three)
+                ctx.spawn([new_start(LATE, 3)]).then(At::Three)
             }
             At::Three => done(json!([ctx.state(), seen(ctx)])),
         }));
@@ -362,7 +362,7 @@ on_every_store! {
     async fn a_child_may_be_in_the_partition_of_its_parent(lab: Lab) {
         // rule 6.3: who waits for children holds no partition.
         let engine = lab.engine().machine(Script::new(|at, ctx| {
-            let child = |n: u32| spec(Script::any(), json!(n)).step(At::Three).partition("customer:7");
+            let child = |n: u32| new_start(Script::any(), json!(n)).step(At::Three).partition("customer:7");
             match at {
                 At::One => ctx.spawn([child(1), child(2)]).then(At::Two),
                 At::Two => done(json!(ctx.children().len())),
@@ -380,7 +380,7 @@ on_every_store! {
     async fn a_child_that_cannot_be_started_is_an_error_of_the_step(lab: Lab) {
         // rule 5.2
         let engine = lab.engine().machine(Script::new(|_, ctx| {
-            ctx.spawn([spec(DOUBLE, 1).key("fine"), spec(DOUBLE, 2).key("12")]).then(At::Two)
+            ctx.spawn([new_start(DOUBLE, 1).key("fine"), new_start(DOUBLE, 2).key("12")]).then(At::Two)
         }));
         let engine = engine.start().await.unwrap();
         let parent = lab.start(Script::any(), json!(null)).await.unwrap();
@@ -395,7 +395,7 @@ on_every_store! {
     async fn children_outlive_a_parent_that_ends(lab: Lab) {
         let gate = Gate::closed();
         let engine = waiting(lab.engine(), &gate).machine(Script::new(|at, ctx| match at {
-            At::One => ctx.spawn([spec(STUCK, 5).key("orphan")]).at_least(0).then(At::Two),
+            At::One => ctx.spawn([new_start(STUCK, 5).key("orphan")]).at_least(0).then(At::Two),
             _ => stop("that is all"),
         }));
         let engine = engine.start().await.unwrap();
@@ -412,7 +412,7 @@ on_every_store! {
 fn family() -> Script {
     Script::new(|at, ctx| match at {
         At::One => {
-            let children = (0..3).map(|n| spec(Script::any(), json!(n)).step(At::Three));
+            let children = (0..3).map(|n| new_start(Script::any(), json!(n)).step(At::Three));
             ctx.spawn(children).then(At::Two)
         }
         At::Two => done(json!(ctx.children().len())),
@@ -468,7 +468,7 @@ async fn a_deadline_far_away_is_met_to_the_moment() {
     // rules 6.5, 10.3
     let kit = Kit::builder().machine(Script::new(|at, ctx| match at {
         At::One => {
-            let child = spec(Script::any(), json!(null)).step(At::Three);
+            let child = new_start(Script::any(), json!(null)).step(At::Three);
             ctx.spawn([child]).timeout(hours(24)).then(At::Two)
         }
         At::Two => done(json!(ctx.timed_out())),
@@ -492,7 +492,7 @@ on_every_store! {
     async fn a_parent_whose_step_after_the_join_is_run_again_sees_the_same_children(lab: Lab) {
         // rule 10.2
         let engine = doubling(lab.engine()).machine(Script::new(|at, ctx| match (at, ctx.attempt()) {
-            (At::One, _) => ctx.spawn([1, 2].map(|n| spec(DOUBLE, n))).then(At::Two),
+            (At::One, _) => ctx.spawn([1, 2].map(|n| new_start(DOUBLE, n))).then(At::Two),
             (At::Two, 0) => {
                 *ctx.state_mut() = seen(ctx);
                 abide::retry_in(millis(1))

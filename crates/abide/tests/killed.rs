@@ -25,8 +25,8 @@ mod common;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use abide::{Context, Happening, InstanceId, Machine, Outcome, Status, Step};
-use abide::{done, millis, next, spec};
+use abide::{Context, HistoryEvent, InstanceId, Machine, Outcome, Status, Step};
+use abide::{done, millis, new_start, next};
 use common::processes::{self, Test, Worker};
 use common::{Lab, eventually};
 
@@ -130,7 +130,7 @@ async fn postgres() {
 }
 
 async fn start_relays(lab: &Lab) -> Vec<InstanceId> {
-    let starts = (0..INSTANCES).map(|_| spec(Relay, Vec::new()));
+    let starts = (0..INSTANCES).map(|_| new_start(Relay, Vec::new()));
     let started = lab.start_all(starts).await.unwrap();
     started.into_iter().map(|one| one.unwrap().id()).collect()
 }
@@ -163,7 +163,7 @@ async fn audit(lab: &Lab, ids: &[InstanceId]) {
         assert!(events.iter().zip(1..).all(|(entry, seq)| entry.seq == seq));
         let lost = events
             .iter()
-            .filter(|entry| matches!(entry.what, Happening::Reclaimed { .. }));
+            .filter(|entry| matches!(entry.what, HistoryEvent::Reclaimed { .. }));
         reclaimed += lost.count();
     }
     assert!(

@@ -15,8 +15,8 @@ use std::panic::AssertUnwindSafe;
 
 use abide::testing::Kit;
 use abide::{
-    BoxError, Flow, Handle, Job, Retry, Status, Workflow, days, done, hours, minutes, next,
-    next_in, secs, spec, stop,
+    BoxError, Flow, Handle, Job, Retry, Status, Workflow, days, done, hours, minutes, new_start,
+    next, next_in, secs, stop,
 };
 use common::{At, Gate, Log, Script};
 use futures_util::FutureExt;
@@ -39,7 +39,7 @@ async fn settle_runs_all_that_can_run_and_leaves_what_waits() {
         At::Three => done(json!(null)),
     }))
     .await;
-    let starts = (0..500).map(|_| spec(Script::any(), json!("runs")));
+    let starts = (0..500).map(|_| new_start(Script::any(), json!("runs")));
     let runs = kit.start_all(starts).await.unwrap();
     let sleeps = start(&kit, json!("sleeps")).await;
     kit.settle().await;
@@ -337,7 +337,7 @@ async fn an_assertion_that_fails_says_what_the_instance_waits_for() {
         At::One if ctx.state() == "fails" => stop("no tea"),
         At::One if ctx.state() == "ends" => done(json!("tea")),
         At::One => ctx
-            .spawn([spec(ELSEWHERE, 1), spec(ELSEWHERE, 2)])
+            .spawn([new_start(ELSEWHERE, 1), new_start(ELSEWHERE, 2)])
             .then(At::Two),
         _ => done(json!(null)),
     }))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use abide::postgres::{Listen, Options, Postgres};
 use abide::{
     Abide, Answer, Call, Context, Machine, Messages, Outcome, Signal, Step, Update, done, hours,
-    letter, millis, next, spec,
+    millis, new_signal, new_start, next,
 };
 use abide_pgtest::{Bouncer, server};
 
@@ -68,7 +68,7 @@ async fn two_workers_share_the_work_behind_pgbouncer() {
             .unwrap(),
     ];
     let started = two
-        .start_all((0..300).map(|_| spec(Counting, 0)))
+        .start_all((0..300).map(|_| new_start(Counting, 0)))
         .await
         .unwrap();
     let later = one
@@ -141,18 +141,19 @@ async fn signals_updates_and_what_is_held_pass_through_pgbouncer() {
         through(&bouncer, Listen::Off).await,
     );
     let engine = one.engine().machine(Order).start().await.unwrap();
-    let held = (0..20).map(|n| letter(format!("held:{n}"), PAID, &n).hold_for(hours(1)));
+    let held = (0..20).map(|n| new_signal(format!("held:{n}"), PAID, &n).hold_for(hours(1)));
     for receipt in two.signal_all(held).await.unwrap() {
         assert_eq!(receipt.unwrap().record.outcome(), "signal_held");
     }
-    let keys = (0..100).map(|n| spec(Order, 0).key(format!("order:{n}")));
+    let keys = (0..100).map(|n| new_start(Order, 0).key(format!("order:{n}")));
     let started = two.start_all(keys).await.unwrap();
     for n in 0..5 {
         let key = format!("order:{n}");
         assert_eq!(two.update(&key, ADD, &7).await.unwrap(), 7);
         assert_eq!(one.update(&key, ADD, &3).await.unwrap(), 10);
     }
-    let letters = (0..100).map(|n| letter(format!("order:{n}"), PAID, &n).dedup(format!("p{n}")));
+    let letters =
+        (0..100).map(|n| new_signal(format!("order:{n}"), PAID, &n).dedup(format!("p{n}")));
     let sent = two.signal_all(letters).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     assert!(

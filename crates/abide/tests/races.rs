@@ -15,8 +15,8 @@ mod common;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use abide::{CommandStatus, Context, Happening, InstanceId, Machine, Outcome, Signal, Step};
-use abide::{WaitId, done, millis, next, spec};
+use abide::{CommandStatus, Context, HistoryEvent, InstanceId, Machine, Outcome, Signal, Step};
+use abide::{WaitId, done, millis, new_start, next};
 use common::Lab;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -84,7 +84,7 @@ on_every_store! {
         let (opens, mut opened) = mpsc::unbounded_channel();
         let racer = Racer { opens };
         let engine = lab.engine().queue("default", RACERS).machine(racer.clone()).start().await.unwrap();
-        let starts = (0..RACERS).map(|_| spec(racer.clone(), Seen::default()));
+        let starts = (0..RACERS).map(|_| new_start(racer.clone(), Seen::default()));
         let ids: Vec<_> = lab.start_all(starts).await.unwrap().into_iter().map(|one| one.unwrap().id()).collect();
         // A step that is run again tells of its wait once more; it is raced once.
         let mut raced = std::collections::HashSet::new();
@@ -131,22 +131,22 @@ async fn audit(lab: &Lab, id: InstanceId) -> usize {
     let mut rounds = Vec::new();
     for entry in lab.events(id).await {
         match entry.what {
-            Happening::WaitOpened { wait_id, .. } => {
+            HistoryEvent::WaitOpened { wait_id, .. } => {
                 wait = wait_id;
                 ended.clear();
                 if buffered.remove(wait.as_ref().unwrap()).is_some() {
                     ended.push("signal");
                 }
             }
-            Happening::TimedOut { wait_id, .. } => {
+            HistoryEvent::TimedOut { wait_id, .. } => {
                 assert_eq!(wait_id, wait);
                 ended.push("deadline");
             }
-            Happening::SignalReceived { wait_id, .. } if Some(&wait_id) == wait.as_ref() => {
+            HistoryEvent::SignalReceived { wait_id, .. } if Some(&wait_id) == wait.as_ref() => {
                 ended.push("signal")
             }
-            Happening::SignalReceived { wait_id, .. } => drop(buffered.insert(wait_id, ())),
-            Happening::StepCompleted { step, .. } if step.as_str() == "ended" => {
+            HistoryEvent::SignalReceived { wait_id, .. } => drop(buffered.insert(wait_id, ())),
+            HistoryEvent::StepCompleted { step, .. } if step.as_str() == "ended" => {
                 rounds.push(ended == ["deadline"]);
                 assert_eq!(ended.len(), 1, "round {}: {ended:?}", rounds.len());
                 wait = None;

@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use abide::{CommandFilter, CommandStatus, Context, Happening, InstanceId, Machine, Outcome};
-use abide::{Signal, Status, Step, done, millis, next, spec};
+use abide::{CommandFilter, CommandStatus, Context, HistoryEvent, InstanceId, Machine, Outcome};
+use abide::{Signal, Status, Step, done, millis, new_start, next};
 use common::Lab;
 use common::processes::{self, Test, Worker};
 
@@ -118,7 +118,8 @@ fn value(instance: usize, wait: usize) -> u64 {
 async fn storm(lab: Lab) {
     // rules 1.1, 4.1, 5.3, 7.1, 7.3, 7.6 and 11.3
     let begun = Instant::now();
-    let starts = (0..INSTANCES).map(|n| spec(Listener, Vec::new()).key(format!("listener:{n}")));
+    let starts =
+        (0..INSTANCES).map(|n| new_start(Listener, Vec::new()).key(format!("listener:{n}")));
     let started = lab.start_all(starts).await.unwrap();
     let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
     let over = Arc::new(AtomicBool::new(false));
@@ -214,7 +215,7 @@ async fn keep_pace(lab: &Lab, instance: usize, wait: usize) {
     }
 }
 
-fn letter(instance: usize, wait: usize) -> abide::Letter {
+fn letter(instance: usize, wait: usize) -> abide::SignalBuilder {
     // A signal's name lives as long as the program; there are a hundred of them.
     static SIGNALS: LazyLock<Vec<Signal<u64>>> = LazyLock::new(|| {
         (0..WAITS)
@@ -222,7 +223,7 @@ fn letter(instance: usize, wait: usize) -> abide::Letter {
             .collect()
     });
     let to = format!("listener:{instance}");
-    abide::letter(to, SIGNALS[wait], &value(instance, wait))
+    abide::new_signal(to, SIGNALS[wait], &value(instance, wait))
 }
 
 /// Waits until an instance has ended, for as long as anything happens at all.
@@ -245,11 +246,11 @@ async fn audit(lab: &Lab, ids: &[InstanceId]) -> usize {
         let mut told = 0;
         for entry in lab.events(*id).await {
             match entry.what {
-                Happening::SignalApplied { command_id, .. } => {
+                HistoryEvent::SignalApplied { command_id, .. } => {
                     assert!(applied.insert(command_id), "{command_id} was applied twice");
                     told += 1;
                 }
-                Happening::Reclaimed { .. } => reclaimed += 1,
+                HistoryEvent::Reclaimed { .. } => reclaimed += 1,
                 _ => {}
             }
         }

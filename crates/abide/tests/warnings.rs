@@ -80,7 +80,7 @@ async fn engine() -> Result<(ManualClock, Abide, Engine), BoxError> {
 }
 
 /// Lets ten seconds pass, and whoever looks then look.
-async fn look(clock: &ManualClock) {
+async fn pass_time(clock: &ManualClock) {
     clock.advance(secs(10));
     tokio::time::sleep(millis(1)).await;
 }
@@ -88,7 +88,7 @@ async fn look(clock: &ManualClock) {
 /// Lets time pass until something was warned of.
 async fn until_warned(clock: &ManualClock, log: &Log, text: &str) {
     for _ in 0..1_000 {
-        look(clock).await;
+        pass_time(clock).await;
         if log.count(text) > 0 {
             return;
         }
@@ -110,7 +110,7 @@ async fn work_that_no_worker_can_run_is_warned_of_once() -> Result<(), BoxError>
     let queue = "instances of machine known version 1 wait in queue other";
     until_warned(&clock, &log, queue).await;
     for _ in 0..20 {
-        look(&clock).await;
+        pass_time(&clock).await;
     }
     assert_eq!((log.count(text), log.count(queue)), (1, 1));
     assert_eq!(log.count("`.queue(\"other\", 64)`"), 1);

@@ -16,7 +16,7 @@
 )]
 mod common;
 
-use abide::{Abide, Context, Limits, Outcome, Signal, Status, done, next, spec};
+use abide::{Abide, Context, Limits, Outcome, Signal, Status, done, new_start, next};
 use common::{At, Gate, Lab, Script, eventually};
 use serde_json::json;
 
@@ -102,7 +102,7 @@ macro_rules! tests {
                 Box::pin(async move {
                     match at {
                         At::One => {
-                            let child = |n| spec(Script::any(), json!(n)).step(At::Two);
+                            let child = |n| new_start(Script::any(), json!(n)).step(At::Two);
                             let spawned = ctx.spawn((10..15).map(child)).then(At::Three);
                             write(ctx, 1, spawned).await
                         }
@@ -299,7 +299,7 @@ macro_rules! tests {
                     })
                 })
             };
-            let starts = (0..10).map(|n| spec(Script::any(), json!(n * 100)));
+            let starts = (0..10).map(|n| new_start(Script::any(), json!(n * 100)));
             let started = lab.start_all(starts).await.unwrap();
             let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
             for round in 1..=5 {

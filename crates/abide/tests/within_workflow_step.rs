@@ -593,7 +593,7 @@ macro_rules! tests {
                     Ok(json!(n))
                 }
             };
-            let starts = (0..5).map(|n| spec(BOOK, n * 100));
+            let starts = (0..5).map(|n| new_start(BOOK, n * 100));
             let started = lab.start_all(starts).await.unwrap();
             let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
             for round in 1..=4 {

@@ -20,7 +20,7 @@ const AROUND_MOST: u64 = 100_000;
 
 /// Returns an instance and its health (rule 13.1). For an instance without a key, returns the newest run of its chain
 /// (rule 2.5).
-pub async fn look(store: &dyn Store, target: &Target) -> Result<Option<(Instance, Health)>> {
+pub async fn describe(store: &dyn Store, target: &Target) -> Result<Option<(Instance, Health)>> {
     let mut tries = 0;
     loop {
         let Some(instance) = newest_run(store, target).await? else {
@@ -40,7 +40,7 @@ pub async fn look(store: &dyn Store, target: &Target) -> Result<Option<(Instance
 ///
 /// It takes four statements, however long the page is: the instances, the surroundings of a thousand of them, the
 /// workers, and the contracts that this process has not cached.
-pub async fn look_page(
+pub async fn describe_page(
     store: &dyn Store,
     filter: &Filter,
     before: Option<InstanceId>,

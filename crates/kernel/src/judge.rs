@@ -11,13 +11,13 @@ use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use abide_core::model::{ContractId, Delivery, Json, Refusal};
+use abide_core::model::{ContractId, Json, NewCommand, Refusal};
 use abide_core::rules::contract::{Steps, Terms, Unfit};
 use abide_core::rules::inbox;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use crate::committer::{Folded, Mail};
+use crate::committer::{Deliveries, Folded};
 use crate::{Answer, Error, Op, Result, Store, terms};
 
 /// The steps that every command may use inside a transaction: they take as long as the rest of its work.
@@ -66,7 +66,7 @@ impl Bench {
     /// Returns the answer for a command that must be judged outside.
     pub fn unjudged<T>(
         &self,
-        delivery: &Delivery,
+        delivery: &NewCommand,
         contract: ContractId,
     ) -> Result<std::result::Result<T, Refusal>> {
         match self.all_or_nothing {
@@ -78,7 +78,7 @@ impl Bench {
     /// Returns the contract's verdict on a command; `None` if it must be found outside.
     pub fn judge(
         &mut self,
-        delivery: &Delivery,
+        delivery: &NewCommand,
         contract: ContractId,
         terms: Option<&Terms>,
     ) -> Option<Judged> {
@@ -104,10 +104,10 @@ type Judged = std::result::Result<Json, Unfit>;
 
 /// Commands that a transaction had no time to validate, each with its contract.
 #[derive(Clone, Debug)]
-pub struct Unjudged(Arc<[(ContractId, Delivery)]>);
+pub struct Unjudged(Arc<[(ContractId, NewCommand)]>);
 
-impl From<Vec<(ContractId, Delivery)>> for Unjudged {
-    fn from(cases: Vec<(ContractId, Delivery)>) -> Self {
+impl From<Vec<(ContractId, NewCommand)>> for Unjudged {
+    fn from(cases: Vec<(ContractId, NewCommand)>) -> Self {
         Self(cases.into())
     }
 }
@@ -117,7 +117,7 @@ impl From<Vec<(ContractId, Delivery)>> for Unjudged {
 struct Case(ContractId, [u8; 32]);
 
 impl Case {
-    fn of(contract: ContractId, delivery: &Delivery) -> Self {
+    fn of(contract: ContractId, delivery: &NewCommand) -> Self {
         let said = (delivery.kind, &delivery.name, &delivery.arguments);
         // Serializing names and existing JSON cannot fail.
         let said = serde_json::to_vec(&said).unwrap_or_default();
@@ -141,7 +141,7 @@ fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
 }
 
 /// Returns the known verdict on a command. Computes a hash of the command only if there are any verdicts.
-fn known(contract: ContractId, delivery: &Delivery) -> Option<Judged> {
+fn known(contract: ContractId, delivery: &NewCommand) -> Option<Judged> {
     if locked(&VERDICTS).is_empty() {
         return None;
     }
@@ -163,7 +163,7 @@ impl Drop for Verdict {
 
 /// Validates a command on a blocking thread, within the step limit of a validation. Returns `None` if no place became
 /// free in time.
-pub(crate) async fn decide(contract: ContractId, delivery: Delivery) -> Option<Arc<Verdict>> {
+pub(crate) async fn decide(contract: ContractId, delivery: NewCommand) -> Option<Arc<Verdict>> {
     let turn = turn_of(contract);
     let places = async {
         let turn = turn.acquire().await.ok()?;
@@ -228,7 +228,7 @@ where
     let mut verdicts = Vec::new();
     for _ in 1..ROUNDS {
         let cases = answers.iter().zip(items).enumerate();
-        let cases: Vec<(usize, &K::Item, ContractId, &Delivery)> = cases
+        let cases: Vec<(usize, &K::Item, ContractId, &NewCommand)> = cases
             .filter_map(|(at, (answer, item))| {
                 let (contract, delivery) = K::unjudged(item, answer)?;
                 Some((at, item, contract, delivery))
@@ -262,9 +262,9 @@ pub async fn run(store: &dyn Store, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
         if let (Op::Deliver(sent), Answer::Delivered(each)) = (op, answer) {
             let send = |left| async move {
                 let answer = store.run([Op::Deliver(left)].into()).await?.pop();
-                Ok(answer.and_then(Mail::answers).unwrap_or_default())
+                Ok(answer.and_then(Deliveries::answers).unwrap_or_default())
             };
-            settle::<Mail, _>(sent, each, send).await?;
+            settle::<Deliveries, _>(sent, each, send).await?;
         }
     }
     Ok(answers)

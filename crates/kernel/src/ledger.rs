@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    BarrierNumber, Happening, HistoryRow, InstanceId, Json, Key, Kind, Row, Scopes, Status,
+    BarrierNumber, HistoryEvent, HistoryRow, InstanceId, Json, Key, Kind, Row, Scopes, Status,
     Timestamp, Waiter,
 };
 use abide_core::rules::folding;
@@ -35,7 +35,7 @@ pub(crate) struct Account<'a> {
     /// The result.
     pub result: Option<&'a Json>,
     /// The history events to write.
-    pub told: Vec<Happening>,
+    pub told: Vec<HistoryEvent>,
     /// The waiters to open for it.
     pub opens: Option<Vec<Waiter>>,
 }

@@ -43,7 +43,7 @@ pub use census::{ENDED_COUNTED, READY_LANES, ReadyLane, Tally};
 pub use claim_bytes::{ClaimRoom, INBOX_WHOLE_BYTES, claimed_bytes};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
-pub use health::{look, look_page};
+pub use health::{describe, describe_page};
 pub use label::label;
 pub use manual_clock::ManualClock;
 pub use op::{

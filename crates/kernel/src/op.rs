@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use abide_core::model::{
-    Cancel, Claim, Claimed, CommandId, Commit, Committed, Contract, Declared, Delivered, Delivery,
-    DocumentKind, Heartbeat, InstanceId, Json, Key, Lane, Name, Operated, OutboxId, Publish,
-    Published, Refusal, RequestId, Start, Started, Target, Timestamp, Worker, WorkerId,
+    Cancel, Claim, Claimed, CommandId, Commit, Committed, Contract, Declared, Delivered,
+    DocumentKind, Heartbeat, InstanceId, Json, Key, Lane, Name, NewCommand, Operated, OutboxId,
+    Publish, Published, Refusal, RequestId, Start, Started, Target, Timestamp, Worker, WorkerId,
 };
 
 use crate::outbox::OutboxEntry;
@@ -29,7 +29,7 @@ pub enum Op {
         contracts: Vec<Contract>,
     },
     /// Deliver signals and updates; each entry has its own answer.
-    Deliver(Vec<Delivery>),
+    Deliver(Vec<NewCommand>),
     /// Publish events; each entry has its own answer.
     Publish(Vec<Publish>),
     /// Cancel instances; each entry has its own answer.

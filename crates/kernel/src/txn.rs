@@ -9,7 +9,7 @@ use abide_core::model::{
     Lane, Lease, Name, NewRow, ParentRef, Pending, Policies, Priority, RequestId, Row, Scopes,
     Sequence, Started, Status, Target, Timestamp, Waiter, Worker, WorkerId,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Kin;
 
@@ -375,7 +375,7 @@ pub trait Txn: OutboxRows + Send {
     /// sequence.
     fn pending(
         &mut self,
-        looks: &[(InstanceId, Look)],
+        looks: &[(InstanceId, InboxNeeds)],
     ) -> impl Future<Output = Result<Vec<(InstanceId, Pending)>>> + Send;
 
     /// Returns the pending signals with these names up to that sequence, complete, by instance and sequence.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
-    Claim, Commit, Committed, Delivery, Instance, InstanceId, Json, Lane, Limits, Name, Outcome,
+    Claim, Commit, Committed, Instance, InstanceId, Json, Lane, Limits, Name, NewCommand, Outcome,
     Start, Started, Status, Timestamp, Wait, WorkerId,
 };
 use abide_kernel::{Answer, ClaimRequest, Filter, ManualClock, NewWorker, Op, Store};
@@ -186,7 +186,7 @@ impl Subject {
     }
 
     fn send(&self, at: usize) {
-        let delivery = Delivery::signal(self.id, name(NAMES[at]));
+        let delivery = NewCommand::signal(self.id, name(NAMES[at]));
         let Answer::Delivered(each) = self.run(Op::Deliver(vec![delivery])) else {
             panic!("an answer to a delivery")
         };

@@ -101,7 +101,7 @@ pub(crate) async fn around(
 }
 
 /// Reads the surroundings of instances, outside any transaction of the store.
-pub(crate) async fn look(pool: &Pool, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
+pub(crate) async fn of_pool(pool: &Pool, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
     surroundings(&ask(pool, AROUND, params(ids)).await?)
 }
 

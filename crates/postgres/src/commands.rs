@@ -7,7 +7,7 @@ use abide_core::model::{
     Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, Pending,
     Sequence, Timestamp, WaitId,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_kernel::Result;
 use tokio_postgres::Row;
 
@@ -379,7 +379,7 @@ pub(crate) fn close(txn: &mut Transaction<'_>, closings: &[Closing], now: Timest
 /// Reads the pending commands that `looks` asks for, by instance and sequence.
 pub(crate) async fn pending(
     txn: &mut Transaction<'_>,
-    looks: &[(InstanceId, Look)],
+    looks: &[(InstanceId, InboxNeeds)],
 ) -> Result<Vec<(InstanceId, Pending)>> {
     let mut named: BTreeSet<(InstanceId, &str)> = BTreeSet::new();
     let mut from_kind: BTreeSet<(InstanceId, i16)> = BTreeSet::new();

@@ -71,7 +71,7 @@ pub(crate) struct Identity {
 
 /// The data that a server reports with its identity.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct ServerStatus {
     /// Its time.
     pub now: Timestamp,
     /// `true` if the outbox has rows.
@@ -136,7 +136,7 @@ impl Lineage {
 
     /// Checks that the database is still the same, and handles the change if it is not; returns what else the server
     /// reported. Returns `None` if the role may not read the server's identity.
-    pub async fn recognise(&self, client: &Client) -> Result<Option<Look>> {
+    pub async fn recognise(&self, client: &Client) -> Result<Option<ServerStatus>> {
         let Some((identity, look)) = identity(client).await? else {
             if !self.has_warned.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
@@ -176,7 +176,7 @@ impl Lineage {
 }
 
 /// Reads the server's identity, and what else it reports. Returns `None` if the role may not read it.
-async fn identity(client: &Client) -> Result<Option<(Identity, Look)>> {
+async fn identity(client: &Client) -> Result<Option<(Identity, ServerStatus)>> {
     let told = client.query_typed(IDENTITY, &[]).await;
     let rows = match told {
         Ok(rows) => rows,
@@ -204,7 +204,7 @@ async fn identity(client: &Client) -> Result<Option<(Identity, Look)>> {
             system: cells.next()?,
             timeline: cells.next()?,
         };
-        let look = Look {
+        let look = ServerStatus {
             now: cells.next()?,
             has_outbox: cells.next()?,
             commits_async: cells.next()?,

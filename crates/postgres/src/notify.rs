@@ -42,7 +42,7 @@ const PONG: Duration = Duration::from_secs(10);
 /// A notification from one process to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Notice {
+pub(crate) struct Notification {
     /// The sender, which ignores its own notifications. `None` if the sender must receive it too.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<u64>,
@@ -76,7 +76,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-impl Notice {
+impl Notification {
     /// Creates the notification for effects.
     pub fn of(effects: &Effects) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl Notice {
 pub(crate) struct Notifier {
     /// The id of this process in notifications.
     own: u64,
-    gathered: Mutex<Option<Notice>>,
+    gathered: Mutex<Option<Notification>>,
     wake: Notify,
 }
 
@@ -163,7 +163,7 @@ impl Notifier {
         if effects.is_empty() {
             return;
         }
-        let notice = Notice::of(effects);
+        let notice = Notification::of(effects);
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         match gathered.as_mut() {
             Some(already) => already.merge(notice),
@@ -178,13 +178,13 @@ impl Notifier {
         gathered.unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn take(&self) -> Option<Notice> {
+    fn take(&self) -> Option<Notification> {
         let notice = self
             .gathered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()?;
-        Some(Notice {
+        Some(Notification {
             from: Some(self.own),
             ..notice
         })
@@ -219,7 +219,7 @@ impl Notifier {
 }
 
 /// Sends a notification in a small transaction of its own, in one round trip.
-async fn send(pool: &Pool, notice: &Notice) -> Result<()> {
+async fn send(pool: &Pool, notice: &Notification) -> Result<()> {
     let client = pool.get().await?;
     let (_, begin) = pool.server()?;
     let payload = notice.payload();
@@ -237,20 +237,20 @@ async fn send(pool: &Pool, notice: &Notice) -> Result<()> {
 }
 
 /// A connection that listens.
-pub(crate) struct Ear {
+pub(crate) struct ListenConnection {
     client: Client,
     /// Ends the connection when it is dropped, even during a statement.
     hang_up: AbortHandle,
     notices: UnboundedReceiver<String>,
 }
 
-impl Drop for Ear {
+impl Drop for ListenConnection {
     fn drop(&mut self) {
         self.hang_up.abort();
     }
 }
 
-impl Ear {
+impl ListenConnection {
     /// Opens a connection and starts to listen.
     pub async fn open(connector: &Connector) -> Result<Self> {
         let (sender, notices) = mpsc::unbounded_channel();
@@ -272,7 +272,7 @@ impl Ear {
     async fn hear(mut self, bus: &Bus, own: u64) {
         loop {
             match timeout(PING, self.notices.recv()).await {
-                Ok(Some(text)) => bus.tell(Notice::heard(&text, own).unwrap_or_default()),
+                Ok(Some(text)) => bus.tell(Notification::heard(&text, own).unwrap_or_default()),
                 Ok(None) => return,
                 Err(_) => match timeout(PONG, self.client.batch_execute("")).await {
                     Ok(Ok(())) => {}
@@ -286,7 +286,7 @@ impl Ear {
 /// Listens until stopped, and reconnects whenever the connection is lost. Notifications may have been lost with it, so
 /// after a reconnect anything may have changed.
 pub(crate) async fn listen(
-    mut ear: Ear,
+    mut ear: ListenConnection,
     connector: Arc<Connector>,
     bus: Bus,
     notifier: Arc<Notifier>,
@@ -306,10 +306,10 @@ pub(crate) async fn listen(
     }
 }
 
-async fn reopened(connector: &Connector) -> Ear {
+async fn reopened(connector: &Connector) -> ListenConnection {
     let mut backoff = Backoff::reconnect();
     loop {
-        match Ear::open(connector).await {
+        match ListenConnection::open(connector).await {
             Ok(ear) => return ear,
             Err(error) => tracing::debug!(%error, "cannot listen yet"),
         }
@@ -335,12 +335,12 @@ mod tests {
     #[test]
     fn a_notice_tells_others_what_happened_and_its_sender_nothing() {
         // rule 6.6
-        let notice = Notice {
+        let notice = Notification {
             from: Some(1),
-            ..Notice::of(&effects())
+            ..Notification::of(&effects())
         };
-        assert_eq!(Notice::heard(&notice.payload(), 2), Some(effects()));
-        assert_eq!(Notice::heard(&notice.payload(), 1), None);
+        assert_eq!(Notification::heard(&notice.payload(), 2), Some(effects()));
+        assert_eq!(Notification::heard(&notice.payload(), 1), None);
     }
 
     #[test]
@@ -351,11 +351,11 @@ mod tests {
             answered: vec![abide_core::model::CommandId(7)],
             ..Effects::default()
         };
-        let heard = Notice::heard(&Notice::of(&cancelled(3)).payload(), 1).unwrap();
+        let heard = Notification::heard(&Notification::of(&cancelled(3)).payload(), 1).unwrap();
         assert_eq!(heard.cancelled, [1, 2, 3].map(InstanceId));
         assert!(heard.ended_elsewhere && !heard.anything);
-        let many = Notice::of(&cancelled(5000)).payload();
-        assert_eq!(Notice::heard(&many, 1), Some(Effects::anything()));
+        let many = Notification::of(&cancelled(5000)).payload();
+        assert_eq!(Notification::heard(&many, 1), Some(Effects::anything()));
     }
 
     #[test]
@@ -364,25 +364,28 @@ mod tests {
             mailed: ids.iter().copied().map(InstanceId).collect(),
             ..Effects::default()
         };
-        let mut notice = Notice::of(&mailed(&[1, 2]));
-        notice.merge(Notice::of(&mailed(&[2, 3])));
+        let mut notice = Notification::of(&mailed(&[1, 2]));
+        notice.merge(Notification::of(&mailed(&[2, 3])));
         assert_eq!(
-            Notice::heard(&notice.payload(), 1),
+            Notification::heard(&notice.payload(), 1),
             Some(mailed(&[1, 2, 3]))
         );
-        assert!(!Notice::of(&mailed(&[])).payload().contains("mailed"));
+        assert!(!Notification::of(&mailed(&[])).payload().contains("mailed"));
     }
 
     #[test]
     fn what_is_too_long_or_not_understood_may_mean_anything() {
         let ready = (0..1000).map(|n| Name::stored(format!("a queue with a long name {n}")));
-        let long = Notice::of(&Effects {
+        let long = Notification::of(&Effects {
             ready: ready.collect(),
             ..Effects::default()
         });
         assert!(long.payload().len() < 100);
-        assert_eq!(Notice::heard(&long.payload(), 1), Some(Effects::anything()));
-        assert_eq!(Notice::heard("{", 1), Some(Effects::anything()));
+        assert_eq!(
+            Notification::heard(&long.payload(), 1),
+            Some(Effects::anything())
+        );
+        assert_eq!(Notification::heard("{", 1), Some(Effects::anything()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::connect::Connector;
-use crate::notify::{Ear, Notifier, listen};
+use crate::notify::{ListenConnection, Notifier, listen};
 use crate::param::Param;
 use crate::pool::Pool;
 use crate::step::{Home, StepTransaction};
@@ -109,7 +109,7 @@ impl Postgres {
         drop(client);
 
         if let Some(connector) = ear.map(Arc::new) {
-            let ear = Ear::open(&connector).await?;
+            let ear = ListenConnection::open(&connector).await?;
             tasks.spawn(listen(
                 ear,
                 connector,
@@ -216,7 +216,7 @@ impl Store for Postgres {
     }
 
     fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
-        Box::pin(async move { around::look(self.pool(), ids).await })
+        Box::pin(async move { around::of_pool(self.pool(), ids).await })
     }
 
     fn history(

@@ -6,7 +6,7 @@ use abide_core::model::{
     Pending, Policies, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter,
     Worker, WorkerId,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
     Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp, Looked,
@@ -300,7 +300,7 @@ impl Txn for Transaction<'_> {
 
     async fn pending(
         &mut self,
-        looks: &[(InstanceId, Look)],
+        looks: &[(InstanceId, InboxNeeds)],
     ) -> Result<Vec<(InstanceId, Pending)>> {
         commands::pending(self, looks).await
     }

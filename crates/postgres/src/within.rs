@@ -4,7 +4,7 @@ use abide_core::model::{Limits, Timestamp};
 use abide_kernel::{Answer, Op, Result, run_lent};
 use tokio_postgres::Transaction as HostTransaction;
 
-use crate::notify::{NOTIFY, Notice};
+use crate::notify::{NOTIFY, Notification};
 use crate::param::Param;
 use crate::txn::Transaction;
 
@@ -37,7 +37,7 @@ pub async fn run_within(
     let mut txn = Transaction::host(transaction.client(), ops);
     let (answers, effects) = run_lent(&mut txn, ops, now, limits).await?;
     if !effects.is_empty() {
-        let payload = Notice::of(&effects).payload();
+        let payload = Notification::of(&effects).payload();
         txn.write(NOTIFY, vec![Param::one(payload.as_str())])?;
     }
     txn.land().await?;

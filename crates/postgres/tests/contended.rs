@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide_kernel::model::{
-    Cancel, Children, Claimed, Delivery, Join, Outcome, Start, Status, UniqueKey, Verdict, WorkerId,
+    Cancel, Children, Claimed, Join, NewCommand, Outcome, Start, Status, UniqueKey, Verdict,
+    WorkerId,
 };
 use abide_kernel::{Answer, Error, Op, Store, Target};
 use abide_pgtest::{Server, psql};
@@ -71,15 +72,15 @@ impl Dice {
         (0..1 + self.roll(4)).map(|_| one(self)).collect()
     }
 
-    fn delivery(&mut self) -> Delivery {
+    fn delivery(&mut self) -> NewCommand {
         match self.roll(3) {
-            0 => Delivery {
+            0 => NewCommand {
                 hold_for: Some(Duration::from_secs(60)),
                 ..signal(key(&self.key()), "go", "1")
             },
             1 => {
                 let start = self.start();
-                Delivery {
+                NewCommand {
                     start: Some(Box::new(start.clone())),
                     ..signal(start.key.unwrap(), "go", "1")
                 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use abide_kernel::model::{Delivery, Limits, Start, Verdict};
+use abide_kernel::model::{Limits, NewCommand, Start, Verdict};
 use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock};
 use abide_pgtest::{Server, psql};
 use abide_postgres::tokio_postgres::Client;
@@ -106,16 +106,16 @@ fn options(timeouts: Timeouts) -> Options {
 }
 
 /// A signal that is held for whoever starts under a key.
-fn held(text: &str) -> Delivery {
-    Delivery {
+fn held(text: &str) -> NewCommand {
+    NewCommand {
         hold_for: Some(Duration::from_secs(600)),
         ..signal(key(text), "go", "1")
     }
 }
 
 /// A signal that finds, or starts, what is under a key.
-fn starting(text: &str) -> Delivery {
-    Delivery {
+fn starting(text: &str) -> NewCommand {
+    NewCommand {
         start: Some(Box::new(keyed("m", text))),
         ..signal(key(text), "go", "1")
     }

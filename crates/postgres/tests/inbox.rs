@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Accepts, Answered, Cancel, Children, CommandStatus, Committed, Contract, Contracted, Delivery,
-    InstanceId, Join, Operated, Outcome, Rejection, Start, Started, Status, Verdict,
+    Accepts, Answered, Cancel, Children, CommandStatus, Committed, Contract, Contracted,
+    InstanceId, Join, NewCommand, Operated, Outcome, Rejection, Start, Started, Status, Verdict,
 };
 use abide_kernel::{Answer, CommandFilter, Filter, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
@@ -26,23 +26,23 @@ use common::{
     register, signal, start, start_all, until_blocked, wait,
 };
 
-fn deduped(delivery: Delivery, dedup_key: &str) -> Delivery {
-    Delivery {
+fn deduped(delivery: NewCommand, dedup_key: &str) -> NewCommand {
+    NewCommand {
         dedup_key: Some(name(dedup_key)),
         ..delivery
     }
 }
 
-fn held(text: &str, dedup_key: Option<&str>) -> Delivery {
-    Delivery {
+fn held(text: &str, dedup_key: Option<&str>) -> NewCommand {
+    NewCommand {
         hold_for: Some(Duration::from_secs(3600)),
         dedup_key: dedup_key.map(name),
         ..signal(key(text), "paid", "1")
     }
 }
 
-fn with_start(start: Start, argument: &str) -> Delivery {
-    Delivery {
+fn with_start(start: Start, argument: &str) -> NewCommand {
+    NewCommand {
         start: Some(Box::new(start.clone())),
         ..signal(start.key.unwrap(), "paid", argument)
     }
@@ -130,7 +130,7 @@ async fn a_batch_of_a_thousand_is_delivered_in_order() {
             .collect(),
     )
     .await;
-    let all: Vec<Delivery> = (0..1000)
+    let all: Vec<NewCommand> = (0..1000)
         .map(|n| match n % 2 {
             0 => signal(ids[n / 2], "paid", &n.to_string()),
             _ => signal(key(&format!("k{}", n / 2)), "paid", &n.to_string()),
@@ -267,7 +267,7 @@ async fn what_is_held_while_somebody_starts_is_never_lost() {
 async fn what_nobody_came_for_expires_and_is_forgotten() {
     // rules 7.8 and 16.2
     let store = fresh().await;
-    let brief = Delivery {
+    let brief = NewCommand {
         hold_for: Some(Duration::from_millis(1)),
         ..held("k", None)
     };
@@ -385,7 +385,7 @@ async fn an_update_is_handed_over_answered_and_remembered() {
     };
     let instance = parked(&store, worker, begin, &["paid"]).await;
 
-    let told = deliver(&store, vec![Delivery::update(instance, name("add"))])
+    let told = deliver(&store, vec![NewCommand::update(instance, name("add"))])
         .await
         .remove(0);
     assert_eq!(told.verdict, Verdict::Accepted);

@@ -17,7 +17,7 @@ mod stepping;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use abide_kernel::model::{Cause, Claimed, Delivery, InstanceId, Outcome, Status, Verdict};
+use abide_kernel::model::{Cause, Claimed, InstanceId, NewCommand, Outcome, Status, Verdict};
 use abide_kernel::{Answer, Op, Store, Target, WaiterFilter};
 use common::{
     claim, commit_all, commits, json, key, keyed, name, register, signal, start, start_all, wait,
@@ -214,7 +214,7 @@ async fn in_every_order_of_hold_and_start_the_signal_is_in_the_inbox() {
     let (mut script, mut trails) = (Some(Vec::new()), BTreeSet::new());
     while let Some(choices) = script {
         let text = format!("k{}", trails.len());
-        let hold = Delivery {
+        let hold = NewCommand {
             hold_for: Some(Duration::from_secs(60)),
             ..signal(key(&text), "paid", "1")
         };

@@ -16,7 +16,7 @@
 mod address;
 mod caller;
 mod clock;
-mod news;
+mod notifications;
 mod options;
 mod store;
 mod tls;

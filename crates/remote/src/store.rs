@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::address::Address;
 use crate::caller::Caller;
 use crate::options::Options;
-use crate::{clock, news};
+use crate::{clock, notifications};
 
 /// Number of requests that are useful in parallel: one waits for the network while another is written.
 const WRITERS: usize = 4;
@@ -69,7 +69,7 @@ impl Remote {
         };
         let bus = Bus::new();
         let stream = caller.news().await?;
-        tasks.spawn(news::listen(
+        tasks.spawn(notifications::listen(
             stream,
             caller.clone(),
             bus.clone(),

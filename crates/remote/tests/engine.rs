@@ -14,7 +14,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Abide, BoxError, Flow, Job, Messages, Signal, Workflow, spec};
+use abide::{Abide, BoxError, Flow, Job, Messages, Signal, Workflow, new_start};
 use abide_kernel::Store;
 use abide_sqlite::{Options, Sqlite};
 use common::{Server, routes};
@@ -25,7 +25,7 @@ const ORDER: Flow<u32, u32> = Flow::new("order").messages(|| Messages::new().sig
 
 async fn order(flow: Workflow, number: u32) -> Result<u32, BoxError> {
     let paid = flow.signal(PAID).await?;
-    let doubled = flow.child(spec(DOUBLE, number + paid)).await?;
+    let doubled = flow.child(new_start(DOUBLE, number + paid)).await?;
     Ok(doubled)
 }
 

@@ -73,7 +73,7 @@ impl Engine {
             queues: BTreeSet::new(),
             graphs: false,
         };
-        keeper.look().await?;
+        keeper.reload().await?;
         if keeper.graphs {
             keeper.find_queues().await?;
         }
@@ -107,8 +107,8 @@ impl Keeper {
         loop {
             let looked = tokio::select! {
                 () = stop.cancelled() => break,
-                () = put.0.notified() => self.look().await,
-                _ = look.tick() => self.look().await,
+                () = put.0.notified() => self.reload().await,
+                _ = look.tick() => self.reload().await,
                 effects = news.next() => match effects {
                     Some(effects) => self.hear(&effects).await,
                     None => break,
@@ -122,7 +122,7 @@ impl Keeper {
     }
 
     /// Reads the declared graphs.
-    async fn look(&mut self) -> Result<(), Error> {
+    async fn reload(&mut self) -> Result<(), Error> {
         let mut machines = self.abide.store().machines().await?;
         machines.retain(|one| graph_of(one.machine.as_str()).is_some());
         let had = self.graphs;

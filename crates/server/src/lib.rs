@@ -4,12 +4,12 @@
 //! decides what a request means, as it does for a program that embeds the library.
 
 pub mod auth;
+mod background_read;
 pub mod cli;
 pub mod demo;
 pub mod graphs;
 pub mod hooks;
 pub mod http;
-mod lookout;
 pub mod metrics;
 pub mod nats;
 pub mod serve;

@@ -31,14 +31,14 @@ pub(crate) fn lane(queue: &Name, machine: &Name, version: u32) -> i64 {
 
 /// The properties that determine in which indexes a row is.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct IndexColumns {
     status: Status,
     behind: bool,
     due_at: Option<Timestamp>,
     in_partition: bool,
 }
 
-impl From<&Row> for Place {
+impl From<&Row> for IndexColumns {
     fn from(row: &Row) -> Self {
         Self {
             status: row.status,
@@ -49,7 +49,7 @@ impl From<&Row> for Place {
     }
 }
 
-impl From<&NewRow> for Place {
+impl From<&NewRow> for IndexColumns {
     fn from(row: &NewRow) -> Self {
         Self {
             status: row.status,
@@ -60,7 +60,7 @@ impl From<&NewRow> for Place {
     }
 }
 
-impl Place {
+impl IndexColumns {
     /// The time when it became due, if it can be claimed.
     pub fn ready_at(self) -> Option<i64> {
         let ready = self.status == Status::Runnable && !self.behind;
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_row_is_in_the_index_for_what_it_waits_for() {
-        let place = |status, behind, due: Option<i64>, in_partition| Place {
+        let place = |status, behind, due: Option<i64>, in_partition| IndexColumns {
             status,
             behind,
             due_at: due.map(Timestamp::from_micros),

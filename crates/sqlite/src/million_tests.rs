@@ -5,7 +5,7 @@ use abide_core::model::{
     Closing, CommandId, CommandStatus, EventSequence, InstanceId, Json, Lane, Name, Sequence,
     Timestamp, WaitId, Waiter, WorkerId,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_kernel::{ClaimRequest, LookUp, NewEvent, PathId, Span, Term};
 use rusqlite::{Connection, StatementStatus, params};
 
@@ -216,7 +216,7 @@ fn inboxes(others: u32) -> Connection {
 fn cost_of_messages(conn: &Connection) -> [i32; 4] {
     let one = InstanceId(1);
     let paid = vec![name("paid"), name("paid")];
-    let look = Look {
+    let look = InboxNeeds {
         names: paid.clone(),
         updates: true,
         all: false,

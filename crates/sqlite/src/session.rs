@@ -8,7 +8,7 @@ use abide_core::model::{
     OutboxId, Pending, Policies, Priority, RequestId, Row, Scopes, Sequence, Started, Target,
     Timestamp, Waiter, Worker, WorkerId,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
     Advance, Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp,
@@ -387,7 +387,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn pending(
         &mut self,
-        looks: &[(InstanceId, Look)],
+        looks: &[(InstanceId, InboxNeeds)],
     ) -> Result<Vec<(InstanceId, Pending)>> {
         inbox::pending(&self.conn, looks).map_err(classed)
     }

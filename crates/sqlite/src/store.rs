@@ -22,7 +22,7 @@ use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use crate::lone::Lone;
+use crate::exclusive::Lone;
 use crate::open;
 use crate::options::Options;
 use crate::poison::Poison;

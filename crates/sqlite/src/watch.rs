@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use abide_kernel::Clock;
 use tokio::sync::mpsc;
 
-use crate::lone::Lone;
+use crate::exclusive::Lone;
 use crate::writer::Request;
 
 /// Interval between checks of the log file.
@@ -66,7 +66,7 @@ impl Watch {
             let changed = found != seen;
             if changed || again {
                 // If the writer's queue is full, it is asked the next time.
-                let asked = writer.try_send(Request::Look).is_ok();
+                let asked = writer.try_send(Request::InboxNeeds).is_ok();
                 again = changed || !asked;
                 seen = found;
             }
@@ -94,7 +94,7 @@ mod tests {
 
     async fn is_asked(requests: &mut mpsc::Receiver<Request>, within: Duration) -> bool {
         let asked = tokio::time::timeout(within, requests.recv()).await;
-        matches!(asked, Ok(Some(Request::Look)))
+        matches!(asked, Ok(Some(Request::InboxNeeds)))
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ pub(crate) enum Request {
     /// Runs operations in a transaction.
     Run(Run),
     /// Checks for commits of other connections.
-    Look,
+    InboxNeeds,
     /// Runs the waiting requests and ends the thread.
     Close,
 }
@@ -106,13 +106,13 @@ impl Writer {
                     // The caller has gone away and needs no answer.
                     Request::Run(run) if run.answer.is_closed() => {}
                     Request::Run(run) => runs.push_back(run),
-                    Request::Look => look = true,
+                    Request::InboxNeeds => look = true,
                     Request::Close => self.requests.close(),
                 }
             }
             let idle = runs.is_empty();
             self.run_all(runs);
-            if look && let Err(error) = self.look() {
+            if look && let Err(error) = self.check_for_changes() {
                 tracing::debug!(%error, "could not look for commits of others");
             }
             if self.log.is_long(idle) {
@@ -197,7 +197,7 @@ impl Writer {
     /// Begins a write transaction, which excludes all other writers until it ends.
     fn begin(&mut self) -> rusqlite::Result<()> {
         self.execute("begin immediate")?;
-        let looked = self.look();
+        let looked = self.check_for_changes();
         if looked.is_err() {
             self.roll_back();
         }
@@ -229,7 +229,7 @@ impl Writer {
 
     /// If another connection has committed since the last check: clears the cache, and notifies all listeners that
     /// anything may have changed.
-    fn look(&mut self) -> rusqlite::Result<()> {
+    fn check_for_changes(&mut self) -> rusqlite::Result<()> {
         let version = data_version(&self.conn)?;
         if version != self.data_version {
             self.data_version = version;

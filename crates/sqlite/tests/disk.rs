@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use abide_kernel::{Error, OwnTransaction, Store};
 use abide_sqlite::StepTransaction;
-use common::{Place, claimed, count, done, start, start_one, worker};
+use common::{IndexColumns, claimed, count, done, start, start_one, worker};
 
 /// Set in the process whose files cannot grow without end.
 const INSIDE: &str = "ABIDE_TEST_INSIDE";
@@ -48,7 +48,7 @@ fn after_a_commit_of_a_step_that_did_not_reach_the_disk_nothing_more_is_written(
 }
 
 async fn inside() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     start_one(&*store).await;

@@ -24,7 +24,7 @@ use abide_kernel::{
 };
 use abide_sqlite::rusqlite::TransactionBehavior;
 use abide_sqlite::{Options, Sqlite};
-use common::{Place, claimed, name, run, start_one, worker};
+use common::{IndexColumns, claimed, name, run, start_one, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -86,7 +86,7 @@ async fn parked(store: &dyn Store, worker: WorkerId, orders: &str) -> InstanceId
     id
 }
 
-async fn closed(place: &Place, store: Arc<Sqlite>) {
+async fn closed(place: &IndexColumns, store: Arc<Sqlite>) {
     store.close().await;
     drop(audit::Audit {
         path: place.path(),
@@ -97,7 +97,7 @@ async fn closed(place: &Place, store: Arc<Sqlite>) {
 #[tokio::test]
 async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_own_transaction() {
     // rules 14.1, 14.4, 14.7 and 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let who = worker(&*store, "w", LEASE).await;
     let one = parked(&*store, who, "[1, \"2\", 1.0]").await;
@@ -152,7 +152,7 @@ async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_o
 #[tokio::test]
 async fn events_are_listed_and_forgotten_and_no_place_is_given_twice() {
     // rules 14.1 and 16.2
-    let place = Place::new();
+    let place = IndexColumns::new();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
     let options = Options {
         clock: Some(clock.clone()),

@@ -12,12 +12,12 @@ mod common;
 use std::time::{Duration, Instant};
 
 use abide_kernel::{EventFilter, Store, SweepPass};
-use common::{Place, start_one};
+use common::{IndexColumns, start_one};
 
 #[tokio::test]
 async fn a_hundred_thousand_events_are_swept_and_nobody_waits() {
     // rule 16.2
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let events = "
         with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)

@@ -17,19 +17,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Arguments, Cancel, Children, Claim, CommandStatus, Commit, Committed, Delivered, Delivery,
-    InstanceId, Json, Key, Limits, Operated, Outcome, Start, Status, Target, Timestamp, Verdict,
+    Arguments, Cancel, Children, Claim, CommandStatus, Commit, Committed, Delivered, InstanceId,
+    Json, Key, Limits, NewCommand, Operated, Outcome, Start, Status, Target, Timestamp, Verdict,
     Wait, WorkerId,
 };
 use abide_kernel::{Answer, Clock, CommandFilter, Filter, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::{Options, Sqlite, run_within};
-use common::{Place, claim, claimed, name, plain, run, start_one, too_many, worker};
+use common::{IndexColumns, claim, claimed, name, plain, run, start_one, too_many, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
 /// Looks the file over, and closes the store.
-async fn closed(place: &Place, stores: impl IntoIterator<Item = Arc<Sqlite>>) {
+async fn closed(place: &IndexColumns, stores: impl IntoIterator<Item = Arc<Sqlite>>) {
     for store in stores {
         store.close().await;
     }
@@ -43,8 +43,8 @@ fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-fn signal(target: impl Into<Target>, text: &str) -> Delivery {
-    Delivery::signal(target, name(text))
+fn signal(target: impl Into<Target>, text: &str) -> NewCommand {
+    NewCommand::signal(target, name(text))
 }
 
 fn delivered(answer: Answer) -> Vec<Delivered> {
@@ -54,7 +54,7 @@ fn delivered(answer: Answer) -> Vec<Delivered> {
     }
 }
 
-async fn deliver(store: &dyn Store, deliveries: Vec<Delivery>) -> Vec<Delivered> {
+async fn deliver(store: &dyn Store, deliveries: Vec<NewCommand>) -> Vec<Delivered> {
     delivered(run(store, Op::Deliver(deliveries)).await)
 }
 
@@ -114,7 +114,7 @@ async fn keyed(store: &dyn Store, text: &str) -> InstanceId {
 #[tokio::test]
 async fn a_thousand_signals_at_once_wake_their_waiter_and_are_handed_over_in_order() {
     // rules 7.1 and 7.4
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     start_one(&*store).await;
@@ -164,7 +164,7 @@ async fn a_thousand_signals_at_once_wake_their_waiter_and_are_handed_over_in_ord
 
 #[tokio::test]
 async fn no_record_is_numbered_like_another_whoever_writes_and_whatever_fails() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let (here, there) = (place.open(), place.open());
     let id = keyed(&*here, "order:1").await;
     let target = || Target::from(key("order:1"));
@@ -229,7 +229,7 @@ async fn no_record_is_numbered_like_another_whoever_writes_and_whatever_fails() 
 #[tokio::test]
 async fn a_signal_sent_in_the_callers_transaction_wakes_when_that_commits_and_never_was_when_not() {
     // rule 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     start_one(&*store).await;
@@ -257,7 +257,7 @@ async fn a_signal_sent_in_the_callers_transaction_wakes_when_that_commits_and_ne
 #[tokio::test]
 async fn a_signal_to_a_row_that_the_writer_remembers_is_seen_by_the_commit_that_follows() {
     // rule 7.1: it came while the step ran, from here or from another process, and the wait finds it.
-    let place = Place::new();
+    let place = IndexColumns::new();
     let (here, there) = (place.open(), place.open());
     let worker = worker(&*here, "w", LEASE).await;
     for sender in [&here, &there] {
@@ -289,7 +289,7 @@ async fn a_signal_to_a_row_that_the_writer_remembers_is_seen_by_the_commit_that_
 #[tokio::test]
 async fn a_chain_goes_on_with_its_messages_and_is_found_by_any_of_its_runs() {
     // rules 2.4, 2.5 and 11.2
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     let first = keyed(&*store, "order:1").await;
@@ -358,14 +358,14 @@ async fn a_chain_goes_on_with_its_messages_and_is_found_by_any_of_its_runs() {
 #[tokio::test]
 async fn what_is_held_is_handed_over_or_expires_and_is_forgotten() {
     // rule 7.8
-    let place = Place::new();
+    let place = IndexColumns::new();
     let clock = ManualClock::at(Timestamp::from_micros(1_000_000_000));
     let options = Options {
         clock: Some(Arc::new(clock.clone())),
         ..Options::default()
     };
     let store = Sqlite::open(place.path(), options).unwrap();
-    let held = |text: &str, seconds: u64| Delivery {
+    let held = |text: &str, seconds: u64| NewCommand {
         hold_for: Some(Duration::from_secs(seconds)),
         ..signal(key(text), "paid")
     };
@@ -418,7 +418,7 @@ async fn what_is_held_is_handed_over_or_expires_and_is_forgotten() {
 #[tokio::test]
 async fn what_is_reserved_is_counted_and_opened_with_the_same_id() {
     // rule 2.7
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     let reserved = run(&*store, Op::Reserve(vec![(name("m"), key("order:1"))])).await;
@@ -440,7 +440,7 @@ async fn what_is_reserved_is_counted_and_opened_with_the_same_id() {
 #[tokio::test]
 async fn a_family_is_cancelled_and_nothing_is_wrong_with_what_is_left() {
     // rules 11.1 and 11.3
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     let parent = start_one(&*store).await;

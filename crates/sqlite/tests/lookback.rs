@@ -21,7 +21,7 @@ use abide_core::model::{
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::{Options, Sqlite};
-use common::{Place, claimed, done, name, run, start_one, worker};
+use common::{IndexColumns, claimed, done, name, run, start_one, worker};
 
 fn json(text: &str) -> Json {
     Json::parse(text.to_owned()).unwrap()
@@ -89,7 +89,7 @@ fn terms(conn: &Connection) -> Vec<String> {
 #[tokio::test]
 async fn terms_are_written_with_their_events_and_go_with_them() {
     // rules 14.6, 16.2 and 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
     let options = Options {
         clock: Some(clock.clone()),

@@ -17,7 +17,7 @@ use std::thread;
 use abide_kernel::{Error, Store};
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
-use common::{Place, count, start_one};
+use common::{IndexColumns, count, start_one};
 
 fn refused(path: &Path) -> (bool, String) {
     match Sqlite::open(path, Options::default()) {
@@ -42,7 +42,7 @@ fn known_versions() -> Vec<i64> {
 
 #[tokio::test]
 async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let id = start_one(&*store).await;
     store.close().await;
@@ -75,7 +75,7 @@ async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
         store.close().await;
         return;
     }
-    let place = Place::new();
+    let place = IndexColumns::new();
     for umask in ["000", "022", "077", "777"] {
         let path = place.path().with_file_name(format!("umask-{umask}.db"));
         let opened = Command::new("sh")
@@ -104,7 +104,7 @@ async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
 
 #[tokio::test]
 async fn a_file_with_tables_of_its_own_keeps_them() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     place
         .connect()
         .execute_batch("create table orders (id integer); insert into orders values (7)")
@@ -121,7 +121,7 @@ async fn a_file_with_tables_of_its_own_keeps_them() {
 
 #[tokio::test]
 async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     place.open().close().await;
     let conn = place.connect();
     conn.execute(
@@ -142,7 +142,7 @@ async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched()
 
 #[test]
 fn what_is_no_database_is_refused_and_not_touched() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let text = "this is a letter, and by no means a database\n".repeat(100);
     std::fs::write(place.path(), &text).unwrap();
     let (broken, error) = refused(&place.path());
@@ -155,7 +155,7 @@ fn what_is_no_database_is_refused_and_not_touched() {
 
 #[test]
 fn a_path_where_no_file_can_be_says_why() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let dir = place.path();
     std::fs::create_dir(&dir).unwrap();
     assert!(refused(&dir).1.contains("is a directory"));
@@ -186,7 +186,7 @@ fn a_directory_that_cannot_be_written_to_is_named() {
 #[test]
 fn threads_that_open_a_new_file_together_all_find_its_tables_made_once() {
     for _ in 0..5 {
-        let place = Place::new();
+        let place = IndexColumns::new();
         let together = Barrier::new(8);
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -205,7 +205,7 @@ const FILE: &str = "ABIDE_TEST_FILE";
 
 #[test]
 fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let this = std::env::current_exe().unwrap();
     let begin = || {
         let mut process = Command::new(&this);
@@ -235,7 +235,7 @@ async fn one_of_several_processes() {
 
 #[tokio::test]
 async fn a_store_that_may_not_migrate_writes_nothing_to_a_file_without_its_tables() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let looking = Options {
         migrate: false,
         ..Options::default()

@@ -15,7 +15,7 @@ use abide_core::model::{
     Claim, Commit, Committed, InstanceId, Join, Json, Key, Outcome, Start, Started, Status,
 };
 use abide_kernel::{Answer, Error, Op, Store};
-use common::{Place, claim, claimed, done, name, plain, run, start_one, too_many, worker};
+use common::{IndexColumns, claim, claimed, done, name, plain, run, start_one, too_many, worker};
 
 fn commit(claim: Claim, outcome: Outcome) -> Op {
     let commit = Commit {
@@ -45,7 +45,7 @@ async fn status(store: &dyn Store, id: InstanceId) -> Status {
 #[tokio::test]
 async fn a_claim_that_another_process_took_back_is_stale_here() {
     // rule 1.3: this store remembers the rows it has claimed, and must not trust its memory when others have written.
-    let place = Place::new();
+    let place = IndexColumns::new();
     let (here, there) = (place.open(), place.open());
     let worker = worker(&*here, "w", Duration::ZERO).await;
     start_one(&*here).await;
@@ -69,7 +69,7 @@ async fn a_claim_that_another_process_took_back_is_stale_here() {
 async fn a_claim_that_was_rolled_back_is_forgotten() {
     // A parent whose barrier opened early is claimed in a transaction that fails. When its last child ends, it is
     // written to; and it must be written as it is in the file, waiting for a worker.
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     let parent = start_one(&*store).await;
@@ -97,7 +97,7 @@ async fn a_claim_that_was_rolled_back_is_forgotten() {
 #[tokio::test]
 async fn a_key_is_freed_at_the_end_of_a_chain_of_steps() {
     // rule 2.2: the rows of a chain are not read between its steps, and it must be known that they have a key.
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     let order = || {

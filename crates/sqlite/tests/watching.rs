@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::{Effects, Listener, Store};
-use common::{Place, start_one};
+use common::{IndexColumns, start_one};
 
 /// The next thing told, within a time that no working watch needs.
 async fn next(listener: &mut Listener) -> Arc<Effects> {
@@ -24,7 +24,7 @@ async fn next(listener: &mut Listener) -> Arc<Effects> {
 #[tokio::test]
 async fn a_commit_of_another_process_is_noticed() {
     // rule 6.6
-    let place = Place::new();
+    let place = IndexColumns::new();
     let (here, there) = (place.open(), place.open());
     let mut listener = here.listen();
     for _ in 0..3 {
@@ -38,7 +38,7 @@ async fn a_commit_of_another_process_is_noticed() {
 
 #[tokio::test]
 async fn a_commit_on_a_connection_of_the_hosts_own_is_noticed() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut listener = store.listen();
     let conn = place.connect();
@@ -52,7 +52,7 @@ async fn a_commit_on_a_connection_of_the_hosts_own_is_noticed() {
 
 #[tokio::test]
 async fn a_commit_of_its_own_is_told_for_what_it_is() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut listener = store.listen();
     for _ in 0..5 {

@@ -15,7 +15,7 @@ use abide_core::model::{Key, Limits, Start, Started, Timestamp};
 use abide_kernel::{Answer, Error, Op, Store};
 use abide_sqlite::run_within;
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
-use common::{Place, count, plain, start, too_many};
+use common::{IndexColumns, count, plain, start, too_many};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -23,7 +23,7 @@ fn within(conn: &Connection, ops: &[Op]) -> Result<Vec<Answer>, Error> {
     run_within(conn, ops, NOW, &Limits::default())
 }
 
-fn host(place: &Place) -> Connection {
+fn host(place: &IndexColumns) -> Connection {
     let conn = place.connect();
     conn.execute_batch("create table orders (id integer primary key)")
         .unwrap();
@@ -40,7 +40,7 @@ fn keyed(key: &str) -> Op {
 #[tokio::test]
 async fn what_was_started_exists_when_the_transaction_commits_and_is_told_then() {
     // rule 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut conn = host(&place);
     let mut listener = store.listen();
@@ -78,7 +78,7 @@ async fn what_was_started_exists_when_the_transaction_commits_and_is_told_then()
 #[tokio::test]
 async fn what_was_started_never_existed_when_the_transaction_rolls_back() {
     // rule 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut conn = host(&place);
     let txn = conn
@@ -101,7 +101,7 @@ async fn what_was_started_never_existed_when_the_transaction_rolls_back() {
 #[tokio::test]
 async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
     // rule 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut conn = host(&place);
     let txn = conn
@@ -123,7 +123,7 @@ async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
 #[tokio::test]
 async fn a_savepoint_will_do_and_the_store_may_give_its_clock_and_limits() {
     // rule 17.1
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut conn = host(&place);
     let mut txn = conn
@@ -142,7 +142,7 @@ async fn a_savepoint_will_do_and_the_store_may_give_its_clock_and_limits() {
 
 #[tokio::test]
 async fn a_connection_without_a_transaction_is_refused() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let error = within(&host(&place), &[start(1)]).unwrap_err().to_string();
     assert!(
@@ -155,7 +155,7 @@ async fn a_connection_without_a_transaction_is_refused() {
 
 #[test]
 fn a_file_without_the_tables_is_refused_with_what_to_do() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let mut conn = host(&place);
     let txn = conn.transaction().unwrap();
     let error = within(&txn, &[start(1)]).unwrap_err().to_string();
@@ -167,7 +167,7 @@ fn a_file_without_the_tables_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_transaction_that_began_by_reading_old_data_is_a_conflict() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let mut conn = host(&place);
     let txn = conn.transaction().unwrap();

@@ -14,11 +14,11 @@ mod common;
 use std::time::Duration;
 
 use abide_core::model::{
-    Blocked, Cancel, Cause, Children, Claim, CommandKind, Commit, Committed, Delivery, InstanceId,
-    Json, Key, Kind, Lane, Operated, Outcome, Start, Status, Target, Then, WorkerId, WorkflowTurn,
+    Blocked, Cancel, Cause, Children, Claim, CommandKind, Commit, Committed, InstanceId, Json, Key,
+    Kind, Lane, NewCommand, Operated, Outcome, Start, Status, Target, Then, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, Op, Store};
-use common::{Place, name, plain, run, worker};
+use common::{IndexColumns, name, plain, run, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -107,7 +107,7 @@ async fn released(store: &dyn Store, lanes: Vec<Lane>, limit: usize) -> Vec<usiz
     counts
 }
 
-fn closed(place: &Place) {
+fn closed(place: &IndexColumns) {
     drop(audit::Audit {
         path: place.path(),
         held: (),
@@ -117,7 +117,7 @@ fn closed(place: &Place) {
 #[tokio::test]
 async fn what_is_blocked_is_released_lane_by_lane_and_page_by_page() {
     // rule 12.4
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     let (one, two, other) = (lane("m", 1), lane("m", 2), lane("n", 1));
@@ -174,7 +174,7 @@ async fn what_is_blocked_is_released_lane_by_lane_and_page_by_page() {
 #[tokio::test]
 async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came() {
     // rules 11.1 and 12.3
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", LEASE).await;
     let state = Json::of(&"x".repeat(50_000)).unwrap();
@@ -192,7 +192,7 @@ async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came(
     }
     run(
         &*store,
-        Op::Deliver(vec![Delivery::signal(id, name("paid"))]),
+        Op::Deliver(vec![NewCommand::signal(id, name("paid"))]),
     )
     .await;
     let cancel = Cancel {

@@ -17,14 +17,16 @@ use abide_core::model::{Committed, Json, Start, Status, Timestamp};
 use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock};
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
-use common::{Place, claim, claimed, count, done, plain, run, start, start_one, too_many, worker};
+use common::{
+    IndexColumns, claim, claimed, count, done, plain, run, start, start_one, too_many, worker,
+};
 use futures_util::future::{BoxFuture, join_all};
 
 /// Lets nobody write until it is dropped, so that requests come together.
 struct Gate(Connection);
 
 impl Gate {
-    fn shut(place: &Place) -> Self {
+    fn shut(place: &IndexColumns) -> Self {
         let conn = place.connect();
         conn.execute_batch("begin immediate").unwrap();
         Self(conn)
@@ -49,7 +51,7 @@ impl Gate {
 
 #[tokio::test]
 async fn callers_that_come_together_share_a_commit() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let gate = Gate::shut(&place);
     let one = |store: Arc<Sqlite>| async move { store.run([start(1)].into()).await.is_ok() };
@@ -63,7 +65,7 @@ async fn callers_that_come_together_share_a_commit() {
 
 #[tokio::test]
 async fn a_single_caller_waits_for_nobody() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     for _ in 0..10 {
         start_one(&*store).await;
@@ -74,7 +76,7 @@ async fn a_single_caller_waits_for_nobody() {
 
 #[tokio::test]
 async fn a_request_that_fails_touches_no_neighbour() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     start_one(&*store).await;
@@ -121,7 +123,7 @@ async fn a_request_that_fails_touches_no_neighbour() {
 
 #[tokio::test]
 async fn a_file_that_stays_busy_is_away_and_no_more() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     place.open().close().await;
     let options = Options {
         busy_timeout: Duration::from_millis(20),
@@ -142,7 +144,7 @@ async fn a_file_that_stays_busy_is_away_and_no_more() {
 
 #[tokio::test]
 async fn what_is_asked_before_it_closes_is_done_and_what_comes_after_is_told() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let gate = Gate::shut(&place);
     let ask = |store: Arc<Sqlite>| async move {
@@ -178,7 +180,7 @@ impl Clock for Fragile {
 
 #[tokio::test]
 async fn a_panic_in_the_thread_leaves_nobody_waiting() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let breaks = Arc::new(AtomicBool::new(false));
     let clock: Arc<dyn Clock> = Arc::new(Fragile(Arc::clone(&breaks)));
     let options = Options {
@@ -198,7 +200,7 @@ async fn a_panic_in_the_thread_leaves_nobody_waiting() {
 
 #[tokio::test]
 async fn a_long_log_is_carried_over_while_it_runs() {
-    let place = Place::new();
+    let place = IndexColumns::new();
     let store = place.open();
     let large = Start {
         state: Json::of(&"x".repeat(100_000)).unwrap(),

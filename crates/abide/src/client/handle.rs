@@ -170,7 +170,7 @@ impl<O> Handle<O> {
         let unserved =
             |reason: &Reason| matches!(reason.code, Code::NoWorker | Code::ChildrenUnserved);
         // If the store is unavailable, the wait continues without a warning.
-        let looked = abide_kernel::look(&*self.client.store, &id.into()).await;
+        let looked = abide_kernel::describe(&*self.client.store, &id.into()).await;
         if let Ok(Some((_, health))) = looked
             && let Some(reason) = health.reason.filter(unserved)
         {

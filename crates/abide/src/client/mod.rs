@@ -8,7 +8,7 @@ mod operate;
 mod publish;
 mod query;
 mod signal;
-mod spec;
+mod start;
 mod update;
 mod waits;
 mod watch;
@@ -17,14 +17,14 @@ mod within;
 pub use address::Address;
 pub use handle::{Handle, NotDone};
 pub(crate) use once::{Calls, Repeatable, first};
-pub use operate::{Cancelled, Cancelling, Diagnosis, Look, OperateError, Restarting};
-pub(crate) use operate::{doctor, look, look_page, repair};
+pub use operate::{Cancelled, Cancelling, Description, Diagnosis, OperateError, Restarting};
+pub(crate) use operate::{describe, describe_page, doctor, repair};
 pub use publish::{Publication, event_of};
 pub use query::QueryError;
 pub(crate) use signal::receipt;
-pub use signal::{Letter, Receipt, Rejected, SendError, letter, letter_named};
-pub use spec::{Spec, StartError, spec};
-pub use update::{Asked, Request, UpdateError};
+pub use signal::{Receipt, Rejected, SendError, SignalBuilder, new_signal, new_signal_named};
+pub use start::{StartBuilder, StartError, new_start};
+pub use update::{UpdateBuilder, UpdateError, UpdateHandle};
 pub use waits::{OpenWait, WaitsFilter};
 pub(crate) use watch::{Ends, Replies, Watch};
 pub use within::Within;
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use abide_core::model::{ContractId, Limits};
 use abide_kernel::Store;
-use abide_kernel::committer::{Committer, Events, Mail, Starts, Submit};
+use abide_kernel::committer::{Committer, Deliveries, Events, Starts, Submit};
 
 /// The client that every call goes through. A clone costs two reference counts; each call has its own clone.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ pub struct Parts {
     /// Time that calls wait for an unavailable database.
     pub(crate) patience: Duration,
     pub(crate) submit: Submit<Starts>,
-    pub(crate) mail: Submit<Mail>,
+    pub(crate) mail: Submit<Deliveries>,
     pub(crate) events: Submit<Events>,
     /// Runs requests that may arrive more than once.
     pub(crate) repeatable: Repeatable,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use abide_core::model::{
-    Delivered, Delivery, Publish, Published, Refusal, RequestId, Start, Started,
+    Delivered, NewCommand, Publish, Published, Refusal, RequestId, Start, Started,
 };
 use abide_kernel::committer::{Committer, Patience, Requests, Submit};
 use abide_kernel::{Answer, Backoff, Error, Once, Op, Result};
@@ -177,7 +177,7 @@ impl Client {
     }
     asking! {
         /// Delivers signals and updates.
-        deliver(Delivery) -> Result<Delivered, Refusal>, mail, Deliver, Delivered
+        deliver(NewCommand) -> Result<Delivered, Refusal>, mail, Deliver, Delivered
     }
     asking! {
         /// Publishes events.

@@ -271,7 +271,7 @@ pub(crate) async fn doctor(client: &Client) -> Result<Diagnosis, Error> {
 
 /// An instance with what it waits for, and whether anything can still wake it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Look {
+pub struct Description {
     /// The instance.
     #[serde(flatten)]
     pub instance: Instance,
@@ -286,19 +286,22 @@ pub struct Look {
 }
 
 /// Returns an instance with its wait and its health.
-pub(crate) async fn look(client: &Client, target: impl Address) -> Result<Option<Look>, Error> {
-    let found = abide_kernel::look(&*client.store, &target.target()?).await?;
+pub(crate) async fn describe(
+    client: &Client,
+    target: impl Address,
+) -> Result<Option<Description>, Error> {
+    let found = abide_kernel::describe(&*client.store, &target.target()?).await?;
     Ok(found.map(|found| seen(client, found)))
 }
 
 /// Returns a page of instances with their waits and their health.
-pub(crate) async fn look_page(
+pub(crate) async fn describe_page(
     client: &Client,
     filter: &Filter,
     before: Option<InstanceId>,
     limit: usize,
-) -> Result<Page<Look>, Error> {
-    let page = abide_kernel::look_page(&*client.store, filter, before, limit).await?;
+) -> Result<Page<Description>, Error> {
+    let page = abide_kernel::describe_page(&*client.store, filter, before, limit).await?;
     let items = page.items.into_iter();
     Ok(Page {
         items: items.map(|found| seen(client, found)).collect(),
@@ -306,8 +309,8 @@ pub(crate) async fn look_page(
     })
 }
 
-fn seen(client: &Client, (instance, health): (Instance, Health)) -> Look {
-    Look {
+fn seen(client: &Client, (instance, health): (Instance, Health)) -> Description {
+    Description {
         wait: waiting(&instance),
         continue_as_new_recommended: instance.kind == Kind::Workflow
             && instance.history_events as usize >= client.limits.history_events,

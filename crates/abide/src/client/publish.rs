@@ -69,7 +69,7 @@ impl IntoFuture for Publication<Client> {
 
 impl Publication<Client> {
     /// Publishes the event inside your own transaction. It exists once that commits; if that rolls back, it never
-    /// existed. See [`Spec::within`](super::Spec::within).
+    /// existed. See [`StartBuilder::within`](super::StartBuilder::within).
     pub fn within<T: Within>(self, transaction: T) -> T::Answer<Result<Published, Error>> {
         let ops = self.publish.map(|publish| vec![Op::Publish(vec![publish])]);
         transaction.run(&self.client, ops, |answers| {

@@ -4,8 +4,8 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use abide_core::model::{
-    Arguments, Command, CommandId, Delivered, Delivery, Exceeded, InstanceId, Name, Offer, Refusal,
-    Rejection, Sequence, Start, Verdict,
+    Arguments, Command, CommandId, Delivered, Exceeded, InstanceId, Name, NewCommand, Offer,
+    Refusal, Rejection, Sequence, Start, Verdict,
 };
 use abide_core::rules::contract::ValidationErrors;
 use abide_kernel::{Answer, Op, Target};
@@ -15,35 +15,35 @@ use super::{Address, Client, Within, first};
 use crate::Error;
 use crate::message::{Message, Signal};
 
-/// A builder of a signal. [`Abide::signal`](crate::Abide::signal) returns one to configure and then await; [`letter`]
+/// A builder of a signal. [`Abide::signal`](crate::Abide::signal) returns one to configure and then await; [`new_signal`]
 /// makes one for a batch.
 #[must_use = "nothing is sent before it is awaited"]
-pub struct Letter<C = ()> {
-    pub(super) delivery: Result<Delivery, Error>,
+pub struct SignalBuilder<C = ()> {
+    pub(super) delivery: Result<NewCommand, Error>,
     pub(super) client: C,
 }
 
 /// Describes a signal to send, as one of [many](crate::Abide::signal_all).
 ///
 /// ```
-/// # use abide::{Signal, letter};
+/// # use abide::{Signal, new_signal};
 /// const PAID: Signal<u32> = Signal::new("paid");
-/// let letters = (0..1_000).map(|n| letter(format!("order:{n}"), PAID, &100).dedup(format!("payment-{n}")));
+/// let letters = (0..1_000).map(|n| new_signal(format!("order:{n}"), PAID, &100).dedup(format!("payment-{n}")));
 /// # let _ = letters;
 /// ```
-pub fn letter<T>(to: impl Address, signal: Signal<T>, value: &T) -> Letter
+pub fn new_signal<T>(to: impl Address, signal: Signal<T>, value: &T) -> SignalBuilder
 where
     T: Message,
 {
-    Letter::new(to, signal, value, ())
+    SignalBuilder::new(to, signal, value, ())
 }
 
 /// Describes a signal to send by its name, as one of [many](crate::Abide::signal_all).
-pub fn letter_named(to: impl Address, name: &str, arguments: Arguments) -> Letter {
-    Letter::named(to, name, Ok(arguments), ())
+pub fn new_signal_named(to: impl Address, name: &str, arguments: Arguments) -> SignalBuilder {
+    SignalBuilder::named(to, name, Ok(arguments), ())
 }
 
-impl<C> Letter<C> {
+impl<C> SignalBuilder<C> {
     pub(crate) fn new<T>(to: impl Address, signal: Signal<T>, value: &T, client: C) -> Self
     where
         T: Message,
@@ -61,10 +61,10 @@ impl<C> Letter<C> {
         arguments: Result<Arguments, Error>,
         client: C,
     ) -> Self {
-        let delivery = || -> Result<Delivery, Error> {
-            Ok(Delivery {
+        let delivery = || -> Result<NewCommand, Error> {
+            Ok(NewCommand {
                 arguments: arguments?,
-                ..Delivery::signal(to.target()?, Name::new(name)?)
+                ..NewCommand::signal(to.target()?, Name::new(name)?)
             })
         };
         Self {
@@ -75,7 +75,7 @@ impl<C> Letter<C> {
 
     pub(crate) fn with_start(mut self, start: Result<Start, Error>) -> Self {
         self.delivery = self.delivery.and_then(|delivery| {
-            Ok(Delivery {
+            Ok(NewCommand {
                 start: Some(Box::new(start?)),
                 ..delivery
             })
@@ -84,7 +84,7 @@ impl<C> Letter<C> {
     }
 
     /// Sets a field, unless an earlier value was refused.
-    fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut Delivery, T)) -> Self {
+    fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut NewCommand, T)) -> Self {
         match (&mut self.delivery, value) {
             (Ok(delivery), Ok(value)) => set(delivery, value),
             (Ok(_), Err(refusal)) => self.delivery = Err(refusal.into()),
@@ -115,13 +115,13 @@ impl<C> Letter<C> {
     }
 }
 
-impl From<Letter> for Result<Delivery, Error> {
-    fn from(letter: Letter) -> Self {
+impl From<SignalBuilder> for Result<NewCommand, Error> {
+    fn from(letter: SignalBuilder) -> Self {
         letter.delivery
     }
 }
 
-impl IntoFuture for Letter<Client> {
+impl IntoFuture for SignalBuilder<Client> {
     type Output = Result<Receipt, SendError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -136,9 +136,9 @@ impl IntoFuture for Letter<Client> {
     }
 }
 
-impl Letter<Client> {
+impl SignalBuilder<Client> {
     /// Sends the signal inside your own transaction. It exists once that commits; if that rolls back, it never existed.
-    /// See [`Spec::within`](super::Spec::within).
+    /// See [`StartBuilder::within`](super::StartBuilder::within).
     pub fn within<T: Within>(self, transaction: T) -> T::Answer<Result<Receipt, SendError>> {
         // Without a target there is a refusal instead of a delivery, and that is the answer.
         let target = self.delivery.as_ref().map(|one| one.target.clone()).ok();

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use abide_core::model::{Arguments, Command, CommandId, CommandStatus, Delivery, Name, Refusal};
+use abide_core::model::{Arguments, Command, CommandId, CommandStatus, Name, NewCommand, Refusal};
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A builder of an update, returned by [`Abide::update`](crate::Abide::update). Await it for the answer, or send it
 /// with [`accepted`](Self::accepted) and fetch the answer later.
 #[must_use = "nothing is sent before it is awaited"]
-pub struct Request<R> {
-    delivery: Result<Delivery, Error>,
+pub struct UpdateBuilder<R> {
+    delivery: Result<NewCommand, Error>,
     client: Client,
     patience: Duration,
     result: PhantomData<fn() -> R>,
 }
 
-impl<R> Request<R> {
+impl<R> UpdateBuilder<R> {
     pub(crate) fn new<A>(to: impl Address, update: Update<A, R>, value: &A, client: Client) -> Self
     where
         A: Message,
@@ -44,10 +44,10 @@ impl<R> Request<R> {
         arguments: Result<Arguments, Error>,
         client: Client,
     ) -> Self {
-        let delivery = || -> Result<Delivery, Error> {
-            Ok(Delivery {
+        let delivery = || -> Result<NewCommand, Error> {
+            Ok(NewCommand {
                 arguments: arguments?,
-                ..Delivery::update(to.target()?, Name::new(name)?)
+                ..NewCommand::update(to.target()?, Name::new(name)?)
             })
         };
         Self {
@@ -58,7 +58,7 @@ impl<R> Request<R> {
         }
     }
 
-    fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut Delivery, T)) -> Self {
+    fn with<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut NewCommand, T)) -> Self {
         match (&mut self.delivery, value) {
             (Ok(delivery), Ok(value)) => set(delivery, value),
             (Ok(_), Err(refusal)) => self.delivery = Err(refusal.into()),
@@ -90,12 +90,12 @@ impl<R> Request<R> {
     }
 
     /// Sends the update without waiting for the answer.
-    pub async fn accepted(self) -> Result<Asked<R>, SendError> {
+    pub async fn accepted(self) -> Result<UpdateHandle<R>, SendError> {
         let delivery = self.delivery?;
         let target = delivery.target.clone();
         let answer = self.client.deliver(vec![delivery]).await.and_then(first);
         let receipt = receipt(answer.map_err(Error::from)?, target)?;
-        Ok(Asked {
+        Ok(UpdateHandle {
             id: receipt.id(),
             receipt: Some(receipt),
             client: self.client,
@@ -104,7 +104,7 @@ impl<R> Request<R> {
     }
 }
 
-impl<R: DeserializeOwned + 'static> IntoFuture for Request<R> {
+impl<R: DeserializeOwned + 'static> IntoFuture for UpdateBuilder<R> {
     type Output = Result<R, UpdateError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -118,14 +118,14 @@ impl<R: DeserializeOwned + 'static> IntoFuture for Request<R> {
 }
 
 /// A handle on an update that was accepted.
-pub struct Asked<R> {
+pub struct UpdateHandle<R> {
     id: CommandId,
     receipt: Option<Receipt>,
     client: Client,
     result: PhantomData<fn() -> R>,
 }
 
-impl<R> Asked<R> {
+impl<R> UpdateHandle<R> {
     pub(crate) fn of(id: CommandId, client: Client) -> Self {
         Self {
             id,
@@ -157,7 +157,7 @@ impl<R> Asked<R> {
     }
 }
 
-impl<R: DeserializeOwned> Asked<R> {
+impl<R: DeserializeOwned> UpdateHandle<R> {
     /// Waits for the answer without a time limit.
     pub async fn answer(&self) -> Result<R, UpdateError> {
         let record = self.client.answers.of(self.id).await.map_err(Error::from)?;

@@ -19,7 +19,7 @@ pub(crate) trait Watched: Send + Sync + 'static {
 
     /// Looks up these ids. Returns an entry for each one that has ended or is answered, and `None` for one that does
     /// not exist.
-    fn look<'a>(store: &'a dyn Store, ids: &'a [Self::Id]) -> BoxFuture<'a, Result<Seen<Self>>>;
+    fn read<'a>(store: &'a dyn Store, ids: &'a [Self::Id]) -> BoxFuture<'a, Result<Seen<Self>>>;
 
     /// Returns the ids that a commit names.
     fn named(effects: &Effects) -> &[Self::Id];
@@ -35,7 +35,7 @@ impl Watched for Ends {
     type Id = InstanceId;
     type Told = Ending;
 
-    fn look<'a>(store: &'a dyn Store, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Seen<Self>>> {
+    fn read<'a>(store: &'a dyn Store, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Seen<Self>>> {
         Box::pin(async move {
             let (ended, gone) = store.endings(ids).await?;
             let ended = ended.into_iter().map(|ending| (ending.id, Some(ending)));
@@ -55,7 +55,7 @@ impl Watched for Replies {
     type Id = CommandId;
     type Told = Command;
 
-    fn look<'a>(store: &'a dyn Store, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Seen<Self>>> {
+    fn read<'a>(store: &'a dyn Store, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Seen<Self>>> {
         Box::pin(async move {
             let found = store.records(ids).await?;
             let gone = ids
@@ -156,7 +156,7 @@ async fn watch<K: Watched>(
         if !look.is_empty() {
             look.sort_unstable();
             look.dedup();
-            match K::look(&*store, &look).await {
+            match K::read(&*store, &look).await {
                 Ok(seen) => {
                     for (id, told) in seen {
                         for reply in waiting.remove(&id).unwrap_or_default() {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then};
-use abide_kernel::committer::{self, Bulk, Commits, Entry, Fault, Landing, Mail, Request, Waiter};
+use abide_kernel::committer::{
+    self, Bulk, Commits, Deliveries, Entry, Fault, Landing, Request, Waiter,
+};
 use abide_kernel::{Answer, Backoff, ClaimRequest, Error, Op};
 use tokio::time::Instant;
 
@@ -27,7 +29,7 @@ pub(super) type Outgoing = Entry<Commits, Sent>;
 #[derive(Default)]
 pub(super) struct Batch {
     pub outcomes: Vec<Outgoing>,
-    pub mail: Vec<Request<Mail>>,
+    pub mail: Vec<Request<Deliveries>>,
     pub claims: Vec<Ask>,
 }
 
@@ -67,7 +69,7 @@ pub(super) struct Landed {
 /// A transaction that failed.
 pub(super) struct Failure {
     pub outcomes: Vec<Outgoing>,
-    pub mail: Vec<Request<Mail>>,
+    pub mail: Vec<Request<Deliveries>>,
     pub claims: Vec<Ask>,
     pub error: Error,
 }
@@ -116,7 +118,7 @@ impl Batch {
         let asked = asked.collect();
         let store = shared.committer.store();
         if !mail.is_empty() {
-            return match committer::land(store, &Mail, mail, asked).await {
+            return match committer::land(store, &Deliveries, mail, asked).await {
                 Landing::Done(answers, more) => {
                     for (caller, each) in answers {
                         caller.answer(Ok(each));

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide_core::model::{Declared, Lane, Limits, Name, Refusal, WorkerId};
-use abide_kernel::committer::{Bulk, Committer, Mail, Submit};
+use abide_kernel::committer::{Bulk, Committer, Deliveries, Submit};
 use abide_kernel::{Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub reclaiming: tokio::sync::Mutex<Bulk>,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
-    pub mail: Submit<Mail>,
+    pub mail: Submit<Deliveries>,
     code: RwLock<Arc<Code>>,
     /// The name under which this worker is registered. It differs from its own name if that was taken from it.
     alias: RwLock<Name>,
@@ -177,7 +177,7 @@ impl Shared {
 #[derive(Clone)]
 pub struct EngineBuilder {
     committer: Committer,
-    mail: Submit<Mail>,
+    mail: Submit<Deliveries>,
     limits: Limits,
     settings: Settings,
     named: Result<(), Refusal>,
@@ -188,7 +188,7 @@ pub struct EngineBuilder {
 impl EngineBuilder {
     pub(crate) fn new(
         committer: Committer,
-        mail: Submit<Mail>,
+        mail: Submit<Deliveries>,
         limits: Limits,
         settings: Settings,
     ) -> Self {
@@ -505,7 +505,7 @@ impl Engine {
         let new = self.shared.learn(lanes);
         release::release_at_start(&self.shared, new).await;
         // If the engine has died, it does not look for work.
-        let _ = self.commands.send(Command::Look);
+        let _ = self.commands.send(Command::Description);
         Ok(true)
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Brood, Json, StepSpec};
+use abide_core::model::{ChildStarts, Json, StepSpec};
 use abide_kernel::Store;
 
 use super::task::{apart, cancel, start_of};
@@ -41,7 +41,9 @@ pub(super) async fn task(
                             let store = store.clone();
                             let id = wf.id();
                             apart(async move {
-                                for child in store.children(id, Brood::barrier(number)).await? {
+                                for child in
+                                    store.children(id, ChildStarts::barrier(number)).await?
+                                {
                                     if !child.status.is_terminal() {
                                         cancel(&*store, child.id, "its time was up").await?;
                                     }

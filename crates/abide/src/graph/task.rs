@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Brood, Cancel, Children, Instance, InstanceId, Json, Kind, Name, Start, Status, StepSpec,
+    Cancel, ChildStarts, Children, Instance, InstanceId, Json, Kind, Name, Start, Status, StepSpec,
     Target,
 };
 use abide_core::rules::graph::{policy_of, task_machine};
@@ -84,7 +84,7 @@ pub(super) fn start_of(step: &StepSpec, input: Json) -> Result<Start, BoxError> 
 
 /// Cancels the child that an operation of a run started, unless the child has ended.
 async fn give_up(store: &dyn Store, run: InstanceId, operation: u32) -> Result<Found, Error> {
-    let started = store.children(run, Brood::barrier(operation)).await?;
+    let started = store.children(run, ChildStarts::barrier(operation)).await?;
     let child = match started.last() {
         Some(child) => store.get(&Target::Id(child.id)).await?,
         None => None,

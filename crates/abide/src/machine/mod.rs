@@ -89,7 +89,7 @@ pub trait Machine: Send + Sync + Sized + 'static {
     /// `true` if instances keep a history.
     const HISTORY: bool = true;
     /// The number of deaths of its worker in one step after which an instance fails; 0 for no limit (rule 5.7). A start
-    /// can [set another number](crate::Spec::max_deaths). The error handler is not called for a death.
+    /// can [set another number](crate::StartBuilder::max_deaths). The error handler is not called for a death.
     const MAX_DEATHS: u32 = MAX_DEATHS;
 
     /// The steps. An instance begins with the first one.
@@ -112,7 +112,7 @@ pub trait Machine: Send + Sync + Sized + 'static {
 
     /// Handles a step that failed, panicked or exceeded its time limit, and returns what comes next. The state is as it
     /// was before the step. By default the step is retried according to [`retry`](Self::retry), or to the policy that
-    /// the instance was [started with](crate::Spec::retry), and then stopped with the error.
+    /// the instance was [started with](crate::StartBuilder::retry), and then stopped with the error.
     ///
     /// If this function fails too, the instance is stopped with both messages.
     fn on_error(

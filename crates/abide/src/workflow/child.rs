@@ -12,7 +12,7 @@ use super::journal::WaitsFor;
 use super::operation::{Came, Operation, Reads, awaitable};
 use super::waits::Timed;
 use super::{OperationError, Workflow};
-use crate::client::Spec;
+use crate::client::StartBuilder;
 use crate::machine::Definition;
 
 /// The recorded end of a child.
@@ -47,9 +47,9 @@ impl ChildEnd {
 }
 
 impl Workflow {
-    /// Starts a child, and waits for its end: `wf.child(spec(RESIZE, path)).await?`. A child can be anything that can
+    /// Starts a child, and waits for its end: `wf.child(new_start(RESIZE, path)).await?`. A child can be anything that can
     /// be started: another workflow, a machine, a job. It exists when this turn is committed.
-    pub fn child<D: Definition>(&self, child: Spec<D>) -> ChildRun<D::Output> {
+    pub fn child<D: Definition>(&self, child: StartBuilder<D>) -> ChildRun<D::Output> {
         let (start, machine) = self.start_of(child);
         let signature = Signature::named(OperationKind::Child, machine);
         ChildRun {
@@ -62,7 +62,7 @@ impl Workflow {
     /// result of each, in order. A child whose key is taken is left out.
     pub fn children<D: Definition>(
         &self,
-        children: impl IntoIterator<Item = Spec<D>>,
+        children: impl IntoIterator<Item = StartBuilder<D>>,
     ) -> ChildrenRun<D::Output> {
         let mut machine = None;
         let mut starts = Vec::new();
@@ -101,7 +101,7 @@ impl Workflow {
         operation
     }
 
-    fn start_of<D: Definition>(&self, child: Spec<D>) -> (Option<Start>, Name) {
+    fn start_of<D: Definition>(&self, child: StartBuilder<D>) -> (Option<Start>, Name) {
         match Result::<Start, crate::Error>::from(child) {
             Ok(start) => {
                 let machine = start.machine.clone();

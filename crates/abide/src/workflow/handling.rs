@@ -12,7 +12,7 @@ use abide_core::model::{
 use super::journal::{Answers, Begin, Handled, Handling};
 use super::live::Live;
 use super::recorded::came_to;
-use super::{Workflow, barren};
+use super::{Workflow, poll_runtime};
 use crate::machine::Fault;
 
 /// A handler that has returned.
@@ -33,7 +33,7 @@ pub(super) fn poll_all(handlers: &mut BTreeMap<u32, Handling>, waker: &Waker) ->
             Ok(Poll::Ready(answer)) => (answer, false),
             Err(panic) => {
                 let panic = Fault::panic(&*panic).to_string();
-                let missed = barren::is_missed(&panic);
+                let missed = poll_runtime::is_missed(&panic);
                 (Err(panic), missed)
             }
         };

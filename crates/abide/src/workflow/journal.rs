@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use abide_core::model::{
-    Answered, Blocked, Brood, Command, CommandId, Completed, Ending, EventWait, InstanceId, Json,
-    Key, Limits, Name, Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
+    Answered, Blocked, ChildStarts, Command, CommandId, Completed, Ending, EventWait, InstanceId,
+    Json, Key, Limits, Name, Opened, Operation, OperationKind, Signature, Start, Taken, Timestamp,
 };
 use abide_kernel::{Clock, OwnTransaction, Store};
 use futures_util::future::BoxFuture;
@@ -119,7 +119,7 @@ pub(super) struct Fresh {
     pub operations: Vec<Operation>,
     pub takes: Vec<Taken>,
     pub updates: Vec<Answered>,
-    pub children: Vec<Brood>,
+    pub children: Vec<ChildStarts>,
     /// The state to show to readers.
     pub state: Option<Json>,
 }
@@ -258,7 +258,7 @@ impl Journal {
                 let fresh = &mut pages.fresh;
                 fresh.operations.push(Operation::Opened(opened.clone()));
                 if let WaitsFor::Children { wanted, .. } = waits_for {
-                    fresh.children.push(Brood {
+                    fresh.children.push(ChildStarts {
                         operation: number,
                         starts,
                         needed: wanted,

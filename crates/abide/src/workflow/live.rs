@@ -10,7 +10,7 @@ use abide_kernel::OwnTransaction;
 use futures_util::future::BoxFuture;
 
 use super::journal::{Fresh, Handling, Journal, Open, StepState, WaitsFor};
-use super::{barren, handling};
+use super::{handling, poll_runtime};
 use crate::BoxError;
 use crate::machine::{Fault, FaultKind};
 
@@ -87,7 +87,7 @@ impl Live {
                 return self.blocked_or(Stand::Waits);
             };
             let (journal, handlers) = (&self.journal, &mut self.handlers);
-            let ((handled, polled), spawned) = barren::within(|| {
+            let ((handled, polled), spawned) = poll_runtime::within(|| {
                 let _inside = journal.bell.enter();
                 // Handlers first, always in the same order, because it determines the numbers of the operations.
                 let handled = handling::poll_all(handlers, &bell);
@@ -103,7 +103,7 @@ impl Live {
             };
             let missed = match &returned {
                 Some(Err(fault)) if fault.kind() == FaultKind::Panic => {
-                    barren::is_missed(&fault.to_string())
+                    poll_runtime::is_missed(&fault.to_string())
                 }
                 _ => handled.iter().any(|one| one.missed),
             };
@@ -322,7 +322,7 @@ mod tests {
         };
         let engine = abide.engine().workflow(SHOWS, code).start().await.unwrap();
         let look = loop {
-            let look = abide.look(run.id()).await.unwrap().unwrap();
+            let look = abide.describe(run.id()).await.unwrap().unwrap();
             if look.liveness.name().contains("blocked") {
                 break look;
             }

@@ -1,18 +1,18 @@
 //! Workflows: straight-line code whose operations are recorded, so that it continues after any crash.
 
-mod again;
-mod barren;
-mod bring;
 mod cache;
 mod child;
 mod error;
 mod flow;
 mod handling;
+mod inputs;
 mod journal;
 mod live;
 mod operation;
+mod poll_runtime;
 mod recorded;
 mod replay;
+mod run_history;
 mod runner;
 mod saga;
 mod state;
@@ -39,8 +39,8 @@ pub(crate) use flow::Program;
 pub use flow::{Flow, WorkflowCode};
 use journal::{Journal, WaitsFor};
 use operation::Operation;
-pub use replay::RunHistory;
-pub(crate) use replay::check;
+pub use run_history::RunHistory;
+pub(crate) use run_history::check;
 pub(crate) use runner::WorkflowRunner;
 pub use saga::{NotUndone, Saga};
 pub use state::State;

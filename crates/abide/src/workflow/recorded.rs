@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use abide_core::model::{
-    Completed, Ending, Entry, Happening, Json, Name, Opened, OperationKind, TriedAgain,
+    Completed, Ending, Entry, HistoryEvent, Json, Name, Opened, OperationKind, TriedAgain,
 };
 
 /// The operations in a run's history.
@@ -56,7 +56,7 @@ impl Recorded {
         for entry in entries {
             recorded.events += 1;
             match entry.what {
-                Happening::OperationOpened(opened) => {
+                HistoryEvent::OperationOpened(opened) => {
                     recorded.last = recorded.last.max(opened.operation);
                     if opened.signature.operation_kind == OperationKind::Update {
                         let begun = Recalled::Update(opened.clone());
@@ -64,10 +64,10 @@ impl Recorded {
                     }
                     recorded.opened.insert(opened.operation, opened);
                 }
-                Happening::OperationRetried(tried) => {
+                HistoryEvent::OperationRetried(tried) => {
                     recorded.tried.insert(tried.operation, tried);
                 }
-                Happening::OperationCompleted(completed) => recorded.complete(completed),
+                HistoryEvent::OperationCompleted(completed) => recorded.complete(completed),
                 _ => {}
             }
         }

@@ -1,174 +1,117 @@
-//! Replays the history of a run against code: to answer a query, and to check in a test if they match.
+//! Replay: delivers the inputs in a workflow's history to its code again, in their original order.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::task::Waker;
 
-use abide_core::model::{
-    Blocked, Entry, Happening, Instance, InstanceId, Json, Key, Limits, Name, OperationKind, Status,
-};
-use abide_kernel::SystemClock;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use abide_core::model::{Blocked, Completed, Ending, OperationKind};
 
-use super::flow::{Flow, Program, Typed, WorkflowCode};
-use super::journal::About;
+use super::journal::Brought;
 use super::live::{Live, Stand};
-use super::runner::begin;
-use crate::machine::FaultKind;
+use super::recorded::{Recalled, named};
 
-/// A run with its history, as exported: everything that is needed to replay it anywhere.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunHistory {
-    /// The id of the run.
-    pub id: InstanceId,
-    /// Its key.
-    #[serde(default)]
-    pub key: Option<Key>,
-    /// Its machine.
-    pub machine: Name,
-    /// Its version.
-    pub version: u32,
-    /// Its status.
-    pub status: Status,
-    /// Its input.
-    pub input: Json,
-    /// Its result, if it is done.
-    #[serde(default)]
-    pub result: Option<Json>,
-    /// The events of its history.
-    pub history: Vec<Entry>,
-}
-
-impl RunHistory {
-    /// Makes a run with its history.
-    pub(crate) fn of(instance: Instance, history: Vec<Entry>) -> Self {
-        Self {
-            id: instance.id,
-            key: instance.key,
-            machine: instance.machine,
-            version: instance.version,
-            status: instance.status,
-            input: instance.state,
-            result: instance.result,
-            history,
-        }
-    }
-
-    /// Writes it to a file, as JSON.
-    pub fn to_file(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
-        let file = std::io::BufWriter::new(std::fs::File::create(path)?);
-        Ok(serde_json::to_writer_pretty(file, self)?)
-    }
-
-    /// Reads it from a file.
-    pub fn from_file(path: impl AsRef<Path>) -> std::io::Result<Self> {
-        Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
-    }
-}
-
-/// Returns the code, replayed to the end of the history.
-pub(super) fn replayed(program: &dyn Program, run: &RunHistory) -> Result<Live, String> {
-    let (live, stand) = replay(program, run).map_err(|blocked| blocked.to_string())?;
-    match stand {
-        Stand::Blocked(blocked) => Err(blocked.to_string()),
-        Stand::Waits | Stand::Returned(_) => Ok(live),
-    }
-}
-
-/// Checks if code can continue an open run. Returns what does not match.
-pub(super) fn goes_on(program: &dyn Program, run: &RunHistory) -> Result<(), String> {
-    let (_live, stand) = replay(program, run).map_err(|blocked| blocked.to_string())?;
-    match stand {
-        Stand::Blocked(blocked) => Err(blocked.to_string()),
-        Stand::Returned(Err(fault)) if fault.kind() == FaultKind::Panic => {
-            Err(format!("the code {fault}"))
-        }
-        // The code may have returned in a turn that is not committed yet, so its result is not compared.
-        Stand::Waits | Stand::Returned(_) => Ok(()),
-    }
-}
-
-fn replay(program: &dyn Program, run: &RunHistory) -> Result<(Live, Stand), Blocked> {
-    let about = About {
-        id: run.id,
-        key: run.key.clone(),
-        clock: Arc::new(SystemClock::default()),
-        limits: Arc::new(Limits::default()),
-        store: None,
-    };
-    let mut live = begin(program, about, &run.input, run.history.iter().cloned())?;
-    let stand = live.replay();
-    Ok((live, stand))
-}
-
-/// `true` if a turn of its code was committed. If the code waits or continues, it has begun an operation. If it
-/// returned at once, the run has ended.
-fn has_begun(run: &RunHistory) -> bool {
-    let is_of_code = |entry: &Entry| {
-        matches!(
-            entry.what,
-            Happening::OperationOpened(_) | Happening::OperationCompleted(_)
-        )
-    };
-    run.status == Status::Done || run.status == Status::Failed || run.history.iter().any(is_of_code)
-}
-
-/// `true` if the code was notified of a cancellation, so that it returned by itself.
-fn was_told_to_cancel(run: &RunHistory) -> bool {
-    let tells = |entry: &Entry| matches!(&entry.what, Happening::OperationCompleted(one) if one.operation_kind == OperationKind::Cancel);
-    run.history.iter().any(tells)
-}
-
-/// Replays a run against code, and returns what does not match: the kind, name and key of an operation, or, if the run
-/// has ended, its result.
-pub(crate) fn check<I, O>(
-    flow: Flow<I, O>,
-    code: impl WorkflowCode<I, O>,
-    run: &RunHistory,
-) -> Result<(), String>
-where
-    I: DeserializeOwned + 'static,
-    O: Serialize + 'static,
-{
-    if flow.name() != run.machine.as_str() {
-        return Err(format!(
-            "the history is that of {:?}, and the code that of {:?}",
-            run.machine.as_str(),
-            flow.name()
-        ));
-    }
-    let program = Typed::<I, O, _>::new(code);
-    let (_live, stand) = replay(&program, run).map_err(|blocked| blocked.to_string())?;
-    match stand {
-        Stand::Blocked(blocked) => Err(blocked.to_string()),
-        // It never ran, or was ended from outside, so its code was not run further.
-        _ if !has_begun(run) => Ok(()),
-        Stand::Waits if run.status == Status::Cancelled && !was_told_to_cancel(run) => Ok(()),
-        Stand::Waits if run.status.is_terminal() => Err(format!(
-            "the run is {}, and at the end of its history the code waits for more",
-            run.status
-        )),
-        Stand::Waits => Ok(()),
-        Stand::Returned(_) if !run.status.is_terminal() => Err(format!(
-            "the run is {}, and at the end of its history the code has returned",
-            run.status
-        )),
-        Stand::Returned(Ok(result)) if run.status == Status::Done => {
-            let parsed = |json: &Json| json.to::<serde_json::Value>().unwrap_or_default();
-            let recorded = run.result.clone().unwrap_or_default();
-            if parsed(&recorded) == parsed(&result) {
-                return Ok(());
+impl Live {
+    /// Delivers all inputs in the history to the code, in their original order (rule 12.1).
+    pub fn replay(&mut self) -> Stand {
+        let mut stand = self.poll(Waker::noop());
+        while let Stand::Waits = stand {
+            let Some(recalled) = self.journal.pages().recorded.brought.pop_front() else {
+                return self.replayed();
+            };
+            let brought = match recalled {
+                Recalled::End(completed) => self.bring_again(completed),
+                Recalled::Update(opened) => self.begin_again(opened),
+            };
+            if let Err(blocked) = brought {
+                return Stand::Blocked(blocked);
             }
-            Err(format!(
-                "the run ended with {recorded}, and the code returns {result}"
-            ))
+            stand = self.poll(Waker::noop());
         }
-        Stand::Returned(Err(fault)) if run.status == Status::Done => {
-            Err(format!("the run is done, and the code fails: {fault}"))
+        let mut pages = self.journal.pages();
+        if let (Stand::Returned(_), true) = (&stand, pages.is_replaying()) {
+            let number = pages.count() + 1;
+            let recorded = pages.recorded.name_of(number);
+            let recorded = recorded.or_else(|| pages.recorded.brought.front().map(Recalled::name));
+            pages.differs(
+                number,
+                &recorded.unwrap_or_else(|| "more".into()),
+                "nothing: it has returned",
+            );
+            if let Some(blocked) = pages.trouble.clone() {
+                return Stand::Blocked(blocked);
+            }
         }
-        Stand::Returned(Ok(result)) if run.status == Status::Failed => {
-            Err(format!("the run has failed, and the code returns {result}"))
+        stand
+    }
+
+    /// Checks the code at the end of its history: it must have requested everything that is recorded there. Data that
+    /// only replay needs is dropped.
+    fn replayed(&self) -> Stand {
+        let mut pages = self.journal.pages();
+        if pages.is_replaying() {
+            let number = pages.count() + 1;
+            let recorded = pages.recorded.name_of(number);
+            let recorded = recorded.unwrap_or_else(|| "more".into());
+            pages.differs(
+                number,
+                &recorded,
+                "nothing yet: it waits for something else",
+            );
+        } else if let Some((number, completed)) = pages.recorded.answered.iter().next() {
+            let (number, recorded) = (*number, format!("the end of {}", named(completed)));
+            pages.differs(number, &recorded, "more of it: it waits for something else");
         }
-        Stand::Returned(_) => Ok(()),
+        pages.recorded.forget();
+        drop(pages);
+        self.blocked_or(Stand::Waits)
+    }
+
+    /// Delivers one input of the history.
+    fn bring_again(&mut self, completed: Completed) -> Result<(), Blocked> {
+        let _inside = self.journal.bell.enter();
+        match (completed.operation_kind, completed.operation) {
+            (OperationKind::Update, _) => {
+                let Ending::Value(_) = completed.outcome else {
+                    return Ok(());
+                };
+                let arguments = completed.arguments.clone().unwrap_or_default();
+                match self.handle(&completed, &arguments, usize::MAX) {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => {
+                        self.differs(&completed, &format!("an update that fails: {error}"))?
+                    }
+                    None => {
+                        self.differs(&completed, "no such update, or handles it in `async` code")?
+                    }
+                }
+            }
+            (OperationKind::Cancel, _) => {
+                let reason = match completed.outcome {
+                    Ending::Error(reason) => reason,
+                    _ => String::new(),
+                };
+                self.cancel(&reason);
+            }
+            (kind, Some(number)) => {
+                let mut pages = self.journal.pages();
+                let waits = pages
+                    .open
+                    .get(&number)
+                    .is_some_and(|open| open.signature.operation_kind == kind);
+                if !waits {
+                    drop(pages);
+                    return self.differs(&completed, "something else first");
+                }
+                pages.bring(number, Brought::Ending(completed.outcome, None));
+            }
+            (_, None) => {}
+        }
+        self.journal.pages().wake_conditions();
+        Ok(())
+    }
+
+    fn differs(&self, completed: &Completed, asked: &str) -> Result<(), Blocked> {
+        let mut pages = self.journal.pages();
+        let number = completed.operation.unwrap_or_else(|| pages.count());
+        pages.differs(number, &format!("the end of {}", named(completed)), asked);
+        pages.trouble.clone().map_or(Ok(()), Err)
     }
 }

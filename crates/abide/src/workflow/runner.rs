@@ -16,7 +16,7 @@ use super::flow::{Flow, Program, Typed, WorkflowCode};
 use super::journal::{About, Fresh, Journal};
 use super::live::{Live, Stand};
 use super::recorded::Recorded;
-use super::replay::{self, RunHistory};
+use super::run_history::{self, RunHistory};
 use super::turn::Turn;
 use crate::engine::{Ran, Runner, Settings, Task};
 use crate::machine::{Definition, Fault};
@@ -275,12 +275,12 @@ impl Runner for WorkflowRunner {
     }
 
     fn query(&self, run: &RunHistory, name: &Name, arguments: &Json) -> Result<Json, String> {
-        let live = replay::replayed(&*self.program, run)?;
+        let live = run_history::replayed(&*self.program, run)?;
         live.query(name, arguments)
     }
 
     fn fits(&self, run: &RunHistory, _: &Name) -> Result<(), String> {
-        replay::goes_on(&*self.program, run)
+        run_history::goes_on(&*self.program, run)
     }
 
     fn run(self: Arc<Self>, task: Arc<Task>) -> BoxFuture<'static, Ran> {

@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use abide_core::model::{
-    BarrierNumber, Blocked, Brood, Child, Command, ConditionWait, Ending, Entry, Happening, Json,
-    OperationKind, Park, Refusal, SignalWait, Then, Timestamp, Unended,
+    BarrierNumber, Blocked, Child, ChildStarts, Command, ConditionWait, Ending, Entry,
+    HistoryEvent, Json, OperationKind, Park, Refusal, SignalWait, Then, Timestamp, Unended,
 };
 
 use super::Continuation;
@@ -182,7 +182,7 @@ impl<'t> Turn<'t> {
             return Ok(true);
         }
         if std::mem::take(&mut self.look_at_children) {
-            self.look(live).await?;
+            self.look_back(live).await?;
         }
         // One at a time: the code is polled after each, as it will be in a replay.
         let joined = self.joined.pop_front();
@@ -220,7 +220,7 @@ impl<'t> Turn<'t> {
     }
 
     /// Loads the children that operations wait for, and finds the operations for which enough of them have ended.
-    async fn look(&mut self, live: &mut Live) -> Result<(), Blocked> {
+    async fn look_back(&mut self, live: &mut Live) -> Result<(), Blocked> {
         let waiting: Vec<(u32, OperationKind, u32)> = {
             let pages = live.journal.pages();
             let unborn = |number: u32| {
@@ -244,7 +244,7 @@ impl<'t> Turn<'t> {
         };
         for (number, kind, wanted) in waiting {
             let store = &self.runner.store;
-            let barrier = Brood::barrier(number);
+            let barrier = ChildStarts::barrier(number);
             let children = self
                 .runner
                 .read(|| store.children(self.task.id, barrier))
@@ -273,7 +273,7 @@ impl<'t> Turn<'t> {
 
     /// Explains why a barrier that should have a child has none.
     async fn why_missing(&self, barrier: BarrierNumber) -> Result<&'static str, Blocked> {
-        let was_started = |entry: &Entry| matches!(entry.what, Happening::ChildrenSpawned { barrier: of, count, .. } if of == barrier && count > 0);
+        let was_started = |entry: &Entry| matches!(entry.what, HistoryEvent::ChildrenSpawned { barrier: of, count, .. } if of == barrier && count > 0);
         Ok(
             match self
                 .runner

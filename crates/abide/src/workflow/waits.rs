@@ -273,7 +273,7 @@ impl<P> Condition<P> {
 
 impl<P: FnMut() -> bool + Unpin> Condition<P> {
     /// Evaluates the predicate, and notes the result for the runner of the code.
-    fn look(&mut self) {
+    fn check(&mut self) {
         let Some(number) = self.operation.open() else {
             return;
         };
@@ -291,7 +291,7 @@ impl<P: FnMut() -> bool + Unpin> Reads for Condition<P> {
     type Output = ();
 
     fn operation(&mut self) -> &mut Operation {
-        self.look();
+        self.check();
         &mut self.operation
     }
 

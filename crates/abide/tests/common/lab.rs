@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use abide::{
-    Abide, EngineBuilder, Entry, Handle, Happening, Instance, InstanceId, NotDone, OpenOptions,
+    Abide, EngineBuilder, Entry, Handle, HistoryEvent, Instance, InstanceId, NotDone, OpenOptions,
     Status,
 };
 use abide_kernel::Store;
@@ -220,7 +220,7 @@ impl Lab {
     pub async fn committed(&self, id: InstanceId) -> Vec<(String, u32)> {
         let events = self.events(id).await;
         let steps = events.iter().filter_map(|entry| match &entry.what {
-            Happening::StepCompleted {
+            HistoryEvent::StepCompleted {
                 step,
                 step_sequence,
                 ..

@@ -154,7 +154,7 @@ impl Actor {
                 delay,
                 within,
             } => {
-                let child = wf.child(spec(JOB, *input).delay(millis(*delay)));
+                let child = wf.child(new_start(JOB, *input).delay(millis(*delay)));
                 match within {
                     Some(time) => told(child.timeout(millis(*time)).await)?,
                     None => told(child.await)?,
@@ -166,7 +166,7 @@ impl Actor {
                 within,
             } => {
                 let jobs = delays.iter().zip(0..);
-                let jobs = jobs.map(|(delay, input)| spec(JOB, input).delay(millis(*delay)));
+                let jobs = jobs.map(|(delay, input)| new_start(JOB, input).delay(millis(*delay)));
                 let mut children = wf.children(jobs);
                 if let Some(count) = at_least {
                     children = children.at_least(*count);
@@ -187,7 +187,7 @@ impl Actor {
                 delay,
                 within,
             } => {
-                let child = wf.child(spec(RUN, program.clone()).delay(millis(*delay)));
+                let child = wf.child(new_start(RUN, program.clone()).delay(millis(*delay)));
                 match within {
                     Some(time) => told(child.timeout(millis(*time)).await)?,
                     None => told(child.await)?,

@@ -59,7 +59,7 @@ async fn until_all_have_ended(lab: &Lab) {
         let open = open(lab).await;
         let Some(one) = open.first() else { return };
         if Instant::now() > deadline {
-            let looked = lab.look(one.id).await.unwrap();
+            let looked = lab.describe(one.id).await.unwrap();
             let history = lab.kinds(one.id).await;
             panic!("{} do not end; {history:?} {looked:#?}", open.len());
         }

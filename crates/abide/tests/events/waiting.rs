@@ -380,7 +380,7 @@ on_every_store! {
         let (one, two) = (lab.again().await, lab.again().await);
         let engines = [one.engine().name("one").machine(waits()).start().await.unwrap(),
             two.engine().name("two").machine(waits()).start().await.unwrap()];
-        let specs = (0..MANY).map(|n| abide::spec(Script::any(), json!(n)));
+        let specs = (0..MANY).map(|n| abide::new_start(Script::any(), json!(n)));
         let runs = lab.start_all(specs).await.unwrap();
         let publish = |from: Abide, odd: u32| async move {
             let mut matched = 0;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use abide::{Graph, InstanceId, Json, Status, hours, millis, secs};
 use abide_kernel::model::{
-    Brood, Commit, Completed, Ending, Kind, Lane, Name, Opened, Operation, OperationKind, Outcome,
-    Park, Signature, Start, Then, Timestamp, Unended, WorkflowTurn,
+    ChildStarts, Commit, Completed, Ending, Kind, Lane, Name, Opened, Operation, OperationKind,
+    Outcome, Park, Signature, Start, Then, Timestamp, Unended, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use serde_json::{Value, json};
@@ -81,21 +81,21 @@ fn child_of(task: &str) -> Signature {
     Signature::named(OperationKind::Child, name(task))
 }
 
-fn brood(operation: u32, task: &str, input: &Value) -> Brood {
+fn brood(operation: u32, task: &str, input: &Value) -> ChildStarts {
     let start = Start {
         kind: Some(Kind::Machine),
         version: Some(1),
         step: Some(name("run")),
         ..Start::of(name(task), Json::of(input).unwrap())
     };
-    Brood {
+    ChildStarts {
         operation,
         starts: vec![start],
         needed: 1,
     }
 }
 
-fn parked(operations: Vec<Operation>, children: Vec<Brood>, park: Park) -> WorkflowTurn {
+fn parked(operations: Vec<Operation>, children: Vec<ChildStarts>, park: Park) -> WorkflowTurn {
     WorkflowTurn {
         operations,
         takes: Vec::new(),

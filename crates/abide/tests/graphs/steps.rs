@@ -128,7 +128,7 @@ on_every_store! {
         let again = ["step_failed", "retried"];
         assert_eq!(lab.kinds(flaky.id).await, [&["started"][..], &again, &again, &["step_completed", "done"]].concat());
         let tries: Vec<_> = lab.events(flaky.id).await.iter().filter_map(|entry| match entry.what {
-            abide::Happening::Retried { due_at, .. } => Some(due_at.since(entry.at)),
+            abide::HistoryEvent::Retried { due_at, .. } => Some(due_at.since(entry.at)),
             _ => None,
         }).collect();
         assert_eq!(tries, [millis(40), millis(80)]);

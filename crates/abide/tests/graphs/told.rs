@@ -1,6 +1,6 @@
 //! What the history of a graph's run and the records of its signals say of its steps.
 
-use abide::{CommandStatus, Graph, Happening, Json, Name, Status, hours};
+use abide::{CommandStatus, Graph, HistoryEvent, Json, Name, Status, hours};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
@@ -11,9 +11,11 @@ async fn steps_told(lab: &Lab, of: abide::InstanceId) -> Vec<(&'static str, Opti
     let told = entries.filter_map(|entry| {
         let kind = entry.what.kind();
         let (operation, step) = match entry.what {
-            Happening::OperationOpened(opened) => (Some(opened.operation), opened.graph_step),
-            Happening::OperationCompleted(completed) => (completed.operation, completed.graph_step),
-            Happening::SignalApplied {
+            HistoryEvent::OperationOpened(opened) => (Some(opened.operation), opened.graph_step),
+            HistoryEvent::OperationCompleted(completed) => {
+                (completed.operation, completed.graph_step)
+            }
+            HistoryEvent::SignalApplied {
                 operation,
                 graph_step,
                 ..

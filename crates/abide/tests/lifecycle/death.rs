@@ -1,7 +1,8 @@
 //! Workers that die, and workers that are taken for dead.
 
 use abide::{
-    Context, Fault, Happening, Machine, Outcome, Retention, Status, Step, done, millis, next, secs,
+    Context, Fault, HistoryEvent, Machine, Outcome, Retention, Status, Step, done, millis, next,
+    secs,
 };
 use serde_json::json;
 
@@ -40,7 +41,7 @@ on_every_store! {
         doomed.die().await;
         assert_eq!(lab.came_to(&order).await, json!(["heir", 1]));
         let events = lab.events(order.id()).await;
-        let Happening::Reclaimed { step, attempt, worker, .. } = &events[1].what else { panic!("{events:?}") };
+        let HistoryEvent::Reclaimed { step, attempt, worker, .. } = &events[1].what else { panic!("{events:?}") };
         assert_eq!((step.as_str(), *attempt, worker.as_str()), ("one", 1, "dead"));
         lab.workers_are(1).await;
         heir.shutdown().await;
@@ -117,7 +118,7 @@ impl Machine for Parent {
         match at {
             Bear::Child => {
                 self.0.pass().await;
-                ctx.spawn([abide::spec(Script::any(), json!(null))])
+                ctx.spawn([abide::new_start(Script::any(), json!(null))])
                     .then(Bear::End)
             }
             Bear::End => done(ctx.children().len()),
@@ -188,7 +189,7 @@ on_every_store! {
             }))
         });
         let doomed = doomed.await;
-        let started = lab.start_all((0..700).map(|n| abide::spec(Script::any(), json!(n)))).await.unwrap();
+        let started = lab.start_all((0..700).map(|n| abide::new_start(Script::any(), json!(n)))).await.unwrap();
         gate.reached_by(700).await;
         doomed.die().await;
         let engine = lab.engine().name("w").machine(Script::new(|at, ctx| {

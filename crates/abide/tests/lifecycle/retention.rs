@@ -1,7 +1,7 @@
 //! Finished instances are deleted when their time is over.
 
 use abide::testing::Kit;
-use abide::{Filter, Job, Retention, days, done, hours, millis, spec};
+use abide::{Filter, Job, Retention, days, done, hours, millis, new_start};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
@@ -22,7 +22,7 @@ on_every_store! {
         // rule 16.2
         let engine = lab.engine().retention(Retention::For(millis(20))).machine(quick("it")).start().await.unwrap();
         let waiting = lab.start(Script::any(), json!(1)).key("waiting").delay(hours(1)).await.unwrap();
-        let started = lab.start_all((0..600).map(|n| spec(Script::any(), json!(n)))).await.unwrap();
+        let started = lab.start_all((0..600).map(|n| new_start(Script::any(), json!(n)))).await.unwrap();
         eventually("all that ended to be deleted", async || count(&lab).await == 1).await;
         assert!(lab.get(waiting.id()).await.unwrap().is_some());
         let id = started[0].as_ref().unwrap().id();
@@ -49,7 +49,7 @@ on_every_store! {
         let log = Log::new();
         let noted = log.clone();
         let engine = engine.machine(Script::new(move |at, ctx| match at {
-            At::One => ctx.spawn([1, 2].map(|n| spec(CHILD, n))).then(At::Two),
+            At::One => ctx.spawn([1, 2].map(|n| new_start(CHILD, n))).then(At::Two),
             _ => {
                 let results = ctx.children().iter().map(|child| child.result.as_ref().unwrap().to::<u32>().unwrap());
                 noted.note(results.collect::<Vec<_>>());

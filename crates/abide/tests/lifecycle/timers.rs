@@ -87,7 +87,7 @@ on_every_store! {
     async fn many_due_times_are_met_together(lab: Lab) {
         // rule 6.5: more than are fired in one transaction.
         let at = clock() + millis(300);
-        let starts = (0..1_200).map(|n| abide::spec(Script::any(), json!(n)).at(at));
+        let starts = (0..1_200).map(|n| abide::new_start(Script::any(), json!(n)).at(at));
         let started = lab.start_all(starts).await.unwrap();
         let engine = lab.engine().poll(hours(1)).machine(quick("it")).start().await.unwrap();
         lab.all_done(&started.into_iter().map(|one| one.unwrap().id()).collect::<Vec<_>>()).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abide::{Answer, Call, CommandStatus, Messages};
 use abide::{
-    Context, Error, Fault, Happening, InstanceId, Job, Json, Liveness, Machine, Name, Outcome,
+    Context, Error, Fault, HistoryEvent, InstanceId, Job, Json, Liveness, Machine, Name, Outcome,
     Signal, Start, Status, Step, Update, done, millis, next, next_in, secs,
 };
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ async fn blocked(lab: &Lab, id: InstanceId) -> String {
         })
         .await;
     assert!(row.is_blocked(), "{}", lab.standing(id).await);
-    let look = lab.look(id).await.unwrap().unwrap();
+    let look = lab.describe(id).await.unwrap().unwrap();
     assert_eq!(look.liveness, Liveness::Blocked);
     look.reason.unwrap().text
 }
@@ -29,7 +29,7 @@ async fn times_blocked(lab: &Lab, id: InstanceId) -> usize {
     let events = lab.events(id).await;
     events
         .iter()
-        .filter(|one| matches!(one.what, Happening::Blocked { .. }))
+        .filter(|one| matches!(one.what, HistoryEvent::Blocked { .. }))
         .count()
 }
 
@@ -220,7 +220,7 @@ on_every_store! {
         let other = lab.again().await;
         let old = lab.engine().build("old").machine(OldWalk).start().await.unwrap();
         let new = other.engine().build("new").machine(NewWalk).start().await.unwrap();
-        let begun = (0..40).map(|n| abide::spec(NewWalk, n).step(NewWay::Pack));
+        let begun = (0..40).map(|n| abide::new_start(NewWalk, n).step(NewWay::Pack));
         let begun = lab.start_all(begun).await.unwrap();
         let ids: Vec<InstanceId> = begun.into_iter().map(|one| one.unwrap().id()).collect();
         lab.all_done(&ids).await;

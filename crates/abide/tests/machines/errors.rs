@@ -237,7 +237,7 @@ on_every_store! {
             std::panic::resume_unwind(Box::new("again"))
         }));
         let engine = engine.start().await.unwrap();
-        let started = lab.start_all((0..1_000).map(|n| abide::spec(Script::any(), n.into()))).await.unwrap();
+        let started = lab.start_all((0..1_000).map(|n| abide::new_start(Script::any(), n.into()))).await.unwrap();
         for one in started {
             assert_eq!(lab.ended(one.unwrap().id()).await.status, Status::Failed);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use abide::testing::Kit;
 use abide::{
     Context, Fault, Job, Machine, Outcome, Retry, RetrySpec, Status, Step, done, hours, millis,
-    minutes, secs, spec,
+    minutes, new_start, secs,
 };
 
 use crate::common::{Gate, Lab, Log};
@@ -128,7 +128,7 @@ on_every_store! {
         };
         let engine = lab.engine().job(FLAKY, code).start().await.unwrap();
         let by = RetrySpec { max_attempts: 4, delay_ms: 1, factor: None, max_delay_ms: None };
-        let job = lab.start_all([spec(FLAKY, 3).retry_by(by).time_limit(millis(40))]).await.unwrap();
+        let job = lab.start_all([new_start(FLAKY, 3).retry_by(by).time_limit(millis(40))]).await.unwrap();
         let id = job[0].as_ref().unwrap().id();
         let ended = lab.ended(id).await;
         assert_eq!((ended.status, ended.attempt), (Status::Done, 2));

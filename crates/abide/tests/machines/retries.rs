@@ -1,7 +1,7 @@
 //! Retry policies: how often a failed step is tried again, and when.
 
 use abide::testing::Kit;
-use abide::{Context, Fault, Happening, Machine, Outcome, Retry, Status, Step, Timestamp};
+use abide::{Context, Fault, HistoryEvent, Machine, Outcome, Retry, Status, Step, Timestamp};
 use abide::{done, millis, minutes, secs};
 
 use crate::common::{Lab, Log};
@@ -133,7 +133,7 @@ async fn jitter_keeps_delays_apart_and_within_their_upper_half() {
 
 fn retried(history: &[abide::Entry]) -> Vec<Timestamp> {
     let due = history.iter().filter_map(|entry| match &entry.what {
-        Happening::Retried { due_at, .. } => Some(*due_at),
+        HistoryEvent::Retried { due_at, .. } => Some(*due_at),
         _ => None,
     });
     due.collect()

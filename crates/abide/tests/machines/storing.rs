@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use abide::{Abide, Context, Fault, FaultKind, Limits, Machine, Outcome, Status, Step};
-use abide::{done, next, spec};
+use abide::{done, new_start, next};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::common::{Lab, Log};
@@ -68,7 +68,7 @@ impl Machine for Greedy {
 
     async fn step(&self, at: Want, ctx: &mut Context<Self>) -> Outcome<Self> {
         self.steps.fetch_add(1, Ordering::SeqCst);
-        let child = || spec(Self::default(), Bag::default());
+        let child = || new_start(Self::default(), Bag::default());
         match at {
             Want::LargeState => {
                 ctx.state_mut().0 = "x".repeat(2_000);
@@ -77,7 +77,7 @@ impl Machine for Greedy {
             Want::LargeResult => done(Result_::Text("x".repeat(2_000))),
             Want::ManyChildren => ctx.spawn((0..11).map(|_| child())).then(Want::LargeState),
             Want::LargeChild => {
-                let large = spec(Self::default(), Bag("x".repeat(2_000)));
+                let large = new_start(Self::default(), Bag("x".repeat(2_000)));
                 ctx.spawn([child(), large]).then(Want::LargeState)
             }
             Want::UnwritableState => {
@@ -181,7 +181,7 @@ on_every_store! {
         let greedy = Greedy::default();
         let starts = (0..50).map(|n| {
             let want = if n % 2 == 0 { Want::LargeResult } else { Want::UnwritableResult };
-            spec(greedy.clone(), Bag::default()).step(want)
+            new_start(greedy.clone(), Bag::default()).step(want)
         });
         let started = lab.start_all(starts).await.unwrap();
         let engine = lab.engine().machine(greedy.clone()).start().await.unwrap();

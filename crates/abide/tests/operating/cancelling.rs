@@ -1,7 +1,8 @@
 //! Cancelling what waits, what sleeps and what runs.
 
 use abide::{
-    CommandStatus, Happening, InstanceId, NotDone, OperateError, Status, done, hours, millis, secs,
+    CommandStatus, HistoryEvent, InstanceId, NotDone, OperateError, Status, done, hours, millis,
+    secs,
 };
 use serde_json::{Value, json};
 
@@ -33,12 +34,12 @@ on_every_store! {
             assert!(row.finished_at.is_some());
             let record = lab.commands(&order, None, 1).await.unwrap().items.remove(0);
             assert_eq!((record.id, record.status), (pending.id(), CommandStatus::Discarded));
-            let look = lab.look(order.id()).await.unwrap().unwrap();
+            let look = lab.describe(order.id()).await.unwrap().unwrap();
             assert_eq!((look.liveness.name(), look.wait), ("closed", None));
             let error = lab.result(&order).await.unwrap_err();
             assert!(matches!(error, NotDone::Ended { status: Status::Cancelled, .. }), "{error}");
             let events = lab.events(order.id()).await;
-            assert!(matches!(&events.last().unwrap().what, Happening::Cancelled { reason } if reason == "not wanted"));
+            assert!(matches!(&events.last().unwrap().what, HistoryEvent::Cancelled { reason } if reason == "not wanted"));
             assert_eq!(lab.signal(&order, GO, &()).await.unwrap_err().outcome(), Some("rejected_not_active"));
         }
         // The keys are free.
@@ -108,7 +109,7 @@ on_every_store! {
             Box::pin(async move {
                 gate.pass().await;
                 *ctx.state_mut() = json!("changed");
-                ctx.spawn([abide::spec(Script::any(), json!("child"))]).then(At::Two)
+                ctx.spawn([abide::new_start(Script::any(), json!("child"))]).then(At::Two)
             })
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!("as it was")).key("k").await.unwrap();

@@ -1,6 +1,6 @@
 //! Cancelling parents and children.
 
-use abide::{Status, done, spec};
+use abide::{Status, done, new_start};
 use serde_json::json;
 
 use crate::GO;
@@ -12,7 +12,7 @@ fn family() -> Script {
         (At::One, 0) => ctx.wait_for(GO).then(At::Two),
         (At::One, depth) => {
             let key = ctx.key().unwrap().to_string();
-            let child = |n| spec(Script::any(), json!(depth - 1)).key(format!("{key}.{n}"));
+            let child = |n| new_start(Script::any(), json!(depth - 1)).key(format!("{key}.{n}"));
             ctx.spawn([child(1), child(2)]).then(At::Three)
         }
         (At::Two, _) => done(json!("leaf")),

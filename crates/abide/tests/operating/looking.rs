@@ -1,6 +1,6 @@
 //! Looking at an instance: what it waits for, and whether that is healthy.
 
-use abide::{Liveness, WaitKind, done, hours, retry_in, spec};
+use abide::{Liveness, WaitKind, done, hours, new_start, retry_in};
 use serde_json::json;
 
 use crate::GO;
@@ -17,7 +17,7 @@ on_every_store! {
                 match (at, ctx.state().as_str().unwrap_or_default()) {
                     (At::One, "signal") => ctx.wait_for(GO).or("stop").timeout(hours(1)).then(At::Two),
                     (At::One, "timer") => ctx.sleep(hours(1)).then(At::Two),
-                    (At::One, "children") => ctx.spawn([spec(Script::any(), json!("signal"))]).then(At::Two),
+                    (At::One, "children") => ctx.spawn([new_start(Script::any(), json!("signal"))]).then(At::Two),
                     (At::One, "running") => { gate.pass().await; done(json!(null)) }
                     (At::One, "retrying") => retry_in(hours(1)),
                     _ => done(json!(null)),
@@ -35,10 +35,10 @@ on_every_store! {
         for (state, liveness, kind) in cases {
             let order = lab.start(Script::any(), json!(state)).key(state).await.unwrap();
             crate::common::eventually(liveness, async || {
-                let look = lab.look(order.id()).await.unwrap().unwrap();
+                let look = lab.describe(order.id()).await.unwrap().unwrap();
                 look.liveness.name() == liveness
             }).await;
-            let look = lab.look(state).await.unwrap().unwrap();
+            let look = lab.describe(state).await.unwrap().unwrap();
             assert_eq!(look.wait.as_ref().map(|wait| wait.kind), kind, "{state}");
             if let Some(wait) = look.wait {
                 assert!(wait.since.is_some());
@@ -51,11 +51,11 @@ on_every_store! {
             }
         }
         let later = lab.start(Script::any(), json!(null)).delay(hours(1)).await.unwrap();
-        assert_eq!(lab.look(later.id()).await.unwrap().unwrap().liveness, Liveness::Scheduled);
+        assert_eq!(lab.describe(later.id()).await.unwrap().unwrap().liveness, Liveness::Scheduled);
         // What is buffered and nobody waits for is healthy.
         lab.signal_named("timer", "early", abide::Arguments::default()).await.unwrap();
-        assert_eq!(lab.look("timer").await.unwrap().unwrap().liveness, Liveness::Scheduled);
-        assert!(lab.look("nobody").await.unwrap().is_none());
+        assert_eq!(lab.describe("timer").await.unwrap().unwrap().liveness, Liveness::Scheduled);
+        assert!(lab.describe("nobody").await.unwrap().is_none());
         let diagnosis = lab.doctor().await.unwrap();
         assert_eq!((diagnosis.examined, diagnosis.findings), (8, vec![]));
         gate.open();
@@ -67,7 +67,7 @@ on_every_store! {
     async fn what_nobody_has_code_for_waits_for_a_worker(lab: Lab) {
         // rules 2.6 and 13.1
         let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
-        let look = async || lab.look("k").await.unwrap().unwrap().liveness;
+        let look = async || lab.describe("k").await.unwrap().unwrap().liveness;
         assert_eq!(look().await, Liveness::WaitingForWorker);
         const OTHER: abide::Job<()> = abide::Job::new("other");
         let other = lab.engine().job(OTHER, |()| async { Ok(()) }).start().await.unwrap();
@@ -95,9 +95,9 @@ on_every_store! {
         lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         let second = lab.start(Script::any(), json!(null)).await.unwrap();
-        assert_eq!(lab.look(second.id()).await.unwrap().unwrap().liveness, Liveness::Ready);
+        assert_eq!(lab.describe(second.id()).await.unwrap().unwrap().liveness, Liveness::Ready);
         // As programs read it: one flat object.
-        let shown = serde_json::to_value(lab.look(second.id()).await.unwrap().unwrap()).unwrap();
+        let shown = serde_json::to_value(lab.describe(second.id()).await.unwrap().unwrap()).unwrap();
         assert_eq!((&shown["liveness"], &shown["status"], &shown["wait"]), (&json!("ready"), &json!("runnable"), &json!(null)));
         gate.open();
         lab.came_to(&second).await;

@@ -1,8 +1,8 @@
 //! Rows that were broken by hand: all readers and the doctor see the same in them, and repair puts just that right.
 
 use abide::{
-    CommandId, Context, Filter, Happening, Instance, InstanceId, Liveness, Machine, Messages,
-    Outcome, Reason, ReasonCode, Signal, Status, Step, done, hours, spec,
+    CommandId, Context, Filter, HistoryEvent, Instance, InstanceId, Liveness, Machine, Messages,
+    Outcome, Reason, ReasonCode, Signal, Status, Step, done, hours, new_start,
 };
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl Machine for Parks {
         match (at, ctx.state().as_str().unwrap_or_default()) {
             (Park::Begin, "waits") => ctx.wait_for(GO).then(Park::End),
             (Park::Begin, "sleeps") => ctx.sleep(hours(1)).then(Park::End),
-            (Park::Begin, "joins") => ctx.spawn([spec(Self, json!("waits"))]).then(Park::End),
+            (Park::Begin, "joins") => ctx.spawn([new_start(Self, json!("waits"))]).then(Park::End),
             _ => done(json!([ctx.got(GO), ctx.children().len()])),
         }
     }
@@ -243,9 +243,12 @@ async fn buffered(lab: &Lab, id: InstanceId) -> CommandId {
 
 /// Why all readers and the doctor say that an instance needs repair: the same.
 async fn needs_repair(lab: &Lab, id: InstanceId) -> Reason {
-    let look = lab.look(id).await.unwrap().unwrap();
+    let look = lab.describe(id).await.unwrap().unwrap();
     assert_eq!(look.liveness, Liveness::RepairNeeded, "{look:?}");
-    let page = lab.look_page(&Filter::default(), None, 100).await.unwrap();
+    let page = lab
+        .describe_page(&Filter::default(), None, 100)
+        .await
+        .unwrap();
     let listed = page.items.into_iter().find(|one| one.instance.id == id);
     assert_eq!(listed.as_ref(), Some(&look), "the list says the same");
     let reason = look.reason.unwrap();
@@ -277,13 +280,13 @@ async fn mended(
     }
     assert!(lab.repair(id).await.unwrap(), "{reason:?}");
     assert!(!lab.repair(id).await.unwrap(), "once is enough");
-    let look = lab.look(id).await.unwrap().unwrap();
+    let look = lab.describe(id).await.unwrap().unwrap();
     assert_ne!(look.liveness, Liveness::RepairNeeded, "{look:?}");
     let found = lab.doctor().await.unwrap().findings;
     assert!(found.iter().all(|one| one.instance != id), "{found:?}");
     let events = lab.events(id).await;
     assert!(events.iter().any(
-        |entry| matches!(&entry.what, Happening::Repaired { problem } if *problem == reason.text)
+        |entry| matches!(&entry.what, HistoryEvent::Repaired { problem } if *problem == reason.text)
     ));
     look.instance
 }
@@ -301,7 +304,7 @@ by_hand! {
         // rules 7.1, 11.3 and 13.1: `look` and lists said that it waited for a signal.
         let id = parked(&lab, "waits").await;
         let signal = buffered(&lab, id).await;
-        assert_eq!(lab.look(id).await.unwrap().unwrap().reason, None, "it waits for another");
+        assert_eq!(lab.describe(id).await.unwrap().unwrap().reason, None, "it waits for another");
         meddle(&lab, id, Hand::Rename).await;
         mended(&lab, id, ReasonCode::MissedSignal, Some(signal)).await;
         assert_eq!(ended(&lab, id).await.result.unwrap().as_str(), "[true,0]");
@@ -376,7 +379,7 @@ by_hand! {
         // rules 6.3, 11.3 and 13.1
         let front = lab.start(Parks, json!("ends")).partition("p").await.unwrap();
         let behind = lab.start(Parks, json!("ends")).partition("p").await.unwrap();
-        assert!(lab.look(behind.id()).await.unwrap().unwrap().instance.behind);
+        assert!(lab.describe(behind.id()).await.unwrap().unwrap().instance.behind);
         meddle(&lab, front.id(), Hand::Delete).await;
         mended(&lab, behind.id(), ReasonCode::NoFront, None).await;
         assert_eq!(ended(&lab, behind.id()).await.status, Status::Done);

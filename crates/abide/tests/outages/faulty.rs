@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use abide::{Abide, Error, StartError, Status, done, hours, millis, spec};
+use abide::{Abide, Error, StartError, Status, done, hours, millis, new_start};
 use abide_kernel::{Op, Store};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -81,7 +81,7 @@ on_every_store! {
                 noted.note((ctx.id(), at));
                 match at {
                     At::One => abide::next(At::Two),
-                    At::Two => ctx.spawn([spec(Script::any(), json!(0)).step(At::Three)]).then(At::Three),
+                    At::Two => ctx.spawn([new_start(Script::any(), json!(0)).step(At::Three)]).then(At::Three),
                     At::Three => done(json!(ctx.children().len())),
                 }
             }));

@@ -33,7 +33,7 @@ pub async fn held(lab: &Lab, count: usize) -> Vec<Claim> {
         version: 1,
     };
     let queue = Name::new("default").unwrap();
-    let starts = (0..count).map(|_| abide::spec(Script::any(), json!(0)));
+    let starts = (0..count).map(|_| abide::new_start(Script::any(), json!(0)));
     lab.start_all(starts).await.unwrap();
     let worker = NewWorker {
         name: Name::new("w").unwrap(),

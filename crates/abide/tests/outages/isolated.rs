@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use abide::{Abide, InstanceId, Signal, Status, done, hours, millis, secs, spec};
+use abide::{Abide, InstanceId, Signal, Status, done, hours, millis, new_start, secs};
 use abide_kernel::committer::{Commits, Committer, Submit};
 use abide_kernel::model::{Committed, Target};
 use abide_kernel::{Error, Op};
@@ -351,7 +351,7 @@ on_every_store! {
         // rule 1.4: by the task that folds, and by an engine that claims in the same transaction.
         for by_engine in [false, true] {
             let poison = Poison::default();
-            let orders = lab.start_all((0..20).map(|_| spec(Script::any(), json!(0)))).await.unwrap();
+            let orders = lab.start_all((0..20).map(|_| new_start(Script::any(), json!(0)))).await.unwrap();
             let orders: Vec<InstanceId> = orders.into_iter().map(|one| one.unwrap().id()).collect();
             poison.add(orders[3]);
             let abide = poison.on(&lab, Trouble::Broken).await;
@@ -439,7 +439,7 @@ on_every_store! {
         poison.add(bad.id());
         // The first of those that are due, whichever are.
         poison.chosen.store(true, Ordering::SeqCst);
-        let others: Vec<_> = (0..20).map(|n| spec(Script::any(), json!(0)).delay(millis(50 + n * 20))).collect();
+        let others: Vec<_> = (0..20).map(|n| new_start(Script::any(), json!(0)).delay(millis(50 + n * 20))).collect();
         let others = lab.start_all(others).await.unwrap();
         let others: Vec<InstanceId> = others.into_iter().map(|one| one.unwrap().id()).collect();
         let abide = poison.on(&lab, Trouble::Conflict).await;

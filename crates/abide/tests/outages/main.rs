@@ -54,7 +54,7 @@ fn walk() -> Script {
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 async fn start_walks(lab: &Lab, count: usize) -> Vec<InstanceId> {
-    let starts = (0..count).map(|_| abide::spec(Script::any(), json!(0)));
+    let starts = (0..count).map(|_| abide::new_start(Script::any(), json!(0)));
     let started = lab.start_all(starts).await.unwrap();
     started.into_iter().map(|one| one.unwrap().id()).collect()
 }

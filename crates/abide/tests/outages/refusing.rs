@@ -1,6 +1,6 @@
 //! A database that will not have one instance, whatever is done about it: triggers that an operator added.
 
-use abide::{Status, done, hours, millis, spec};
+use abide::{Status, done, hours, millis, new_start};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually};
@@ -95,7 +95,7 @@ on_every_store! {
         }
         curse(&lab, Some(Curse::Ends)).await;
         let engine = lab.engine().machine(walk()).start().await.unwrap();
-        let cursed = lab.start_all([spec(Script::any(), json!(0)).key("cursed")]).await.unwrap();
+        let cursed = lab.start_all([new_start(Script::any(), json!(0)).key("cursed")]).await.unwrap();
         let cursed = cursed[0].as_ref().unwrap().id();
         let ids = start_walks(&lab, 100).await;
         each_took_its_steps_once(&lab, &ids).await;

@@ -1,6 +1,6 @@
 //! How many steps of a queue run at once.
 
-use abide::{Abide, Context, Fault, Limits, Machine, Outcome, Step, done, next, spec};
+use abide::{Abide, Context, Fault, Limits, Machine, Outcome, Step, done, new_start, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Most, Script};
@@ -18,7 +18,7 @@ on_every_store! {
             })
         }));
         let engine = engine.start().await.unwrap();
-        let started = lab.start_all((0..50).map(|n| spec(Script::any(), json!(n)))).await.unwrap();
+        let started = lab.start_all((0..50).map(|n| new_start(Script::any(), json!(n)))).await.unwrap();
         gate.reached_by(4).await;
         gate.open();
         lab.all_done(&started.iter().map(|one| one.as_ref().unwrap().id()).collect::<Vec<_>>()).await;
@@ -41,7 +41,7 @@ on_every_store! {
             })
         }));
         let engine = engine.start().await.unwrap();
-        let slow = (0..3).map(|_| spec(Script::any(), json!("slow")).queue("slow"));
+        let slow = (0..3).map(|_| new_start(Script::any(), json!("slow")).queue("slow"));
         let slow = lab.start_all(slow).await.unwrap();
         gate.reached_by(1).await;
         // The slow queue is full, and keeps nobody else waiting.
@@ -86,7 +86,7 @@ on_every_store! {
         let limits = Limits { result_bytes: 1_000, ..Limits::default() };
         let lab = lab.opened(Abide::options().limits(limits)).await;
         let most = Most::default();
-        let started = lab.start_all((0..30).map(|_| spec(Greedy(Most::default()), String::new()))).await.unwrap();
+        let started = lab.start_all((0..30).map(|_| new_start(Greedy(Most::default()), String::new()))).await.unwrap();
         let engine = lab.engine().queue("default", 2).machine(Greedy(most.clone())).start().await.unwrap();
         lab.all_done(&started.iter().map(|one| one.as_ref().unwrap().id()).collect::<Vec<_>>()).await;
         assert_eq!(most.seen(), 2);

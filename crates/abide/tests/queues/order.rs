@@ -1,7 +1,7 @@
 //! In which order a queue is served.
 
 use abide::testing::Kit;
-use abide::{Timestamp, done, minutes, secs, spec};
+use abide::{Timestamp, done, minutes, new_start, secs};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log, Script};
@@ -19,7 +19,7 @@ on_every_store! {
     async fn a_queue_is_served_by_priority_then_due_time_then_id(lab: Lab) {
         // rule 6.1
         let past = |ago| lab_time() - secs(ago);
-        let start = |name: &str, priority, ago| spec(Script::any(), json!(name)).priority(priority).at(past(ago));
+        let start = |name: &str, priority, ago| new_start(Script::any(), json!(name)).priority(priority).at(past(ago));
         let starts = [
             start("fourth", 0, 30),
             start("fifth", 0, 20),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use abide::{EngineBuilder, done, spec};
+use abide::{EngineBuilder, done, new_start};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Most, Script};
@@ -32,7 +32,7 @@ on_every_store! {
         let one = build(lab.engine()).start().await.unwrap();
         let two = build(lab.again().await.engine()).start().await.unwrap();
         for n in 0..EACH {
-            let starts = (0..KEYS).map(|key| spec(Script::any(), json!([key, n])).partition(format!("p:{key}")));
+            let starts = (0..KEYS).map(|key| new_start(Script::any(), json!([key, n])).partition(format!("p:{key}")));
             lab.start_all(starts).await.unwrap();
         }
         let order = log.grown_to((KEYS * EACH) as usize).await;
@@ -68,7 +68,7 @@ on_every_store! {
         };
         let one = build(lab.engine()).start().await.unwrap();
         let two = build(lab.again().await.engine()).start().await.unwrap();
-        let starts = (0..30).map(|n| spec(Script::any(), json!(n % 3)).partition(format!("p:{}", n % 3)));
+        let starts = (0..30).map(|n| new_start(Script::any(), json!(n % 3)).partition(format!("p:{}", n % 3)));
         let started = lab.start_all(starts).await.unwrap();
         lab.all_done(&started.into_iter().map(|one| one.unwrap().id()).collect::<Vec<_>>()).await;
         assert_eq!(most.map(|most| most.seen()), [1, 1, 1]);
@@ -91,7 +91,7 @@ on_every_store! {
             })
         }));
         let engine = engine.start().await.unwrap();
-        let starts = (0..6).map(|n| spec(Script::any(), json!(n)).partition(format!("p:{}", n % 3)));
+        let starts = (0..6).map(|n| new_start(Script::any(), json!(n)).partition(format!("p:{}", n % 3)));
         let started = lab.start_all(starts).await.unwrap();
         let alone = lab.start(Script::any(), json!("in no partition")).await.unwrap();
         gate.reached_by(4).await;

@@ -1,7 +1,7 @@
 //! Steps that follow each other without going through the queue.
 
 use abide::testing::Kit;
-use abide::{Abide, Job, done, hours, millis, next, spec};
+use abide::{Abide, Job, done, hours, millis, new_start, next};
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Log, Script};
@@ -84,7 +84,7 @@ on_every_store! {
     async fn a_chain_of_steps_goes_through_the_queue_after_so_many(lab: Lab) {
         // rule 4.3
         let (log, gate) = (Log::new(), Gate::closed());
-        let starts = [steps("a", 20, None), steps("b", 1, None)].map(|state| spec(Script::any(), state));
+        let starts = [steps("a", 20, None), steps("b", 1, None)].map(|state| new_start(Script::any(), state));
         lab.start_all(starts).await.unwrap();
         let engine = lab.engine().queue("default", 1).run_ahead(5, hours(1)).machine(chain(&log, &gate));
         let engine = engine.start().await.unwrap();
@@ -98,7 +98,7 @@ on_every_store! {
         // rule 4.3
         let log = Log::new();
         let noted = log.clone();
-        let starts = ["a", "b"].map(|name| spec(Script::any(), json!(name)));
+        let starts = ["a", "b"].map(|name| new_start(Script::any(), json!(name)));
         lab.start_all(starts).await.unwrap();
         let engine = lab.engine().queue("default", 1).run_ahead(1_000, millis(10));
         let engine = engine.machine(Script::waiting(move |at, ctx| {

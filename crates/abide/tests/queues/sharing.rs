@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abide::{Name, Status, done, hours, spec};
+use abide::{Name, Status, done, hours, new_start};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Log, Script, eventually};
@@ -22,7 +22,7 @@ on_every_store! {
                 })
             })
         };
-        let started = lab.start_all((0..300).map(|n| spec(Script::any(), json!(n)))).await.unwrap();
+        let started = lab.start_all((0..300).map(|n| new_start(Script::any(), json!(n)))).await.unwrap();
         let one = lab.engine().queue("default", 5).machine(build()).start().await.unwrap();
         let two = lab.again().await.engine().queue("default", 5).machine(build()).start().await.unwrap();
         gate.reached_by(10).await;

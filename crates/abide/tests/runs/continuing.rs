@@ -1,6 +1,6 @@
 //! Instances that continue as new, run after run.
 
-use abide::{Happening, NotDone, Status, continue_as_new, done, spec, stop};
+use abide::{HistoryEvent, NotDone, Status, continue_as_new, done, new_start, stop};
 use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script, eventually};
@@ -60,7 +60,7 @@ on_every_store! {
             let seen = |run: abide::Instance| (run.id, run.run.number, run.status);
             assert_eq!(seen(order.get().await.unwrap().unwrap()), expected);
             assert_eq!(seen(lab.current(first).await.unwrap().unwrap()), expected);
-            assert_eq!(seen(lab.look(first).await.unwrap().unwrap().instance), expected);
+            assert_eq!(seen(lab.describe(first).await.unwrap().unwrap().instance), expected);
             assert_eq!(seen(lab.get(first).await.unwrap().unwrap()), exact, "one run is read by `get`");
             lab.signal(last, GO, &()).await.unwrap();
             assert_eq!(lab.came_to(&order).await, json!("went"));
@@ -125,10 +125,10 @@ on_every_store! {
         assert_eq!((new.run.number, new.run.first, new.priority.0), (2, Some(old.id), 3));
         assert_eq!((new.key, new.partition_key, new.first_step.as_str()), (old.key, old.partition_key, "two"));
         let events = lab.events(old.id).await;
-        let Happening::Continued { run_id, run_number } = events.last().unwrap().what else { panic!("{events:?}") };
+        let HistoryEvent::Continued { run_id, run_number } = events.last().unwrap().what else { panic!("{events:?}") };
         assert_eq!((run_id, run_number), (new.id, 2));
         let events = lab.events(new.id).await;
-        let Happening::Started { run_number, .. } = events[0].what else { panic!("{events:?}") };
+        let HistoryEvent::Started { run_number, .. } = events[0].what else { panic!("{events:?}") };
         assert_eq!((events[0].seq, run_number), (1, 2));
         lab.signal("order:1", GO, &()).await.unwrap();
         assert_eq!(lab.came_to(&order).await, json!("second"), "a result follows the chain");
@@ -194,7 +194,7 @@ on_every_store! {
         // rules 2.4, 10.2 and 10.3
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One if ctx.state() == "parent" => {
-                ctx.spawn((0..3).map(|n| spec(Script::any(), json!(n)).step(At::Two).key(format!("child:{n}")))).then(At::Three)
+                ctx.spawn((0..3).map(|n| new_start(Script::any(), json!(n)).step(At::Two).key(format!("child:{n}")))).then(At::Three)
             }
             At::Three => {
                 assert_eq!(ctx.missing().count(), 0);

@@ -44,7 +44,7 @@ on_every_store! {
     async fn what_is_reserved_can_be_cancelled_and_not_restarted(lab: Lab) {
         // rules 2.7, 11.1, 11.2 and 13.1
         let reserved = lab.reserve(Script::any(), "order:1").await.unwrap();
-        assert_eq!(lab.look("order:1").await.unwrap().unwrap().liveness, Liveness::Scheduled);
+        assert_eq!(lab.describe("order:1").await.unwrap().unwrap().liveness, Liveness::Scheduled);
         assert!(matches!(lab.restart("order:1").await, Err(OperateError::NotStarted)));
         lab.cancel("order:1", "not wanted").await.unwrap();
         assert_eq!(lab.now(reserved.id()).await.status, Status::Cancelled);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use abide::{Happening, InstanceId, OperateError, Status, done, next, spec, stop};
+use abide::{HistoryEvent, InstanceId, OperateError, Status, done, new_start, next, stop};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -38,7 +38,7 @@ on_every_store! {
         assert_eq!(row.result.unwrap().as_str(), r#"["two","one was here",0]"#);
         assert_eq!((row.run.number, row.run.first, row.key.unwrap().as_str()), (3, Some(order.id()), "order:1"));
         let events = lab.events(order.id()).await;
-        let Happening::Continued { run_id, run_number } = events.last().unwrap().what else { panic!("{events:?}") };
+        let HistoryEvent::Continued { run_id, run_number } = events.last().unwrap().what else { panic!("{events:?}") };
         assert_eq!((run_id, run_number), (second, 2));
 
         well.store(false, Ordering::SeqCst);
@@ -70,7 +70,7 @@ on_every_store! {
         assert_eq!(lab.ended(third).await.result.unwrap().as_str(), "[7,0]");
         let events = lab.events(third).await;
         let handed = events.iter().find_map(|one| match &one.what {
-            Happening::HandedAgain { run_id, signals } => Some((*run_id, signals.len())),
+            HistoryEvent::HandedAgain { run_id, signals } => Some((*run_id, signals.len())),
             _ => None,
         });
         assert_eq!(handed, Some((second, 1)));
@@ -137,7 +137,7 @@ on_every_store! {
         let of_child = well.clone();
         let engine = lab.engine().machine(Script::new(move |at, ctx| match at {
             At::One if ctx.state() == "parent" => {
-                ctx.spawn(["a", "b"].map(|name| spec(Script::any(), json!(name)).step(At::Two).key(name))).then(At::Three)
+                ctx.spawn(["a", "b"].map(|name| new_start(Script::any(), json!(name)).step(At::Two).key(name))).then(At::Three)
             }
             At::Two if ctx.state() == "a" && !of_child.load(Ordering::SeqCst) => stop("ill"),
             At::Two if ctx.state() == "b" => ctx.wait_for(GO).then(At::One),

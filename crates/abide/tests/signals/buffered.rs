@@ -1,6 +1,6 @@
 //! Signals that come before anybody waits for them.
 
-use abide::{Happening, done};
+use abide::{HistoryEvent, done};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script};
@@ -42,9 +42,9 @@ on_every_store! {
         assert_eq!(lab.came_to(&order).await, json!(5));
         // Received, opened and applied show one id: the wait adopts that of the signal that was there before it.
         let ids = lab.events(order.id()).await.into_iter().filter_map(|entry| match entry.what {
-            Happening::SignalReceived { wait_id, .. } => Some(("received", Some(wait_id))),
-            Happening::WaitOpened { wait_id, .. } => Some(("opened", wait_id)),
-            Happening::SignalApplied { wait_id, .. } => Some(("applied", Some(wait_id))),
+            HistoryEvent::SignalReceived { wait_id, .. } => Some(("received", Some(wait_id))),
+            HistoryEvent::WaitOpened { wait_id, .. } => Some(("opened", wait_id)),
+            HistoryEvent::SignalApplied { wait_id, .. } => Some(("applied", Some(wait_id))),
             _ => None,
         });
         let ids: Vec<_> = ids.collect();

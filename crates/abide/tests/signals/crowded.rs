@@ -2,8 +2,8 @@
 //!
 //! Counted, not timed: instructions of SQLite's machine, rows that PostgreSQL fetches.
 
-use abide::{Command, InstanceId, Limits, Name, Timestamp, letter, spec};
-use abide_kernel::model::{Claim, Commit, Delivery, Lane, Outcome, Wait};
+use abide::{Command, InstanceId, Limits, Name, Timestamp, new_signal, new_start};
+use abide_kernel::model::{Claim, Commit, Lane, NewCommand, Outcome, Wait};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op};
 use serde_json::json;
 
@@ -26,8 +26,11 @@ fn lane() -> Lane {
 
 /// Two instances, each in a queue of its own: one with an empty inbox and one with a crowded one.
 async fn two(lab: &Lab) -> [(&'static str, InstanceId); 2] {
-    let specs =
-        ["empty", "crowded"].map(|queue| spec(Script::any(), json!(null)).key(queue).queue(queue));
+    let specs = ["empty", "crowded"].map(|queue| {
+        new_start(Script::any(), json!(null))
+            .key(queue)
+            .queue(queue)
+    });
     let ids: Vec<_> = lab
         .start_all(specs)
         .await
@@ -35,7 +38,7 @@ async fn two(lab: &Lab) -> [(&'static str, InstanceId); 2] {
         .into_iter()
         .map(|one| one.unwrap().id())
         .collect();
-    let noise = (0..PENDING).map(|_| letter("crowded", NOTE, &"noise".to_owned()));
+    let noise = (0..PENDING).map(|_| new_signal("crowded", NOTE, &"noise".to_owned()));
     assert!(
         lab.signal_all(noise)
             .await
@@ -116,7 +119,7 @@ fn next() -> Outcome {
 }
 
 fn go(to: InstanceId) -> Op {
-    Op::Deliver(vec![Delivery::signal(to, name(GO.name()))])
+    Op::Deliver(vec![NewCommand::signal(to, name(GO.name()))])
 }
 
 /// The life of one wait: it parks, is woken, is handed what it waited for, and consumes it; again and again.

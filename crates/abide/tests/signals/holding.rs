@@ -112,7 +112,7 @@ on_every_store! {
         // rules 7.8 and 10.1
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One if ctx.state() == "parent" => {
-                ctx.spawn([abide::spec(Script::any(), json!("child")).key("child:1")]).then(At::Three)
+                ctx.spawn([abide::new_start(Script::any(), json!("child")).key("child:1")]).then(At::Three)
             }
             At::One => ctx.wait_for(PAID).then(At::Two),
             At::Two => done(json!(ctx.awaited(PAID)?.amount)),

@@ -1,6 +1,6 @@
 //! Waiting again for more of the same: a pack accumulates.
 
-use abide::{Happening, Status, done, next};
+use abide::{HistoryEvent, Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
@@ -144,8 +144,8 @@ on_every_store! {
         let mut applied = Vec::new();
         for entry in lab.events(order.id()).await {
             match entry.what {
-                Happening::WaitOpened { wait_id, .. } => opened = wait_id,
-                Happening::SignalApplied { wait_id, name, .. } => applied.push((name.to_string(), wait_id)),
+                HistoryEvent::WaitOpened { wait_id, .. } => opened = wait_id,
+                HistoryEvent::SignalApplied { wait_id, name, .. } => applied.push((name.to_string(), wait_id)),
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! Signals between processes: here, between two handles on one store that share nothing else.
 
-use abide::{done, hours, letter, next, spec};
+use abide::{done, hours, new_signal, new_start, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -37,12 +37,12 @@ on_every_store! {
             lab.engine().machine(relay()).start().await.unwrap(),
             other.engine().machine(relay()).start().await.unwrap(),
         ];
-        let specs = (0..50).map(|n| spec(Script::any(), json!(0)).key(format!("order:{n}")));
+        let specs = (0..50).map(|n| new_start(Script::any(), json!(0)).key(format!("order:{n}")));
         let ids: Vec<_> = lab.start_all(specs).await.unwrap().into_iter().map(|one| one.unwrap().id()).collect();
         let senders = [(*lab).clone(), other].map(|abide| {
             tokio::spawn(async move {
                 for _ in 0..5 {
-                    let letters = (0..50).map(|n| letter(format!("order:{n}"), GO, &()));
+                    let letters = (0..50).map(|n| new_signal(format!("order:{n}"), GO, &()));
                     assert!(abide.signal_all(letters).await.unwrap().iter().all(Result::is_ok));
                 }
             })

@@ -1,6 +1,6 @@
 //! The record of every signal, and what the history tells of it.
 
-use abide::{CommandFilter, CommandKind, CommandStatus, Happening, Key, Name, done, next};
+use abide::{CommandFilter, CommandKind, CommandStatus, HistoryEvent, Key, Name, done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -88,20 +88,20 @@ on_every_store! {
         let mut seen = Vec::new();
         for entry in &events {
             match &entry.what {
-                Happening::WaitOpened { wait_id, names, .. } => {
+                HistoryEvent::WaitOpened { wait_id, names, .. } => {
                     assert_eq!(names[0].as_str(), "note");
                     seen.push(("opened", wait_id.clone().unwrap()));
                 }
-                Happening::SignalReceived { command_id, name, message_sequence, wait_id, source, .. } => {
+                HistoryEvent::SignalReceived { command_id, name, message_sequence, wait_id, source, .. } => {
                     assert_eq!((*command_id, name.as_str(), message_sequence.0), (receipt.id(), "note", 1));
                     assert_eq!(source.as_deref(), Some("crm"));
                     seen.push(("received", wait_id.clone()));
                 }
-                Happening::SignalApplied { command_id, wait_id, step, step_sequence, .. } => {
+                HistoryEvent::SignalApplied { command_id, wait_id, step, step_sequence, .. } => {
                     assert_eq!((*command_id, step.as_str(), *step_sequence), (receipt.id(), "two", 2));
                     seen.push(("applied", wait_id.clone()));
                 }
-                Happening::MessageCursorAdvanced { stream, from, to } => {
+                HistoryEvent::MessageCursorAdvanced { stream, from, to } => {
                     assert_eq!((stream.as_str(), from.0, to.0), ("inbox", 0, 1));
                 }
                 _ => {}
@@ -123,7 +123,7 @@ on_every_store! {
         let strict = lab.start(crate::Strict, json!(null)).await.unwrap();
         let free = lab.start(Script::any(), json!(null)).await.unwrap();
         let events = lab.events(strict.id()).await;
-        let Happening::Started { declared_signals, declared_signal_contracts, declared_updates, run_number, .. } =
+        let HistoryEvent::Started { declared_signals, declared_signal_contracts, declared_updates, run_number, .. } =
             &events[0].what else { panic!("{events:?}") };
         let names: Vec<&str> = declared_signals.iter().map(Name::as_str).collect();
         assert_eq!((names, declared_updates.len(), *run_number), (vec!["paid", "moved"], 0, 1));

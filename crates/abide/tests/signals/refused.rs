@@ -142,7 +142,7 @@ on_every_store! {
     async fn the_inbox_of_five_thousand_is_full_by_default(lab: Lab) {
         // rules 7.3 and 16.3
         lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
-        let letters = (0..5_001).map(|_| abide::letter("order:1", GO, &()));
+        let letters = (0..5_001).map(|_| abide::new_signal("order:1", GO, &()));
         let sent = lab.signal_all(letters).await.unwrap();
         assert!(sent[..5_000].iter().all(Result::is_ok));
         assert_eq!(told(sent[5_000].as_ref().unwrap_err()).1, Some("inbox_full"));

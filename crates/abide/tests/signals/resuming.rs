@@ -29,7 +29,7 @@ on_every_store! {
         let go = lab.signal(order.id(), GO, &()).await.unwrap();
         gate.reached_by(1).await;
         lab.signal(order.id(), NOTE, &"later".into()).await.unwrap();
-        let look = lab.look(order.id()).await.unwrap().unwrap();
+        let look = lab.describe(order.id()).await.unwrap().unwrap();
         let wait = look.wait.unwrap();
         let source = ResumeSource { command_id: Some(go.record.id), kind: ResumeKind::Signal };
         assert_eq!((look.instance.status, wait.resume_source), (Status::Executing, Some(source)));
@@ -60,11 +60,11 @@ on_every_store! {
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
-        let wait = lab.look(order.id()).await.unwrap().unwrap().wait.unwrap();
+        let wait = lab.describe(order.id()).await.unwrap().unwrap().wait.unwrap();
         assert_eq!(wait.resume_source, Some(ResumeSource::of(ResumeKind::Timeout)));
         gate.open();
         lab.came_to(&order).await;
-        assert!(lab.look(order.id()).await.unwrap().unwrap().wait.is_none());
+        assert!(lab.describe(order.id()).await.unwrap().unwrap().wait.is_none());
         engine.shutdown().await;
     }
 }

@@ -1,6 +1,6 @@
 //! Whom a signal is sent to, one at a time and many at once.
 
-use abide::{Key, SendError, Target, done, letter, spec};
+use abide::{Key, SendError, Target, done, new_signal, new_start};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -48,9 +48,9 @@ on_every_store! {
     async fn a_thousand_signals_in_one_call_wake_a_thousand(lab: Lab) {
         // rules 2.3 and 7.1
         let engine = lab.engine().machine(waits_for("note")).start().await.unwrap();
-        let specs = (0..1_000).map(|n| spec(Script::any(), json!(null)).key(format!("order:{n}")));
+        let specs = (0..1_000).map(|n| new_start(Script::any(), json!(null)).key(format!("order:{n}")));
         let ids: Vec<_> = lab.start_all(specs).await.unwrap().into_iter().map(|one| one.unwrap().id()).collect();
-        let letters = (0..1_000).map(|n| letter(format!("order:{n}"), NOTE, &n.to_string()).dedup(format!("evt-{n}")));
+        let letters = (0..1_000).map(|n| new_signal(format!("order:{n}"), NOTE, &n.to_string()).dedup(format!("evt-{n}")));
         let sent = lab.signal_all(letters).await.unwrap();
         assert_eq!(sent.len(), 1_000);
         for (receipt, id) in sent.iter().zip(&ids) {
@@ -73,7 +73,7 @@ on_every_store! {
         lab.signal("over", NOTE, &"end".into()).await.unwrap();
         lab.came_to(&over).await;
         lab.reserve(Script::any(), "reserved").await.unwrap();
-        let say = |to: &str, text: &str| letter(to, NOTE, &text.to_owned());
+        let say = |to: &str, text: &str| new_signal(to, NOTE, &text.to_owned());
         let sent = lab.signal_all([
             say("nobody", "1"),
             say("over", "2"),
@@ -118,9 +118,9 @@ on_every_store! {
         for error in errors {
             assert!(matches!(error, SendError::Error(_)) && error.outcome().is_none(), "{error}");
         }
-        let letters = [letter("order:1", NOTE, &"a".into()), letter("", NOTE, &"b".into())];
+        let letters = [new_signal("order:1", NOTE, &"a".into()), new_signal("", NOTE, &"b".into())];
         assert!(lab.signal_all(letters).await.is_err());
-        assert!(lab.signal_all(Vec::<abide::Letter>::new()).await.unwrap().is_empty());
+        assert!(lab.signal_all(Vec::<abide::SignalBuilder>::new()).await.unwrap().is_empty());
         assert!(sent_to(&lab, order.id()).await.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Waits that end when their time is up.
 
-use abide::{Cause, Happening, Status, WaitKind, done, hours, millis};
+use abide::{Cause, HistoryEvent, Status, WaitKind, done, hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -22,14 +22,14 @@ on_every_store! {
         assert_eq!(lab.came_to(&order).await, json!("late"));
         let events = lab.events(order.id()).await;
         let opened = events.iter().find_map(|entry| match &entry.what {
-            Happening::WaitOpened { wait_kind, names, deadline, wait_id, .. } => {
+            HistoryEvent::WaitOpened { wait_kind, names, deadline, wait_id, .. } => {
                 assert_eq!((*wait_kind, names.len()), (WaitKind::Signal, 1));
                 Some((*deadline, wait_id.clone()))
             }
             _ => None,
         }).unwrap();
         let out = events.iter().find_map(|entry| match &entry.what {
-            Happening::TimedOut { deadline, wait_id, .. } => {
+            HistoryEvent::TimedOut { deadline, wait_id, .. } => {
                 assert!(entry.at >= *deadline, "not before its time");
                 Some((Some(*deadline), wait_id.clone()))
             }
@@ -49,7 +49,7 @@ on_every_store! {
             _ => done(json!([ctx.timed_out(), ctx.awaited(PAID)?.amount])),
         })).start().await.unwrap();
         let id = parked(&lab, "order:1").await;
-        assert!(lab.look(id).await.unwrap().unwrap().wait.unwrap().deadline.is_some());
+        assert!(lab.describe(id).await.unwrap().unwrap().wait.unwrap().deadline.is_some());
         lab.signal(id, PAID, &payment(3)).await.unwrap();
         assert_eq!(value(&lab.ended(id).await.result.unwrap()), json!([false, 3]));
         assert!(!lab.kinds(id).await.contains(&"timed_out"));
@@ -94,7 +94,7 @@ on_every_store! {
         assert_eq!(row.wait_kind, Some(WaitKind::Timer));
         // No signal ends it.
         lab.signal(&long, GO, &()).await.unwrap();
-        let look = lab.look("long").await.unwrap().unwrap();
+        let look = lab.describe("long").await.unwrap().unwrap();
         assert_eq!((look.liveness.name(), look.wait.unwrap().kind), ("scheduled", WaitKind::Timer));
         assert_eq!(look.instance.inbox.signals, 1);
         engine.shutdown().await;

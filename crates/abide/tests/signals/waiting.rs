@@ -81,7 +81,7 @@ on_every_store! {
         lab.signal(id, NOTE, &"early".into()).await.unwrap();
         let row = lab.now(id).await;
         assert_eq!((row.status, row.inbox.signals), (Status::AwaitingSignal, 1));
-        assert_eq!(lab.look(id).await.unwrap().unwrap().liveness.name(), "waiting_for_signal");
+        assert_eq!(lab.describe(id).await.unwrap().unwrap().liveness.name(), "waiting_for_signal");
         lab.signal(id, GO, &()).await.unwrap();
         assert_eq!(value(&lab.ended(id).await.result.unwrap()), json!("early"));
         engine.shutdown().await;
@@ -144,7 +144,7 @@ on_every_store! {
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         lab.signal_named(&order, "paid", args(&[json!("five")])).await.unwrap();
         lab.until(order.id(), "it to be blocked", |row| row.is_blocked()).await;
-        let why = lab.look(order.id()).await.unwrap().unwrap().reason.unwrap().text;
+        let why = lab.describe(order.id()).await.unwrap().unwrap().reason.unwrap().text;
         assert!(why.contains("the value of a signal") && why.contains("paid"), "{why}");
         // It is there for the build that can read it.
         assert_eq!(sent_to(&lab, order.id()).await[0].status.name(), "received");

@@ -1,6 +1,6 @@
 //! A signal that starts whom it is for.
 
-use abide::{Filter, Status, done, spec};
+use abide::{Filter, Status, done, new_start};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -15,7 +15,7 @@ on_every_store! {
             _ => done(json!([ctx.state(), ctx.awaited_all(PAID)?.iter().map(|one| one.amount).collect::<Vec<_>>()])),
         })).start().await.unwrap();
         let send = |state: &str, amount: i64| {
-            let order = spec(Script::any(), json!(state)).key("order:1");
+            let order = new_start(Script::any(), json!(state)).key("order:1");
             lab.signal_with_start(order, PAID, &payment(amount))
         };
         let first = send("first", 1).await.unwrap();
@@ -38,7 +38,7 @@ on_every_store! {
 on_every_store! {
     async fn when_the_signal_would_be_refused_nothing_starts(lab: Lab) {
         // rules 7.9 and 8.2
-        let order = || spec(crate::Strict, json!(null)).key("order:1");
+        let order = || new_start(crate::Strict, json!(null)).key("order:1");
         let unknown = lab.signal_with_start(order(), NOTE, &"a".into()).await.unwrap_err();
         assert_eq!(told(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
         let bad: abide::Signal<String> = abide::Signal::new("paid");
@@ -54,7 +54,7 @@ on_every_store! {
 on_every_store! {
     async fn a_start_without_a_key_is_refused(lab: Lab) {
         // rule 7.9
-        let error = lab.signal_with_start(spec(Script::any(), json!(null)), PAID, &payment(1)).await.unwrap_err();
+        let error = lab.signal_with_start(new_start(Script::any(), json!(null)), PAID, &payment(1)).await.unwrap_err();
         assert!(error.outcome().is_none() && error.to_string().contains("key"), "{error}");
         assert!(lab.list(&Filter::default(), None, 10).await.unwrap().items.is_empty());
     }
@@ -72,7 +72,7 @@ on_every_store! {
         let sends = (0..50).map(|n| {
             let abide = if n % 2 == 0 { (*lab).clone() } else { other.clone() };
             tokio::spawn(async move {
-                let order = spec(Script::any(), json!(null)).key("order:1");
+                let order = new_start(Script::any(), json!(null)).key("order:1");
                 abide.signal_with_start(order, PAID, &payment(n)).await.unwrap()
             })
         });

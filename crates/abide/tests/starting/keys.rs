@@ -1,6 +1,8 @@
 //! Keys: whom they address, whom they keep out, and when they are free again.
 
-use abide::{Error, Filter, Job, Key, Refusal, Scope, StartError, Status, done, hours, spec, stop};
+use abide::{
+    Error, Filter, Job, Key, Refusal, Scope, StartError, Status, done, hours, new_start, stop,
+};
 use serde_json::json;
 
 use crate::common::{Lab, Script};
@@ -133,7 +135,7 @@ on_every_store! {
             let refused = [
                 lab.start(Script::any(), json!(1)).key(key).await.err(),
                 lab.start(Script::any(), json!(1)).partition(key).await.err(),
-                lab.start_all([spec(Script::any(), json!(1)), spec(Script::any(), json!(2)).key(key)])
+                lab.start_all([new_start(Script::any(), json!(1)), new_start(Script::any(), json!(2)).key(key)])
                     .await
                     .err()
                     .map(StartError::Error),

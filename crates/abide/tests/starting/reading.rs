@@ -1,6 +1,6 @@
 //! Finding instances: by id, by key, in lists.
 
-use abide::{Filter, Happening, InstanceId, Job, Key, Name, Status, done, hours, spec};
+use abide::{Filter, HistoryEvent, InstanceId, Job, Key, Name, Status, done, hours, new_start};
 use serde_json::json;
 
 use crate::common::{Lab, Script};
@@ -9,7 +9,7 @@ const MAIL: Job<u32, u32> = Job::new("mail").queue("post");
 
 on_every_store! {
     async fn a_list_is_paged_newest_first(lab: Lab) {
-        let started = lab.start_all((0..25).map(|n| spec(MAIL, n))).await.unwrap();
+        let started = lab.start_all((0..25).map(|n| new_start(MAIL, n))).await.unwrap();
         let mut newest: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
         newest.reverse();
         let (mut seen, mut before, mut pages) = (Vec::new(), None, Vec::new());
@@ -73,7 +73,7 @@ on_every_store! {
         let mail = lab.start(MAIL, 7).key("mail:7").await.unwrap();
         let history = mail.history().await.unwrap();
         assert_eq!((history.len(), history[0].seq), (1, 1));
-        let Happening::Started { machine, version, step, key, parent, .. } = &history[0].what else {
+        let HistoryEvent::Started { machine, version, step, key, parent, .. } = &history[0].what else {
             panic!("{history:?}")
         };
         assert_eq!((machine.as_str(), *version, step.as_str()), ("mail", 1, "run"));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use abide::{
-    Abide, Error, Job, Limits, NotDone, Retention, StartError, Started, done, millis, spec, stop,
+    Abide, Error, Job, Limits, NotDone, Retention, StartError, Started, done, millis, new_start,
+    stop,
 };
 use serde_json::json;
 
@@ -156,7 +157,7 @@ on_every_store! {
         let error = lab.start(MAP, unwritable.clone()).await.unwrap_err();
         assert!(matches!(error, StartError::Error(Error::Mismatch { .. })), "{error:?}");
         assert!(error.to_string().contains("the input does not match its type"), "{error}");
-        assert!(lab.start_all([spec(MAP, unwritable)]).await.is_err());
+        assert!(lab.start_all([new_start(MAP, unwritable)]).await.is_err());
         let lab = lab.opened(Abide::options().limits(Limits { state_bytes: 100, ..Limits::default() })).await;
         let error = lab.start(Script::any(), json!("x".repeat(200))).await.unwrap_err().to_string();
         assert!(error.contains("202 is over the limit state_bytes of 100"), "{error}");

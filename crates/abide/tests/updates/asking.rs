@@ -12,13 +12,13 @@ on_every_store! {
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
         let asked = lab.update(&order, ADD, &5).accepted().await.unwrap();
-        assert_eq!(lab.asked::<i64>(asked.id()).answer().await.unwrap(), 5);
+        assert_eq!(lab.update_handle::<i64>(asked.id()).answer().await.unwrap(), 5);
         let outside = lab.again().await;
-        assert_eq!(outside.asked::<i64>(asked.id()).answer().await.unwrap(), 5);
+        assert_eq!(outside.update_handle::<i64>(asked.id()).answer().await.unwrap(), 5);
         lab.signal(&order, SHUT, &()).await.unwrap();
         lab.came_to(&order).await;
-        assert_eq!(outside.asked::<i64>(asked.id()).answer().await.unwrap(), 5, "after its end too");
-        let nothing = lab.asked::<i64>(abide::CommandId(999_999));
+        assert_eq!(outside.update_handle::<i64>(asked.id()).answer().await.unwrap(), 5, "after its end too");
+        let nothing = lab.update_handle::<i64>(abide::CommandId(999_999));
         assert!(nothing.record().await.unwrap().is_none());
         assert!(matches!(nothing.answer().await, Err(UpdateError::Gone { .. })));
         engine.shutdown().await;
@@ -48,7 +48,7 @@ on_every_store! {
         let error = lab.update(&order, SLOW, &5).within_time(millis(30)).await.unwrap_err();
         let UpdateError::NotYet { id } = error else { panic!("{error}") };
         assert!(error.to_string().contains(&id.to_string()), "{error}");
-        let again = lab.asked::<i64>(id);
+        let again = lab.update_handle::<i64>(id);
         assert!(matches!(again.answer_within(millis(10)).await, Err(UpdateError::NotYet { .. })));
         till.gate.open();
         assert_eq!(again.answer().await.unwrap(), 5);

@@ -1,6 +1,6 @@
 //! Many updates at once.
 
-use abide::{Status, letter};
+use abide::{Status, new_signal};
 
 use crate::common::Lab;
 use crate::{ADD, Books, SHUT, Till, engine, standing};
@@ -62,7 +62,7 @@ on_every_store! {
             })
         };
         till.log.grown_to(20).await;
-        assert!(lab.signal_all([letter("waits", SHUT, &())]).await.unwrap()[0].is_ok());
+        assert!(lab.signal_all([new_signal("waits", SHUT, &())]).await.unwrap()[0].is_ok());
         let came_to = lab.came_to(&order).await;
         assert_eq!(came_to.total, adding.await.unwrap(), "all that was answered is in the state");
         assert_eq!(came_to.entries.len() as i64, came_to.total);

@@ -1,6 +1,6 @@
 //! What an update changes, and where it finds the instance.
 
-use abide::{Happening, SendError, Status, UpdateError, WaitKind};
+use abide::{HistoryEvent, SendError, Status, UpdateError, WaitKind};
 
 use crate::common::Lab;
 use crate::{ADD, CLOSE, RENEW, SHUT, SKIP, Till, books, engine, standing};
@@ -67,9 +67,9 @@ on_every_store! {
         let events = lab.events(order.id()).await;
         let kinds: Vec<_> = events.iter().map(|entry| entry.what.kind()).collect();
         assert_eq!(kinds, ["started", "step_completed", "wait_opened", "update_accepted", "update_completed", "message_cursor_advanced"]);
-        let Happening::UpdateAccepted { update_id, name, message_sequence, source, .. } = &events[3].what else { panic!() };
+        let HistoryEvent::UpdateAccepted { update_id, name, message_sequence, source, .. } = &events[3].what else { panic!() };
         assert_eq!((*update_id, name.as_str(), message_sequence.0, source.as_deref()), (asked.id(), "add", 1, Some("desk 3")));
-        let Happening::Started { declared_updates, .. } = &events[0].what else { panic!() };
+        let HistoryEvent::Started { declared_updates, .. } = &events[0].what else { panic!() };
         assert_eq!(declared_updates[0].as_str(), "add");
         engine.shutdown().await;
     }
@@ -141,7 +141,7 @@ on_every_store! {
         let order = standing(&lab, &till, "sleeps").await;
         lab.signal(&order, SHUT, &()).await.unwrap();
         assert_eq!(lab.update(&order, ADD, &1).await.unwrap(), 1);
-        let look = lab.look(&order).await.unwrap().unwrap();
+        let look = lab.describe(&order).await.unwrap().unwrap();
         assert_eq!((look.liveness.name(), look.wait.unwrap().kind), ("scheduled", WaitKind::Timer));
         assert_eq!((look.instance.inbox.signals, look.instance.inbox.cursor.0), (1, 2));
         engine.shutdown().await;

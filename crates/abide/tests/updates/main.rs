@@ -21,7 +21,7 @@ mod handling;
 
 use abide::{
     Accepts, Answer, Call, Context, Handle, Job, Machine, Messages, Name, Outcome, Signal, Step,
-    Update, continue_as_new, done, hours, next, reply, spec,
+    Update, continue_as_new, done, hours, new_start, next, reply,
 };
 use common::{Gate, Lab, Log};
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ impl Machine for Till {
             (At::Open, "waits") => ctx.wait_for(SHUT).then(At::Shut),
             (At::Open, "waits until") => ctx.wait_for(SHUT).timeout(hours(1)).then(At::Shut),
             (At::Open, "sleeps") => ctx.sleep(hours(1)).then(At::Shut),
-            (At::Open, "joins") => ctx.spawn([spec(CHILD, ())]).then(At::Shut),
+            (At::Open, "joins") => ctx.spawn([new_start(CHILD, ())]).then(At::Shut),
             (At::Open, "runs") => {
                 self.gate.pass().await;
                 ctx.state_mut().entries.push(0);

@@ -129,7 +129,7 @@ fn failed<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> String {
     }
 }
 
-async fn status<R>(asked: &Asked<R>) -> &'static str {
+async fn status<R>(asked: &UpdateHandle<R>) -> &'static str {
     let record = asked.record().await.unwrap().unwrap();
     record.status.name()
 }
@@ -137,7 +137,7 @@ async fn status<R>(asked: &Asked<R>) -> &'static str {
 /// Nothing is wrong with anything, and nothing is to be done.
 async fn is_well(lab: &Lab, id: InstanceId) {
     assert_eq!(lab.doctor().await.unwrap().findings, []);
-    let look = lab.look(id).await.unwrap().unwrap();
+    let look = lab.describe(id).await.unwrap().unwrap();
     assert_ne!(look.liveness.name(), "repair_needed");
     assert!(!lab.repair(id).await.unwrap());
 }
@@ -212,7 +212,7 @@ on_every_store! {
         let code = |wf: Workflow, _: Value| async move {
             wf.on_update_async(ADD, |wf, n| async move {
                 let inner = wf.state(n);
-                let doubled: i64 = wf.child(spec(KID, n)).await?;
+                let doubled: i64 = wf.child(new_start(KID, n)).await?;
                 wf.sleep(millis(1)).await?;
                 let (a, b) = wf.all((wf.step("a", || async { ok(1) }), wf.step("b", || async { ok(2) }))).await;
                 wf.condition("inner", || inner.get() == n).await?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use abide::{
-    BoxError, CommandStatus, Flow, Happening, InstanceId, Job, Liveness, Messages, Signal, Status,
-    Update, Workflow, millis, spec,
+    BoxError, CommandStatus, Flow, HistoryEvent, InstanceId, Job, Liveness, Messages, Signal,
+    Status, Update, Workflow, millis, new_start,
 };
 use serde_json::{Value, json};
 
@@ -154,22 +154,22 @@ const CHANGES: &[Change] = &[
     ),
     (
         "child",
-        code!(wf { wf.child(spec(KID, 1)).await? }),
-        code!(wf { wf.child(spec(OTHER_KID, 1)).await? }),
+        code!(wf { wf.child(new_start(KID, 1)).await? }),
+        code!(wf { wf.child(new_start(OTHER_KID, 1)).await? }),
         r#"child "kid""#,
         r#"child "other-kid""#,
     ),
     (
         "child-to-children",
-        code!(wf { wf.child(spec(KID, 1)).await? }),
-        code!(wf { wf.children([spec(KID, 1)]).await?.len() }),
+        code!(wf { wf.child(new_start(KID, 1)).await? }),
+        code!(wf { wf.children([new_start(KID, 1)]).await?.len() }),
         r#"child "kid""#,
         r#"children "kid""#,
     ),
     (
         "child-result",
-        code!(wf { wf.child(spec(KID, 1)).await? }),
-        code!(wf { wf.child(spec(TEXT_KID, 1)).await? }),
+        code!(wf { wf.child(new_start(KID, 1)).await? }),
+        code!(wf { wf.child(new_start(TEXT_KID, 1)).await? }),
         "a child's result",
         "one that does",
     ),
@@ -264,7 +264,7 @@ async fn engine(lab: &Lab, after: bool, kept: usize) -> abide::Engine {
 fn blocks(events: &[abide::Entry]) -> usize {
     events
         .iter()
-        .filter(|entry| matches!(entry.what, Happening::ReplayBlocked(_)))
+        .filter(|entry| matches!(entry.what, HistoryEvent::ReplayBlocked(_)))
         .count()
 }
 
@@ -371,7 +371,7 @@ on_every_store! {
         assert_eq!(asked.answer().await.unwrap(), 5);
         assert_eq!(lab.now(run.id()).await.last_error, None);
         let events = lab.events(run.id()).await;
-        assert!(events.iter().any(|entry| matches!(entry.what, Happening::Repaired { .. })));
+        assert!(events.iter().any(|entry| matches!(entry.what, HistoryEvent::Repaired { .. })));
         engine.shutdown().await;
     }
 }
@@ -399,7 +399,7 @@ on_every_store! {
         for (code, asked) in [(gone, "no such update"), (fails, "an update that fails: not any more")] {
             let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
             eventually("it to be blocked so", async || {
-                let look = lab.look(run.id()).await.unwrap().unwrap();
+                let look = lab.describe(run.id()).await.unwrap().unwrap();
                 let why = look.reason.map_or(String::new(), |reason| reason.text);
                 look.liveness == Liveness::ReplayBlocked && why.contains(asked) && why.contains(r#"update "set""#)
             }).await;
@@ -453,7 +453,7 @@ on_every_store! {
             let engine = lab.engine().workflows_kept(kept).workflow(NEW, new).start().await.unwrap();
             lab.until(run.id(), "it to be blocked", |one| one.is_blocked() || one.status.is_terminal()).await;
             blocked(&lab, run.id()).await;
-            let why = lab.look(run.id()).await.unwrap().unwrap().reason.unwrap().text;
+            let why = lab.describe(run.id()).await.unwrap().unwrap().reason.unwrap().text;
             assert!(why.contains("\"extra\"") && why.contains("contract") && why.contains("operation 2"), "{why}");
             // Nothing of that turn was committed.
             let record = lab.commands(run.id(), None, 1).await.unwrap().items.remove(0);

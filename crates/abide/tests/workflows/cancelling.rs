@@ -17,11 +17,18 @@ async fn code(wf: Workflow, how: String, gate: Gate, log: Log<String>) -> Result
         "timed" => wf.signal(NOTE).timeout(hours(1)).await.map(drop),
         "sleep" => wf.sleep(hours(1)).await,
         "condition" => wf.condition("never", || false).await,
-        "child" => wf.child(spec(KID, 1)).await.map(drop),
-        "children" => wf.children([spec(KID, 1), spec(KID, 2)]).await.map(drop),
+        "child" => wf.child(new_start(KID, 1)).await.map(drop),
+        "children" => wf
+            .children([new_start(KID, 1), new_start(KID, 2)])
+            .await
+            .map(drop),
         "all" => {
             let (a, b, c) = wf
-                .all((wf.signal(NOTE), wf.sleep(hours(1)), wf.child(spec(KID, 1))))
+                .all((
+                    wf.signal(NOTE),
+                    wf.sleep(hours(1)),
+                    wf.child(new_start(KID, 1)),
+                ))
                 .await;
             a.map(drop).and(b).and(c.map(drop))
         }

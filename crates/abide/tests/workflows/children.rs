@@ -24,7 +24,7 @@ async fn bad(n: u32) -> Result<u32, BoxError> {
 
 async fn sub(wf: Workflow, n: u32) -> Result<u32, BoxError> {
     wf.sleep(millis(5)).await?;
-    let kids = wf.children((0..n).map(|n| spec(KID, n))).await?;
+    let kids = wf.children((0..n).map(|n| new_start(KID, n))).await?;
     let kids = kids.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(kids.into_iter().sum())
 }
@@ -88,10 +88,10 @@ on_every_store! {
     async fn a_child_may_be_a_job_a_machine_or_a_workflow(lab: Lab) {
         // rules 10.1, 10.2 and 12.1
         let code = |wf: Workflow, _: u32| async move {
-            let job = wf.child(spec(KID, 7)).await?;
-            let machine = wf.child(spec(Script::any(), json!("it")).key("machine")).await?;
-            let flow = wf.child(spec(SUB, 4)).await?;
-            let next = wf.child(spec(NEXT, 0)).await?;
+            let job = wf.child(new_start(KID, 7)).await?;
+            let machine = wf.child(new_start(Script::any(), json!("it")).key("machine")).await?;
+            let flow = wf.child(new_start(SUB, 4)).await?;
+            let next = wf.child(new_start(NEXT, 0)).await?;
             Ok(json!([job, machine, flow, next]))
         };
         for kept in [100, 0] {
@@ -109,8 +109,8 @@ on_every_store! {
     async fn children_come_to_their_results_in_the_order_in_which_they_were_asked_for(lab: Lab) {
         // rules 10.1 and 10.2
         let code = |wf: Workflow, count: u32| async move {
-            let kids = wf.children((0..count).map(|n| spec(KID, n))).await?;
-            let none = wf.children(Vec::<Spec<Job<u32, u32>>>::new()).await?;
+            let kids = wf.children((0..count).map(|n| new_start(KID, n))).await?;
+            let none = wf.children(Vec::<StartBuilder<Job<u32, u32>>>::new()).await?;
             let kids = kids.into_iter().collect::<Result<Vec<_>, _>>()?;
             Ok(json!([kids, none.len()]))
         };
@@ -128,7 +128,7 @@ on_every_store! {
     async fn a_thousand_children_in_one_go(lab: Lab) {
         // rules 2.3, 10.1 and 10.2
         let code = |wf: Workflow, count: u32| async move {
-            let kids = wf.children((0..count).map(|n| spec(KID, n))).await?;
+            let kids = wf.children((0..count).map(|n| new_start(KID, n))).await?;
             let kids = kids.into_iter().collect::<Result<Vec<_>, _>>()?;
             Ok(json!([kids.len(), kids.iter().sum::<u32>()]))
         };
@@ -143,13 +143,13 @@ on_every_store! {
     async fn a_child_that_fails_is_an_error_that_the_code_can_catch(lab: Lab) {
         // rules 10.3 and 12.1
         let code = |wf: Workflow, how: u32| async move {
-            let one = wf.child(spec(BAD, 1)).await;
+            let one = wf.child(new_start(BAD, 1)).await;
             if how > 0 {
                 one?;
             } else if !matches!(&one, Err(OperationError::Child { status: Status::Failed, error: Some(error), .. }) if error.contains("bad 1")) {
                 return Ok(json!(["unexpected", format!("{one:?}")]));
             }
-            let many = wf.children([spec(BAD, 1), spec(BAD, 2)]).await?;
+            let many = wf.children([new_start(BAD, 1), new_start(BAD, 2)]).await?;
             Ok(json!(many.iter().filter(|one| one.is_err()).count()))
         };
         let engine = engine(&lab, &Gate::closed(), code).await;
@@ -166,7 +166,7 @@ on_every_store! {
     async fn at_least_so_many_and_the_others_go_on(lab: Lab) {
         // rule 10.3
         let code = |wf: Workflow, least: u32| async move {
-            let specs = (0..6).map(|n| spec(HELD, u32::from(n >= 4) * n));
+            let specs = (0..6).map(|n| new_start(HELD, u32::from(n >= 4) * n));
             let some = wf.children(specs).at_least(least).await?;
             Ok(json!(some.len()))
         };
@@ -195,9 +195,9 @@ on_every_store! {
     async fn a_child_whose_time_is_up_goes_on_without_its_parent(lab: Lab) {
         // rules 7.5 and 10.3
         let code = |wf: Workflow, _: u32| async move {
-            let one = wf.child(spec(HELD, 1).key("slow")).timeout(millis(30)).await?;
-            let many = wf.children([spec(HELD, 0), spec(HELD, 2)]).timeout(millis(30)).await?;
-            let quick = wf.child(spec(KID, 1)).timeout(hours(1)).await?;
+            let one = wf.child(new_start(HELD, 1).key("slow")).timeout(millis(30)).await?;
+            let many = wf.children([new_start(HELD, 0), new_start(HELD, 2)]).timeout(millis(30)).await?;
+            let quick = wf.child(new_start(KID, 1)).timeout(hours(1)).await?;
             Ok(json!([one, many.is_none(), quick]))
         };
         let gate = Gate::closed();
@@ -216,12 +216,12 @@ on_every_store! {
     async fn one_whose_key_is_taken_is_not_started_and_that_is_told(lab: Lab) {
         // rules 2.2 and 10.1
         let code = |wf: Workflow, _: u32| async move {
-            let one = wf.child(spec(KID, 1).key("taken")).await;
+            let one = wf.child(new_start(KID, 1).key("taken")).await;
             let one = matches!(one, Err(OperationError::NotStarted { .. }));
             let keys = ["taken", "a", "b", "a"];
-            let some = wf.children(keys.map(|key| spec(KID, 2).key(key))).await?;
-            let none = wf.children(["taken", "taken"].map(|key| spec(KID, 3).key(key))).await?;
-            let held = wf.all((wf.child(spec(KID, 4).key("taken")), wf.sleep(millis(1)))).await.0.is_err();
+            let some = wf.children(keys.map(|key| new_start(KID, 2).key(key))).await?;
+            let none = wf.children(["taken", "taken"].map(|key| new_start(KID, 3).key(key))).await?;
+            let held = wf.all((wf.child(new_start(KID, 4).key("taken")), wf.sleep(millis(1)))).await.0.is_err();
             Ok(json!([one, some.len(), none.len(), held]))
         };
         let gate = Gate::closed();
@@ -239,16 +239,16 @@ on_every_store! {
         // rules 10.2 and 12.1
         let code = |wf: Workflow, _: u32| async move {
             let step = wf.step("step", || async { tokio::time::sleep(millis(20)).await; Ok::<_, BoxError>(1) });
-            let (a, b, step) = wf.all((wf.child(spec(KID, 1)), wf.children([spec(KID, 2), spec(KID, 3)]), step)).await;
+            let (a, b, step) = wf.all((wf.child(new_start(KID, 1)), wf.children([new_start(KID, 2), new_start(KID, 3)]), step)).await;
             let b = b?.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let all = wf.all((0..10).map(|n| wf.child(spec(KID, n))).collect::<Vec<_>>()).await;
+            let all = wf.all((0..10).map(|n| wf.child(new_start(KID, n))).collect::<Vec<_>>()).await;
             let all = all.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let first = match wf.select((wf.child(spec(HELD, 1).key("loser")), wf.child(spec(KID, 5)), wf.signal::<u32>("never"))).await {
+            let first = match wf.select((wf.child(new_start(HELD, 1).key("loser")), wf.child(new_start(KID, 5)), wf.signal::<u32>("never"))).await {
                 OneOf::First(_) => json!("held"),
                 OneOf::Second(kid) => json!(kid?),
                 _ => json!("signal"),
             };
-            let second = match wf.select((wf.child(spec(HELD, 1)), wf.sleep(millis(20)))).await {
+            let second = match wf.select((wf.child(new_start(HELD, 1)), wf.sleep(millis(20)))).await {
                 OneOf::First(_) => json!("held"),
                 _ => json!("slept"),
             };
@@ -278,8 +278,8 @@ on_every_store! {
             async move {
                 let step = wf.step("long", || { let gate = gate.clone(); async move { gate.pass().await; Ok::<_, BoxError>(1) } });
                 let child = async {
-                    let kid = wf.child(spec(HELD, 1)).await?;
-                    let after = wf.child(spec(KID, kid)).await?;
+                    let kid = wf.child(new_start(HELD, 1)).await?;
+                    let after = wf.child(new_start(KID, kid)).await?;
                     Ok::<_, BoxError>(after)
                 };
                 let (step, after) = wf.all((step, child)).await;
@@ -310,7 +310,7 @@ on_every_store! {
         // rule 10.2: whoever ends while the parent's turn runs is not missed when it parks.
         let code = |wf: Workflow, n: u32| async move {
             let step = wf.step("short", || async { tokio::time::sleep(millis(3)).await; Ok::<_, BoxError>(1) });
-            let (kids, step) = wf.all((wf.children((0..n).map(|n| spec(KID, n))), step)).await;
+            let (kids, step) = wf.all((wf.children((0..n).map(|n| new_start(KID, n))), step)).await;
             Ok(json!([kids?.len(), step?]))
         };
         for kept in [100, 0] {
@@ -332,9 +332,9 @@ on_every_store! {
         // rule 11.1
         let code = |wf: Workflow, depth: u32| async move {
             if depth > 0 {
-                wf.child(spec(PARENT, depth - 1)).await?;
+                wf.child(new_start(PARENT, depth - 1)).await?;
             } else {
-                wf.children([spec(HELD, 1), spec(HELD, 2)]).await?;
+                wf.children([new_start(HELD, 1), new_start(HELD, 2)]).await?;
             }
             Ok(json!(null))
         };
@@ -373,7 +373,7 @@ on_every_store! {
             let gate = at_steps.clone();
             async move {
                 let step = wf.step("long", || { let gate = gate.clone(); async move { gate.pass().await; Ok::<_, BoxError>(1) } });
-                Ok(match wf.select((wf.child(spec(HELD, 1)), step)).await {
+                Ok(match wf.select((wf.child(new_start(HELD, 1)), step)).await {
                     OneOf::First(kid) => json!(["kid", kid?]),
                     OneOf::Second(step) => json!(["step", step?]),
                 })
@@ -398,7 +398,7 @@ on_every_store! {
     async fn a_tree_of_workflows_with_little_memory(lab: Lab) {
         // rules 10.2 and 12.1: parents that are replayed at every turn miss no child, however it falls.
         let code = |wf: Workflow, depth: u32| async move {
-            let below = wf.all((0..3 * u32::from(depth > 0)).map(|_| wf.child(spec(PARENT, depth - 1))).collect::<Vec<_>>());
+            let below = wf.all((0..3 * u32::from(depth > 0)).map(|_| wf.child(new_start(PARENT, depth - 1))).collect::<Vec<_>>());
             let pause = wf.step("pause", || async { tokio::time::sleep(millis(2)).await; Ok::<_, BoxError>(1) });
             let (below, pause) = wf.all((below, pause)).await;
             let mut count: u64 = pause?;

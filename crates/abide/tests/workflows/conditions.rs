@@ -56,7 +56,7 @@ on_every_store! {
         let engine = lab.engine().workflow(LEVEL, code).start().await.unwrap();
         let run = lab.start(LEVEL, 0).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let look = lab.look(run.id()).await.unwrap().unwrap();
+        let look = lab.describe(run.id()).await.unwrap().unwrap();
         assert_eq!(look.liveness.name(), "waiting_for_condition");
         let wait = look.wait.unwrap();
         let names: Vec<_> = wait.names.iter().map(Name::as_str).collect();
@@ -64,7 +64,7 @@ on_every_store! {
         assert!(wait.id.is_some() && wait.deadline.is_some() && wait.since.is_some());
         let events = lab.events(run.id()).await;
         let signature = events.iter().find_map(|entry| match &entry.what {
-            Happening::OperationOpened(opened) => Some(opened.signature.clone()),
+            HistoryEvent::OperationOpened(opened) => Some(opened.signature.clone()),
             _ => None,
         }).unwrap();
         assert_eq!(signature.key.unwrap().as_str(), "level.reached");
@@ -198,7 +198,7 @@ on_every_store! {
         let engine = lab.engine().workflow(LEVEL, code).start().await.unwrap();
         let run = lab.start(LEVEL, 0).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        assert_eq!(lab.look(run.id()).await.unwrap().unwrap().wait.unwrap().kind, WaitKind::Signal);
+        assert_eq!(lab.describe(run.id()).await.unwrap().unwrap().wait.unwrap().kind, WaitKind::Signal);
         lab.update(&run, SET, &4).await.unwrap();
         lab.signal(&run, BUMP, &9).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([["condition", 4], ["signal", 9]]));
@@ -297,7 +297,7 @@ on_every_store! {
             let ids: Vec<_> = waits.iter().map(|one| one.wait_id.clone().unwrap().to_string()).collect();
             let expected: Vec<_> = waits.iter().map(|one| format!("wait:{id}:{}", one.operation.unwrap())).collect();
             assert_eq!(ids, expected);
-            let look = lab.look(id).await.unwrap().unwrap();
+            let look = lab.describe(id).await.unwrap().unwrap();
             assert!(look.reason.is_none(), "{:?}", look.reason);
             assert_eq!(look.wait.unwrap().waits.len(), all.len());
             // A signal is for the wait that wants it, and no condition.

@@ -200,10 +200,10 @@ on_every_store! {
             lab.start(LOOP, (0, Vec::new())).key(&key).await.unwrap();
             for number in 1..=3 {
                 crate::common::eventually("the wait", async || {
-                    let look = lab.look(&*key).await.unwrap().unwrap();
+                    let look = lab.describe(&*key).await.unwrap().unwrap();
                     look.instance.run.number == number && look.instance.status == Status::AwaitingSignal
                 }).await;
-                let look = lab.look(&*key).await.unwrap().unwrap();
+                let look = lab.describe(&*key).await.unwrap().unwrap();
                 assert!(look.continue_as_new_recommended, "{} events", look.instance.history_events);
                 assert!(look.instance.history_events >= 40 && look.instance.history_events < 80);
                 let handle = lab.handle::<Value>(&*key).await.unwrap().unwrap();

@@ -46,9 +46,9 @@ on_every_store! {
                     wf.select(waits).await.1?;
                     Ok(json!(null))
                 }
-                "child" => Ok(wf.child(spec(KID, json!(large(1_100)))).await?),
+                "child" => Ok(wf.child(new_start(KID, json!(large(1_100)))).await?),
                 _ => {
-                    wf.children((0..5).map(|n| spec(KID, json!(n)))).await?;
+                    wf.children((0..5).map(|n| new_start(KID, json!(n)))).await?;
                     Ok(json!(null))
                 }
             }
@@ -122,7 +122,7 @@ on_every_store! {
             wf.on_update(ECHO, Ok);
             let step = wf.step("step", || { let input = input.clone(); async move { Ok::<_, BoxError>(input) } }).await?;
             let effect = wf.side_effect("effect", || input.clone()).await;
-            let child = wf.child(spec(KID, input.clone())).await?;
+            let child = wf.child(new_start(KID, input.clone())).await?;
             let signal = wf.signal(NOTE).await?;
             wf.sleep(millis(1)).await?;
             let all = [&input, &step, &effect, &child, &signal];
@@ -157,7 +157,7 @@ on_every_store! {
             async move {
                 let step = wf.step("large", || { let large = large.clone(); async move { Ok::<_, BoxError>(json!(large)) } }).await?;
                 let signal = wf.signal(NOTE).await?;
-                let child = wf.child(spec(KID, step.clone())).await?;
+                let child = wf.child(new_start(KID, step.clone())).await?;
                 Ok(if [&step, &signal, &child].iter().all(|one| **one == input) { input } else { json!("not the same") })
             }
         };
@@ -185,7 +185,7 @@ on_every_store! {
         for name in ["", "line\nbreak", &"x".repeat(10_000)] {
             let run = lab.start(FLOW, json!(name)).await.unwrap();
             lab.until(run.id(), "it to be blocked", |row| row.status == Status::Scheduled).await;
-            let look = lab.look(run.id()).await.unwrap().unwrap();
+            let look = lab.describe(run.id()).await.unwrap().unwrap();
             assert_eq!(look.liveness.name(), "replay_blocked");
             assert!(lab.cancel(run.id(), "over").await.unwrap().ended);
         }
@@ -231,7 +231,7 @@ on_every_store! {
         let engine = lab.engine().workflow(FLOW, code).start().await.unwrap();
         let run = lab.start(FLOW, json!(null)).await.unwrap();
         lab.until(run.id(), "it to be blocked", |row| row.status == Status::Scheduled).await;
-        let look = lab.look(run.id()).await.unwrap().unwrap();
+        let look = lab.describe(run.id()).await.unwrap().unwrap();
         assert_eq!(look.liveness, Liveness::ReplayBlocked);
         let why = look.reason.unwrap().text;
         assert!(why.contains("random") && why.contains("nested"), "{why}");

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use abide::{
     Flow, InstanceId, Liveness, Messages, Query, QueryError, Signal, Status, Update, Workflow,
-    millis, spec,
+    millis, new_start,
 };
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ const IN_STEPS: &[Misuse] = &[
             Box::pin(async move {
                 let wf = &wf;
                 wf.step("outer", || async move {
-                    wf.child(spec(flow("kid"), json!(1))).await
+                    wf.child(new_start(flow("kid"), json!(1))).await
                 })
                 .await?;
                 ok(json!(1))
@@ -521,7 +521,7 @@ on_every_store! {
         let refused = engine.query(id, ASK, &()).await;
         let Err(QueryError::Refused(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("asks for random inside the handler of query \"ask\""), "{why}");
-        let look = lab.look(id).await.unwrap().unwrap();
+        let look = lab.describe(id).await.unwrap().unwrap();
         assert_eq!(look.liveness, Liveness::WaitingForSignal, "the run has nothing to do with it");
         lab.signal(id, GO, &1).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(1));

@@ -50,14 +50,14 @@ fn build(
 }
 
 async fn start(lab: &Lab) -> Vec<InstanceId> {
-    let starts = (0..RUNS).map(|n| spec(RELAY, n).key(format!("relay:{n}")));
+    let starts = (0..RUNS).map(|n| new_start(RELAY, n).key(format!("relay:{n}")));
     let started = lab.start_all(starts).await.unwrap();
     started.into_iter().map(|one| one.unwrap().id()).collect()
 }
 
 /// Sends everyone that note.
 async fn send(lab: &Lab, note: u32) {
-    let letters = (0..RUNS).map(|n| letter(format!("relay:{n}"), NOTE, &(100 + note)));
+    let letters = (0..RUNS).map(|n| new_signal(format!("relay:{n}"), NOTE, &(100 + note)));
     assert!(
         lab.signal_all(letters)
             .await
@@ -125,10 +125,10 @@ async fn audit(lab: &Lab, ids: &[InstanceId], log: &Log<(u32, String)>) {
         let mut reclaimed = 0;
         for entry in &events {
             match &entry.what {
-                Happening::OperationCompleted(done) if done.attempts.is_some() => {
+                HistoryEvent::OperationCompleted(done) if done.attempts.is_some() => {
                     steps.push(done.name.as_ref().unwrap().to_string());
                 }
-                Happening::Reclaimed { .. } => reclaimed += 1,
+                HistoryEvent::Reclaimed { .. } => reclaimed += 1,
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Histories: what a turn leaves there, and what is made of it.
 
 use abide::testing::Kit;
-use abide::{Flow, Job, Signal, Status, Workflow, hours, millis, minutes, secs, spec};
+use abide::{Flow, Job, Signal, Status, Workflow, hours, millis, minutes, new_start, secs};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab};
@@ -34,7 +34,7 @@ on_every_store! {
             wf.now();
             let go = wf.signal(GO).await?;
             let (wf, n) = (&wf, wf.random() % 2);
-            let (kid, slept, again) = wf.all((wf.child(spec(KID, go)), wf.sleep(hours(1)), wf.signal(GO))).await;
+            let (kid, slept, again) = wf.all((wf.child(new_start(KID, go)), wf.sleep(hours(1)), wf.signal(GO))).await;
             slept?;
             Ok(json!([kid?, again?, n]))
         };
@@ -108,13 +108,13 @@ async fn every_operation_takes_the_next_number_and_a_crash_after_every_commit_ch
                     wf.sleep(minutes(3)).await?;
                     wf.step("b", || async { ok("b".to_owned()) }).await
                 },
-                wf.child(spec(KID, 3)),
+                wf.child(new_start(KID, 3)),
             ))
             .await;
         let first = wf.select((wf.signal(GO), wf.sleep(minutes(1)))).await;
         let timed_out = wf.signal(GO).timeout(minutes(1)).await?.is_none();
         let effect = wf.side_effect("e", || "effect".to_owned()).await;
-        let kids = wf.children((0..3).map(|n| spec(KID, n))).await?;
+        let kids = wf.children((0..3).map(|n| new_start(KID, n))).await?;
         let kids: Vec<u32> = kids.into_iter().collect::<Result<_, _>>()?;
         let passed = wf.now().since(now).as_secs();
         Ok(json!([

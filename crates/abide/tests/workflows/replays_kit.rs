@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use abide::testing::{Kit, assert_replays, replays};
-use abide::{Flow, Job, RunHistory, Signal, Status, hours, spec};
+use abide::{Flow, Job, RunHistory, Signal, Status, hours, new_start};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
@@ -17,7 +17,7 @@ const CODE: Code = |wf, input| {
     Box::pin(async move {
         let a = wf.step("a", || async { ok(input["n"].as_u64()) }).await?;
         let token = wf.uuid();
-        let (kid, go) = wf.all((wf.child(spec(KID, 2)), wf.signal(GO))).await;
+        let (kid, go) = wf.all((wf.child(new_start(KID, 2)), wf.signal(GO))).await;
         wf.sleep(hours(1)).await?;
         if input["fails"] == json!(true) {
             return Err("as asked".into());

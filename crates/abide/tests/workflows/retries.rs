@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use abide::testing::Kit;
 use abide::{
-    BoxError, Flow, Happening, OperationError, Retry, Signal, Status, WaitKind, Workflow, hours,
+    BoxError, Flow, HistoryEvent, OperationError, Retry, Signal, Status, WaitKind, Workflow, hours,
     millis, minutes, secs,
 };
 use serde_json::{Value, json};
@@ -57,12 +57,12 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
         let row = lab.until_status(run.id(), Status::Scheduled).await;
-        let look = lab.look(run.id()).await.unwrap().unwrap();
+        let look = lab.describe(run.id()).await.unwrap().unwrap();
         let wait = look.wait.unwrap();
         assert_eq!(wait.kind, WaitKind::Timer);
         let events = lab.events(run.id()).await;
         let again = events.iter().find_map(|entry| match &entry.what {
-            Happening::OperationRetried(again) => Some((again.clone(), entry.at)),
+            HistoryEvent::OperationRetried(again) => Some((again.clone(), entry.at)),
             _ => None,
         });
         let (again, at) = again.unwrap();
@@ -99,7 +99,7 @@ on_every_store! {
             "-1 step flaky ! failure 2",
         ]);
         let completed = events.iter().find_map(|entry| match &entry.what {
-            Happening::OperationCompleted(completed) => completed.attempts,
+            HistoryEvent::OperationCompleted(completed) => completed.attempts,
             _ => None,
         });
         assert_eq!(completed, Some(3));

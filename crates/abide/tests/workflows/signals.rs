@@ -74,7 +74,7 @@ on_every_store! {
     async fn what_came_before_the_wait_was_opened_is_taken_by_it(lab: Lab) {
         // rules 7.1 and 12.2
         let run = lab.start(TAKER, 100).await.unwrap();
-        let letters = (0..100).map(|n| letter(run.id(), NOTE, &n));
+        let letters = (0..100).map(|n| new_signal(run.id(), NOTE, &n));
         assert!(lab.signal_all(letters).await.unwrap().iter().all(Result::is_ok));
         let engine = lab.engine().workflow(TAKER, take).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, (0..100).collect::<Vec<_>>());
@@ -92,9 +92,9 @@ on_every_store! {
         let engine = lab.engine().workflow(TAKER, take).start().await.unwrap();
         let run = lab.start(TAKER, 3).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let letters = (0..1_000).map(|n| letter(run.id(), OTHER, &n));
+        let letters = (0..1_000).map(|n| new_signal(run.id(), OTHER, &n));
         assert!(lab.signal_all(letters).await.unwrap().iter().all(Result::is_ok));
-        let look = lab.look(run.id()).await.unwrap().unwrap();
+        let look = lab.describe(run.id()).await.unwrap().unwrap();
         assert_eq!(look.liveness.name(), "waiting_for_signal");
         let turns = look.instance.step_seq;
         for n in 0..3 {
@@ -223,7 +223,7 @@ on_every_store! {
         let engine = lab.engine().workflow(TAKER, take).start().await.unwrap();
         let run = lab.start(TAKER, 2).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let waits = lab.look(run.id()).await.unwrap().unwrap().wait.unwrap();
+        let waits = lab.describe(run.id()).await.unwrap().unwrap().wait.unwrap();
         assert_eq!((waits.kind, waits.names.len(), waits.deadline), (WaitKind::Signal, 1, None));
         let first = lab.signal(&run, NOTE, &1).await.unwrap();
         assert_eq!(first.record.wait_id, waits.id);
@@ -234,7 +234,7 @@ on_every_store! {
         assert!(sent.iter().all(|one| one.step_sequence.is_some() && one.wait_id.is_some()));
         let events = lab.events(run.id()).await;
         let applied: Vec<_> = events.iter().filter_map(|entry| match &entry.what {
-            Happening::SignalApplied { command_id, wait_id, .. } => Some((*command_id, Some(wait_id.clone()))),
+            HistoryEvent::SignalApplied { command_id, wait_id, .. } => Some((*command_id, Some(wait_id.clone()))),
             _ => None,
         }).collect();
         let of_records: Vec<_> = sent.iter().map(|one| (one.id, one.wait_id.clone())).collect();
@@ -269,9 +269,9 @@ on_every_store! {
         for n in 1..=2 {
             lab.signal("later", NOTE, &n).hold_for(hours(1)).await.unwrap();
         }
-        let run = lab.signal_with_start(spec(TAKER, 4).key("later"), NOTE, &3).await.unwrap();
+        let run = lab.signal_with_start(new_start(TAKER, 4).key("later"), NOTE, &3).await.unwrap();
         assert!(run.started);
-        let same = lab.signal_with_start(spec(TAKER, 4).key("later"), NOTE, &4).await.unwrap();
+        let same = lab.signal_with_start(new_start(TAKER, 4).key("later"), NOTE, &4).await.unwrap();
         assert!(!same.started && same.instance() == run.instance());
         let ended = lab.ended(run.instance().unwrap()).await;
         let taken: Vec<u32> = ended.result.unwrap().to().unwrap();
@@ -317,7 +317,7 @@ on_every_store! {
             let run = lab.start(FIRST, ()).await.unwrap();
             gate.reached_by(1).await;
             if others > 0 {
-                let letters = (0..others).map(|n| letter(run.id(), OTHER, &n));
+                let letters = (0..others).map(|n| new_signal(run.id(), OTHER, &n));
                 lab.signal_all(letters).await.unwrap();
             }
             let sender = if outside { lab.again().await } else { (*lab).clone() };

@@ -23,7 +23,7 @@ on_every_store! {
         let long = lab.start(SLEEPER, 3_600_000).await.unwrap();
         let row = lab.until_status(long.id(), Status::Scheduled).await;
         assert_eq!(row.wait_kind, Some(WaitKind::Timer));
-        let look = lab.look(long.id()).await.unwrap().unwrap();
+        let look = lab.describe(long.id()).await.unwrap().unwrap();
         assert_eq!((look.liveness.name(), look.wait.unwrap().deadline), ("scheduled", row.due_at));
         for _ in 0..3 {
             let since = Instant::now();
@@ -94,7 +94,7 @@ on_every_store! {
         // rules 6.2 and 6.5
         let engine = lab.engine().workflow(SLEEPER, sleep).start().await.unwrap();
         let since = Instant::now();
-        let starts = (0..500).map(|n| spec(SLEEPER, 200 + n % 100));
+        let starts = (0..500).map(|n| new_start(SLEEPER, 200 + n % 100));
         let started = lab.start_all(starts).await.unwrap();
         let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
         lab.all_done(&ids).await;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use abide::testing::Kit;
 use abide::{
-    BoxError, CommandStatus, Flow, Happening, OneOf, Signal, Status, StepRun, Workflow, hours,
-    millis, minutes, secs, spec,
+    BoxError, CommandStatus, Flow, HistoryEvent, OneOf, Signal, Status, StepRun, Workflow, hours,
+    millis, minutes, new_start, secs,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -101,7 +101,7 @@ on_every_store! {
         let code = move |wf: Workflow, _: Value| {
             let gate = opens.clone();
             async move {
-                let late = wf.children((0..10).map(|_| spec(CHILD, ()))).timeout(millis(1)).await?;
+                let late = wf.children((0..10).map(|_| new_start(CHILD, ()))).timeout(millis(1)).await?;
                 let yields = wf.step("yields", || async {
                     gate.open();
                     let began = Instant::now();
@@ -158,7 +158,7 @@ on_every_store! {
                 assert_eq!(at(text), closed, "{text}");
             }
             let applied = events.iter().filter(|entry| {
-                matches!(&entry.what, Happening::SignalApplied { name, .. } if name.as_str() == "other")
+                matches!(&entry.what, HistoryEvent::SignalApplied { name, .. } if name.as_str() == "other")
             });
             assert_eq!(applied.count(), 1);
             let records = lab.commands(run.id(), None, 10).await.unwrap().items;

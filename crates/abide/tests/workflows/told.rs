@@ -1,6 +1,6 @@
 //! What the histories of these tests tell, in short.
 
-use abide::{BoxError, Entry, Happening, InstanceId, Liveness, Status, Workflow};
+use abide::{BoxError, Entry, HistoryEvent, InstanceId, Liveness, Status, Workflow};
 use abide_core::model::Ending;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub fn ok<T>(value: T) -> Result<T, BoxError> {
 /// What happened to a run's operations, in order: `+1 step a`, `-1 step a = 5`, `~1 step a 2 times: error`.
 pub fn operations(events: &[Entry]) -> Vec<String> {
     let told = events.iter().filter_map(|entry| match &entry.what {
-        Happening::OperationOpened(opened) => {
+        HistoryEvent::OperationOpened(opened) => {
             let name = opened
                 .signature
                 .name
@@ -30,7 +30,7 @@ pub fn operations(events: &[Entry]) -> Vec<String> {
                 opened.operation, opened.signature.operation_kind
             ))
         }
-        Happening::OperationCompleted(completed) => {
+        HistoryEvent::OperationCompleted(completed) => {
             let number = completed
                 .operation
                 .map(|n| n.to_string())
@@ -51,7 +51,7 @@ pub fn operations(events: &[Entry]) -> Vec<String> {
                 completed.operation_kind
             ))
         }
-        Happening::OperationRetried(again) => Some(format!(
+        HistoryEvent::OperationRetried(again) => Some(format!(
             "~{} step {} {} times: {}",
             again.operation, again.name, again.attempts, again.error
         )),
@@ -68,13 +68,13 @@ pub async fn blocked(lab: &Lab, id: InstanceId) -> String {
         })
         .await;
     assert_eq!(row.status, Status::Scheduled, "{}", lab.standing(id).await);
-    let look = lab.look(id).await.unwrap().unwrap();
+    let look = lab.describe(id).await.unwrap().unwrap();
     let standing = lab.standing(id).await;
     assert_eq!(look.liveness, Liveness::ReplayBlocked, "{standing}");
     let why = look.reason.unwrap().text;
     assert_eq!(look.wait, None, "it waits for nothing but code");
     let last = lab.events(id).await.pop().unwrap();
-    let Happening::ReplayBlocked(told) = last.what else {
+    let HistoryEvent::ReplayBlocked(told) = last.what else {
         panic!("{last:?}");
     };
     assert_eq!(row.last_error.as_deref(), Some(why.as_str()));

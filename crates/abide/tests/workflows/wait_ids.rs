@@ -30,12 +30,12 @@ async fn taken(lab: &Lab, id: InstanceId) -> Vec<(String, String, Option<u32>)> 
 async fn told(lab: &Lab, id: InstanceId) -> Vec<(CommandId, String)> {
     let entries = lab.events(id).await.into_iter();
     let told = entries.filter_map(|entry| match entry.what {
-        Happening::SignalReceived {
+        HistoryEvent::SignalReceived {
             command_id,
             wait_id,
             ..
         }
-        | Happening::SignalApplied {
+        | HistoryEvent::SignalApplied {
             command_id,
             wait_id,
             ..
@@ -47,7 +47,7 @@ async fn told(lab: &Lab, id: InstanceId) -> Vec<(CommandId, String)> {
 
 /// What the open waits of a run are: operation, name and id.
 async fn open(lab: &Lab, id: InstanceId) -> Vec<(u32, String, String)> {
-    let wait = lab.look(id).await.unwrap().unwrap().wait.unwrap();
+    let wait = lab.describe(id).await.unwrap().unwrap().wait.unwrap();
     let waits = wait.waits.into_iter();
     let waits = waits.map(|one| {
         (
@@ -101,7 +101,7 @@ on_every_store! {
             let id = run.id();
             lab.until_status(id, Status::AwaitingSignal).await;
             // All in one commit: the third is left over, whatever the engine does meanwhile.
-            let goes = (1..=3).map(|n| letter(id, GO, &n));
+            let goes = (1..=3).map(|n| new_signal(id, GO, &n));
             let receipts = lab.signal_all(goes).await.unwrap().into_iter();
             let receipts: Vec<Receipt> = receipts.collect::<Result<_, _>>().unwrap();
             let ids: Vec<String> = receipts.iter().map(|one| one.record.wait_id.as_ref().unwrap().to_string()).collect();
@@ -137,7 +137,7 @@ on_every_store! {
         let x = lab.signal(&run, X, &1).await.unwrap();
         let y = lab.signal(&run, Y, &2).await.unwrap();
         assert_eq!(y.record.wait_id.unwrap().as_str(), own(id, 3));
-        let look = lab.look(id).await.unwrap().unwrap();
+        let look = lab.describe(id).await.unwrap().unwrap();
         let wait = look.wait.unwrap();
         assert_eq!((look.instance.status, wait.id.unwrap().as_str()), (Status::Runnable, own(id, 2).as_str()));
         let source = ResumeSource { command_id: Some(x.record.id), kind: ResumeKind::Signal };
@@ -145,7 +145,7 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, one_then_the_other).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([["x", 1], 2]));
         assert_eq!(taken(&lab, id).await, [("x".into(), own(id, 2), Some(2)), ("y".into(), own(id, 3), Some(5))]);
-        assert!(lab.look(id).await.unwrap().unwrap().wait.is_none());
+        assert!(lab.describe(id).await.unwrap().unwrap().wait.is_none());
         engine.shutdown().await;
     }
 }

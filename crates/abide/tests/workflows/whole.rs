@@ -2,7 +2,7 @@
 
 use abide::testing::Kit;
 use abide::{
-    BoxError, Flow, Job, Messages, OneOf, Signal, Update, Workflow, days, hours, minutes, spec,
+    BoxError, Flow, Job, Messages, OneOf, Signal, Update, Workflow, days, hours, minutes, new_start,
 };
 
 const APPROVED: Signal<String> = Signal::new("approved-by");
@@ -29,8 +29,8 @@ async fn all(wf: Workflow, n: u32) -> Result<String, BoxError> {
         .timeout(days(3))
         .await?
         .ok_or("nobody")?;
-    let kid = wf.child(spec(KID, a)).await?;
-    let kids = wf.children((0..3).map(|n| spec(KID, n))).await?;
+    let kid = wf.child(new_start(KID, a)).await?;
+    let kids = wf.children((0..3).map(|n| new_start(KID, n))).await?;
     let kids: Vec<u32> = kids.into_iter().collect::<Result<_, _>>()?;
     wf.condition("level", || level.get() > 3).await?;
     wf.sleep(hours(1)).await?;

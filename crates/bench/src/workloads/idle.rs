@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::{Abide, days, spec};
+use abide::{Abide, days, new_start};
 use tokio_postgres::Client;
 
 use super::engine;
@@ -45,7 +45,7 @@ async fn on_postgres(site: &Site, databases: &Databases) -> Result<Measured> {
     counter.batch_execute(&create).await?;
 
     let abide = Abide::open(&url).await?;
-    let far = |order| spec(One, Order::new(order)).delay(days(365));
+    let far = |order| new_start(One, Order::new(order)).delay(days(365));
     for started in abide.start_all((0..SCHEDULED).map(far)).await? {
         started?;
     }

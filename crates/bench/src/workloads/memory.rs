@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, days, spec};
+use abide::{Abide, days, new_start};
 
 use super::engine;
 use crate::Result;
@@ -44,7 +44,7 @@ async fn fill(url: &str) -> Result<()> {
     let abide = Abide::open(url).await?;
     for first in (0..INSTANCES).step_by(usize::try_from(BATCH)?) {
         let batch = first..INSTANCES.min(first + BATCH);
-        let far = |order| spec(One, Order::new(order)).delay(days(365));
+        let far = |order| new_start(One, Order::new(order)).delay(days(365));
         for started in abide.start_all(batch.map(far)).await? {
             started?;
         }

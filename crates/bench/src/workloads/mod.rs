@@ -16,7 +16,7 @@ mod w4;
 
 use std::time::Duration;
 
-use abide::{Abide, Definition, Engine, EngineBuilder, Machine, Spec, spec};
+use abide::{Abide, Definition, Engine, EngineBuilder, Machine, StartBuilder, new_start};
 
 use crate::Result;
 use crate::args::Plan;
@@ -192,7 +192,7 @@ async fn drain<M: Machine<State = Order>>(
     instances: u64,
     steps: u64,
 ) -> Result<f64> {
-    let start = |order| spec(machine(), Order::new(order));
+    let start = |order| new_start(machine(), Order::new(order));
     let engine = set(abide.engine()).machine(machine());
     drain_by(abide, engine, start, instances, steps).await
 }
@@ -203,7 +203,7 @@ async fn drain<M: Machine<State = Order>>(
 async fn drain_by<D: Definition>(
     abide: &Abide,
     engine: EngineBuilder,
-    start: impl Fn(u64) -> Spec<D>,
+    start: impl Fn(u64) -> StartBuilder<D>,
     instances: u64,
     steps: u64,
 ) -> Result<f64> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use abide::{Abide, spec};
+use abide::{Abide, new_start};
 
 use crate::Result;
 use crate::limits::Inserts;
@@ -40,7 +40,7 @@ async fn by_hand(inserts: &mut Inserts) -> Result<f64> {
 async fn by_abide(abide: &Abide) -> Result<f64> {
     let begun = Instant::now();
     for batch in batches() {
-        let started = abide.start_all(batch.map(|order| spec(One, Order::new(order))));
+        let started = abide.start_all(batch.map(|order| new_start(One, Order::new(order))));
         for started in started.await? {
             started?;
         }

@@ -1,6 +1,6 @@
 //! W2F: workflows of ten steps, against the same steps as a machine.
 
-use abide::{Abide, spec};
+use abide::{Abide, new_start};
 
 use super::{drain, drain_by, set};
 use crate::Result;
@@ -24,7 +24,7 @@ pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
     let workflows = async || {
         let abide = Abide::open(&site.fresh().await?).await?;
         let engine = set(abide.engine()).workflow(TEN, ten);
-        let start = |order| spec(TEN, Order::new(order));
+        let start = |order| new_start(TEN, Order::new(order));
         let rate = drain_by(&abide, engine, start, INSTANCES, STEPS).await?;
         abide.close().await;
         Ok(rate)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Engine, spec};
+use abide::{Abide, Engine, new_start};
 
 use super::{CONCURRENCY, PATIENCE, engine};
 use crate::Result;
@@ -67,7 +67,7 @@ pub(super) async fn parked_in(url: &str) -> Result<(Abide, Engine)> {
     for batch in orders.chunks(CONCURRENCY) {
         let specs = batch.iter().map(|order| {
             let key = format!("order:{order}");
-            spec(Parked, Order::new(*order)).key(key)
+            new_start(Parked, Order::new(*order)).key(key)
         });
         for started in abide.start_all(specs).await? {
             started?;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, event_of, spec};
+use abide::{Abide, event_of, new_start};
 use serde_json::{Value, json};
 
 use super::{LOOK, engine};
@@ -80,7 +80,7 @@ impl Listeners {
             for batch in part.chunks(super::CONCURRENCY) {
                 let specs = batch
                     .iter()
-                    .map(|order| spec(Listening, Order::new(*order)));
+                    .map(|order| new_start(Listening, Order::new(*order)));
                 for started in abide.start_all(specs).await? {
                     started?;
                 }

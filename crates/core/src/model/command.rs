@@ -271,7 +271,7 @@ impl std::fmt::Display for Rejection {
 /// A request to deliver one signal or update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Delivery {
+pub struct NewCommand {
     /// The instance to deliver it to. With a start, the key of that start.
     pub target: Target,
     /// Its kind.
@@ -293,7 +293,7 @@ pub struct Delivery {
     pub start: Option<Box<Start>>,
 }
 
-impl Delivery {
+impl NewCommand {
     /// A signal without arguments.
     pub fn signal(target: impl Into<Target>, name: Name) -> Self {
         Self {

@@ -16,7 +16,7 @@ pub struct Entry {
     pub at: Timestamp,
     /// The event itself.
     #[serde(flatten)]
-    pub what: Happening,
+    pub what: HistoryEvent,
 }
 
 impl<'de> Deserialize<'de> for Entry {
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Entry {
             kind: &written.kind,
             data: written.data.as_ref(),
         });
-        let what = what.and_then(|what| what.to::<Happening>());
+        let what = what.and_then(|what| what.to::<HistoryEvent>());
         Ok(Self {
             seq: written.seq,
             at: written.at,
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Happening {
+pub enum HistoryEvent {
     /// It was started.
     Started {
         /// The machine.
@@ -443,7 +443,7 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-impl Happening {
+impl HistoryEvent {
     /// The names of all kinds.
     pub const KINDS: [&'static str; 31] = [
         "started",
@@ -555,7 +555,7 @@ impl HistoryRow {
         instance: InstanceId,
         seq: u32,
         at: Timestamp,
-        events: &[Happening],
+        events: &[HistoryEvent],
     ) -> Result<Self, NotJson> {
         Ok(Self {
             instance,
@@ -567,7 +567,7 @@ impl HistoryRow {
 
     /// Returns the events, one by one.
     pub fn unpack(&self) -> Result<Vec<Entry>, NotJson> {
-        let events: Vec<Happening> = serde_json::from_str(&self.events)?;
+        let events: Vec<HistoryEvent> = serde_json::from_str(&self.events)?;
         let at = self.at;
         let entries = (self.seq..).zip(events);
         Ok(entries.map(|(seq, what)| Entry { seq, at, what }).collect())
@@ -591,12 +591,12 @@ mod tests {
     fn events_are_packed_and_read_back_in_order() {
         // rule 16.1
         let events = vec![
-            Happening::ChildEnded {
+            HistoryEvent::ChildEnded {
                 child: InstanceId(7),
                 barrier: BarrierNumber(1),
                 status: Status::Failed,
             },
-            Happening::Done,
+            HistoryEvent::Done,
         ];
         let row = HistoryRow::pack(InstanceId(1), 5, Timestamp::from_micros(9), &events).unwrap();
         let read = row.unpack().unwrap();
@@ -612,8 +612,10 @@ mod tests {
 
     #[test]
     fn every_kind_is_known_by_its_name() {
-        let unknown = serde_json::from_str::<Happening>(r#"{"kind":"nothing","data":null}"#);
-        let known = Happening::KINDS.map(|kind| format!("`{kind}`")).join(", ");
+        let unknown = serde_json::from_str::<HistoryEvent>(r#"{"kind":"nothing","data":null}"#);
+        let known = HistoryEvent::KINDS
+            .map(|kind| format!("`{kind}`"))
+            .join(", ");
         let told = unknown.unwrap_err().to_string();
         assert!(
             told.contains(&format!("expected one of {known} at")),
@@ -626,7 +628,7 @@ mod tests {
         let entry = Entry {
             seq: 2,
             at: Timestamp::from_micros(0),
-            what: Happening::Failed { error: "no".into() },
+            what: HistoryEvent::Failed { error: "no".into() },
         };
         assert_eq!(
             serde_json::to_string(&entry).unwrap(),

@@ -26,8 +26,8 @@ mod worker;
 
 pub use claim::{Cause, Claim, Claimed, Lane, Lease, ParentRef};
 pub use command::{
-    Answered, Cancel, Children, Closing, Command, CommandKind, CommandStatus, Delivered, Delivery,
-    Exceeded, Operated, Pending, Rejection, Target, Verdict,
+    Answered, Cancel, Children, Closing, Command, CommandKind, CommandStatus, Delivered, Exceeded,
+    NewCommand, Operated, Pending, Rejection, Target, Verdict,
 };
 pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec};
 pub(crate) use contract::{Decimal, Parsed, Shape, canonical, is_whole};
@@ -39,7 +39,7 @@ pub use graph::{
     EventSpec, GraphProblem, GraphSpec, GraphState, MatchSpec, Matches, RetrySpec, Right,
     SignalSpec, SkipIf, SleepSpec, StepSpec, StepState, StepStatus, SubGraph,
 };
-pub use history::{Entry, Folded, HandedSignal, Happening, HistoryRow};
+pub use history::{Entry, Folded, HandedSignal, HistoryEvent, HistoryRow};
 pub use ids::{
     AnyKey, BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, OutboxId, Priority, Sequence,
     UniqueKey, WaitId, WorkerId, check_claimed_source,
@@ -50,7 +50,7 @@ pub use limits::Limits;
 pub use machine::{Declared, Kind, Policies, Policy};
 pub use offer::Offer;
 pub use operation::{
-    Blocked, Brood, Completed, ConditionWait, Ending, Opened, Operation, OperationKind, Park,
+    Blocked, ChildStarts, Completed, ConditionWait, Ending, Opened, Operation, OperationKind, Park,
     SignalWait, Signature, Taken, Then, TriedAgain, Unended, WorkflowTurn,
 };
 pub use outbox::{

@@ -292,7 +292,7 @@ pub struct WorkflowTurn {
     pub held: u32,
     /// The children that the operations start.
     #[serde(default)]
-    pub children: Vec<Brood>,
+    pub children: Vec<ChildStarts>,
     /// The state that readers see; unchanged if omitted.
     #[serde(
         default,
@@ -330,7 +330,7 @@ pub struct Taken {
 /// The children that one operation starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Brood {
+pub struct ChildStarts {
     /// The operation; its number is the number of the children's barrier.
     pub operation: u32,
     /// The children.
@@ -340,7 +340,7 @@ pub struct Brood {
     pub needed: u32,
 }
 
-impl Brood {
+impl ChildStarts {
     /// Returns the barrier of the children that an operation starts.
     pub fn barrier(operation: u32) -> BarrierNumber {
         BarrierNumber(i32::try_from(operation).unwrap_or(i32::MAX))

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::json::given;
 use super::{
-    Arguments, Cancel, Children, Delivery, InstanceId, Json, Key, Name, Policy, Priority, Publish,
-    Refusal, Scope, Start, Target, Timestamp, UniqueKey, When,
+    Arguments, Cancel, Children, InstanceId, Json, Key, Name, NewCommand, Policy, Priority,
+    Publish, Refusal, Scope, Start, Target, Timestamp, UniqueKey, When,
 };
 
 /// Maximum size of a request in the outbox, in bytes of JSON. Both databases refuse a larger one when it is inserted.
@@ -282,13 +282,13 @@ impl SignalRequest {
     }
 
     /// Returns the delivery that it asks for.
-    pub fn delivery(self) -> Result<Delivery, Refusal> {
+    pub fn delivery(self) -> Result<NewCommand, Refusal> {
         let hold_for = self.hold_for_ms.map(|ms| time("hold_for_ms", ms));
-        Ok(Delivery {
+        Ok(NewCommand {
             arguments: arguments(self.payload, self.arguments)?,
             dedup_key: self.dedup_key,
             hold_for: hold_for.transpose()?,
-            ..Delivery::signal(self.target, self.name)
+            ..NewCommand::signal(self.target, self.name)
         })
     }
 }
@@ -318,7 +318,7 @@ pub struct SignalWithStartRequest {
 
 impl SignalWithStartRequest {
     /// Returns the delivery that it asks for. For a graph, the caller passes the start that it has looked up.
-    pub fn delivery(self, of_graph: Option<Start>) -> Result<Delivery, Refusal> {
+    pub fn delivery(self, of_graph: Option<Start>) -> Result<NewCommand, Refusal> {
         let Some(key) = self.start.key.clone() else {
             return Err(bad_start("`start` needs a `key`: the signal is sent to it"));
         };
@@ -327,11 +327,11 @@ impl SignalWithStartRequest {
                 "a reserved instance takes no signals: leave `reserve` out",
             ));
         };
-        Ok(Delivery {
+        Ok(NewCommand {
             arguments: arguments(self.payload, self.arguments)?,
             dedup_key: self.dedup_key,
             start: Some(start),
-            ..Delivery::signal(key, self.name)
+            ..NewCommand::signal(key, self.name)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::claims::{end_hold, queue_up};
 use super::commit::{Facts, Moved};
-use crate::model::{Cause, Happening, Name, Row, Status, Timestamp};
+use crate::model::{Cause, HistoryEvent, Name, Row, Status, Timestamp};
 
 /// Maximum number of builds that are stored with an instance, the last ones: usually more than are live at once. If the
 /// list is full, a live worker no longer releases the instance, because otherwise builds would try in turn forever.
@@ -11,7 +11,7 @@ const BUILDS_KEPT: usize = 16;
 /// Parks a row whose step a build cannot run. Nothing is consumed or counted: its wait, the signals that it was handed
 /// and its attempts stay, so the next build runs the same step with the same signals.
 pub(super) fn block(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
-    moved.told.push(Happening::Blocked {
+    moved.told.push(HistoryEvent::Blocked {
         step: row.step.clone(),
         step_sequence: row.step_seq,
         attempt: row.attempt,

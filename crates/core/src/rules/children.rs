@@ -3,7 +3,7 @@
 use super::claims::come_back;
 use super::inbox::step_aside;
 use crate::model::{
-    Awaits, BarrierNumber, Cause, Family, Happening, InstanceId, Join, Kind, Pending, Refusal,
+    Awaits, BarrierNumber, Cause, Family, HistoryEvent, InstanceId, Join, Kind, Pending, Refusal,
     ResumeKind, ResumeSource, Row, Status, Timestamp, WaitKind,
 };
 
@@ -33,7 +33,7 @@ pub fn park(
     deadline: Option<Timestamp>,
     pending: &[Pending],
     now: Timestamp,
-) -> Vec<Happening> {
+) -> Vec<HistoryEvent> {
     let barrier = next_barrier(parent);
     let needed = join.at_least.unwrap_or(inserted).min(inserted);
     parent.family = Family {
@@ -43,7 +43,7 @@ pub fn park(
         ended: parent.family.ended,
     };
     parent.awaits = Some(Awaits::new(WaitKind::Children, Vec::new(), now, None));
-    let mut told = vec![Happening::ChildrenSpawned {
+    let mut told = vec![HistoryEvent::ChildrenSpawned {
         barrier,
         count: inserted,
         duplicates,
@@ -73,7 +73,7 @@ pub struct Ended {
 
 /// Counts children that have ended, all of one commit at once, and opens the barrier when enough have (rules 10.2,
 /// 10.3). Children of an earlier barrier are recorded in the history, but do not count.
-pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening> {
+pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<HistoryEvent> {
     if parent.status.is_terminal() {
         return Vec::new();
     }
@@ -86,7 +86,7 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<Happening
         status,
     } in ended.iter().copied()
     {
-        told.push(Happening::ChildEnded {
+        told.push(HistoryEvent::ChildEnded {
             child,
             barrier,
             status,
@@ -121,9 +121,9 @@ pub fn reopened(parent: &mut Row, barrier: BarrierNumber) {
     }
 }
 
-fn open(parent: &mut Row, now: Timestamp) -> Happening {
+fn open(parent: &mut Row, now: Timestamp) -> HistoryEvent {
     come_back(parent, now, Cause::Children, source());
-    Happening::ChildrenJoined {
+    HistoryEvent::ChildrenJoined {
         barrier: parent.family.barrier,
         missing: parent.family.pending,
     }

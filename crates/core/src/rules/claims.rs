@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::deaths::{self, Case};
 use crate::model::{
-    Cause, Claim, Epoch, Happening, Heartbeat, Name, ResumeSource, Row, Settled, Status, Timestamp,
+    Cause, Claim, Epoch, Heartbeat, HistoryEvent, Name, ResumeSource, Row, Settled, Status,
+    Timestamp,
 };
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ pub(super) fn resume(row: &mut Row, source: ResumeSource) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenBack {
     /// The event to write into its history.
-    pub told: Happening,
+    pub told: HistoryEvent,
     /// The error, if its workers have died in this step as often as allowed: the row must then be
     /// [failed](super::deaths::fail).
     pub fails: Option<String>,
@@ -140,7 +141,7 @@ pub fn reclaim(row: &mut Row, worker: &Name, case: Case, now: Timestamp) -> Opti
         Some(_) => None,
         None => set_apart(row, case, now),
     };
-    let told = Happening::Reclaimed {
+    let told = HistoryEvent::Reclaimed {
         step: row.step.clone(),
         attempt,
         worker: worker.clone(),

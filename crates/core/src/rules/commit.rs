@@ -8,7 +8,7 @@ use super::contract::Terms;
 use super::{block, children, event, inbox, retry, workflow};
 use crate::model::{
     Answered, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Commit, Epoch,
-    Happening, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, ResumeSource,
+    HistoryEvent, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, ResumeSource,
     RetrySpec, Row, Sequence, Status, Then, Timestamp, Wait, WaitKind,
 };
 
@@ -33,7 +33,7 @@ pub struct Facts<'a> {
 
 /// The part of an inbox that must be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Look {
+pub struct InboxNeeds {
     /// The signals with these names.
     pub names: Vec<Name>,
     /// The updates.
@@ -42,7 +42,7 @@ pub struct Look {
     pub all: bool,
 }
 
-impl Look {
+impl InboxNeeds {
     /// Selects everything.
     pub fn at_all() -> Self {
         Self {
@@ -65,11 +65,11 @@ impl Look {
 
 /// Returns the part of its inbox that must be loaded before an outcome is applied to a row. Most rows have nothing
 /// pending.
-pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
+pub fn look(row: &Row, outcome: &Outcome) -> Option<InboxNeeds> {
     let Inbox {
         signals, updates, ..
     } = row.inbox;
-    let mut look = Look {
+    let mut look = InboxNeeds {
         updates: updates > 0
             && match outcome {
                 Outcome::Answer { .. } => true,
@@ -80,7 +80,7 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
                 Outcome::Wait(_) | Outcome::Spawn { .. } => true,
                 _ => false,
             },
-        ..Look::default()
+        ..InboxNeeds::default()
     };
     match outcome.last() {
         Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Fail { .. } => {
@@ -98,7 +98,7 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<Look> {
         }
         _ => {}
     }
-    (look != Look::default()).then_some(look)
+    (look != InboxNeeds::default()).then_some(look)
 }
 
 /// The effects of an outcome, apart from the changes of the row.
@@ -109,7 +109,7 @@ pub struct Moved<'a> {
     /// The result to write.
     pub result: Option<&'a Json>,
     /// The events to write into the history.
-    pub told: Vec<Happening>,
+    pub told: Vec<HistoryEvent>,
     /// `true` if the worker keeps its claim on the instance.
     pub kept: bool,
     /// The changes to write to the records of commands.
@@ -470,7 +470,7 @@ fn perform<'a>(
             moved.result = Some(result);
             close(row, pending, Status::Done, moved);
             end(row, Status::Done, now);
-            moved.told.push(Happening::Done);
+            moved.told.push(HistoryEvent::Done);
         }
         Outcome::Stop { reason } => stop(row, reason, facts, moved),
         Outcome::ContinueAsNew { .. } => {
@@ -494,7 +494,7 @@ fn again(row: &mut Row, delay_ms: u64, now: Timestamp, moved: &mut Moved<'_>) {
     end_hold(row);
     due_after(row, delay_ms, Cause::Retry, now);
     if let Some(due_at) = row.due_at {
-        moved.told.push(Happening::Retried {
+        moved.told.push(HistoryEvent::Retried {
             step: row.step.clone(),
             attempt: row.attempt,
             due_at,
@@ -509,7 +509,7 @@ pub(super) fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Mo
     close(row, facts.pending, Status::Failed, moved);
     end(row, Status::Failed, facts.now);
     row.last_error = Some(error.clone());
-    moved.told.push(Happening::Failed { error });
+    moved.told.push(HistoryEvent::Failed { error });
 }
 
 /// Consumes the signals that the step was handed, and closes the rest of the inbox.
@@ -568,14 +568,14 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
         closed.told.extend(match error {
             // The operations that a cancellation reached record its effect.
             _ if update.kind == CommandKind::Cancel => None,
-            Some(error) => Some(Happening::UpdateFailed {
+            Some(error) => Some(HistoryEvent::UpdateFailed {
                 update_id,
                 name,
                 message_sequence,
                 command_sequence,
                 error,
             }),
-            None => Some(Happening::UpdateCompleted {
+            None => Some(HistoryEvent::UpdateCompleted {
                 update_id,
                 name,
                 message_sequence,
@@ -619,7 +619,7 @@ fn ran(
     outcome: &Outcome,
     verdict: &Verdict<'_>,
     limits: &Limits,
-) -> Happening {
+) -> HistoryEvent {
     let (step, step_sequence, attempt) = (row.step.clone(), row.step_seq, row.attempt);
     let duration_us = u64::try_from(commit.took.as_micros()).unwrap_or(u64::MAX);
     let next = match outcome {
@@ -644,7 +644,7 @@ fn ran(
     match &verdict.error {
         Some(error) => {
             let error = limits.cut_error(error);
-            Happening::StepFailed {
+            HistoryEvent::StepFailed {
                 step,
                 step_sequence,
                 error,
@@ -654,7 +654,7 @@ fn ran(
                 duration_us,
             }
         }
-        None => Happening::StepCompleted {
+        None => HistoryEvent::StepCompleted {
             step,
             step_sequence,
             outcome,
@@ -702,7 +702,7 @@ fn park(
     names: Vec<Name>,
     buffered: Option<&Pending>,
     now: Timestamp,
-) -> Happening {
+) -> HistoryEvent {
     let deadline = wait.timeout_ms.map(|ms| now + Duration::from_millis(ms));
     let (status, kind) = match (wait.signals.is_empty(), wait.events.is_empty()) {
         (true, true) => (Status::Scheduled, WaitKind::Timer),
@@ -714,7 +714,7 @@ fn park(
     row.cause = Cause::Timeout;
     let wait_id = inbox::wait_of(row, &names, buffered);
     row.awaits = Some(Awaits::new(kind, names.clone(), now, Some(wait_id.clone())));
-    Happening::WaitOpened {
+    HistoryEvent::WaitOpened {
         wait_kind: kind,
         names,
         deadline,

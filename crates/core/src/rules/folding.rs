@@ -1,6 +1,6 @@
 //! Recording the attempts at one step: the first ones one by one, the others combined in one history event.
 
-use crate::model::{Folded, Folding, Happening, Kind, Row, Timestamp, WaitKind};
+use crate::model::{Folded, Folding, HistoryEvent, Kind, Row, Timestamp, WaitKind};
 
 /// Number of attempts at one step that are recorded one by one (rule 16.1).
 pub const TOLD_ONE_BY_ONE: u32 = 10;
@@ -17,7 +17,7 @@ pub struct Written {
     /// The number of the row that this one replaces, if any.
     pub replaces: Option<u32>,
     /// The events.
-    pub events: Vec<Happening>,
+    pub events: Vec<HistoryEvent>,
 }
 
 /// Decides which history rows record the new events of an instance, and numbers them.
@@ -28,7 +28,7 @@ pub struct Written {
 /// events are in the order of their numbers, and a reader that continues from a number finds the event again.
 ///
 /// Only the row is read for this: it stores where the event of each step that keeps failing is.
-pub fn write(row: &mut Row, told: Vec<Happening>, now: Timestamp) -> Vec<Written> {
+pub fn write(row: &mut Row, told: Vec<HistoryEvent>, now: Timestamp) -> Vec<Written> {
     if told.is_empty() || !row.history || is_timer_between(row, &told) {
         return Vec::new();
     }
@@ -46,7 +46,7 @@ pub fn write(row: &mut Row, told: Vec<Happening>, now: Timestamp) -> Vec<Written
             written.push(fold(row, attempt, event, now));
             continue;
         }
-        if let Happening::OperationCompleted(completed) = &event {
+        if let HistoryEvent::OperationCompleted(completed) = &event {
             row.folding
                 .retain(|folding| folding.operation != completed.operation);
         }
@@ -64,7 +64,7 @@ pub fn write(row: &mut Row, told: Vec<Happening>, now: Timestamp) -> Vec<Written
 }
 
 /// Folds an attempt with those before it, and moves their event to the end.
-fn fold(row: &mut Row, attempt: Attempt, event: Happening, now: Timestamp) -> Written {
+fn fold(row: &mut Row, attempt: Attempt, event: HistoryEvent, now: Timestamp) -> Written {
     let open = row.folding.iter().position(|folding| {
         folding.operation == attempt.operation
             && (folding.operation.is_some() || folding.seq == row.history_seq)
@@ -115,10 +115,10 @@ fn remember(row: &mut Row, folding: Folding) {
 
 /// `true` if the only new event is the timer of a workflow's step that is retried again and again: the event of its
 /// attempts already says when it was due.
-fn is_timer_between(row: &Row, told: &[Happening]) -> bool {
+fn is_timer_between(row: &Row, told: &[HistoryEvent]) -> bool {
     let is_timer = matches!(
         told,
-        [Happening::TimedOut {
+        [HistoryEvent::TimedOut {
             wait_kind: WaitKind::Timer,
             ..
         }]
@@ -151,21 +151,21 @@ impl Attempt {
 
     /// Returns the attempt at a machine's step, or at a workflow's turn, that a commit records, if it records nothing
     /// else.
-    fn alone(told: &[Happening]) -> Option<Self> {
+    fn alone(told: &[HistoryEvent]) -> Option<Self> {
         match told {
             [
-                ran @ (Happening::StepFailed { .. } | Happening::StepCompleted { .. }),
-                Happening::Retried { attempt, .. },
+                ran @ (HistoryEvent::StepFailed { .. } | HistoryEvent::StepCompleted { .. }),
+                HistoryEvent::Retried { attempt, .. },
             ] => Some(Self {
                 operation: None,
                 number: *attempt,
                 died: false,
                 error: match ran {
-                    Happening::StepFailed { error, .. } => Some(error.clone()),
+                    HistoryEvent::StepFailed { error, .. } => Some(error.clone()),
                     _ => None,
                 },
             }),
-            [Happening::Reclaimed { attempt, .. }] => Some(Self {
+            [HistoryEvent::Reclaimed { attempt, .. }] => Some(Self {
                 operation: None,
                 number: *attempt,
                 died: true,
@@ -177,9 +177,9 @@ impl Attempt {
 
     /// Returns the attempt at a step of a workflow's code that an event records; the commit may record other events
     /// too.
-    fn at_operation(event: &Happening) -> Option<Self> {
+    fn at_operation(event: &HistoryEvent) -> Option<Self> {
         match event {
-            Happening::OperationRetried(again) => Some(Self {
+            HistoryEvent::OperationRetried(again) => Some(Self {
                 operation: Some(again.operation),
                 number: again.attempts,
                 died: false,
@@ -191,12 +191,12 @@ impl Attempt {
 }
 
 /// Returns the event with the attempts that it combines.
-fn with(mut event: Happening, attempts: Folded) -> Happening {
+fn with(mut event: HistoryEvent, attempts: Folded) -> HistoryEvent {
     match &mut event {
-        Happening::Retried { folded, .. } | Happening::Reclaimed { folded, .. } => {
+        HistoryEvent::Retried { folded, .. } | HistoryEvent::Reclaimed { folded, .. } => {
             *folded = Some(attempts);
         }
-        Happening::OperationRetried(again) => again.folded = Some(attempts),
+        HistoryEvent::OperationRetried(again) => again.folded = Some(attempts),
         _ => {}
     }
     event

@@ -3,8 +3,8 @@
 use super::claims::{come_back, queue_up};
 use super::contract::{self, Steps, Terms, Unfit, ValidationErrors};
 use crate::model::{
-    Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Delivery, Exceeded,
-    Happening, Json, Limits, Name, Offer, OperationWait, Pending, Rejection, ResumeKind,
+    Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Exceeded, HistoryEvent,
+    Json, Limits, Name, NewCommand, Offer, OperationWait, Pending, Rejection, ResumeKind,
     ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId, WaitKind,
 };
 
@@ -37,7 +37,11 @@ impl From<Rejection> for Unwanted {
 
 /// Checks a command's arguments against the contract, in at most these steps (rule 8.5). Returns the arguments in
 /// stored form, or the reason why they are not accepted. The result depends only on the contract and the command.
-pub fn judge(delivery: &Delivery, terms: Option<&Terms>, steps: &mut Steps) -> Result<Json, Unfit> {
+pub fn judge(
+    delivery: &NewCommand,
+    terms: Option<&Terms>,
+    steps: &mut Steps,
+) -> Result<Json, Unfit> {
     let (name, arguments) = (&delivery.name, &delivery.arguments);
     match (terms, delivery.kind) {
         // Events cannot be sent as signals.
@@ -52,7 +56,7 @@ pub fn judge(delivery: &Delivery, terms: Option<&Terms>, steps: &mut Steps) -> R
 /// Returns the arguments in stored form, if they match the contract, as [judged](judge) before, and the limit (lines 7,
 /// 8 and 9 of rule 7.3).
 pub fn fit(
-    delivery: &Delivery,
+    delivery: &NewCommand,
     judged: Result<Json, Unfit>,
     terms: Option<&Terms>,
     limits: &Limits,
@@ -177,7 +181,7 @@ pub struct Received {
     /// The wait that takes it; a buffered signal has an id of its own.
     pub wait_id: Option<WaitId>,
     /// The event to write into the history.
-    pub told: Happening,
+    pub told: HistoryEvent,
 }
 
 /// The sender of a command (rule 7.3).
@@ -231,7 +235,7 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
             let wait_id = matched.cloned().or(taken_by);
             let wait_id = wait_id.unwrap_or_else(|| own_wait(id));
             let told = match name.event_type() {
-                Some(event_type) => Happening::EventMatched {
+                Some(event_type) => HistoryEvent::EventMatched {
                     command_id: id,
                     event_type: Name::stored(event_type),
                     event_id: Name::stored(source.unwrap_or_default()),
@@ -239,7 +243,7 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
                     command_sequence,
                     wait_id: wait_id.clone(),
                 },
-                None => Happening::SignalReceived {
+                None => HistoryEvent::SignalReceived {
                     command_id: id,
                     name: name.clone(),
                     message_sequence: sequence,
@@ -262,7 +266,7 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
             let source_of_wake = ResumeSource::command(id, kind, name);
             set_aside(row, Some(source_of_wake), now);
             let told = match kind {
-                CommandKind::Cancel => Happening::CancelRequested {
+                CommandKind::Cancel => HistoryEvent::CancelRequested {
                     command_id: id,
                     message_sequence: sequence,
                     command_sequence,
@@ -270,7 +274,7 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
                     source,
                     claimed_source,
                 },
-                _ => Happening::UpdateAccepted {
+                _ => HistoryEvent::UpdateAccepted {
                     update_id: id,
                     name: name.clone(),
                     message_sequence: sequence,
@@ -489,7 +493,7 @@ pub struct Closed {
     /// The changes to write to their records.
     pub closings: Vec<Closing>,
     /// The events to write into the history.
-    pub told: Vec<Happening>,
+    pub told: Vec<HistoryEvent>,
 }
 
 /// Consumes exactly the signals that the step was handed (rule 4.1), and moves the cursor (rule 7.7).
@@ -545,7 +549,7 @@ fn apply(row: &mut Row, signals: Vec<Consumed<'_>>) -> Closed {
         let (one, wait_id) = (consumed.signal, consumed.wait_id);
         let operation = consumed.by.and_then(|taken| taken.operation);
         let graph_step = consumed.by.and_then(|taken| taken.graph_step.clone());
-        closed.told.push(Happening::SignalApplied {
+        closed.told.push(HistoryEvent::SignalApplied {
             command_id: one.id,
             name: one.name.clone(),
             message_sequence: one.sequence,
@@ -576,11 +580,11 @@ fn apply(row: &mut Row, signals: Vec<Consumed<'_>>) -> Closed {
 }
 
 /// Moves the cursor forward. Returns a history event if it moved (rule 7.7).
-pub(super) fn advance(row: &mut Row, to: Sequence) -> Option<Happening> {
+pub(super) fn advance(row: &mut Row, to: Sequence) -> Option<HistoryEvent> {
     let from = row.inbox.cursor;
     (to > from).then(|| {
         row.inbox.cursor = to;
-        Happening::MessageCursorAdvanced {
+        HistoryEvent::MessageCursorAdvanced {
             stream: STREAM.to_owned(),
             from,
             to,
@@ -599,7 +603,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
             CommandKind::Signal => (
                 CommandStatus::Discarded,
                 None,
-                Some(Happening::SignalDiscarded {
+                Some(HistoryEvent::SignalDiscarded {
                     command_id: id,
                     name,
                     message_sequence,
@@ -609,7 +613,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
             CommandKind::Update => (
                 CommandStatus::Failed,
                 Some(unhandled()),
-                Some(Happening::UpdateFailed {
+                Some(HistoryEvent::UpdateFailed {
                     update_id: id,
                     name,
                     message_sequence,

@@ -3,7 +3,7 @@
 use super::commit::end;
 use super::inbox::{self, Closed};
 use crate::model::{
-    AnyKey, Cause, CommandKind, Happening, InstanceId, Limits, Outcome, Pending, Refusal, Row,
+    AnyKey, Cause, CommandKind, HistoryEvent, InstanceId, Limits, Outcome, Pending, Refusal, Row,
     Scope, Scopes, Status, Then, Timestamp,
 };
 
@@ -128,7 +128,7 @@ pub fn continues(outcome: &Outcome) -> bool {
 
 /// Gives up a key that another instance holds. A row that has ended does not hold it in that status; a row that has not
 /// ended does not hold it in any status before its end. The end itself is decided later.
-pub fn give_up(row: &mut Row, key: AnyKey, holder: InstanceId) -> Happening {
+pub fn give_up(row: &mut Row, key: AnyKey, holder: InstanceId) -> HistoryEvent {
     let given_up = match row.status.is_terminal() {
         true => Scope::NEVER.and(row.status),
         false => Scope::LIVE,
@@ -143,7 +143,7 @@ pub fn give_up(row: &mut Row, key: AnyKey, holder: InstanceId) -> Happening {
             ..Scopes::NONE
         },
     });
-    Happening::KeyGivenUp { key, holder }
+    HistoryEvent::KeyGivenUp { key, holder }
 }
 
 /// Ends a row as `failed` because its change would have taken a key that another instance holds; as `cancelled` if a
@@ -160,13 +160,13 @@ pub fn fail(
     let (status, told) = match pending.iter().any(cancels) {
         true => (
             Status::Cancelled,
-            Happening::Cancelled {
+            HistoryEvent::Cancelled {
                 reason: error.clone(),
             },
         ),
         false => (
             Status::Failed,
-            Happening::Failed {
+            HistoryEvent::Failed {
                 error: error.clone(),
             },
         ),

@@ -5,7 +5,7 @@ use super::commit::end;
 use super::inbox::{self, Closed};
 use super::liveness::Problem;
 use crate::model::{
-    Cause, CommandKind, Epoch, Happening, Kind, Limits, Pending, ResumeKind, ResumeSource, Row,
+    Cause, CommandKind, Epoch, HistoryEvent, Kind, Limits, Pending, ResumeKind, ResumeSource, Row,
     Sequence, Status, Timestamp,
 };
 
@@ -22,7 +22,7 @@ pub fn cancel(
     let mut closed = inbox::discard(row, pending, Status::Cancelled);
     end(row, Status::Cancelled, now);
     row.last_error = Some(reason.clone());
-    closed.told.push(Happening::Cancelled { reason });
+    closed.told.push(HistoryEvent::Cancelled { reason });
     closed
 }
 
@@ -35,7 +35,12 @@ pub fn asks_code(row: &Row) -> bool {
 
 /// Repairs a problem of a row (rule 11.3). Where the row should be is no longer known, so it runs: a step that finds
 /// nothing to do waits again.
-pub fn repair(row: &mut Row, problem: &Problem, pending: &[Pending], now: Timestamp) -> Happening {
+pub fn repair(
+    row: &mut Row,
+    problem: &Problem,
+    pending: &[Pending],
+    now: Timestamp,
+) -> HistoryEvent {
     let count = |kind| {
         let count = pending.iter().filter(|one| one.kind == kind).count();
         u32::try_from(count).unwrap_or(u32::MAX)
@@ -70,7 +75,7 @@ pub fn repair(row: &mut Row, problem: &Problem, pending: &[Pending], now: Timest
             row.inbox.handed = Sequence(row.inbox.sequence.0);
         }
     }
-    Happening::Repaired {
+    HistoryEvent::Repaired {
         problem: problem.text(),
     }
 }

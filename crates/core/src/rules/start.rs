@@ -3,7 +3,7 @@
 use super::retry;
 use crate::model::{
     Awaits, BarrierNumber, Cause, Command, CommandId, CommandStatus, Contracted, Declared,
-    HandedSignal, Happening, Inbox, InstanceId, Json, Key, Kind, Limits, Name, NewRow, Priority,
+    HandedSignal, HistoryEvent, Inbox, InstanceId, Json, Key, Kind, Limits, Name, NewRow, Priority,
     Refusal, ResumeSource, Row, Run, Scope, Sequence, Start, Status, Timestamp, WaitKind,
 };
 
@@ -154,7 +154,7 @@ pub struct HandedAgain {
     /// The copied records, which belong to the new run.
     pub copies: Vec<Command>,
     /// The event to write into its history.
-    pub told: Option<Happening>,
+    pub told: Option<HistoryEvent>,
 }
 
 /// Hands a new run the signals that the last step of the failed one was handed, each as a new record with its own id
@@ -207,7 +207,7 @@ pub fn hand_again(
         });
         row.inbox.handed = row.inbox.sequence;
     }
-    let told = (!handed.is_empty()).then(|| Happening::HandedAgain {
+    let told = (!handed.is_empty()).then(|| HistoryEvent::HandedAgain {
         run_id: failed.id,
         signals: handed,
     });

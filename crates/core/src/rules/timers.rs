@@ -3,14 +3,14 @@
 use super::claims::{TakenBack, queue_up, reclaim, resume};
 use super::deaths::Case;
 use crate::model::{
-    Cause, Epoch, Happening, Name, ResumeKind, ResumeSource, Row, Status, Timestamp, WaitKind,
+    Cause, Epoch, HistoryEvent, Name, ResumeKind, ResumeSource, Row, Status, Timestamp, WaitKind,
 };
 
 /// The effect of firing a due row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired {
     /// The event to write into its history, if any.
-    pub happening: Option<Happening>,
+    pub happening: Option<HistoryEvent>,
 }
 
 /// Makes a due row runnable: one that was scheduled, or one whose wait has reached its deadline, which is a wake and
@@ -38,7 +38,7 @@ pub fn fire(row: &mut Row, now: Timestamp) -> Option<Fired> {
         row.inbox.handed = row.inbox.sequence;
     }
     Some(Fired {
-        happening: waited.map(|wait_kind| Happening::TimedOut {
+        happening: waited.map(|wait_kind| HistoryEvent::TimedOut {
             wait_kind,
             deadline: due_at,
             wait_id: row.awaits.as_ref().and_then(|awaits| awaits.id.clone()),

@@ -7,10 +7,10 @@ use super::commit::{Facts, Moved, answer, begin, check_signals, close_rest, end,
 use super::liveness::failing_step;
 use super::{block, event, inbox};
 use crate::model::{
-    Attended, Awaits, Brood, Cause, CommandKind, Commit, Epoch, EventSequence, Family, Happening,
-    InstanceId, Kind, Limits, Name, Operation, OperationKind, OperationWait, Park, Pending,
-    Refusal, ResumeKind, ResumeSource, Row, Sequence, Status, Then, Timestamp, Unended, WaitId,
-    WaitKind, WorkflowTurn,
+    Attended, Awaits, Cause, ChildStarts, CommandKind, Commit, Epoch, EventSequence, Family,
+    HistoryEvent, InstanceId, Kind, Limits, Name, Operation, OperationKind, OperationWait, Park,
+    Pending, Refusal, ResumeKind, ResumeSource, Row, Sequence, Status, Then, Timestamp, Unended,
+    WaitId, WaitKind, WorkflowTurn,
 };
 
 /// Refuses a turn that breaks a limit or is not consistent; nothing has been changed then (rule 4.2).
@@ -107,7 +107,9 @@ pub(super) fn apply<'a>(
     row.kind = Kind::Workflow;
     row.last_error = failing(row.last_error.take(), turn, facts);
     if let Then::Block(blocked) = &turn.then {
-        moved.told.push(Happening::ReplayBlocked(blocked.clone()));
+        moved
+            .told
+            .push(HistoryEvent::ReplayBlocked(blocked.clone()));
         block(row, &blocked.to_string(), facts);
         return;
     }
@@ -145,21 +147,21 @@ pub(super) fn apply<'a>(
             moved.result = Some(result);
             close_rest(row, &left, Status::Done, moved);
             end(row, Status::Done, facts.now);
-            moved.told.push(Happening::Done);
+            moved.told.push(HistoryEvent::Done);
         }
         Then::Stop { reason } => {
             let error = facts.limits.cut_error(reason);
             close_rest(row, &left, Status::Failed, moved);
             end(row, Status::Failed, facts.now);
             row.last_error = Some(error.clone());
-            moved.told.push(Happening::Failed { error });
+            moved.told.push(HistoryEvent::Failed { error });
         }
         Then::Cancelled { reason } => {
             let reason = facts.limits.cut_error(reason);
             close_rest(row, &left, Status::Cancelled, moved);
             end(row, Status::Cancelled, facts.now);
             row.last_error = Some(reason.clone());
-            moved.told.push(Happening::Cancelled { reason });
+            moved.told.push(HistoryEvent::Cancelled { reason });
         }
         Then::ContinueAsNew { .. } => end(row, Status::Continued, facts.now),
         Then::Block(_) => {}
@@ -188,11 +190,11 @@ fn failing(before: Option<String>, turn: &WorkflowTurn, facts: Facts<'_>) -> Opt
     newest.map(|text| facts.limits.cut_error(&text)).or(kept)
 }
 
-fn told(operation: &Operation) -> Happening {
+fn told(operation: &Operation) -> HistoryEvent {
     match operation {
-        Operation::Opened(opened) => Happening::OperationOpened(opened.clone()),
-        Operation::Completed(completed) => Happening::OperationCompleted(completed.clone()),
-        Operation::TriedAgain(again) => Happening::OperationRetried(again.clone()),
+        Operation::Opened(opened) => HistoryEvent::OperationOpened(opened.clone()),
+        Operation::Completed(completed) => HistoryEvent::OperationCompleted(completed.clone()),
+        Operation::TriedAgain(again) => HistoryEvent::OperationRetried(again.clone()),
     }
 }
 
@@ -218,7 +220,7 @@ fn park(
     park: &Park,
     left: &[Pending],
     now: Timestamp,
-) -> Option<Happening> {
+) -> Option<HistoryEvent> {
     let was = row.awaits.clone();
     begin(row, &row.step.clone());
     end_hold(row);
@@ -289,7 +291,7 @@ fn park(
             ResumeSource::command(first.id, first.kind, &first.name),
         );
     }
-    same.is_none().then_some(Happening::WaitOpened {
+    same.is_none().then_some(HistoryEvent::WaitOpened {
         wait_kind: kind,
         names,
         deadline: park.until,
@@ -445,13 +447,13 @@ pub fn born(
     turn: &WorkflowTurn,
     inserted: &[u32],
     now: Timestamp,
-) -> Vec<Happening> {
+) -> Vec<HistoryEvent> {
     let mut told = Vec::with_capacity(inserted.len());
     let mut wakes = false;
     for (brood, count) in turn.children.iter().zip(inserted.iter().copied()) {
         let asked = u32::try_from(brood.starts.len()).unwrap_or(u32::MAX);
-        told.push(Happening::ChildrenSpawned {
-            barrier: Brood::barrier(brood.operation),
+        told.push(HistoryEvent::ChildrenSpawned {
+            barrier: ChildStarts::barrier(brood.operation),
             count,
             duplicates: asked.saturating_sub(count),
         });

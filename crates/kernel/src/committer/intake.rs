@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use tokio::time::Instant;
 
-use super::alone::Subjects;
+use super::isolation::Subjects;
 use super::{Committer, Entry, Fault, Folded};
 use crate::{Backoff, Error};
 

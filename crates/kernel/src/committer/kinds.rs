@@ -1,7 +1,7 @@
 //! The kinds of entries that can be committed in batches.
 
 use abide_core::model::{
-    Commit, Committed, ContractId, Delivered, Delivery, Epoch, Heartbeat, InstanceId, Lane, Name,
+    Commit, Committed, ContractId, Delivered, Epoch, Heartbeat, InstanceId, Lane, Name, NewCommand,
     Publish, Published, Refusal, Start, Started, Target,
 };
 
@@ -31,7 +31,7 @@ macro_rules! kind {
                 fn unjudged<'i>(
                     item: &'i $item,
                     each: &$each,
-                ) -> Option<(ContractId, &'i Delivery)> {
+                ) -> Option<(ContractId, &'i NewCommand)> {
                     $unjudged(item, each)
                 }
             )?
@@ -73,15 +73,15 @@ kind! {
 
 kind! {
     /// Signals and updates.
-    Mail(Delivery) -> Result<Delivered, Refusal>, repeatable: false;
+    Deliveries(NewCommand) -> Result<Delivered, Refusal>, repeatable: false;
     Deliver, Delivered; |one| one.clone(); |one| Some(one.target.clone());
     judged: unjudged
 }
 
 fn unjudged<'i>(
-    delivery: &'i Delivery,
+    delivery: &'i NewCommand,
     each: &Result<Delivered, Refusal>,
-) -> Option<(ContractId, &'i Delivery)> {
+) -> Option<(ContractId, &'i NewCommand)> {
     match each {
         Err(Refusal::Unjudged { contract }) => Some((*contract, delivery)),
         _ => None,

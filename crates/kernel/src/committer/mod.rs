@@ -22,14 +22,14 @@
 //! | [`Unknown`](Error::Unknown) | possibly committed | alone again if it may be repeated, otherwise answered so |
 //! | [`Closed`](Error::Closed) | the store was closed | answered |
 //!
-//! [`Submit`] is the entry point for callers, one for each kind of request: [`Starts`], [`Mail`], [`Events`],
+//! [`Submit`] is the entry point for callers, one for each kind of request: [`Starts`], [`Deliveries`], [`Events`],
 //! [`Commits`], [`Extensions`] and [`Requests`]. An engine gathers its own entries, because it claims in the same
 //! transaction.
 
-mod alone;
 mod batch;
 mod bulk;
 mod intake;
+mod isolation;
 mod kinds;
 mod submit;
 
@@ -39,14 +39,14 @@ use tokio::sync::Semaphore;
 
 use crate::{Error, Store};
 
-pub use alone::Patience;
 pub use batch::{Entry, Landing, land};
 pub use bulk::Bulk;
 pub use intake::{Failed, Intake, Taken, Waiter, gather};
-pub use kinds::{Commits, Events, Extensions, Mail, Requests, Starts};
+pub use isolation::Patience;
+pub use kinds::{Commits, Deliveries, Events, Extensions, Requests, Starts};
 pub use submit::{Caller, Folded, Request, Submit};
 
-use alone::Suspects;
+use isolation::Suspects;
 
 /// The maximum number of entries that run alone for the first time in parallel. Some may hold their transaction until
 /// it times out, and the others must not wait for that.

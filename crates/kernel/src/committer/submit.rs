@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use abide_core::model::{ContractId, Delivery, Epoch, InstanceId, Target};
+use abide_core::model::{ContractId, Epoch, InstanceId, NewCommand, Target};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
@@ -44,7 +44,7 @@ pub trait Folded: Send + Sync + 'static {
     /// `true` if items may be left [unjudged](Self::unjudged).
     const IS_JUDGED: bool = false;
     /// Returns the command of an item that could not be judged inside the transaction, and the contract to judge it by.
-    fn unjudged<'i>(_: &'i Self::Item, _: &Self::Each) -> Option<(ContractId, &'i Delivery)> {
+    fn unjudged<'i>(_: &'i Self::Item, _: &Self::Each) -> Option<(ContractId, &'i NewCommand)> {
         None
     }
 

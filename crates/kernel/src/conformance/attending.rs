@@ -10,9 +10,9 @@ use abide_core::model::{
 
 use super::build::{MINUTE, SECOND, signal};
 use super::coding::{Coded, completed, go_on, keeping, opened, signal_waits, unfit, workflow};
-use super::dice::Dice;
 use super::eventing::{any, known_as, order, ordered, parks};
 use super::lab::Lab;
+use super::random::Dice;
 use crate::Op;
 
 /// Waits for the event `order` of that id under operation 1, and for the signal `s`.

@@ -1,7 +1,7 @@
 //! Blocked workflows: the code does not fit the history, and nothing is lost until it does.
 
 use abide_core::model::{
-    Cause, CommandStatus, Committed, Happening, InstanceId, Kind, Operated, Park, Start, Status,
+    Cause, CommandStatus, Committed, HistoryEvent, InstanceId, Kind, Operated, Park, Start, Status,
     WorkerId,
 };
 use abide_core::rules::liveness::{Code, Liveness};
@@ -58,7 +58,7 @@ pub async fn code_that_does_not_fit_parks_and_says_both_sides(lab: Lab) {
         (Code::ReplayBlocked, WHY)
     );
     let events = lab.events(id).await;
-    let Some(Happening::ReplayBlocked(told)) = events.last().map(|event| &event.what) else {
+    let Some(HistoryEvent::ReplayBlocked(told)) = events.last().map(|event| &event.what) else {
         panic!("{events:?}")
     };
     assert_eq!(

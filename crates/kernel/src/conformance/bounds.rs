@@ -1,7 +1,7 @@
 //! Limits on what is stored and waited for, at every entrance.
 
 use abide_core::model::{
-    BarrierNumber, Delivered, Delivery, InstanceId, Operator, Outcome, Refusal, Rejection, Start,
+    BarrierNumber, Delivered, InstanceId, NewCommand, Operator, Outcome, Refusal, Rejection, Start,
     Verdict,
 };
 
@@ -149,7 +149,7 @@ pub async fn bytes_that_were_consumed_make_room_again(lab: Lab) {
 
 pub async fn a_key_has_so_much_held_for_it_and_no_more(lab: Lab) {
     // rule 16.4: signals that were held had no limit at all.
-    let held = |payload: &str| Delivery {
+    let held = |payload: &str| NewCommand {
         hold_for: Some(MINUTE),
         ..paying(key("k"), "a", payload)
     };
@@ -160,7 +160,7 @@ pub async fn a_key_has_so_much_held_for_it_and_no_more(lab: Lab) {
     let full = lab.deliver(held(&text(MEGABYTE - 200))).await;
     let (limit, most, _) = exceeded(&full);
     assert_eq!((limit, most), ("held_bytes", 16 << 20));
-    let other = Delivery {
+    let other = NewCommand {
         hold_for: Some(MINUTE),
         ..paying(key("other"), "a", "1")
     };

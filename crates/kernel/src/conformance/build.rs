@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use abide_core::model::{
     Accepts, Answered, Arguments, Cancel, Children, Claim, CommandId, Commit, Contract, Declared,
-    Delivery, Join, Json, Key, Kind, Lane, Name, Outcome, Parameter, Priority, Start, Target, Wait,
-    When,
+    Join, Json, Key, Kind, Lane, Name, NewCommand, Outcome, Parameter, Priority, Start, Target,
+    Wait, When,
 };
 
 pub fn name(text: &str) -> Name {
@@ -163,48 +163,48 @@ pub(super) fn answer_failed(update_id: CommandId, error: &str) -> Outcome {
     }
 }
 
-pub(super) fn signal(target: impl Into<Target>, text: &str) -> Delivery {
-    Delivery::signal(target, name(text))
+pub(super) fn signal(target: impl Into<Target>, text: &str) -> NewCommand {
+    NewCommand::signal(target, name(text))
 }
 
 /// A signal with one value.
-pub(super) fn paying(target: impl Into<Target>, text: &str, payload: &str) -> Delivery {
-    Delivery {
+pub(super) fn paying(target: impl Into<Target>, text: &str, payload: &str) -> NewCommand {
+    NewCommand {
         arguments: Arguments::Payload(json(payload)),
         ..signal(target, text)
     }
 }
 
 /// The same, sent under that dedup key.
-pub(super) fn once(dedup_key: &str, delivery: Delivery) -> Delivery {
-    Delivery {
+pub(super) fn once(dedup_key: &str, delivery: NewCommand) -> NewCommand {
+    NewCommand {
         dedup_key: Some(name(dedup_key)),
         ..delivery
     }
 }
 
 /// A signal to a key, which is kept that long when nobody holds it.
-pub(super) fn held(key_text: &str, text: &str, hold_for: Duration) -> Delivery {
-    Delivery {
+pub(super) fn held(key_text: &str, text: &str, hold_for: Duration) -> NewCommand {
+    NewCommand {
         hold_for: Some(hold_for),
         ..signal(key(key_text), text)
     }
 }
 
 /// A signal that starts what it is for when nobody lives under its key.
-pub(super) fn starting(start: Start, text: &str) -> Delivery {
+pub(super) fn starting(start: Start, text: &str) -> NewCommand {
     let key = start.key.clone().expect("a start with a key");
-    Delivery {
+    NewCommand {
         start: Some(Box::new(start)),
         ..signal(key, text)
     }
 }
 
 /// An update of the contract below, with a number.
-pub(super) fn adding(target: impl Into<Target>, number: i64) -> Delivery {
-    Delivery {
+pub(super) fn adding(target: impl Into<Target>, number: i64) -> NewCommand {
+    NewCommand {
         arguments: Arguments::Positional(vec![Json::of(&number).expect("a number is JSON")]),
-        ..Delivery::update(target, name("add"))
+        ..NewCommand::update(target, name("add"))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Cancelling a workflow: its code is told, cleans up, and ends.
 
 use abide_core::model::{
-    Cancel, Cause, Command, CommandKind, CommandStatus, Committed, Happening, InstanceId, Operated,
-    Outcome, Park, Sequence, Start, Status, Then, Unended, WorkerId,
+    Cancel, Cause, Command, CommandKind, CommandStatus, Committed, HistoryEvent, InstanceId,
+    Operated, Outcome, Park, Sequence, Start, Status, Then, Unended, WorkerId,
 };
 
 use super::build::{MINUTE, cancelling, done, key, keyed, plain, spawn, updates, urgent};
@@ -62,7 +62,7 @@ pub async fn a_cancel_is_handed_to_the_code_which_then_ends(lab: Lab) {
     let events = lab.events(id).await;
     let sent = cancels(&lab).await.remove(0);
     let (source, claimed) = lab.recorded("operator", Some("desk 3"));
-    let requested = Happening::CancelRequested {
+    let requested = HistoryEvent::CancelRequested {
         command_id: sent.id,
         message_sequence: Sequence(1),
         command_sequence: Some(Sequence(1)),

@@ -1,15 +1,15 @@
 //! Short words for what a turn of a workflow's code comes to.
 
 use abide_core::model::{
-    Answered, Blocked, Brood, Command, CommandId, Commit, Committed, Completed, ConditionWait,
-    Ending, InstanceId, Json, Kind, Opened, Operation, OperationKind, Outcome, Park, SignalWait,
-    Signature, Start, Status, Taken, Then, Timestamp, Unended, WorkerId, WorkflowTurn,
+    Answered, Blocked, ChildStarts, Command, CommandId, Commit, Committed, Completed,
+    ConditionWait, Ending, InstanceId, Json, Kind, Opened, Operation, OperationKind, Outcome, Park,
+    SignalWait, Signature, Start, Status, Taken, Then, Timestamp, Unended, WorkerId, WorkflowTurn,
 };
 use abide_core::rules::liveness::{Health, Liveness};
 
 use super::build::{done, json, lane, name, plain};
 use super::lab::Lab;
-use crate::look;
+use crate::describe;
 
 /// A start of the machine `m` as a workflow.
 pub(super) fn workflow() -> Start {
@@ -212,7 +212,7 @@ impl Coded {
     }
 
     pub fn starts(mut self, operation: u32, starts: Vec<Start>, needed: u32) -> Self {
-        self.0.children.push(Brood {
+        self.0.children.push(ChildStarts {
             operation,
             starts,
             needed,
@@ -265,7 +265,9 @@ impl Lab {
 
     /// Whether an instance is well.
     pub(super) async fn health(&self, id: InstanceId) -> Health {
-        let found = look(&*self.store, &id.into()).await.expect("it is read");
+        let found = describe(&*self.store, &id.into())
+            .await
+            .expect("it is read");
         found.expect("it is there").1
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Accepts, Arguments, CommandStatus, Committed, Contract, Contracted, Declared, Delivery,
+    Accepts, Arguments, CommandStatus, Committed, Contract, Contracted, Declared, NewCommand,
     Parameter, Park, Rejection, Start, Status, Verdict,
 };
 use serde_json::Value;
@@ -18,8 +18,8 @@ use crate::{Answer, Op, Survey};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn sent(delivery: Delivery, arguments: Arguments) -> Delivery {
-    Delivery {
+fn sent(delivery: NewCommand, arguments: Arguments) -> NewCommand {
+    NewCommand {
         arguments,
         ..delivery
     }

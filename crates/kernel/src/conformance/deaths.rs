@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Cause, CommandStatus, Committed, Declared, Happening, Instance, InstanceId, Kind, Policy,
+    Cause, CommandStatus, Committed, Declared, HistoryEvent, Instance, InstanceId, Kind, Policy,
     Refusal, RetrySpec, Scope, Start, Status,
 };
 use abide_core::rules::liveness::{Code, Liveness};
@@ -124,7 +124,7 @@ pub async fn a_step_that_kills_its_worker_fails_after_five_deaths(lab: Lab) {
         assert!(lab.claim_some(worker, 9).await.is_empty(), "not before");
         let told = lab.events(id).await.pop().unwrap().what;
         assert!(
-            matches!(&told, Happening::Reclaimed { deaths: died, due_at, .. }
+            matches!(&told, HistoryEvent::Reclaimed { deaths: died, due_at, .. }
                 if *died == deaths && *due_at == found.due_at),
             "{told:?}"
         );
@@ -385,7 +385,7 @@ pub async fn a_remote_worker_that_comes_back_under_its_name_has_died(lab: Lab) {
     );
     let told = lab.events(ids[0]).await.pop().unwrap().what;
     assert!(
-        matches!(&told, Happening::Reclaimed { worker, .. } if *worker == name("w")),
+        matches!(&told, HistoryEvent::Reclaimed { worker, .. } if *worker == name("w")),
         "{told:?}"
     );
     assert_eq!(lab.commit(lost.claim, done()).await, Committed::Stale);

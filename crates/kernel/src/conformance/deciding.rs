@@ -1,7 +1,7 @@
 //! The decision table: what becomes of a delivery, line by line, and what is left of it.
 
 use abide_core::model::{
-    Arguments, Cancel, Command, CommandKind, CommandStatus, Delivered, Delivery, InstanceId,
+    Arguments, Cancel, Command, CommandKind, CommandStatus, Delivered, InstanceId, NewCommand,
     Rejection, Sequence, Verdict,
 };
 
@@ -296,7 +296,7 @@ pub async fn the_first_line_that_applies_decides(lab: Lab) {
     let worker = lab.worker("w").await;
     let first = lab.start(keyed("k")).await;
     lab.accept(once("d", paying(first, "paid", "5"))).await;
-    let verdict = async |delivery: Delivery| lab.deliver(delivery).await.verdict.rejection();
+    let verdict = async |delivery: NewCommand| lab.deliver(delivery).await.verdict.rejection();
     let huge = format!("\"{}\"", "x".repeat(1 << 20));
     // 3 before 7 and 8.
     let unknown = once("d", signal(first, "shipped"));
@@ -368,7 +368,7 @@ pub async fn the_first_line_that_applies_decides(lab: Lab) {
 pub async fn a_record_tells_who_sent_it_and_when(lab: Lab) {
     // rule 7.3
     let id = lab.start(keyed("k")).await;
-    let from = |source: &str, delivery: Delivery| Delivery {
+    let from = |source: &str, delivery: NewCommand| NewCommand {
         source: Some(source.to_owned()),
         ..delivery
     };
@@ -404,7 +404,7 @@ pub async fn what_a_sender_claims_to_be_is_kept_beside_its_source(lab: Lab) {
     // rules 7.3 and 7.8
     lab.under(updates()).await;
     let id = lab.start(keyed("k")).await;
-    let claiming = |delivery: Delivery| Delivery {
+    let claiming = |delivery: NewCommand| NewCommand {
         source: Some("http:till".into()),
         claimed_source: Some("desk 3".into()),
         ..delivery
@@ -420,7 +420,7 @@ pub async fn what_a_sender_claims_to_be_is_kept_beside_its_source(lab: Lab) {
     let first = lab.accept(sent.clone()).await;
     is_kept(&first);
     is_kept(&lab.record(first.id).await);
-    let again = Delivery {
+    let again = NewCommand {
         source: Some("another".into()),
         claimed_source: None,
         ..sent
@@ -453,12 +453,12 @@ pub async fn a_claim_that_is_long_or_unclean_is_refused_and_touches_no_other(lab
     };
     for bad in ["", "a\nb", "\u{0}", "\u{9b}", &"x".repeat(256)] {
         let (source, claimed_source) = claiming(bad);
-        let delivery = Delivery {
+        let delivery = NewCommand {
             source: source.clone(),
             claimed_source: claimed_source.clone(),
             ..signal(id, "paid")
         };
-        let with_start = Delivery {
+        let with_start = NewCommand {
             start: Some(Box::new(keyed("new"))),
             ..delivery.clone()
         };
@@ -491,7 +491,7 @@ pub async fn a_claim_that_is_long_or_unclean_is_refused_and_touches_no_other(lab
     }
     assert_eq!(count(&lab).await, 5);
     let (source, claimed_source) = claiming(&"é".repeat(127));
-    lab.accept(Delivery {
+    lab.accept(NewCommand {
         source,
         claimed_source,
         ..signal(id, "paid")
@@ -509,7 +509,7 @@ pub async fn one_refused_message_touches_no_other(lab: Lab) {
         .deliver_all(vec![
             signal(unknown_id(id), "paid"),
             signal(id, "shipped"),
-            Delivery {
+            NewCommand {
                 arguments: named,
                 ..signal(id, "paid")
             },

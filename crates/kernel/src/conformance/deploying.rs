@@ -1,7 +1,7 @@
 //! Deploys: what one build cannot run is left to others, and nothing is lost meanwhile.
 
 use abide_core::model::{
-    Cause, Claimed, CommandStatus, Committed, Happening, InstanceId, Operated, Outcome, Status,
+    Cause, Claimed, CommandStatus, Committed, HistoryEvent, InstanceId, Operated, Outcome, Status,
     WorkerId,
 };
 use abide_core::rules::liveness::{Code, Liveness};
@@ -92,7 +92,7 @@ pub async fn a_build_that_cannot_run_a_step_loses_nothing(lab: Lab) {
         reason.text
     );
     let events = lab.events(id).await;
-    let Some(Happening::Blocked {
+    let Some(HistoryEvent::Blocked {
         step,
         step_sequence,
         attempt,

@@ -13,13 +13,13 @@ use abide_core::model::{
 };
 
 use super::build::{done, json, key, lane, plain};
-use super::dice::Dice;
 use super::eventing::{any, awaits};
 use super::lab::{Lab, WAITERS, limits};
+use super::random::Dice;
+use super::random_steps::{EVENTS, LEASE, MACHINES, QUEUES, lanes, name, serves};
+use super::random_turns::{Knows, WORKFLOW};
 use super::renaming::Renamed;
-use super::roll::{EVENTS, LEASE, MACHINES, QUEUES, lanes, name, serves};
 use super::waiters::{standing, totals};
-use super::weave::{Knows, WORKFLOW};
 use crate::memory::Memory;
 use crate::{
     Answer, ClaimRequest, Clock, Cursor, Extension, ManualClock, NewWorker, Op, SweepRequest,

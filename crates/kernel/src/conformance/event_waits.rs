@@ -1,7 +1,7 @@
 //! Waiting for events: alone, with signals, several at once, in machines and in workflows.
 
 use abide_core::model::{
-    Cause, CommandStatus, Committed, Happening, InstanceId, Operator, Park, Refusal, Rejection,
+    Cause, CommandStatus, Committed, HistoryEvent, InstanceId, Operator, Park, Refusal, Rejection,
     Sequence, Status, Verdict, WaitId, WaitKind,
 };
 use abide_core::rules::liveness::{Liveness, waiting};
@@ -75,7 +75,7 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
         (CommandStatus::Applied, found.wait_id.clone(), Some(2))
     );
     let told = lab.events(id).await;
-    let matched = Happening::EventMatched {
+    let matched = HistoryEvent::EventMatched {
         command_id: came.id,
         event_type: name("order"),
         event_id: name("e"),
@@ -398,9 +398,8 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
     let told = lab.events(id).await.into_iter().map(|entry| entry.what);
     let ids: Vec<_> = told
         .filter_map(|what| match what {
-            Happening::EventMatched { wait_id, .. } | Happening::SignalApplied { wait_id, .. } => {
-                Some(wait_id)
-            }
+            HistoryEvent::EventMatched { wait_id, .. }
+            | HistoryEvent::SignalApplied { wait_id, .. } => Some(wait_id),
             _ => None,
         })
         .collect();

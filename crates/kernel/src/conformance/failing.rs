@@ -1,7 +1,7 @@
 //! Steps that fail: what the policy of their machine makes of it, and time limits.
 
 use abide_core::model::{
-    Cause, Committed, Declared, Happening, Heartbeat, Outcome, Refusal, RetrySpec, Status,
+    Cause, Committed, Declared, Heartbeat, HistoryEvent, Outcome, Refusal, RetrySpec, Status,
 };
 
 use super::build::{
@@ -55,12 +55,12 @@ pub async fn a_step_that_fails_is_tried_again_as_its_machine_declares(lab: Lab) 
         assert_eq!((found.step.as_str(), found.step_seq), ("b", 2));
         assert_eq!(found.state, json("{\"to\":1}"), "the state that it had");
         assert_eq!(found.last_error.as_deref(), Some("no luck"));
-        let told: Vec<Happening> = lab.events(id).await.into_iter().map(|e| e.what).collect();
-        let [.., Happening::StepFailed { error, outcome, .. }, retried] = told.as_slice() else {
+        let told: Vec<HistoryEvent> = lab.events(id).await.into_iter().map(|e| e.what).collect();
+        let [.., HistoryEvent::StepFailed { error, outcome, .. }, retried] = told.as_slice() else {
             panic!("{told:?}")
         };
         assert_eq!((error.as_str(), outcome.as_str()), ("no luck", "retry"));
-        assert!(matches!(retried, Happening::Retried { attempt: told, .. } if *told == attempt));
+        assert!(matches!(retried, HistoryEvent::Retried { attempt: told, .. } if *told == attempt));
         lab.pass(SECOND * delay);
         assert_eq!(lab.fire().await, 1);
     }

@@ -1,7 +1,7 @@
 //! Histories of steps that are tried again and again: they do not grow without bound (rule 16.1).
 
 use abide_core::model::{
-    Declared, Entry, Folded, Happening, InstanceId, Name, Operation, OperationKind, Outcome,
+    Declared, Entry, Folded, HistoryEvent, InstanceId, Name, Operation, OperationKind, Outcome,
     Policy, RetrySpec, Start, Status, TriedAgain, WorkerId,
 };
 
@@ -149,7 +149,7 @@ pub async fn deaths_are_folded_among_attempts(lab: Lab) {
     let last = lab.events(id).await.pop().unwrap();
     assert_eq!(summary(last.what.folded().unwrap()), (11, 16, 6, 3));
     assert!(
-        matches!(&last.what, Happening::Reclaimed { worker, deaths: 3, attempt: 16, .. } if *worker == name("w")),
+        matches!(&last.what, HistoryEvent::Reclaimed { worker, deaths: 3, attempt: 16, .. } if *worker == name("w")),
         "{last:?}"
     );
     assert_eq!(lab.events(id).await.len(), 21);
@@ -221,7 +221,7 @@ pub async fn a_step_of_a_workflow_that_is_tried_for_ever_is_one_entry(lab: Lab) 
     let last = told.last().unwrap();
     assert_eq!(summary(last.what.folded().unwrap()), (11, 40, 30, 0));
     assert!(
-        matches!(&last.what, Happening::OperationRetried(again) if again.attempts == 40 && again.error == "no 40"),
+        matches!(&last.what, HistoryEvent::OperationRetried(again) if again.attempts == 40 && again.error == "no 40"),
         "{last:?}"
     );
     lab.turn(worker, id, Coded::then(ended())).await;
@@ -248,7 +248,7 @@ async fn fail_in_turn(lab: &Lab, worker: WorkerId, id: InstanceId, from: u32, to
 async fn folds(lab: &Lab, id: InstanceId) -> Vec<(u32, u32, (u32, u32, u32, u32))> {
     let told = lab.events(id).await;
     let folds = told.iter().filter_map(|entry| match &entry.what {
-        Happening::OperationRetried(again) => {
+        HistoryEvent::OperationRetried(again) => {
             Some((entry.seq, again.operation, summary(again.folded.as_ref()?)))
         }
         _ => None,
@@ -271,7 +271,7 @@ pub async fn steps_of_a_workflow_that_fail_in_turn_are_one_entry_each(lab: Lab) 
     assert!(told.is_sorted_by_key(|entry| entry.seq));
     let last = told.last().unwrap();
     assert!(
-        matches!(&last.what, Happening::OperationRetried(again) if again.error == "no 60"),
+        matches!(&last.what, HistoryEvent::OperationRetried(again) if again.error == "no 60"),
         "{last:?}"
     );
     // What comes in between is told where it came, and the attempts go on as one after it.

@@ -1,6 +1,6 @@
 //! A restarted run is handed what the failed step was handed.
 
-use abide_core::model::{CommandStatus, Happening, Operated, ResumeKind, Sequence, Status};
+use abide_core::model::{CommandStatus, HistoryEvent, Operated, ResumeKind, Sequence, Status};
 
 use super::build::{
     MINUTE, cancelling, done, json, keyed, name, next, once, paying, plain, retry, stop, wait,
@@ -70,7 +70,7 @@ pub async fn the_signal_that_woke_the_failed_step_is_handed_again(lab: Lab) {
     );
     let events = lab.events(second).await;
     let told = events.iter().find_map(|one| match &one.what {
-        Happening::HandedAgain { run_id, signals } => Some((*run_id, signals.clone())),
+        HistoryEvent::HandedAgain { run_id, signals } => Some((*run_id, signals.clone())),
         _ => None,
     });
     let (run_id, signals) = told.expect("the history says so");

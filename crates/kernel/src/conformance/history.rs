@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Commit, Happening, InstanceId, Start, Status, WaitId, WaitKind,
+    BarrierNumber, Commit, HistoryEvent, InstanceId, Start, Status, WaitId, WaitKind,
 };
 
 use super::build::{
@@ -13,7 +13,7 @@ use super::build::{
 use super::lab::{Lab, OVER_LEASE};
 use crate::Op;
 
-async fn happenings(lab: &Lab, id: InstanceId) -> Vec<Happening> {
+async fn happenings(lab: &Lab, id: InstanceId) -> Vec<HistoryEvent> {
     lab.events(id)
         .await
         .into_iter()
@@ -27,9 +27,9 @@ fn completed(
     outcome: &str,
     to: Option<&str>,
     attempt: u32,
-) -> Happening {
+) -> HistoryEvent {
     let (outcome, next) = (outcome.to_owned(), to.map(name));
-    Happening::StepCompleted {
+    HistoryEvent::StepCompleted {
         step: name(step),
         step_sequence,
         outcome,
@@ -55,7 +55,7 @@ pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
     let expected = [
         completed("start", 1, "next", Some("b"), 0),
         completed("b", 2, "retry", None, 0),
-        Happening::Retried {
+        HistoryEvent::Retried {
             step: name("b"),
             attempt: 1,
             due_at,
@@ -63,7 +63,7 @@ pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
         },
         completed("b", 2, "next", Some("c"), 1),
         completed("c", 3, "done", None, 0),
-        Happening::Done,
+        HistoryEvent::Done,
     ];
     assert_eq!(happenings(&lab, id).await, expected);
     let numbers: Vec<u32> = lab.events(id).await.iter().map(|entry| entry.seq).collect();
@@ -90,7 +90,7 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
     lab.fire().await;
     lab.step(worker, wait(&["x", "y"], None)).await;
     let wait_id = |step: u32| Some(WaitId::stored(format!("wait:{id}:{step}")));
-    let opened = |step, wait_kind, names: &[&str], deadline| Happening::WaitOpened {
+    let opened = |step, wait_kind, names: &[&str], deadline| HistoryEvent::WaitOpened {
         wait_kind,
         names: names.iter().map(|text| name(text)).collect(),
         deadline,
@@ -100,14 +100,14 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
     let expected = [
         completed("start", 1, "wait", Some("woken"), 0),
         opened(2, WaitKind::Signal, &["paid"], Some(first)),
-        Happening::TimedOut {
+        HistoryEvent::TimedOut {
             wait_kind: WaitKind::Signal,
             deadline: first,
             wait_id: wait_id(2),
         },
         completed("woken", 2, "wait", Some("woken"), 0),
         opened(3, WaitKind::Timer, &[], Some(second)),
-        Happening::TimedOut {
+        HistoryEvent::TimedOut {
             wait_kind: WaitKind::Timer,
             deadline: second,
             wait_id: wait_id(3),
@@ -144,27 +144,27 @@ pub async fn children_are_told_to_their_parent(lab: Lab) {
     let joined = lab.claim(worker).await;
     lab.step(worker, done()).await;
     lab.commit(joined.claim, done()).await;
-    let ended = |at: usize, status| Happening::ChildEnded {
+    let ended = |at: usize, status| HistoryEvent::ChildEnded {
         child: children[at].id,
         barrier,
         status,
     };
     let expected = [
         completed("start", 1, "spawn", Some("joined"), 0),
-        Happening::ChildrenSpawned {
+        HistoryEvent::ChildrenSpawned {
             barrier,
             count: 3,
             duplicates: 1,
         },
         ended(0, Status::Done),
         ended(1, Status::Failed),
-        Happening::ChildrenJoined {
+        HistoryEvent::ChildrenJoined {
             barrier,
             missing: 1,
         },
         ended(2, Status::Done),
         completed("joined", 2, "done", None, 0),
-        Happening::Done,
+        HistoryEvent::Done,
     ];
     assert_eq!(happenings(&lab, parent).await, expected);
     assert!(lab.kinds(taken).await.is_empty());
@@ -188,7 +188,7 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
         }])
         .await;
     }
-    let failed = |error: &str, outcome: &str, attempt| Happening::StepFailed {
+    let failed = |error: &str, outcome: &str, attempt| HistoryEvent::StepFailed {
         step: name("start"),
         step_sequence: 1,
         error: error.to_owned(),
@@ -199,14 +199,14 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
     };
     let expected = [
         failed("timeout", "retry", 0),
-        Happening::Retried {
+        HistoryEvent::Retried {
             step: name("start"),
             attempt: 1,
             due_at: lab.now(),
             folded: None,
         },
         failed("refused", "stop", 1),
-        Happening::Failed {
+        HistoryEvent::Failed {
             error: "gave up".into(),
         },
     ];
@@ -222,7 +222,7 @@ pub async fn a_reclaim_is_told_and_giving_back_is_not(lab: Lab) {
     lab.claim(worker).await;
     lab.pass(OVER_LEASE);
     lab.reclaim().await;
-    let expected = [Happening::Reclaimed {
+    let expected = [HistoryEvent::Reclaimed {
         step: name("start"),
         attempt: 1,
         worker: name("worker-7"),
@@ -249,7 +249,7 @@ pub async fn a_kept_claim_is_told_step_by_step(lab: Lab) {
     let expected = [
         completed("start", 1, "next", Some("b"), 0),
         completed("b", 2, "done", None, 0),
-        Happening::Done,
+        HistoryEvent::Done,
     ];
     assert_eq!(happenings(&lab, id).await, expected);
 }

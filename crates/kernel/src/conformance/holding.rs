@@ -1,7 +1,7 @@
 //! Holding: signals for a key that nobody holds yet.
 
 use abide_core::model::{
-    CommandStatus, Delivery, InstanceId, Rejection, Sequence, Start, Status, Verdict,
+    CommandStatus, InstanceId, NewCommand, Rejection, Sequence, Start, Status, Verdict,
 };
 
 use super::build::{
@@ -11,8 +11,8 @@ use super::lab::{Lab, command_ids};
 use crate::{Op, SweepRequest};
 
 /// A signal with one value, held.
-fn held_paying(key_text: &str, payload: &str) -> Delivery {
-    Delivery {
+fn held_paying(key_text: &str, payload: &str) -> NewCommand {
+    NewCommand {
         hold_for: Some(MINUTE),
         ..paying(key(key_text), "paid", payload)
     }
@@ -221,11 +221,11 @@ pub async fn a_signal_to_somebody_who_is_there_is_not_held(lab: Lab) {
 
 pub async fn nothing_is_held_for_an_id_or_as_an_update(lab: Lab) {
     // rules 7.3 and 7.8
-    let by_id = Delivery {
+    let by_id = NewCommand {
         hold_for: Some(MINUTE),
         ..super::build::signal(InstanceId(i64::MAX - 1), "a")
     };
-    let update = Delivery {
+    let update = NewCommand {
         hold_for: Some(MINUTE),
         ..super::build::adding(key("k"), 1)
     };

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Command, CommandId, CommandKind, CommandStatus, Entry, Happening, Instance, InstanceId, Kind,
-    Sequence, Status, WaitId, WaitKind,
+    Command, CommandId, CommandKind, CommandStatus, Entry, HistoryEvent, Instance, InstanceId,
+    Kind, Sequence, Status, WaitId, WaitKind,
 };
 
 /// What breaks an invariant in these instances and these records. If they are all that a store has, `whole` says so,
@@ -326,23 +326,25 @@ impl Told {
     pub fn note(&mut self, entries: &[Entry]) {
         for entry in entries {
             match entry.what {
-                Happening::SignalReceived { command_id: id, .. }
-                | Happening::EventMatched { command_id: id, .. }
-                | Happening::UpdateAccepted { update_id: id, .. }
-                | Happening::CancelRequested { command_id: id, .. } => self.tally(id).came += 1,
-                Happening::HandedAgain { ref signals, .. } => {
+                HistoryEvent::SignalReceived { command_id: id, .. }
+                | HistoryEvent::EventMatched { command_id: id, .. }
+                | HistoryEvent::UpdateAccepted { update_id: id, .. }
+                | HistoryEvent::CancelRequested { command_id: id, .. } => self.tally(id).came += 1,
+                HistoryEvent::HandedAgain { ref signals, .. } => {
                     for signal in signals {
                         self.tally(signal.command_id).came += 1;
                     }
                 }
-                Happening::SignalApplied { command_id, .. } => self.tally(command_id).applied += 1,
-                Happening::SignalDiscarded { command_id, .. } => {
+                HistoryEvent::SignalApplied { command_id, .. } => {
+                    self.tally(command_id).applied += 1
+                }
+                HistoryEvent::SignalDiscarded { command_id, .. } => {
                     self.tally(command_id).discarded += 1;
                 }
-                Happening::UpdateCompleted { update_id, .. } => {
+                HistoryEvent::UpdateCompleted { update_id, .. } => {
                     self.tally(update_id).completed += 1;
                 }
-                Happening::UpdateFailed { update_id, .. } => self.tally(update_id).failed += 1,
+                HistoryEvent::UpdateFailed { update_id, .. } => self.tally(update_id).failed += 1,
                 _ => {}
             }
         }

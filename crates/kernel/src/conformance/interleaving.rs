@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use abide_core::model::{Claimed, CommandStatus, Delivered, Delivery, Outcome, Start};
+use abide_core::model::{Claimed, CommandStatus, Delivered, NewCommand, Outcome, Start};
 
 use super::build::{
     MINUTE, adding, answer, done, held, key, keyed, once, signal, starting, updates, wait,
@@ -18,7 +18,7 @@ fn target(at: usize) -> String {
     format!("t{at}")
 }
 
-async fn deliver(lab: Lab, deliveries: Vec<Delivery>) -> Vec<Delivered> {
+async fn deliver(lab: Lab, deliveries: Vec<NewCommand>) -> Vec<Delivered> {
     let answers = persist(lab.store.as_ref(), vec![Op::Deliver(deliveries)]).await;
     match answers.unwrap().pop() {
         Some(Answer::Delivered(each)) => each.into_iter().map(Result::unwrap).collect(),
@@ -27,7 +27,7 @@ async fn deliver(lab: Lab, deliveries: Vec<Delivery>) -> Vec<Delivered> {
 }
 
 /// Each task delivers what it makes up for every target, half of them in the other order.
-async fn send(lab: &Lab, makes: fn(usize) -> Delivery) {
+async fn send(lab: &Lab, makes: fn(usize) -> NewCommand) {
     let sends = |task: usize| {
         let lab = lab.clone();
         async move {

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    Command, Entry, Happening, Instance, InstanceId, Key, Kind, Status, UniqueKey, WaitKind,
+    Command, Entry, HistoryEvent, Instance, InstanceId, Key, Kind, Status, UniqueKey, WaitKind,
 };
 use abide_core::rules::liveness::Liveness;
 
 use super::inboxes::{Told, of_messages};
 use super::waiters::{of_waiters, standing};
-use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store, look_page};
+use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store, describe_page};
 
 /// How many instances are looked at; larger stores are looked at in part.
 const MOST: usize = 1_500;
@@ -48,7 +48,7 @@ pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
 async fn unwell(store: &dyn Store) -> Result<Vec<String>> {
     let (mut found, mut before) = (Vec::new(), None);
     loop {
-        let page = look_page(store, &Filter::default(), before, MOST).await?;
+        let page = describe_page(store, &Filter::default(), before, MOST).await?;
         for (instance, health) in page.items {
             if health.liveness == Liveness::RepairNeeded {
                 found.push(format!("instance {}: {:?}", instance.id, health.reason));
@@ -219,7 +219,7 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
             ));
         }
         before = entry.seq;
-        if let Happening::ChildEnded { child, .. } = entry.what
+        if let HistoryEvent::ChildEnded { child, .. } = entry.what
             && !ended.insert(child)
         {
             found.push(format!("child {child} ends twice"));
@@ -273,26 +273,26 @@ impl Default for Turn {
 
 impl Turn {
     /// Follows an event; what is wrong with it.
-    fn follow(&mut self, what: &Happening) -> Option<String> {
+    fn follow(&mut self, what: &HistoryEvent) -> Option<String> {
         match what {
-            Happening::StepCompleted {
+            HistoryEvent::StepCompleted {
                 step_sequence,
                 attempt,
                 outcome,
                 ..
             }
-            | Happening::StepFailed {
+            | HistoryEvent::StepFailed {
                 step_sequence,
                 attempt,
                 outcome,
                 ..
             } => self.ran((*step_sequence, *attempt), outcome),
-            Happening::Retried {
+            HistoryEvent::Retried {
                 attempt,
                 folded: Some(folded),
                 ..
             }
-            | Happening::Reclaimed {
+            | HistoryEvent::Reclaimed {
                 attempt,
                 folded: Some(folded),
                 ..
@@ -304,17 +304,17 @@ impl Turn {
                 (!fits).then(|| format!("{folded:?} follows attempt {before}"))
             }
             // Its updates were being handled, and the step was not begun.
-            Happening::Reclaimed { attempt, .. } if *attempt == self.attempt => None,
-            Happening::Retried { attempt, .. } | Happening::Reclaimed { attempt, .. } => {
+            HistoryEvent::Reclaimed { attempt, .. } if *attempt == self.attempt => None,
+            HistoryEvent::Retried { attempt, .. } | HistoryEvent::Reclaimed { attempt, .. } => {
                 self.attempt += 1;
                 let (met, next) = (*attempt, self.attempt);
                 (met != next).then(|| format!("attempt {met} follows where {next} should"))
             }
-            Happening::WaitOpened { .. } | Happening::ChildrenSpawned { .. } => {
+            HistoryEvent::WaitOpened { .. } | HistoryEvent::ChildrenSpawned { .. } => {
                 self.waits = true;
                 None
             }
-            Happening::TimedOut { .. } | Happening::ChildrenJoined { .. } => {
+            HistoryEvent::TimedOut { .. } | HistoryEvent::ChildrenJoined { .. } => {
                 let open = std::mem::take(&mut self.waits);
                 (!open).then(|| format!("{} ends a wait that is not open", what.kind()))
             }

@@ -1,6 +1,6 @@
 //! Barriers: early opening, deadlines, and children that end late.
 
-use abide_core::model::{BarrierNumber, Cause, Committed, Happening, Start, Status};
+use abide_core::model::{BarrierNumber, Cause, Committed, HistoryEvent, Start, Status};
 
 use super::build::{
     MINUTE, commit, done, join, keep, keyed, many, next, plain, spawn, stop, urgent, within,
@@ -113,7 +113,7 @@ pub async fn a_barrier_with_a_deadline_wakes_its_parent_with_what_there_is(lab: 
     assert_eq!((joined.children.len(), missing), (2, 1));
     let timed_out = lab.events(parent).await.pop().unwrap().what;
     assert!(
-        matches!(timed_out, Happening::TimedOut { deadline, .. } if deadline == lab.now()),
+        matches!(timed_out, HistoryEvent::TimedOut { deadline, .. } if deadline == lab.now()),
         "{timed_out:?}"
     );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     Cancel, Claim, Claimed, Command, CommandId, Commit, Committed, Contract, Declared, Delivered,
-    Delivery, Entry, Instance, InstanceId, Lane, Limits, Name, Operated, Outcome, Refusal, Start,
+    Entry, Instance, InstanceId, Lane, Limits, Name, NewCommand, Operated, Outcome, Refusal, Start,
     Started, Status, Timestamp, Verdict, Worker, WorkerId,
 };
 
@@ -213,7 +213,7 @@ impl Lab {
     /// Delivers many, in one call; what became of each.
     pub(super) async fn deliver_all(
         &self,
-        deliveries: Vec<Delivery>,
+        deliveries: Vec<NewCommand>,
     ) -> Vec<Result<Delivered, Refusal>> {
         match self.run(Op::Deliver(deliveries)).await {
             Answer::Delivered(each) => each,
@@ -221,7 +221,7 @@ impl Lab {
         }
     }
 
-    pub(super) async fn deliver(&self, delivery: Delivery) -> Delivered {
+    pub(super) async fn deliver(&self, delivery: NewCommand) -> Delivered {
         let mut each = self.deliver_all(vec![delivery]).await;
         each.pop()
             .expect("the delivery has its answer")
@@ -229,7 +229,7 @@ impl Lab {
     }
 
     /// Delivers what is accepted and new; its record.
-    pub(super) async fn accept(&self, delivery: Delivery) -> Command {
+    pub(super) async fn accept(&self, delivery: NewCommand) -> Command {
         let delivered = self.deliver(delivery).await;
         let good = matches!(delivered.verdict, Verdict::Received | Verdict::Accepted);
         assert!(good && !delivered.duplicate, "{delivered:?}");

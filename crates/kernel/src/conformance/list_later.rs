@@ -300,7 +300,7 @@ macro_rules! for_each_later_conformance_test {
                 what_was_reserved_is_opened_as_what_it_is_started_as,
                 a_key_that_was_freed_is_started_anew_as_what_it_is_started_as,
             }
-            broods {
+            workflow_children {
                 children_of_several_operations_are_started_in_one_commit,
                 a_workflow_may_leave_children_behind_with_its_last_turn,
                 ends_are_counted_over_all_operations,

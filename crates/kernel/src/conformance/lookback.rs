@@ -1,7 +1,7 @@
 //! An event is before a wait or in it; a wait that looks back takes the newest that was before it.
 
 use abide_core::model::{
-    Cause, Committed, EventWait, Happening, InstanceId, Operator, Status, WorkerId,
+    Cause, Committed, EventWait, HistoryEvent, InstanceId, Operator, Status, WorkerId,
 };
 
 use super::build::{MINUTE, SECOND, done, plain};
@@ -115,7 +115,7 @@ pub async fn what_it_finds_is_told_like_any_other_match(lab: Lab) {
         ["step_completed", "wait_opened", "event_matched"]
     );
     let told: Vec<_> = lab.events(id).await;
-    let (Happening::WaitOpened { wait_id: one, .. }, Happening::EventMatched { wait_id, .. }) =
+    let (HistoryEvent::WaitOpened { wait_id: one, .. }, HistoryEvent::EventMatched { wait_id, .. }) =
         (&told[1].what, &told[2].what)
     else {
         panic!("{told:?}")

@@ -1,7 +1,7 @@
 //! The life of a message as its record and the history tell it: wait ids, the cursor, and the events in order.
 
 use abide_core::model::{
-    CommandStatus, Entry, Happening, InstanceId, Name, Sequence, WaitId, WaitKind,
+    CommandStatus, Entry, HistoryEvent, InstanceId, Name, Sequence, WaitId, WaitKind,
 };
 
 use super::build::{
@@ -14,9 +14,9 @@ fn waits(id: InstanceId, step: u32) -> WaitId {
 }
 
 /// What of a history is of messages, in order.
-async fn told(lab: &Lab, id: InstanceId) -> Vec<Happening> {
+async fn told(lab: &Lab, id: InstanceId) -> Vec<HistoryEvent> {
     let of_messages = |entry: Entry| match entry.what {
-        Happening::StepCompleted { .. } | Happening::Done => None,
+        HistoryEvent::StepCompleted { .. } | HistoryEvent::Done => None,
         what => Some(what),
     };
     lab.events(id)
@@ -28,11 +28,10 @@ async fn told(lab: &Lab, id: InstanceId) -> Vec<Happening> {
 
 /// The wait ids that were told, event by event.
 async fn told_waits(lab: &Lab, id: InstanceId) -> Vec<(&'static str, WaitId)> {
-    let of = |what: Happening| match &what {
-        Happening::SignalReceived { wait_id, .. } | Happening::SignalApplied { wait_id, .. } => {
-            Some((what.kind(), wait_id.clone()))
-        }
-        Happening::WaitOpened { wait_id, .. } => Some((what.kind(), wait_id.clone()?)),
+    let of = |what: HistoryEvent| match &what {
+        HistoryEvent::SignalReceived { wait_id, .. }
+        | HistoryEvent::SignalApplied { wait_id, .. } => Some((what.kind(), wait_id.clone())),
+        HistoryEvent::WaitOpened { wait_id, .. } => Some((what.kind(), wait_id.clone()?)),
         _ => None,
     };
     told(lab, id).await.into_iter().filter_map(of).collect()
@@ -139,7 +138,9 @@ pub async fn the_cursor_is_the_highest_sequence_that_was_consumed(lab: Lab) {
         .await
         .into_iter()
         .filter_map(|what| match what {
-            Happening::MessageCursorAdvanced { stream, from, to } => Some((stream, from.0, to.0)),
+            HistoryEvent::MessageCursorAdvanced { stream, from, to } => {
+                Some((stream, from.0, to.0))
+            }
             _ => None,
         })
         .collect();
@@ -173,7 +174,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
     let id = lab.parked(worker, plain(), &["a", "b"], None).await;
-    let from = |delivery: abide_core::model::Delivery| abide_core::model::Delivery {
+    let from = |delivery: abide_core::model::NewCommand| abide_core::model::NewCommand {
         source: Some("api".into()),
         ..delivery
     };
@@ -182,7 +183,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
     lab.step(worker, done()).await;
     let wait_id = waits(id, 2);
     let received = |text: &str, record: &abide_core::model::Command, wait_id: WaitId| {
-        Happening::SignalReceived {
+        HistoryEvent::SignalReceived {
             command_id: record.id,
             name: name(text),
             message_sequence: record.sequence.unwrap(),
@@ -194,7 +195,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
     };
     let names = |texts: [&str; 2]| -> Vec<Name> { texts.map(name).into() };
     let expected = [
-        Happening::WaitOpened {
+        HistoryEvent::WaitOpened {
             wait_kind: WaitKind::Signal,
             names: names(["a", "b"]),
             deadline: None,
@@ -203,7 +204,7 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
         },
         received("x", &x, x.wait_id.clone().unwrap()),
         received("a", &a, wait_id.clone()),
-        Happening::SignalApplied {
+        HistoryEvent::SignalApplied {
             command_id: a.id,
             name: name("a"),
             message_sequence: Sequence(2),
@@ -214,12 +215,12 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             operation: None,
             graph_step: None,
         },
-        Happening::MessageCursorAdvanced {
+        HistoryEvent::MessageCursorAdvanced {
             stream: "inbox".into(),
             from: Sequence(0),
             to: Sequence(2),
         },
-        Happening::SignalDiscarded {
+        HistoryEvent::SignalDiscarded {
             command_id: x.id,
             name: name("x"),
             message_sequence: Sequence(1),
@@ -261,14 +262,14 @@ pub async fn an_update_is_told_from_its_coming_to_its_answer(lab: Lab) {
     let events = told(&lab, id).await;
     assert_eq!(
         events[2],
-        Happening::UpdateCompleted {
+        HistoryEvent::UpdateCompleted {
             update_id: good.id,
             name: name("add"),
             message_sequence: Sequence(1),
             command_sequence: Some(Sequence(1)),
         }
     );
-    let Happening::UpdateFailed {
+    let HistoryEvent::UpdateFailed {
         update_id, error, ..
     } = &events[8]
     else {
@@ -287,7 +288,7 @@ pub async fn a_continuation_is_told_by_the_run_that_ends(lab: Lab) {
     let last = lab.events(first).await.pop().unwrap().what;
     assert_eq!(
         last,
-        Happening::Continued {
+        HistoryEvent::Continued {
             run_id: second,
             run_number: 2,
         }

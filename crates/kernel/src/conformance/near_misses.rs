@@ -10,7 +10,7 @@ use super::coding::{Coded, awaiting, completed, go_on, sleep, workflow};
 use super::eventing::{any, awaits, known_as, order, ordered, parks, publishing};
 use super::failing::fail;
 use super::lab::Lab;
-use crate::{Filter, look_page};
+use crate::{Filter, describe_page};
 
 async fn reason(lab: &Lab, id: InstanceId) -> Option<Reason> {
     lab.health(id).await.reason
@@ -56,7 +56,10 @@ pub async fn a_step_that_failed_more_than_three_times_in_a_row_is_not_healthy(la
     // Wherever it stands, and in lists too.
     try_again(&lab).await;
     let all = Filter::default();
-    let page = look_page(&*lab.store, &all, None, 9).await.unwrap().items;
+    let page = describe_page(&*lab.store, &all, None, 9)
+        .await
+        .unwrap()
+        .items;
     let (_, listed) = page.first().unwrap();
     assert_eq!(listed.liveness, Liveness::Ready);
     assert_eq!(listed.reason.as_ref().unwrap().code, Code::Failing);

@@ -1,7 +1,7 @@
 //! The numbers of commands in their run, and what is kept of those that are refused.
 
 use abide_core::model::{
-    Arguments, Command, CommandStatus, Delivery, Happening, InstanceId, Rejection, Sequence,
+    Arguments, Command, CommandStatus, HistoryEvent, InstanceId, NewCommand, Rejection, Sequence,
     Started, Verdict,
 };
 use futures_util::future::join_all;
@@ -15,7 +15,7 @@ use super::lab::Lab;
 use crate::{Answer, CommandFilter, Op};
 
 /// The record of what was sent, accepted or refused.
-async fn sent(lab: &Lab, delivery: Delivery) -> Command {
+async fn sent(lab: &Lab, delivery: NewCommand) -> Command {
     let delivered = lab.deliver(delivery).await;
     delivered.record.expect("it has a record")
 }
@@ -116,7 +116,7 @@ pub async fn what_moves_on_to_the_next_run_is_numbered_anew_there(lab: Lab) {
         lab.signal(first, text).await;
     }
     lab.step(worker, wait(&["b"], None)).await;
-    let refused = Delivery::update(first, name("unknown"));
+    let refused = NewCommand::update(first, name("unknown"));
     assert_eq!(
         sent(&lab, refused).await.command_sequence,
         Some(Sequence(4))
@@ -163,7 +163,7 @@ pub async fn a_run_that_is_restarted_counts_from_one(lab: Lab) {
 pub async fn held_signals_are_numbered_when_they_are_handed_over(lab: Lab) {
     // rules 7.1 and 7.8
     lab.under(strict()).await;
-    let hold = |payload: &str, hold_for| Delivery {
+    let hold = |payload: &str, hold_for| NewCommand {
         hold_for: Some(hold_for),
         ..paying(key("k"), "paid", payload)
     };
@@ -233,7 +233,7 @@ pub async fn histories_name_the_number_of_each_command(lab: Lab) {
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
-    sent(&lab, Delivery::update(id, name("unknown"))).await;
+    sent(&lab, NewCommand::update(id, name("unknown"))).await;
     let (a, b) = (lab.signal(id, "a").await, lab.signal(id, "b").await);
     let add = lab.update(id).await;
     lab.step(worker, answer(&[add.id], Some(wait(&["a"], None))))
@@ -244,32 +244,32 @@ pub async fn histories_name_the_number_of_each_command(lab: Lab) {
     lab.commit(claim, done()).await;
     let told = lab.events(id).await;
     let told = told.iter().filter_map(|entry| match &entry.what {
-        Happening::SignalReceived {
+        HistoryEvent::SignalReceived {
             command_id: id,
             command_sequence,
             ..
         }
-        | Happening::SignalApplied {
+        | HistoryEvent::SignalApplied {
             command_id: id,
             command_sequence,
             ..
         }
-        | Happening::SignalDiscarded {
+        | HistoryEvent::SignalDiscarded {
             command_id: id,
             command_sequence,
             ..
         }
-        | Happening::UpdateAccepted {
+        | HistoryEvent::UpdateAccepted {
             update_id: id,
             command_sequence,
             ..
         }
-        | Happening::UpdateCompleted {
+        | HistoryEvent::UpdateCompleted {
             update_id: id,
             command_sequence,
             ..
         }
-        | Happening::UpdateFailed {
+        | HistoryEvent::UpdateFailed {
             update_id: id,
             command_sequence,
             ..
@@ -301,7 +301,7 @@ pub async fn refused_arguments_are_kept_as_they_were_given(lab: Lab) {
     // rules 7.3 and 8.3
     lab.under(strict()).await;
     let id = lab.start(keyed("k")).await;
-    let with = |arguments, delivery: Delivery| Delivery {
+    let with = |arguments, delivery: NewCommand| NewCommand {
         arguments,
         ..delivery
     };
@@ -329,7 +329,7 @@ pub async fn refused_arguments_are_kept_as_they_were_given(lab: Lab) {
         assert_eq!(record.arguments.as_str(), shown);
         assert_eq!(lab.record(record.id).await.arguments.as_str(), shown);
     }
-    let update = with(by_name.clone(), Delivery::update(id, name("add")));
+    let update = with(by_name.clone(), NewCommand::update(id, name("add")));
     assert_eq!(sent(&lab, update).await.arguments.as_str(), by_name_shown);
     // One that is refused when it is handed over, and one that would have started what it is for.
     let waits = with(by_name.clone(), held("later", "paid", MINUTE));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Cancel, Children, Delivery, Fingerprint, Publish, Refusal, RequestId, Start, Started, Status,
+    Cancel, Children, Fingerprint, NewCommand, Publish, Refusal, RequestId, Start, Started, Status,
     Timestamp,
 };
 
@@ -103,7 +103,7 @@ pub async fn every_kind_of_write_is_carried_out_once(lab: Lab) {
             ("reserve", Op::Reserve(vec![(name("m"), key("reserved"))])),
             (
                 "deliver",
-                Op::Deliver(vec![Delivery::signal(waiting, name("other"))]),
+                Op::Deliver(vec![NewCommand::signal(waiting, name("other"))]),
             ),
             ("publish", Op::Publish(vec![publish])),
             ("cancel", Op::Cancel(vec![cancel])),
@@ -207,7 +207,7 @@ pub async fn requests_in_one_batch_are_answered_entry_by_entry_in_order(lab: Lab
         request(
             "e",
             vec![
-                Op::Deliver(vec![Delivery::signal(target, name("go"))]),
+                Op::Deliver(vec![NewCommand::signal(target, name("go"))]),
                 Op::Start(vec![plain()]),
             ],
         ),

@@ -2,7 +2,7 @@
 //! may take.
 
 use abide_core::model::{
-    Cause, Committed, Declared, Happening, Heartbeat, Kind, Outcome, Policy, Refusal, RetrySpec,
+    Cause, Committed, Declared, Heartbeat, HistoryEvent, Kind, Outcome, Policy, Refusal, RetrySpec,
     Start, Started, Status,
 };
 
@@ -209,7 +209,7 @@ pub async fn a_child_goes_by_the_policy_that_it_was_spawned_with(lab: Lab) {
     let failures = lab.events(child.id).await;
     let failures = failures
         .iter()
-        .filter(|entry| matches!(entry.what, Happening::StepFailed { .. }));
+        .filter(|entry| matches!(entry.what, HistoryEvent::StepFailed { .. }));
     assert_eq!(failures.count(), 2);
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Cause, Claim, Claimed, Committed, Happening, Heartbeat, InstanceId, Operated, ParentRef, Start,
-    Status, Timestamp, WorkerId,
+    Cause, Claim, Claimed, Committed, Heartbeat, HistoryEvent, InstanceId, Operated, ParentRef,
+    Start, Status, Timestamp, WorkerId,
 };
 
 use super::build::{
@@ -98,7 +98,7 @@ pub async fn a_claim_whose_lease_runs_out_is_taken_back_once(lab: Lab) {
     let told = lab.events(id).await;
     assert_eq!(
         told.last().unwrap().what,
-        Happening::Reclaimed {
+        HistoryEvent::Reclaimed {
             step: name("start"),
             attempt: 1,
             worker: name("lost"),

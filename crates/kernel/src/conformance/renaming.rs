@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use abide_core::model::{
     Answered, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
-    Delivered, Delivery, Entry, Event, EventSequence, Happening, Instance, InstanceId, Name,
+    Delivered, Entry, Event, EventSequence, HistoryEvent, Instance, InstanceId, Name, NewCommand,
     Operated, Operation, OperationWait, Outcome, ParentRef, Published, Refusal, ResumeSource, Run,
     Started, Target, Timestamp, WaitId, WaitKind, Waiter, Worker, WorkerId,
 };
@@ -253,8 +253,8 @@ impl Renamed {
         }
     }
 
-    fn own_delivery(&self, delivery: &Delivery) -> Delivery {
-        Delivery {
+    fn own_delivery(&self, delivery: &NewCommand) -> NewCommand {
+        NewCommand {
             target: self.own_target(&delivery.target),
             ..delivery.clone()
         }
@@ -664,17 +664,17 @@ impl Renamed {
     }
 
     fn entry(&mut self, mut entry: Entry) -> Entry {
-        if let Happening::SignalReceived {
+        if let HistoryEvent::SignalReceived {
             source,
             claimed_source,
             ..
         }
-        | Happening::UpdateAccepted {
+        | HistoryEvent::UpdateAccepted {
             source,
             claimed_source,
             ..
         }
-        | Happening::CancelRequested {
+        | HistoryEvent::CancelRequested {
             source,
             claimed_source,
             ..
@@ -683,22 +683,22 @@ impl Renamed {
             self.sender(source, claimed_source);
         }
         match &mut entry.what {
-            Happening::ChildEnded { child: id, .. }
-            | Happening::Continued { run_id: id, .. }
-            | Happening::KeyGivenUp { holder: id, .. } => {
+            HistoryEvent::ChildEnded { child: id, .. }
+            | HistoryEvent::Continued { run_id: id, .. }
+            | HistoryEvent::KeyGivenUp { holder: id, .. } => {
                 *id = self.id(*id);
             }
-            Happening::Failed { error } | Happening::StepFailed { error, .. } => {
+            HistoryEvent::Failed { error } | HistoryEvent::StepFailed { error, .. } => {
                 *error = self.error(error);
             }
-            Happening::WaitOpened { wait_id, waits, .. } => {
+            HistoryEvent::WaitOpened { wait_id, waits, .. } => {
                 *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));
                 *waits = self.waits(std::mem::take(waits));
             }
-            Happening::TimedOut { wait_id, .. } => {
+            HistoryEvent::TimedOut { wait_id, .. } => {
                 *wait_id = wait_id.as_ref().map(|id| self.wait_id(id));
             }
-            Happening::EventMatched {
+            HistoryEvent::EventMatched {
                 command_id,
                 event_id,
                 wait_id,
@@ -708,12 +708,12 @@ impl Renamed {
                 *event_id = self.event_id(event_id);
                 *wait_id = self.wait_id(wait_id);
             }
-            Happening::SignalReceived {
+            HistoryEvent::SignalReceived {
                 command_id,
                 wait_id,
                 ..
             }
-            | Happening::SignalApplied {
+            | HistoryEvent::SignalApplied {
                 command_id,
                 wait_id,
                 ..
@@ -721,19 +721,19 @@ impl Renamed {
                 *command_id = self.command_id(*command_id);
                 *wait_id = self.wait_id(wait_id);
             }
-            Happening::SignalDiscarded { command_id: id, .. }
-            | Happening::UpdateAccepted { update_id: id, .. }
-            | Happening::UpdateCompleted { update_id: id, .. }
-            | Happening::UpdateFailed { update_id: id, .. }
-            | Happening::CancelRequested { command_id: id, .. } => *id = self.command_id(*id),
-            Happening::HandedAgain { run_id, signals } => {
+            HistoryEvent::SignalDiscarded { command_id: id, .. }
+            | HistoryEvent::UpdateAccepted { update_id: id, .. }
+            | HistoryEvent::UpdateCompleted { update_id: id, .. }
+            | HistoryEvent::UpdateFailed { update_id: id, .. }
+            | HistoryEvent::CancelRequested { command_id: id, .. } => *id = self.command_id(*id),
+            HistoryEvent::HandedAgain { run_id, signals } => {
                 *run_id = self.id(*run_id);
                 for signal in signals {
                     signal.command_id = self.command_id(signal.command_id);
                     signal.copy_of = self.command_id(signal.copy_of);
                 }
             }
-            Happening::OperationCompleted(completed) => {
+            HistoryEvent::OperationCompleted(completed) => {
                 completed.message = completed.message.map(|id| self.command_id(id));
             }
             _ => {}

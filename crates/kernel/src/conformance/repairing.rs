@@ -11,7 +11,7 @@ use super::build::{
 use super::coding::{Coded, unfit, workflow};
 use super::faulty::Faulty;
 use super::lab::{LEASE, Lab, OVER_LEASE};
-use crate::{Answer, Filter, NewWorker, Op, look, look_page};
+use crate::{Answer, Filter, NewWorker, Op, describe, describe_page};
 
 async fn lives(lab: &Lab, id: InstanceId) -> Liveness {
     lab.liveness(id).await
@@ -320,7 +320,7 @@ pub async fn a_page_says_what_a_look_says(lab: Lab) {
     lab.claim(worker).await;
     for pass in [SECOND, SECOND * 20, OVER_LEASE] {
         lab.pass(pass);
-        let page = look_page(&*lab.store, &Filter::default(), None, 100)
+        let page = describe_page(&*lab.store, &Filter::default(), None, 100)
             .await
             .unwrap();
         assert_eq!(page.items.len(), 9);
@@ -344,7 +344,7 @@ pub async fn a_long_page_costs_as_many_reads_as_a_short_one(lab: Lab) {
     let mut costs = Vec::new();
     for limit in [1, 320, 320] {
         let before = counted.reads();
-        let page = look_page(&*counted, &Filter::default(), None, limit)
+        let page = describe_page(&*counted, &Filter::default(), None, limit)
             .await
             .unwrap();
         assert_eq!(page.items.len(), limit);
@@ -361,14 +361,14 @@ pub async fn a_signal_that_comes_while_it_is_looked_at_is_not_missed(lab: Lab) {
     let racing = Faulty::new(lab.store.clone(), |_| None);
     let send = |to: InstanceId| vec![Op::Deliver(vec![signal(to, "a")])];
     racing.meanwhile(send(id));
-    let seen = look(&*racing, &id.into()).await.unwrap().unwrap();
+    let seen = describe(&*racing, &id.into()).await.unwrap().unwrap();
     assert_eq!(
         (seen.0.status, seen.1.liveness),
         (Status::Runnable, Liveness::Ready),
         "it is read again"
     );
     racing.meanwhile(send(other));
-    let page = look_page(&*racing, &Filter::default(), None, 10)
+    let page = describe_page(&*racing, &Filter::default(), None, 10)
         .await
         .unwrap();
     for (instance, health) in page.items {
@@ -387,7 +387,7 @@ pub async fn a_child_that_ends_while_its_parent_is_looked_at_is_not_missed(lab: 
         commits: vec![commit(child.claim, done())],
         serves: Vec::new(),
     }]);
-    let page = look_page(&*racing, &Filter::default(), None, 10)
+    let page = describe_page(&*racing, &Filter::default(), None, 10)
         .await
         .unwrap();
     let seen = page.items.iter().find(|(one, _)| one.id == parent);

@@ -1,7 +1,7 @@
 //! Taken keys: outcomes, claims that are returned, ends and new runs that would take a key which another holds.
 
 use abide_core::model::{
-    AnyKey, Claim, Committed, Happening, InstanceId, Key, Operated, Outcome, Refusal, RetrySpec,
+    AnyKey, Claim, Committed, HistoryEvent, InstanceId, Key, Operated, Outcome, Refusal, RetrySpec,
     Scope, Start, Started, Status, UniqueKey,
 };
 
@@ -48,7 +48,7 @@ pub(super) async fn failed_of(lab: &Lab, id: InstanceId, text: &str, holder: Ins
     assert_eq!(found.last_error.as_ref(), Some(&error));
     assert!(!found.scope.holds(Status::Failed));
     let told = lab.events(id).await.pop().map(|entry| entry.what);
-    assert_eq!(told, Some(Happening::Failed { error }));
+    assert_eq!(told, Some(HistoryEvent::Failed { error }));
 }
 
 async fn start(lab: &Lab, start: Start) -> Started {
@@ -122,7 +122,7 @@ pub async fn a_stop_is_never_refused_and_gives_the_key_up(lab: Lab) {
     );
     let kinds = lab.kinds(both[1]).await;
     assert_eq!(kinds, ["step_completed", "key_given_up", "failed"]);
-    let given_up = Happening::KeyGivenUp {
+    let given_up = HistoryEvent::KeyGivenUp {
         key: AnyKey::Key(key("k")),
         holder: both[0],
     };
@@ -218,7 +218,7 @@ async fn is_back(lab: &Lab, id: InstanceId, successor: InstanceId, attempt: u32)
     assert_eq!((found.status, found.attempt), (Status::Runnable, attempt));
     assert_eq!(found.scope, Scope::NEVER);
     let told = lab.events(id).await.pop().map(|entry| entry.what);
-    let given_up = Happening::KeyGivenUp {
+    let given_up = HistoryEvent::KeyGivenUp {
         key: AnyKey::Key(key("k")),
         holder: successor,
     };

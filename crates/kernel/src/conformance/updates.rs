@@ -1,7 +1,7 @@
 //! Updates: taken in like signals, and handled wherever the instance stands; then it goes back there.
 
 use abide_core::model::{
-    Cause, CommandStatus, Committed, Delivery, Rejection, Sequence, Status, Verdict,
+    Cause, CommandStatus, Committed, NewCommand, Rejection, Sequence, Status, Verdict,
 };
 
 use super::build::{
@@ -35,7 +35,7 @@ pub async fn only_declared_updates_are_taken(lab: Lab) {
     let free = lab.start(urgent(5)).await;
     lab.under(updates()).await;
     let id = lab.start(plain()).await;
-    let unknown = Delivery::update(id, name("remove"));
+    let unknown = NewCommand::update(id, name("remove"));
     for (delivery, offered) in [(unknown, "add"), (adding(free, 1), "none")] {
         let answer = lab.deliver(delivery).await;
         assert_eq!(answer.offer.unwrap().to_string(), offered);
@@ -43,7 +43,7 @@ pub async fn only_declared_updates_are_taken(lab: Lab) {
         assert_eq!(answer.verdict.outcome(), "rejected_unknown_update");
         assert_eq!(answer.record.unwrap().status, CommandStatus::Rejected);
     }
-    let bad = Delivery::update(id, name("add"));
+    let bad = NewCommand::update(id, name("add"));
     let answer = lab.deliver(bad).await;
     assert_eq!(answer.verdict, Verdict::Rejected(Rejection::InvalidUpdate));
     assert_eq!(answer.verdict.outcome(), "rejected_invalid_arguments");

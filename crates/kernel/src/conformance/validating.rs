@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use abide_core::model::{
-    Accepts, Arguments, Contract, Delivered, Delivery, Parameter, Refusal, Rejection, Sequence,
+    Accepts, Arguments, Contract, Delivered, NewCommand, Parameter, Refusal, Rejection, Sequence,
     Verdict,
 };
 use serde_json::{Value, json};
 
 use super::build::{MINUTE, key, keyed, name, paying, plain, signal};
 use super::lab::Lab;
-use crate::committer::{Committer, Mail, Submit};
+use crate::committer::{Committer, Deliveries, Submit};
 use crate::{Answer, CommandFilter, Op, judge};
 
 /// A contract whose signals and updates take a text that is slow to match.
@@ -39,7 +39,7 @@ fn long(end: &str) -> String {
 }
 
 /// What a message that takes long comes to.
-async fn send(lab: &Lab, deliveries: Vec<Delivery>) -> Vec<Result<Delivered, Refusal>> {
+async fn send(lab: &Lab, deliveries: Vec<NewCommand>) -> Vec<Result<Delivered, Refusal>> {
     let ops = [Op::Deliver(deliveries)].into();
     match judge::run(&*lab.store, ops).await.unwrap().pop() {
         Some(Answer::Delivered(each)) => each,
@@ -62,9 +62,9 @@ pub async fn a_message_that_takes_long_to_validate_is_judged_all_the_same(lab: L
         vec![
             paying(id, "slow", &long("")),
             paying(id, "slow", &long("c")),
-            Delivery {
+            NewCommand {
                 arguments: Arguments::Payload(super::build::json(&long(""))),
-                ..Delivery::update(id, name("slow"))
+                ..NewCommand::update(id, name("slow"))
             },
         ],
     )
@@ -130,7 +130,7 @@ pub async fn held_signals_that_take_long_to_validate_are_judged_before_the_start
     // rules 7.8 and 8.5
     lab.under(slow(PATTERN)).await;
     for text in [long(""), long("c"), "\"aaaaaaaaaa\"".to_owned()] {
-        let held = Delivery {
+        let held = NewCommand {
             hold_for: Some(MINUTE),
             ..paying(key("k"), "slow", &text)
         };
@@ -147,7 +147,7 @@ pub async fn held_signals_that_take_long_to_validate_are_judged_before_the_start
 pub async fn a_signal_that_starts_is_judged_outside_too(lab: Lab) {
     // rules 7.9 and 8.5
     lab.under(slow(PATTERN)).await;
-    let starting = |key_text: &str, text: &str| Delivery {
+    let starting = |key_text: &str, text: &str| NewCommand {
         start: Some(Box::new(keyed(key_text))),
         ..paying(key(key_text), "slow", text)
     };
@@ -166,7 +166,8 @@ pub async fn a_slow_validation_keeps_nobody_else_from_writing(lab: Lab) {
     // rule 8.5: it ran on the thread that writes, and every other write waited for it.
     lab.under(slow("^[ab]*a[ab]{60}$")).await;
     let (busy, free) = (lab.start(plain()).await, lab.start(plain()).await);
-    let mail = Submit::<Mail>::begin(&Committer::new(lab.store.clone()), Duration::from_secs(60));
+    let mail =
+        Submit::<Deliveries>::begin(&Committer::new(lab.store.clone()), Duration::from_secs(60));
     // Without a period, or the engine that matches it would soon have seen all there is to see.
     let mut dice: u32 = 1;
     let letters: String = (0..1_000_000)

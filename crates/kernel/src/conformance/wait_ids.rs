@@ -1,7 +1,7 @@
 //! Wait ids: what a signal is received under never changes, and each wait of a workflow's code has an id of its own.
 
 use abide_core::model::{
-    Command, CommandStatus, Happening, InstanceId, OperationKind, Park, Status, WaitId, WaitKind,
+    Command, CommandStatus, HistoryEvent, InstanceId, OperationKind, Park, Status, WaitId, WaitKind,
 };
 
 use super::build::{MINUTE, name, next, plain, wait};
@@ -31,12 +31,12 @@ async fn is_one_id(lab: &Lab, signal: &Command, expected: &WaitId) {
     assert_eq!(record.wait_id.as_ref(), Some(expected), "the record");
     let told = lab.events(record.instance.unwrap()).await;
     let told = told.iter().filter_map(|entry| match &entry.what {
-        Happening::SignalReceived {
+        HistoryEvent::SignalReceived {
             command_id,
             wait_id,
             ..
         }
-        | Happening::SignalApplied {
+        | HistoryEvent::SignalApplied {
             command_id,
             wait_id,
             ..
@@ -54,7 +54,7 @@ pub async fn waits_side_by_side_have_an_id_each(lab: Lab) {
     let waits = [(4, wait_id(id, 4), false), (5, wait_id(id, 5), false)];
     assert_eq!(open(&lab, id).await, waits);
     let told = lab.events(id).await;
-    let Happening::WaitOpened { waits, .. } = &told.last().unwrap().what else {
+    let HistoryEvent::WaitOpened { waits, .. } = &told.last().unwrap().what else {
         panic!("{told:?}")
     };
     let shown: Vec<_> = waits
@@ -119,7 +119,7 @@ pub async fn of_what_is_buffered_each_is_adopted_by_the_wait_that_takes_it(lab: 
     assert_eq!(open(&lab, id).await, waits);
     let told = lab.events(id).await;
     let opened = told.iter().find_map(|entry| match &entry.what {
-        Happening::WaitOpened { waits, .. } => Some(waits.clone()),
+        HistoryEvent::WaitOpened { waits, .. } => Some(waits.clone()),
         _ => None,
     });
     let opened: Vec<_> = opened.unwrap().into_iter().map(|one| one.id).collect();
@@ -304,7 +304,7 @@ pub async fn what_takes_a_signal_is_named_by_its_operation_and_its_step(lab: Lab
             .await
             .into_iter()
             .find_map(|entry| match entry.what {
-                Happening::SignalApplied {
+                HistoryEvent::SignalApplied {
                     command_id,
                     operation,
                     graph_step,

@@ -1,7 +1,7 @@
 //! A signal that starts what it is for when nobody lives under its key.
 
 use abide_core::model::{
-    CommandStatus, Delivered, Delivery, Refusal, Rejection, Sequence, Start, Status, UniqueKey,
+    CommandStatus, Delivered, NewCommand, Refusal, Rejection, Sequence, Start, Status, UniqueKey,
     Verdict,
 };
 
@@ -13,9 +13,9 @@ use super::lab::{Lab, command_ids};
 use crate::{CommandFilter, Filter, Op};
 
 /// The same with one value.
-fn starting_paying(start: Start, payload: &str) -> Delivery {
+fn starting_paying(start: Start, payload: &str) -> NewCommand {
     let key = start.key.clone().unwrap();
-    Delivery {
+    NewCommand {
         start: Some(Box::new(start)),
         ..paying(key, "paid", payload)
     }
@@ -114,7 +114,7 @@ pub async fn a_start_that_cannot_be_made_is_refused_and_leaves_nothing(lab: Lab)
         version: Some(0),
         ..keyed("k")
     };
-    let keyless = Delivery {
+    let keyless = NewCommand {
         start: Some(Box::new(plain())),
         ..signal(key("k"), "paid")
     };

@@ -1,7 +1,7 @@
 //! Workers: they come, live, die and sign off, and what they held goes back.
 
 use abide_core::model::{
-    Cause, Committed, Happening, Heartbeat, InstanceId, Status, Timestamp, WorkerId,
+    Cause, Committed, Heartbeat, HistoryEvent, InstanceId, Status, Timestamp, WorkerId,
 };
 
 use super::build::{MINUTE, SECOND, done, lane, many, name, next, plain, urgent};
@@ -182,7 +182,7 @@ pub async fn what_a_dead_worker_claims_afterwards_is_taken_back_too(lab: Lab) {
     lab.claim(worker).await;
     assert_eq!(lab.reclaim().await, 1, "also when it is forgotten");
     let told = lab.events(id).await.pop().map(|entry| entry.what);
-    let nameless = |told: &Happening| matches!(told, Happening::Reclaimed { worker, .. } if worker.as_str() == "?");
+    let nameless = |told: &HistoryEvent| matches!(told, HistoryEvent::Reclaimed { worker, .. } if worker.as_str() == "?");
     assert!(told.as_ref().is_some_and(nameless), "{told:?}");
     assert_eq!(lab.reclaim().await, 0);
 }

@@ -1,8 +1,8 @@
 //! Workflows that continue as new, and those that are restarted.
 
 use abide_core::model::{
-    CommandStatus, Committed, Happening, InstanceId, Kind, OperationKind, Sequence, Start, Status,
-    Then,
+    CommandStatus, Committed, HistoryEvent, InstanceId, Kind, OperationKind, Sequence, Start,
+    Status, Then,
 };
 
 use super::build::{json, key, keyed, lane, name, updates};
@@ -66,7 +66,7 @@ pub async fn it_continues_as_new_with_all_that_is_pending(lab: Lab) {
         "what was taken stays with the run that did"
     );
     let events = lab.events(first).await;
-    let continued = Happening::Continued {
+    let continued = HistoryEvent::Continued {
         run_id: second,
         run_number: 2,
     };

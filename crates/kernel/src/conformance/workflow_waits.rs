@@ -1,7 +1,7 @@
 //! What a workflow waits for, all of it at once, and what wakes it.
 
 use abide_core::model::{
-    Cause, CommandStatus, Committed, Happening, InstanceId, Park, ResumeKind, ResumeSource,
+    Cause, CommandStatus, Committed, HistoryEvent, InstanceId, Park, ResumeKind, ResumeSource,
     Sequence, Status, Unended, WaitId, WaitKind, WorkerId,
 };
 use abide_core::rules::liveness::{Liveness, Waiting, waiting};
@@ -136,7 +136,7 @@ pub async fn a_condition_without_a_key_waits_too_and_has_its_deadline(lab: Lab) 
     assert_eq!(claimed.claim.id(), id);
     assert!(claimed.timed_out);
     let events = lab.events(id).await;
-    let timed_out = Happening::TimedOut {
+    let timed_out = HistoryEvent::TimedOut {
         wait_kind: WaitKind::Condition,
         deadline,
         wait_id: Some(wait_id(id, 2)),
@@ -285,7 +285,7 @@ pub async fn it_takes_exactly_what_it_names(lab: Lab) {
     );
     let applied: Vec<_> = lab.events(id).await;
     let applied = applied.iter().filter_map(|entry| match &entry.what {
-        Happening::SignalApplied { command_id, .. } => Some(*command_id),
+        HistoryEvent::SignalApplied { command_id, .. } => Some(*command_id),
         _ => None,
     });
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Workflows: what one turn of the code comes to is committed at once.
 
 use abide_core::model::{
-    Cause, Claim, CommandStatus, Commit, Committed, Declared, Happening, InstanceId, Kind, Lane,
+    Cause, Claim, CommandStatus, Commit, Committed, Declared, HistoryEvent, InstanceId, Kind, Lane,
     Name, OperationKind, Park, Refusal, Start, Status, Then, TriedAgain,
 };
 
@@ -76,11 +76,11 @@ pub async fn what_a_turn_did_is_told_in_order_in_one_commit(lab: Lab) {
     );
     let events = lab.events(id).await;
     assert!(events[1..].iter().all(|event| event.at == lab.now()));
-    let Happening::OperationOpened(first) = &events[3].what else {
+    let HistoryEvent::OperationOpened(first) = &events[3].what else {
         panic!("{events:?}")
     };
     assert_eq!(first.signature.to_string(), "step \"charge\"");
-    let Happening::OperationCompleted(first) = &events[4].what else {
+    let HistoryEvent::OperationCompleted(first) = &events[4].what else {
         panic!("{events:?}")
     };
     assert_eq!(

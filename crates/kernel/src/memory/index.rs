@@ -10,13 +10,13 @@ use super::record::Record;
 use crate::{Cursor, Error, Result};
 
 /// The order within a queue, and within a partition (rule 6.1).
-pub(super) type Place = (Priority, Timestamp, InstanceId);
+pub(super) type ClaimOrder = (Priority, Timestamp, InstanceId);
 
 /// The indexes of the records. Only [`Index::change`] changes them.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Claimable rows, by queue and lane.
-    pub claimable: BTreeMap<(Name, Lane), BTreeSet<Place>>,
+    pub claimable: BTreeMap<(Name, Lane), BTreeSet<ClaimOrder>>,
     /// Rows that are due later.
     pub due: BTreeSet<(Timestamp, InstanceId)>,
     /// Rows that are held under their own lease, by its expiry.
@@ -26,7 +26,7 @@ pub(super) struct Index {
     /// Ended rows, in the order in which they ended.
     pub finished: BTreeSet<Cursor>,
     /// The runnable rows of each partition, including those behind.
-    pub queued: BTreeMap<Key, BTreeSet<Place>>,
+    pub queued: BTreeMap<Key, BTreeSet<ClaimOrder>>,
     /// The row at the front of each partition.
     pub fronts: BTreeMap<Key, InstanceId>,
     /// The children of each barrier.
@@ -43,12 +43,12 @@ pub(super) struct Index {
 #[derive(Debug, PartialEq, Eq)]
 struct Entries<'r> {
     id: InstanceId,
-    claimable: Option<(&'r Name, &'r Lane, Place)>,
+    claimable: Option<(&'r Name, &'r Lane, ClaimOrder)>,
     due: Option<Timestamp>,
     lease: Option<Timestamp>,
     holder: Option<WorkerId>,
     finished: Option<Timestamp>,
-    queued: Option<(&'r Key, Place)>,
+    queued: Option<(&'r Key, ClaimOrder)>,
     front: Option<&'r Key>,
     key: Option<&'r Key>,
     unique_key: Option<&'r UniqueKey>,
@@ -201,7 +201,7 @@ impl Index {
 }
 
 /// Removes a place, and its set if that becomes empty.
-fn remove_from<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Place>>, key: &K, place: &Place) {
+fn remove_from<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<ClaimOrder>>, key: &K, place: &ClaimOrder) {
     if let Some(set) = sets.get_mut(key) {
         set.remove(place);
         if set.is_empty() {

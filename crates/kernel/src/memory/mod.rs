@@ -7,13 +7,13 @@ mod definitions;
 mod events;
 mod index;
 mod lookback;
-#[cfg(feature = "conformance")]
-mod meddle;
 mod pieces;
 mod reads;
 mod record;
 mod shapes;
 mod tables;
+#[cfg(feature = "conformance")]
+mod tamper;
 mod txn;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use abide_core::model::{
 };
 use abide_core::rules::partition::Contender;
 
-use super::index::Place;
+use super::index::ClaimOrder;
 use super::record::Record;
 use super::tables::{Noted, Tables, Undo};
 use crate::{Cursor, Error, Expiring, Holder, NewEvent, Result, Touched};
@@ -103,7 +103,7 @@ impl<'t> MemoryTxn<'t> {
     }
 
     /// Returns the first place of a queue, over all lanes.
-    pub fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<Place> {
+    pub fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<ClaimOrder> {
         let places = lanes.iter().filter_map(|lane| {
             self.tables
                 .index()
@@ -115,8 +115,13 @@ impl<'t> MemoryTxn<'t> {
     }
 
     /// Returns the first place of a queue, over all lanes, of an instance that is not unfit for this build (rule 12.4).
-    pub fn first_fit(&self, queue: &Name, lanes: &[Lane], build: Option<&Name>) -> Option<Place> {
-        let fits = |place: &&Place| {
+    pub fn first_fit(
+        &self,
+        queue: &Name,
+        lanes: &[Lane],
+        build: Option<&Name>,
+    ) -> Option<ClaimOrder> {
+        let fits = |place: &&ClaimOrder| {
             let record = self.record(place.2);
             record.is_some_and(|one| {
                 one.row.unfit.is_empty()

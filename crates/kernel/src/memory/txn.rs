@@ -10,7 +10,7 @@ use abide_core::model::{
     Lane, Name, NewRow, Pending, Policies, Priority, RequestId, Row, Scope, Scopes, Sequence,
     Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 
 use super::events::spot_of;
@@ -568,7 +568,7 @@ impl Txn for MemoryTxn<'_> {
 
     async fn pending(
         &mut self,
-        looks: &[(InstanceId, Look)],
+        looks: &[(InstanceId, InboxNeeds)],
     ) -> Result<Vec<(InstanceId, Pending)>> {
         let commands = self.tables.commands();
         let mut found = Vec::new();

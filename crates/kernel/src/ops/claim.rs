@@ -10,7 +10,7 @@ use abide_core::rules::deaths::{Case, MAX_DEATHS, SUSPECTED, give_up_suspects, i
 use abide_core::rules::inbox::go_first;
 
 use super::commit::policies_of;
-use super::free::Free;
+use super::skip_locked::Free;
 use super::workers::policies_of_suspects;
 use crate::run::Turn;
 use crate::{Changes, ClaimRequest, ClaimRoom, Leased, Result, Txn, claimed_bytes};

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use abide_core::model::{
-    BarrierNumber, Brood, Claim, Closing, CommandStatus, Commit, Committed, ContractId, Declared,
-    EventWait, InstanceId, Key, Lane, Limits, Name, NewRow, Outcome, Pending, Policy, Priority,
-    Refusal, Row, Scope, Start, Started, Status, Target, Then, WaitId, WorkerId,
+    BarrierNumber, ChildStarts, Claim, Closing, CommandStatus, Commit, Committed, ContractId,
+    Declared, EventWait, InstanceId, Key, Lane, Limits, Name, NewRow, Outcome, Pending, Policy,
+    Priority, Refusal, Row, Scope, Start, Started, Status, Target, Then, WaitId, WorkerId,
 };
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{
-    Facts, Look, ahead, apply, awaited_signals, check, check_answers, check_declared, look,
+    Facts, InboxNeeds, ahead, apply, awaited_signals, check, check_answers, check_declared, look,
 };
 use abide_core::rules::contract::Terms;
 use abide_core::rules::contradiction;
@@ -177,7 +177,7 @@ struct Follows<'a> {
 /// children.
 struct Birth<'a> {
     commit: &'a Commit,
-    broods: Vec<Vec<NewRow>>,
+    child_starts: Vec<Vec<NewRow>>,
     /// The commands that stay pending in the parent's inbox, as far as they were read.
     left: Vec<Pending>,
 }
@@ -189,7 +189,7 @@ async fn pending<T: Txn>(
     ledger: &mut Ledger<'_>,
 ) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
     // One look per inbox, even if a batch has a stale commit besides the valid one.
-    let mut looks: BTreeMap<InstanceId, Look> = BTreeMap::new();
+    let mut looks: BTreeMap<InstanceId, InboxNeeds> = BTreeMap::new();
     for commit in commits {
         let id = commit.claim.id();
         if let Some(account) = ledger.get(id)
@@ -250,7 +250,7 @@ pub(super) async fn policies_of<T: Txn>(
 /// Loads the pending commands of these inboxes.
 pub(crate) async fn pending_of<T: Txn>(
     turn: &mut Turn<'_, T>,
-    looks: &[(InstanceId, Look)],
+    looks: &[(InstanceId, InboxNeeds)],
 ) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
     let mut found: BTreeMap<InstanceId, Vec<Pending>> = BTreeMap::new();
     if !looks.is_empty() {
@@ -368,20 +368,20 @@ fn one<'a, T: Txn>(
     if let Err(refusal) = has_room_for_waiters(&commit.outcome, &mut tally.waiters, turn.limits) {
         return Committed::Refused(refusal);
     }
-    let mut broods = Vec::new();
+    let mut child_starts = Vec::new();
     for (barrier, starts) in broods_of(commit, &account.row) {
         match start::children(starts, around.declared, (account.row.id, barrier), turn) {
-            Ok(rows) => broods.push(rows),
+            Ok(rows) => child_starts.push(rows),
             Err(refusal) => return Committed::Refused(refusal),
         }
     }
     let facts = around.facts(turn, &account.row, taken.as_ref());
     let moved = apply(&mut account.row, commit, facts);
-    if !broods.is_empty() {
+    if !child_starts.is_empty() {
         let left = moved.left(facts.pending);
         follows.births.push(Birth {
             commit,
-            broods,
+            child_starts,
             left,
         });
     }
@@ -452,9 +452,9 @@ async fn bear<T: Txn>(
     let mut taken = Vec::new();
     let mut families = Vec::with_capacity(births.len());
     for birth in births {
-        let counts: Vec<usize> = birth.broods.iter().map(Vec::len).collect();
+        let counts: Vec<usize> = birth.child_starts.iter().map(Vec::len).collect();
         families.push((birth.commit, counts, birth.left));
-        for row in birth.broods.into_iter().flatten() {
+        for row in birth.child_starts.into_iter().flatten() {
             taken.push(holders.granted_instead_of(&row));
             if taken.last() == Some(&None) {
                 rows.push(row);
@@ -571,9 +571,14 @@ fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Star
         // A turn that blocks does nothing else.
         Outcome::Workflow(turn) if matches!(turn.then, Then::Block(_)) => Vec::new(),
         Outcome::Workflow(turn) => {
-            let broods = turn.children.iter();
-            let of = |brood: &'a Brood| (Brood::barrier(brood.operation), brood.starts.as_slice());
-            broods.map(of).collect()
+            let child_starts = turn.children.iter();
+            let of = |brood: &'a ChildStarts| {
+                (
+                    ChildStarts::barrier(brood.operation),
+                    brood.starts.as_slice(),
+                )
+            };
+            child_starts.map(of).collect()
         }
         _ => Vec::new(),
     }

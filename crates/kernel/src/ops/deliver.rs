@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use abide_core::model::{
-    Arguments, Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, Delivery,
-    InstanceId, Json, Key, Limits, Name, Refusal, Rejection, Row, Status, Target, Verdict, WaitId,
+    Arguments, Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, InstanceId,
+    Json, Key, Limits, Name, NewCommand, Refusal, Rejection, Row, Status, Target, Verdict, WaitId,
     check_claimed_source,
 };
 use abide_core::rules::contract::{Terms, given, same};
 use abide_core::rules::inbox::{self, Message, Sender, Unwanted};
 use abide_core::rules::similar;
 
-use super::{beginning, resolve};
+use super::{resolve, signal_with_start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Found, Result, Txn, terms};
@@ -24,20 +24,20 @@ pub(crate) type Each = std::result::Result<Delivered, Refusal>;
 /// and wakes its target in one commit (rule 7.1).
 pub(crate) async fn deliver<T: Txn>(
     turn: &mut Turn<'_, T>,
-    deliveries: &[Delivery],
+    deliveries: &[NewCommand],
 ) -> Result<Vec<Each>> {
     turn.limits.check_batch(deliveries.len())?;
-    let unfit = |(at, delivery): (usize, &Delivery)| {
+    let unfit = |(at, delivery): (usize, &NewCommand)| {
         let depth = turn.limits.check_arguments_depth(&delivery.arguments);
         let checked = depth.and_then(|()| check_claimed_source(delivery.claimed_source.as_deref()));
         Some((at, Err(checked.err()?)))
     };
     let refused = deliveries.iter().enumerate().filter_map(unfit).collect();
-    let begun = beginning::begin(turn, deliveries, refused).await?;
+    let begun = signal_with_start::begin(turn, deliveries, refused).await?;
     let open: Vec<usize> = (0..deliveries.len())
         .filter(|at| !begun.answers.contains_key(at))
         .collect();
-    let wanted: Vec<&Delivery> = open.iter().filter_map(|at| deliveries.get(*at)).collect();
+    let wanted: Vec<&NewCommand> = open.iter().filter_map(|at| deliveries.get(*at)).collect();
     let mut delivered = Post::open(turn, &wanted).await?;
     for (at, answer) in open.iter().zip(&mut delivered) {
         if let Ok(answer) = answer {
@@ -72,7 +72,7 @@ struct Post<'d> {
 }
 
 impl Post<'_> {
-    async fn open<T: Txn>(turn: &mut Turn<'_, T>, deliveries: &[&Delivery]) -> Result<Vec<Each>> {
+    async fn open<T: Txn>(turn: &mut Turn<'_, T>, deliveries: &[&NewCommand]) -> Result<Vec<Each>> {
         if deliveries.is_empty() {
             return Ok(Vec::new());
         }
@@ -113,7 +113,7 @@ impl Post<'_> {
     async fn remember<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
-        deliveries: &[&Delivery],
+        deliveries: &[&NewCommand],
     ) -> Result<()> {
         let mut keys = BTreeSet::new();
         let mut held_keys = BTreeSet::new();
@@ -155,7 +155,7 @@ impl Post<'_> {
     async fn measure<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
-        deliveries: &[&Delivery],
+        deliveries: &[&NewCommand],
     ) -> Result<()> {
         let mut coming: BTreeMap<InstanceId, u64> = BTreeMap::new();
         let mut keys = BTreeSet::new();
@@ -196,7 +196,7 @@ impl Post<'_> {
         &mut self,
         turn: &mut Turn<'_, T>,
         at: usize,
-        delivery: &Delivery,
+        delivery: &NewCommand,
         id: CommandId,
     ) -> Result<Each> {
         let found = self.found.get(at).and_then(Option::as_ref);
@@ -295,7 +295,7 @@ impl Post<'_> {
     fn reject<T: Txn>(
         &mut self,
         turn: &Turn<'_, T>,
-        delivery: &Delivery,
+        delivery: &NewCommand,
         mut command: Command,
         unwanted: Unwanted,
         current: Option<InstanceId>,
@@ -317,7 +317,7 @@ impl Post<'_> {
     fn hold<T: Txn>(
         &mut self,
         turn: &Turn<'_, T>,
-        delivery: &Delivery,
+        delivery: &NewCommand,
         id: CommandId,
     ) -> Result<Each> {
         let mut command = new_command(delivery, id, turn.now);
@@ -367,7 +367,7 @@ impl Post<'_> {
 }
 
 /// Returns an upper bound of the bytes that a command takes in an inbox, where arguments may be stored by name.
-fn room_for(delivery: &Delivery) -> u64 {
+fn room_for(delivery: &NewCommand) -> u64 {
     const NAMES: u64 = 4096;
     let size = match &delivery.arguments {
         Arguments::Payload(value) => value.size(),
@@ -378,7 +378,7 @@ fn room_for(delivery: &Delivery) -> u64 {
 }
 
 /// Returns the target of a signal or update.
-fn addressed(delivery: &Delivery) -> Target {
+fn addressed(delivery: &NewCommand) -> Target {
     match delivery.start.as_ref().and_then(|start| start.key.clone()) {
         Some(key) => Target::Key(key),
         None => delivery.target.clone(),
@@ -403,7 +403,7 @@ pub(crate) fn take_in(
     command: &mut Command,
     row: &mut Row,
     matched: Option<&WaitId>,
-    told: &mut Vec<abide_core::model::Happening>,
+    told: &mut Vec<abide_core::model::HistoryEvent>,
     now: abide_core::model::Timestamp,
 ) {
     let sender = Sender {
@@ -430,7 +430,7 @@ pub(crate) fn take_in(
 
 /// Creates the record of a signal or update before its decision.
 pub(crate) fn new_command(
-    delivery: &Delivery,
+    delivery: &NewCommand,
     id: CommandId,
     now: abide_core::model::Timestamp,
 ) -> Command {
@@ -466,7 +466,7 @@ pub(crate) fn new_command(
 /// contract, a payload that is an object stands for named arguments.
 pub(crate) fn rejected(
     mut command: Command,
-    delivery: &Delivery,
+    delivery: &NewCommand,
     is_declared: bool,
     unwanted: &Unwanted,
     limits: &Limits,

@@ -6,7 +6,7 @@ use abide_core::model::{
     AnyKey, Closing, InstanceId, Limits, NewRow, Pending, Refusal, Row, Timestamp,
 };
 use abide_core::rules::children::Ended;
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::inbox::Closed;
 use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held, held_on};
 
@@ -217,7 +217,7 @@ pub(crate) async fn end_all<T: Txn, W>(
         let inbox = ledger.get(*id).map(|account| account.row.inbox);
         inbox.is_some_and(|inbox| inbox.signals + inbox.updates > 0)
     });
-    let looks: Vec<_> = looks.map(|id| (id, Look::at_all())).collect();
+    let looks: Vec<_> = looks.map(|id| (id, InboxNeeds::at_all())).collect();
     let pending = pending_of(turn, &looks).await?;
     let mut closings: Vec<Closing> = Vec::new();
     let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();

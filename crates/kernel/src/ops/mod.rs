@@ -1,11 +1,9 @@
 //! The operations, one file each. All have the same shape: load under lock, ask the rules, write the change.
 
-mod beginning;
 pub(crate) mod claim;
 pub(crate) mod commit;
 pub(crate) mod deliver;
 pub(crate) mod examine;
-mod free;
 mod handing;
 pub(crate) mod keep;
 pub(crate) mod keys;
@@ -17,6 +15,8 @@ pub(crate) mod partition;
 pub(crate) mod publish;
 mod resolve;
 mod runs;
+mod signal_with_start;
+mod skip_locked;
 pub(crate) mod start;
 pub(crate) mod survey;
 pub(crate) mod sweep;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    Cancel, Children, Closing, CommandKind, Delivery, Happening, InstanceId, Json, Kind, Lane,
-    Name, Operated, Row, Started, Status, Target, check_claimed_source,
+    Cancel, Children, Closing, CommandKind, HistoryEvent, InstanceId, Json, Kind, Lane, Name,
+    NewCommand, Operated, Row, Started, Status, Target, check_claimed_source,
 };
 use abide_core::rules::block::{Release, unblock};
 use abide_core::rules::children::{self, Ended};
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::graph::{graph_of, restarted};
 use abide_core::rules::liveness::{Problem, problem};
 use abide_core::rules::operate as rules;
@@ -62,7 +62,7 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
                 .get(**id)
                 .is_some_and(|account| account.row.inbox.signals + account.row.inbox.updates > 0)
         })
-        .map(|id| (*id, Look::at_all()))
+        .map(|id| (*id, InboxNeeds::at_all()))
         .collect();
     let pending = pending_of(turn, &looks).await?;
     let mut closings: Vec<Closing> = Vec::new();
@@ -104,7 +104,7 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
     ledger.write(turn).await?;
     let asks_root = asked.contains(&root);
     // Each gets one such command, however often it is cancelled.
-    let requests: Vec<Delivery> = asked.into_iter().map(|id| request(cancel, id)).collect();
+    let requests: Vec<NewCommand> = asked.into_iter().map(|id| request(cancel, id)).collect();
     if !requests.is_empty() {
         deliver(turn, &requests).await?;
     }
@@ -121,14 +121,14 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
 }
 
 /// Creates the command that asks a workflow to cancel, so that its code can clean up first.
-fn request(cancel: &Cancel, id: InstanceId) -> Delivery {
-    Delivery {
+fn request(cancel: &Cancel, id: InstanceId) -> NewCommand {
+    NewCommand {
         kind: CommandKind::Cancel,
         arguments: vec![Json::of(&cancel.reason).unwrap_or_default()].into(),
         dedup_key: Some(Name::stored(format!("cancel:{id}"))),
         source: cancel.source.clone(),
         claimed_source: cancel.claimed_source.clone(),
-        ..Delivery::signal(id, Name::stored("cancel"))
+        ..NewCommand::signal(id, Name::stored("cancel"))
     }
 }
 
@@ -242,7 +242,7 @@ async fn restart_one<T: Txn>(
         account.supersede();
         account
             .told
-            .push(Happening::Continued { run_id, run_number });
+            .push(HistoryEvent::Continued { run_id, run_number });
     }
     let step = step.unwrap_or(&row.step);
     hand_again(turn, &mut ledger, &row, run_id, step).await?;
@@ -333,7 +333,7 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
         {
             // A worker that may be gone has released it: every build may try again.
             account.row.unfit.clear();
-            account.told.push(Happening::Repaired {
+            account.told.push(HistoryEvent::Repaired {
                 problem: "a build could not run its step".to_owned(),
             });
             ledger.write(turn).await?;
@@ -341,7 +341,7 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
         }
         return Ok(Operated::RepairNotNeeded);
     };
-    let pending = pending_of(turn, &[(id, Look::at_all())]).await?;
+    let pending = pending_of(turn, &[(id, InboxNeeds::at_all())]).await?;
     let pending = pending.get(&id).map_or(&[][..], Vec::as_slice);
     if let Some(account) = ledger.get(id) {
         let told = rules::repair(&mut account.row, &found, pending, turn.now);
@@ -394,7 +394,7 @@ async fn release<T: Txn>(
             && unblock(&mut account.row, by, turn.now)
         {
             count += 1;
-            account.told.push(Happening::Repaired {
+            account.told.push(HistoryEvent::Repaired {
                 problem: why.to_owned(),
             });
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use abide_core::model::{
-    Arguments, Attended, Command, CommandId, CommandKind, Delivery, Event, EventSequence,
-    EventWait, InstanceId, Name, Publish, Published, Refusal, Target, Timestamp, WaitId, Waiter,
+    Arguments, Attended, Command, CommandId, CommandKind, Event, EventSequence, EventWait,
+    InstanceId, Name, NewCommand, Publish, Published, Refusal, Target, Timestamp, WaitId, Waiter,
 };
 use abide_core::rules::contract::free;
 use abide_core::rules::event::{Payload, check_type, index_of};
@@ -271,9 +271,9 @@ async fn candidates<'n, 'e, T: Txn>(
 /// Creates the command that puts an event into an inbox.
 fn letter(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp) -> Command {
     let arguments: Arguments = vec![event.payload.clone()].into();
-    let delivery = Delivery {
+    let delivery = NewCommand {
         source: Some(event.event_id.to_string()),
-        ..Delivery::signal(instance, Name::of_event(&event.event_type))
+        ..NewCommand::signal(instance, Name::of_event(&event.event_type))
     };
     Command {
         kind: CommandKind::Signal,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{Happening, InstanceId, Json, Name, NewRow, Outcome, Started, Then};
+use abide_core::model::{HistoryEvent, InstanceId, Json, Name, NewRow, Outcome, Started, Then};
 use abide_core::rules::start::successor;
 
 use super::start;
@@ -56,7 +56,7 @@ pub(crate) async fn go_on<T: Txn>(
             (account.row.inbox.signals, account.row.inbox.updates) = (0, 0);
             account.row.inbox.settle_bytes();
             account.supersede();
-            account.told.push(Happening::Continued {
+            account.told.push(HistoryEvent::Continued {
                 run_id,
                 run_number: row.run.number,
             });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
     BarrierNumber, Command, CommandKind, CommandStatus, Contract, ContractId, Contracted, Declared,
-    Delivery, InstanceId, Json, Key, Name, NewRow, Refusal, Rejection, Start, Started, Status,
+    InstanceId, Json, Key, Name, NewCommand, NewRow, Refusal, Rejection, Start, Started, Status,
 };
 use abide_core::rules;
 use abide_core::rules::inbox;
@@ -299,9 +299,9 @@ async fn hand_over<T: Txn>(
             continue;
         }
         (command.instance, command.chain) = (Some(row.id), Some(row.chain()));
-        let delivery = Delivery {
+        let delivery = NewCommand {
             arguments: command.arguments.to().unwrap_or_default(),
-            ..Delivery::signal(row.id, command.name.clone())
+            ..NewCommand::signal(row.id, command.name.clone())
         };
         let contract = row.contract.unwrap_or_default();
         let terms = terms.get(&contract).map(AsRef::as_ref);

@@ -8,7 +8,7 @@ use abide_core::rules::deaths::Case;
 use abide_core::rules::timers::{self, Lapse};
 
 use super::commit::{commit, policies_of};
-use super::free::Free;
+use super::skip_locked::Free;
 use super::workers::fail_dead;
 use crate::run::Turn;
 use crate::{Answer, Lapsed, Result, Touched, Txn};

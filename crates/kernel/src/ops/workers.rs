@@ -10,8 +10,8 @@ use abide_core::rules::claims::{
 use abide_core::rules::deaths::{self, Case, MAX_DEATHS};
 
 use super::commit::policies_of;
-use super::free::Free;
 use super::keys::end_all;
+use super::skip_locked::Free;
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Answer, Extension, NewWorker, Result, Touched, Txn};

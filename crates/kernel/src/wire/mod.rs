@@ -20,7 +20,7 @@
 //! ```
 
 mod failure;
-mod right;
+mod permission;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::{
 };
 
 pub use failure::{Failure, Malformed};
-pub use right::Right;
+pub use permission::Right;
 
 /// The path for requests, relative to a server's address.
 pub const PATH: &str = "/rpc/v1";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use abide_core::model::{
     Answered, Arguments, Cancel, Child, Children, CommandKind, Commit, Committed, Delivered,
-    Delivery, DocumentKind, Fingerprint, Inbox, Key, Name, Offer, Operated, Outcome, Refusal,
+    DocumentKind, Fingerprint, Inbox, Key, Name, NewCommand, Offer, Operated, Outcome, Refusal,
     Rejection, RequestId, Start, Started, Status, Then, UniqueKey, Verdict, When, WorkflowTurn,
 };
 
@@ -189,12 +189,12 @@ fn operations_are_read_as_they_were_written() {
         lanes: Vec::new(),
         build: None,
     };
-    let delivery = Delivery {
+    let delivery = NewCommand {
         kind: CommandKind::Update,
         arguments: Arguments::default(),
         hold_for: Some(Duration::MAX),
         start: Some(Box::new(start.clone())),
-        ..Delivery::signal(InstanceId(1), name("s"))
+        ..NewCommand::signal(InstanceId(1), name("s"))
     };
     let commit = Commit {
         claim: claim(),
@@ -282,7 +282,7 @@ fn who_sends_is_for_the_server_to_say() {
     let said = || (Some("http:boss".to_owned()), Some("bob".to_owned()));
     let ops = || -> Arc<[Op]> {
         let (mut delivery, (source, claimed_source)) =
-            (Delivery::signal(InstanceId(1), name("s")), said());
+            (NewCommand::signal(InstanceId(1), name("s")), said());
         (delivery.source, delivery.claimed_source) = (source.clone(), claimed_source.clone());
         let cancel = Cancel {
             target: Target::Id(InstanceId(1)),
@@ -321,12 +321,12 @@ fn a_request_needs_all_that_its_operations_need() {
         lanes: Vec::new(),
         limit: 1,
     });
-    let signal = || Delivery::signal(InstanceId(1), name("s"));
-    let with_start = Delivery {
+    let signal = || NewCommand::signal(InstanceId(1), name("s"));
+    let with_start = NewCommand {
         start: Some(Box::new(Start::of(name("m"), Json::null()))),
         ..signal()
     };
-    let cancel = Delivery {
+    let cancel = NewCommand {
         kind: CommandKind::Cancel,
         ..signal()
     };

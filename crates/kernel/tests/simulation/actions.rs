@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use abide_kernel::conformance::roll::{LEASE, QUEUES, lanes, name, serves};
+use abide_kernel::conformance::random_steps::{LEASE, QUEUES, lanes, name, serves};
 use abide_kernel::model::{Claim, Heartbeat, InstanceId, Start, WorkerId};
 use abide_kernel::{Answer, ClaimRequest, Clock, Extension, NewWorker, Op, SweepRequest};
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use abide_kernel::conformance::roll::lanes;
-use abide_kernel::conformance::weave::Knows;
+use abide_kernel::conformance::random_steps::lanes;
+use abide_kernel::conformance::random_turns::Knows;
 use abide_kernel::model::{
-    CommandId, CommandKind, CommandStatus, Happening, InstanceId, Operation, Outcome, Status, Then,
-    WorkflowTurn,
+    CommandId, CommandKind, CommandStatus, HistoryEvent, InstanceId, Operation, Outcome, Status,
+    Then, WorkflowTurn,
 };
 use abide_kernel::{Answer, Clock, Op};
 
@@ -51,7 +51,7 @@ impl World {
                 continue;
             };
             let told = history.iter().filter(|entry| match &entry.what {
-                Happening::OperationOpened(opened) => opened.operation == wanted.operation,
+                HistoryEvent::OperationOpened(opened) => opened.operation == wanted.operation,
                 _ => false,
             });
             assert_eq!(told.count(), usize::from(!blocks), "{id}: {wanted:?}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use abide_kernel::conformance::roll::{lanes, name, serves};
+use abide_kernel::conformance::random_steps::{lanes, name, serves};
 use abide_kernel::model::{Claim, Commit, Committed, Outcome};
 use abide_kernel::{Answer, ClaimRequest, Op};
 

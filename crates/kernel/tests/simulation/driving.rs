@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_kernel::conformance::invariants;
-use abide_kernel::conformance::roll::{LEASE, QUEUES, lanes, name};
+use abide_kernel::conformance::random_steps::{LEASE, QUEUES, lanes, name};
 use abide_kernel::model::{
     Answered, Claimed, Commit, Committed, InstanceId, Json, Outcome, Refusal, Status, Then,
     WorkerId, WorkflowTurn,
@@ -164,15 +164,17 @@ impl World {
 fn end_of(claimed: &Claimed) -> Outcome {
     let result = Json::null();
     match claimed.machine.as_str() {
-        abide_kernel::conformance::weave::WORKFLOW => Outcome::Workflow(Box::new(WorkflowTurn {
-            operations: Vec::new(),
-            takes: Vec::new(),
-            updates: Vec::new(),
-            held: 0,
-            children: Vec::new(),
-            state: None,
-            then: Then::Done { result },
-        })),
+        abide_kernel::conformance::random_turns::WORKFLOW => {
+            Outcome::Workflow(Box::new(WorkflowTurn {
+                operations: Vec::new(),
+                takes: Vec::new(),
+                updates: Vec::new(),
+                held: 0,
+                children: Vec::new(),
+                state: None,
+                then: Then::Done { result },
+            }))
+        }
         _ if claimed.aside => {
             let answered = |update_id| Answered {
                 update_id,

@@ -1,7 +1,7 @@
 //! Events in a simulation, and what must become of each.
 
 use abide_kernel::conformance::waiters::of_waiters;
-use abide_kernel::model::{Event, Happening, InstanceId, Publish, Published, Status, Waiter};
+use abide_kernel::model::{Event, HistoryEvent, InstanceId, Publish, Published, Status, Waiter};
 use abide_kernel::rules::event::Payload;
 use abide_kernel::{Answer, Op};
 
@@ -64,7 +64,7 @@ impl World {
             for id in woken {
                 let told = self.history(id);
                 let told = told.iter().any(|entry| match &entry.what {
-                    Happening::EventMatched { event_id, .. } => *event_id == answer.event_id,
+                    HistoryEvent::EventMatched { event_id, .. } => *event_id == answer.event_id,
                     _ => false,
                 });
                 let found = self.instances().into_iter().find(|one| one.id == id);

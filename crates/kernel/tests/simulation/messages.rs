@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use abide_kernel::conformance::roll::{MACHINES, name};
+use abide_kernel::conformance::random_steps::{MACHINES, name};
 use abide_kernel::model::{
-    Cancel, Children, Claimed, Command, CommandId, CommandKind, CommandStatus, Delivered, Delivery,
-    Instance, InstanceId, Name, Operated, Outcome, Status, Target,
+    Cancel, Children, Claimed, Command, CommandId, CommandKind, CommandStatus, Delivered, Instance,
+    InstanceId, Name, NewCommand, Operated, Outcome, Status, Target,
 };
 use abide_kernel::{Answer, Op};
 
@@ -16,7 +16,7 @@ impl World {
         self.seen.keys().copied().collect()
     }
 
-    pub fn some_deliveries(&mut self) -> Vec<Delivery> {
+    pub fn some_deliveries(&mut self) -> Vec<NewCommand> {
         let known = self.known();
         let count = self.dice.between(1, 4);
         (0..count)

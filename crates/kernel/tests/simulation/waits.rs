@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::model::{
     Claim, Claimed, Command, CommandId, CommandKind, CommandStatus, Commit, Committed, Entry,
-    Epoch, Happening, Instance, InstanceId, Kind, Name, Outcome, Status, Then,
+    Epoch, HistoryEvent, Instance, InstanceId, Kind, Name, Outcome, Status, Then,
 };
 use abide_kernel::{Answer, Op};
 
@@ -188,7 +188,7 @@ impl Waits {
 
 /// How many ends of children a history tells of.
 pub fn child_ends(told: &[Entry]) -> usize {
-    let ends = |entry: &&Entry| matches!(entry.what, Happening::ChildEnded { .. });
+    let ends = |entry: &&Entry| matches!(entry.what, HistoryEvent::ChildEnded { .. });
     told.iter().filter(ends).count()
 }
 

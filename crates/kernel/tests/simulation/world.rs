@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use abide_kernel::conformance::dice::Dice;
-use abide_kernel::conformance::weave::WORKFLOW;
+use abide_kernel::conformance::random::Dice;
+use abide_kernel::conformance::random_turns::WORKFLOW;
 use abide_kernel::conformance::{inboxes, invariants, waiters};
 use abide_kernel::memory::Memory;
 use abide_kernel::model::{
-    Claim, Claimed, Command, CommandId, Entry, Epoch, Event, Happening, Instance, InstanceId,
+    Claim, Claimed, Command, CommandId, Entry, Epoch, Event, HistoryEvent, Instance, InstanceId,
     Limits, Outcome, Timestamp, Waiter, WorkerId,
 };
 use abide_kernel::{Answer, Cursor, Error, EventFilter, Filter, ManualClock, Op, Store};
@@ -230,12 +230,12 @@ impl World {
     pub fn check_told(&self, id: InstanceId, step: u32, tried: u32) {
         let entries = now(invariants::history(&self.store, id)).unwrap();
         let told = entries.iter().any(|entry| match entry.what {
-            Happening::StepCompleted {
+            HistoryEvent::StepCompleted {
                 step_sequence,
                 attempt,
                 ..
             }
-            | Happening::StepFailed {
+            | HistoryEvent::StepFailed {
                 step_sequence,
                 attempt,
                 ..
@@ -270,7 +270,7 @@ impl World {
         }
         let entries = now(invariants::history(&self.store, id)).unwrap();
         let spawned = entries.iter().rev().find_map(|entry| match entry.what {
-            Happening::ChildrenSpawned { barrier, count, .. } => Some((barrier, count as usize)),
+            HistoryEvent::ChildrenSpawned { barrier, count, .. } => Some((barrier, count as usize)),
             _ => None,
         });
         match (claimed.joins, spawned) {

@@ -80,7 +80,7 @@ impl Server {
             .process_group(0);
         self.process = Some(command.spawn().unwrap());
         let until = Instant::now() + PATIENCE;
-        while let Err(error) = self.look().await {
+        while let Err(error) = self.ping().await {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             assert!(
                 Instant::now() < until,
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Whether it answers.
-    async fn look(&self) -> Result<(), async_nats::Error> {
+    async fn ping(&self) -> Result<(), async_nats::Error> {
         let client = (self.options)().connect(self.url()).await?;
         let nothing = jetstream::new(client).get_stream("NOTHING").await;
         match nothing.map_err(|error| (error.kind(), error)) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use abide_kernel::model::{
     Arguments, Cause, Claim, Claimed, Commit, Committed, Condition, Contracted, Delivered,
-    Delivery, EventWait, Inbox, InstanceId, Json, Key, Kind, Lane, Name, Operator, Outcome, Path,
+    EventWait, Inbox, InstanceId, Json, Key, Kind, Lane, Name, NewCommand, Operator, Outcome, Path,
     Priority, Publish, Published, Start, Started, Then, Timestamp, Wait, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
@@ -299,14 +299,14 @@ pub fn wait_for_event(claimed: Claimed, types: &[&str], order: &str) -> Commit {
 }
 
 /// A signal with an argument.
-pub fn signal(target: impl Into<abide_kernel::Target>, signal: &str, argument: &str) -> Delivery {
-    Delivery {
+pub fn signal(target: impl Into<abide_kernel::Target>, signal: &str, argument: &str) -> NewCommand {
+    NewCommand {
         arguments: Arguments::Positional(vec![json(argument)]),
-        ..Delivery::signal(target, name(signal))
+        ..NewCommand::signal(target, name(signal))
     }
 }
 
-pub async fn deliver(store: &Postgres, all: Vec<Delivery>) -> Vec<Delivered> {
+pub async fn deliver(store: &Postgres, all: Vec<NewCommand>) -> Vec<Delivered> {
     let Answer::Delivered(each) = one(store, Op::Deliver(all)).await else {
         panic!()
     };

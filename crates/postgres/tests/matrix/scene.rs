@@ -9,7 +9,7 @@ use std::time::Duration;
 use abide_kernel::conformance::invariants::violations;
 use abide_kernel::model::{
     Accepts, Arguments, Cancel, Children, Claim, Claimed, Commit, Committed, Contract, Contracted,
-    Delivery, Join, Outcome, Parameter, Start, WorkerId,
+    Join, NewCommand, Outcome, Parameter, Start, WorkerId,
 };
 use abide_kernel::{Answer, Clock, Op, Store, SweepRequest};
 use abide_postgres::tokio_postgres::SimpleQueryMessage;
@@ -148,9 +148,9 @@ impl Scene {
         let about = || key(ABOUT);
         match action {
             Action::Deliver => Op::Deliver(vec![signal(about(), "paid", "1")]),
-            Action::Update => Op::Deliver(vec![Delivery {
+            Action::Update => Op::Deliver(vec![NewCommand {
                 arguments: Arguments::Positional(vec![json("1")]),
-                ..Delivery::update(about(), name("add"))
+                ..NewCommand::update(about(), name("add"))
             }]),
             Action::Park => commits(vec![parks(self.held())]),
             Action::End => commits(vec![done(self.held())]),

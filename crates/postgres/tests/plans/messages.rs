@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use abide_kernel::model::{
-    Accepts, Answered, Cancel, Children, Claimed, Contract, Contracted, Delivery, InstanceId, Join,
-    Outcome, Start, Started, WorkerId,
+    Accepts, Answered, Cancel, Children, Claimed, Contract, Contracted, InstanceId, Join,
+    NewCommand, Outcome, Start, Started, WorkerId,
 };
 use abide_kernel::{CommandFilter, Op, Store};
 use abide_postgres::Postgres;
@@ -52,7 +52,7 @@ pub async fn messages(store: &Postgres, worker: WorkerId, batch: usize) {
 
 /// Holds signals, and starts whom they are for.
 async fn holding(store: &Postgres, keys: &[String]) -> Vec<InstanceId> {
-    let held = |text: &String| Delivery {
+    let held = |text: &String| NewCommand {
         hold_for: Some(Duration::from_secs(3600)),
         dedup_key: Some(name("held")),
         ..signal(key(text), "other", "1")
@@ -67,7 +67,7 @@ async fn holding(store: &Postgres, keys: &[String]) -> Vec<InstanceId> {
 /// Delivers by id and by key, half of it with dedup keys.
 async fn delivering(store: &Postgres, ids: &[InstanceId], keys: &[String]) {
     let by_id = ids.iter().map(|id| signal(*id, "paid", "1"));
-    let by_key = keys.iter().map(|text| Delivery {
+    let by_key = keys.iter().map(|text| NewCommand {
         dedup_key: Some(name("d")),
         ..signal(key(text), "paid", "2")
     });
@@ -95,7 +95,7 @@ async fn updating(store: &Postgres, worker: WorkerId, batch: usize) {
     let started = start_all(store, vec![begin; batch]).await;
     let updates = started
         .iter()
-        .map(|one| Delivery::update(one.id(), name("add")));
+        .map(|one| NewCommand::update(one.id(), name("add")));
     deliver(store, updates.collect()).await;
     let claimed = claim(store, worker, &["updated"], batch).await;
     let answer = |one: Claimed| {

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::{Access, Role};
-use crate::http::{App, Caller, Problem, Ticket};
+use crate::http::{Admission, App, Caller, Problem};
 
 /// Lets a request pass if its token has the role that the route needs.
 pub async fn guard(
@@ -27,7 +27,7 @@ pub async fn guard(
     match admitted {
         Ok((role, caller)) => match allowed(role, needed, request.method()) {
             Ok(()) => {
-                if let Some(ticket) = request.extensions().get::<Ticket>() {
+                if let Some(ticket) = request.extensions().get::<Admission>() {
                     ticket.came_by(&caller, role);
                 }
                 request.extensions_mut().insert(caller);
@@ -45,7 +45,7 @@ pub async fn guard(
 
 /// Takes a place for a request without a body. A request with a body takes it when the body is complete.
 fn placed(request: &Request) -> Result<(), Problem> {
-    match request.extensions().get::<Ticket>() {
+    match request.extensions().get::<Admission>() {
         Some(ticket) if request.body().is_end_stream() => ticket.take_place(),
         _ => Ok(()),
     }

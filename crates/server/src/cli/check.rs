@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide::{Abide, Filter, Liveness, Look, Name, Status, Worker};
+use abide::{Abide, Description, Filter, Liveness, Name, Status, Worker};
 use serde::Serialize;
 use serde_json::json;
 
@@ -58,7 +58,7 @@ struct Found {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let out = context.out;
         let workers = abide.workers().await?;
         let mut found: BTreeMap<Kind, Found> = BTreeMap::new();
@@ -125,7 +125,7 @@ async fn gather(
     };
     let (mut before, mut looked) = (None, 0);
     while looked < LOOKED_AT {
-        let page = abide.look_page(&filter, before, PAGE).await?;
+        let page = abide.describe_page(&filter, before, PAGE).await?;
         looked += page.items.len();
         for look in page.items.into_iter().filter(is_stuck) {
             note(look, workers, found);
@@ -138,14 +138,14 @@ async fn gather(
     Ok(looked)
 }
 
-fn is_stuck(look: &Look) -> bool {
+fn is_stuck(look: &Description) -> bool {
     matches!(
         look.liveness,
         Liveness::Blocked | Liveness::ReplayBlocked | Liveness::WaitingForWorker
     )
 }
 
-fn note(look: Look, workers: &[Worker], found: &mut BTreeMap<Kind, Found>) {
+fn note(look: Description, workers: &[Worker], found: &mut BTreeMap<Kind, Found>) {
     let one = look.instance;
     let kind = Kind {
         machine: one.machine.clone(),

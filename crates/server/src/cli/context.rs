@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use abide::{Abide, Address, Error, Instance, Limits, Look, OpenError, Target, Timestamp};
+use abide::{Abide, Address, Description, Error, Instance, Limits, OpenError, Target, Timestamp};
 
 use super::failure::{Exit, Failure, Result, WHICH_STORE};
 use super::out::Out;
@@ -79,7 +79,7 @@ impl Context {
     }
 
     /// Opens the store for a command that looks: nothing is made or migrated by looking.
-    pub async fn look(&self) -> Result<Abide> {
+    pub async fn describe(&self) -> Result<Abide> {
         if let Some(file) = self.file().filter(|file| !file.exists()) {
             let text = format!(
                 "there is no store at {} yet: `abide serve` makes one, and so does the first `abide start`",
@@ -193,8 +193,8 @@ pub async fn found(abide: &Abide, target: &str) -> Result<Instance> {
 }
 
 /// An instance with how it is, that must be there.
-pub async fn looked_at(abide: &Abide, target: &str) -> Result<Look> {
-    let there = abide.look(target_of(target)?).await?;
+pub async fn looked_at(abide: &Abide, target: &str) -> Result<Description> {
+    let there = abide.describe(target_of(target)?).await?;
     there.ok_or_else(|| Failure::nothing_at(target))
 }
 

@@ -1,9 +1,9 @@
 //! `abide demo`: a server, workers that one can kill, and traffic, in one command.
 
+mod file;
 mod keys;
+mod output;
 mod picture;
-mod place;
-mod voice;
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use crate::demo::{self, Crew, Scene, Summary, TICK, Traffic};
 use crate::serve::{Ready, ServeError, Told};
 use crate::settings::Settings;
 use crate::telemetry::Traces;
+use file::DemoFile;
 use keys::Typed;
-use place::Place;
-use voice::Voice;
+use output::Voice;
 
 /// Show abide at work: a server, workers that you kill, and nothing is lost
 ///
@@ -93,7 +93,7 @@ pub async fn run(args: Args, global: &Global) -> Result {
     guarded(&args.listen)?;
     // Before there is anything to clean up: a signal that comes then must find somebody.
     let mut told = Told::listen().map_err(failed)?;
-    let place = Place::new(args.keep.as_deref())?;
+    let place = DemoFile::new(args.keep.as_deref())?;
     let abide = Abide::open(&place.store())
         .await
         .map_err(|error| Failure::from(error).next("abide demo --keep demo.db"))?;
@@ -126,7 +126,7 @@ fn guarded(listen: &str) -> Result<()> {
 }
 
 /// Serves, and shows the scene until it is over.
-async fn serve(abide: &Abide, args: &Args, place: &Place, out: Out, told: &mut Told) -> Result {
+async fn serve(abide: &Abide, args: &Args, place: &DemoFile, out: Out, told: &mut Told) -> Result {
     place.wait_for_others(abide).await?;
     let graph = demo::parcel::parcel()
         .map_err(|error| Failure::new(Exit::Refused, "demo", error.to_string()))?;
@@ -164,7 +164,7 @@ fn not_served(error: ServeError) -> Failure {
 }
 
 /// Shows the scene until somebody ends it; then what became of it.
-async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut Told) -> Result {
+async fn show(mut scene: Scene, place: &DemoFile, url: &str, out: Out, told: &mut Told) -> Result {
     let mut hangup = signal(SignalKind::hangup())?;
     // Between two things that it does, never in the middle of one: what is counted stays right.
     let stop = async {
@@ -185,7 +185,7 @@ async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut T
     };
     played?;
     // The terminal may have another width by now.
-    voice::last(&Out::new(out.json, out.utc), &summary, place)?;
+    output::last(&Out::new(out.json, out.utc), &summary, place)?;
     Ok(match summary.wrong.is_empty() {
         true => Exit::Done,
         false => Exit::Refused,
@@ -195,7 +195,7 @@ async fn show(mut scene: Scene, place: &Place, url: &str, out: Out, told: &mut T
 /// Plays until then, or until somebody types q.
 async fn play(
     scene: &mut Scene,
-    place: &Place,
+    place: &DemoFile,
     url: &str,
     out: Out,
     stop: impl Future<Output = ()>,

@@ -23,7 +23,7 @@ pub struct Args {}
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let out = context.out;
         out.progress("looking at every instance …");
         let seen = abide.doctor().await;
@@ -102,7 +102,7 @@ async fn is_any_unserved(abide: &Abide) -> Result<bool> {
         status: Some(Status::Runnable),
         ..Filter::default()
     };
-    let page = abide.look_page(&ready, None, 1_000).await?;
+    let page = abide.describe_page(&ready, None, 1_000).await?;
     let mut looks = page.items.iter();
     Ok(looks.any(|look| look.liveness == Liveness::WaitingForWorker))
 }

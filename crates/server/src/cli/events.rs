@@ -4,9 +4,9 @@ use abide::{EventFilter, Name};
 
 use super::context::{Context, now};
 use super::failure::{Exit, Result};
-use super::moments::relative;
 use super::paging::{Paging, remark};
 use super::table::{Table, fixed, shrinking};
+use super::times::relative;
 use crate::http::events::EventView;
 
 /// List the stored events, newest first
@@ -30,7 +30,7 @@ impl Args {
         let filter = EventFilter {
             event_type: self.event_type.as_ref().map(Name::new).transpose()?,
         };
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let listed = self
             .paging
             .gather("events", async |before, limit| {

@@ -24,7 +24,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let one = found(&abide, &self.target).await?;
         let gone = || Failure::nothing_at(&self.target);
         let run = abide.export(one.id).await?.ok_or_else(gone)?;

@@ -1,16 +1,16 @@
 //! The wait and the health of an instance in one sentence. The rules decide; this only words the result.
 
 use abide::{
-    Cause, Instance, Liveness, Look, Reason, ReasonCode, Status, Timestamp, WaitKind, Waiter,
-    Waiting, Worker,
+    Cause, Description, Instance, Liveness, Reason, ReasonCode, Status, Timestamp, WaitKind,
+    Waiter, Waiting, Worker,
 };
 use abide_kernel::rules::deaths::times;
 use abide_kernel::rules::liveness::serves;
 
 use super::failure::shell_quoted;
-use super::moments::{length, relative};
 use super::out::Tone;
 use super::text::{clean, counted, cut_middle};
+use super::times::{length, relative};
 use super::waits::event_said;
 
 /// The data that the sentence needs besides the instance.
@@ -25,7 +25,7 @@ pub struct Around {
 }
 
 /// The sentence, and how it is to be seen.
-pub fn sentence(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
+pub fn sentence(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
     let one = &look.instance;
     let target = name_of(one);
     let why = look.reason.as_ref().map_or("", |reason| &reason.text);
@@ -109,7 +109,7 @@ fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Ton
     }
 }
 
-fn running(look: &Look, around: &Around) -> (Tone, String) {
+fn running(look: &Description, around: &Around) -> (Tone, String) {
     let one = &look.instance;
     let step = clean(one.step.as_str()).into_owned();
     if let Some(reason) = &look.reason {
@@ -127,7 +127,7 @@ fn running(look: &Look, around: &Around) -> (Tone, String) {
     (Tone::Good, text)
 }
 
-fn ready(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
+fn ready(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
     let one = &look.instance;
     let lasting = lasting(one.due_at, now);
     if let Some(reason) = &look.reason {
@@ -161,7 +161,7 @@ fn ready(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
     (Tone::Good, text)
 }
 
-fn scheduled(look: &Look, target: &str, now: Timestamp) -> (Tone, String) {
+fn scheduled(look: &Description, target: &str, now: Timestamp) -> (Tone, String) {
     let one = &look.instance;
     let wait: Option<&Waiting> = look.wait.as_ref();
     if one.status == Status::Reserved {
@@ -208,7 +208,7 @@ fn scheduled(look: &Look, target: &str, now: Timestamp) -> (Tone, String) {
     }
 }
 
-fn waits(look: &Look, around: &Around, now: Timestamp) -> (Tone, String) {
+fn waits(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
     let one = &look.instance;
     let wait = look.wait.as_ref();
     let deadline = wait.and_then(|wait| wait.deadline);

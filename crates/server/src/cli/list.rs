@@ -1,15 +1,15 @@
 //! `abide list`: instances, newest first.
 
-use abide::{Abide, Filter, Liveness, Look, Name, Page, Status, WaitKind};
+use abide::{Abide, Description, Filter, Liveness, Name, Page, Status, WaitKind};
 use abide_kernel::rules::liveness::is_failing;
 
 use super::context::{Context, found, now};
 use super::failure::{Exit, Failure, Result};
-use super::moments::relative;
 use super::paging::{Listed, Paging, remark};
 use super::show::{resumed_by, waiters};
 use super::table::{Table, fixed, shrinking};
 use super::text::counted;
+use super::times::relative;
 use crate::http::dto::InstanceView;
 
 /// List instances, newest first
@@ -58,12 +58,12 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let filter = self.filter(&abide).await?;
         let listed = self
             .paging
             .gather("instances", async |before, limit| {
-                let page = abide.look_page(&filter, before, limit).await?;
+                let page = abide.describe_page(&filter, before, limit).await?;
                 Ok(Page {
                     items: page
                         .items
@@ -93,7 +93,7 @@ impl Args {
     }
 
     /// `true` if an instance has the requested liveness, by which the store cannot select.
-    fn wants(&self, look: &Look) -> bool {
+    fn wants(&self, look: &Description) -> bool {
         let name = look.liveness.name();
         let is_so = self.liveness.is_empty() || self.liveness.iter().any(|wanted| wanted == name);
         is_so && (!self.failing || is_failing(&look.instance))
@@ -122,7 +122,7 @@ impl Args {
 }
 
 /// Prints instances as a table.
-pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<()> {
+pub fn print(context: &Context, abide: &Abide, listed: &Listed<Description>) -> Result<()> {
     if listed.items.is_empty() {
         return Ok(());
     }
@@ -153,7 +153,7 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Look>) -> Result<
     table.print(&context.out)
 }
 
-fn waits_for(look: &Look, now: abide::Timestamp) -> String {
+fn waits_for(look: &Description, now: abide::Timestamp) -> String {
     match look.liveness {
         Liveness::WaitingForWorker => return "a worker".to_owned(),
         unwell @ (Liveness::ReplayBlocked | Liveness::Blocked | Liveness::RepairNeeded) => {

@@ -31,7 +31,7 @@ impl Cancel {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let mut cancelling = abide.cancel(target, self.reason).source("cli");
         if self.leave_children {
             cancelling = cancelling.leave_children();
@@ -89,7 +89,7 @@ impl Restart {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let mut restarting = abide.restart(target);
         if let Some(step) = &self.step {
             restarting = restarting.at_named(step);
@@ -128,7 +128,7 @@ impl Repair {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let repaired = abide
             .repair(target)
             .await

@@ -6,8 +6,8 @@ use abide::{Json, Timestamp};
 use serde::Serialize;
 
 use super::failure::Result;
-use super::moments::exact;
 use super::text::{clean, clean_lines};
+use super::times::exact;
 
 /// The output, and its format.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::failure::{Exit, Failure, Result};
-use super::moments::relative;
 use super::paging::{Paging, remark};
 use super::table::{Table, fixed, shrinking, wrapping};
 use super::text::counted;
+use super::times::relative;
 use crate::http::outbox::RefusedView;
 
 /// List the requests of the outbox that were refused, newest first, and say how many wait
@@ -54,7 +54,7 @@ impl Args {
 }
 
 async fn list(context: &Context, paging: &Paging) -> Result {
-    let abide = context.look().await?;
+    let abide = context.describe().await?;
     let depth = abide.outbox_depth().await?;
     let listed = paging
         .gather("refused", async |before, limit| {
@@ -98,7 +98,7 @@ async fn list(context: &Context, paging: &Paging) -> Result {
 }
 
 async fn settle(context: &Context, ids: &[i64], again: bool) -> Result {
-    let abide = context.look().await?;
+    let abide = context.describe().await?;
     let which: Vec<OutboxId> = ids.iter().copied().map(OutboxId).collect();
     let (found, outcome) = match again {
         true => (abide.retry_refused(&which).await?, "requeued"),

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::failure::{Exit, Result};
-use super::moments::relative;
 use super::shapes::Machine;
 use super::table::{Table, fixed, number, shrinking};
+use super::times::relative;
 use crate::http::stats::{WorkerView, by_queue, counts};
 
 /// A list without pages.
@@ -28,7 +28,7 @@ pub struct Workers {}
 impl Workers {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let workers = abide.workers().await?;
         let (out, now) = (context.out, now(&abide));
         if out.json {
@@ -80,7 +80,7 @@ pub struct Queues {}
 impl Queues {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let depths = abide.depths().await?;
         let (out, now) = (context.out, now(&abide));
         if out.json {
@@ -138,7 +138,7 @@ pub struct Machines {}
 impl Machines {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let out = context.out;
         let mut machines = Vec::new();
         for declared in abide.store().machines().await? {
@@ -207,7 +207,7 @@ pub struct Stats {}
 impl Stats {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let (depths, workers) = (abide.depths().await?, abide.workers().await?);
         let tally = abide.tally().await?;
         let (out, now) = (context.out, now(&abide));

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::context::{Context, current};
 use super::failure::{Exit, Failure, Result};
 use super::health::name_of;
-use super::moments::parse_length;
 use super::text::pretty;
+use super::times::parse_length;
 
 /// Print the result of an instance
 ///
@@ -45,7 +45,7 @@ struct Answer<'a> {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let mut one = current(&abide, &self.target).await?;
         if let Some(patience) = self.wait {
             let ended = ended(&abide, &one);

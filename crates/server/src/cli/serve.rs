@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Global;
 use super::failure::{Exit, Failure, Result, no_store};
-use super::moments::parse_length;
+use super::times::parse_length;
 use crate::serve;
 
 /// Serve the HTTP API of a store

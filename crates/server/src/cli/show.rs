@@ -1,8 +1,8 @@
 //! `abide show`: what an instance waits for and whether that is healthy, then all that is known of it.
 
 use abide::{
-    Abide, CommandFilter, CommandKind, CommandPage, Entry, Filter, Liveness, Look, Page, Status,
-    Waiter, Worker,
+    Abide, CommandFilter, CommandKind, CommandPage, Description, Entry, Filter, Liveness, Page,
+    Status, Waiter, Worker,
 };
 
 use abide_kernel::rules::deaths::times;
@@ -10,15 +10,15 @@ use abide_kernel::rules::deaths::times;
 use super::context::{Context, looked_at, now};
 use super::failure::{Exit, Result};
 use super::health::{Around, name_of, sentence};
+use super::history::told;
 use super::list;
-use super::moments::relative;
 use super::out::{Out, Tone};
 use super::paging::Listed;
 use super::result::newest;
 use super::shapes::Whole;
-use super::story::told;
 use super::table::{Table, fixed, number, wrapping};
 use super::text::{clean, clean_lines, counted, cut_middle, pretty, wrapped};
+use super::times::relative;
 use crate::http::dto::InstanceView;
 use crate::http::history::EntryView;
 
@@ -45,17 +45,17 @@ const STATE_LINES: usize = 60;
 
 /// All that is shown of an instance.
 struct Seen {
-    look: Look,
+    look: Description,
     around: Around,
     history: Vec<Entry>,
     commands: CommandPage,
-    children: Page<Look>,
+    children: Page<Description>,
 }
 
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let look = looked_at(&abide, &self.target).await?;
         let around = around(&abide, &look).await?;
         let id = look.instance.id;
@@ -71,7 +71,7 @@ impl Args {
             around,
             history: tail(&abide, &look, self.history).await?,
             commands: abide.list_commands(&of_chain, None, SHOWN).await?,
-            children: abide.look_page(&of_parent, None, SHOWN).await?,
+            children: abide.describe_page(&of_parent, None, SHOWN).await?,
             look,
         };
         match context.out.json {
@@ -83,7 +83,7 @@ impl Args {
 }
 
 /// The data that the sentence needs besides an instance.
-pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
+pub async fn around(abide: &Abide, look: &Description) -> Result<Around> {
     let one = &look.instance;
     let workers: Vec<Worker> = match one.status.is_terminal() {
         true => Vec::new(),
@@ -104,7 +104,7 @@ pub async fn around(abide: &Abide, look: &Look) -> Result<Around> {
 }
 
 /// The waiters of an instance's waits for events.
-pub async fn waiters(abide: &Abide, look: &Look) -> Result<Vec<Waiter>> {
+pub async fn waiters(abide: &Abide, look: &Description) -> Result<Vec<Waiter>> {
     let waits = look
         .wait
         .as_ref()
@@ -116,7 +116,7 @@ pub async fn waiters(abide: &Abide, look: &Look) -> Result<Vec<Waiter>> {
 }
 
 /// The newest events of an instance's history, oldest first.
-pub async fn tail(abide: &Abide, look: &Look, count: usize) -> Result<Vec<Entry>> {
+pub async fn tail(abide: &Abide, look: &Description, count: usize) -> Result<Vec<Entry>> {
     let one = &look.instance;
     if !one.history || count == 0 {
         return Ok(Vec::new());

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::context::{Context, target_of};
 use super::failure::{Exit, Result, not_sent};
-use super::moments::parse_length;
 use super::text::clean;
+use super::times::parse_length;
 use super::values::Given;
 
 /// Send a signal to an instance
@@ -53,7 +53,7 @@ impl Args {
         let abide = match self.hold_for {
             // It may be the first thing that is ever kept there.
             Some(_) => context.write().await?,
-            None => context.look().await?,
+            None => context.describe().await?,
         };
         let mut letter = abide
             .signal_named(target, &self.name, arguments)

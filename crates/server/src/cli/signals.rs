@@ -4,11 +4,11 @@ use abide::{Command, CommandFilter, CommandKind, CommandStatus, Key, Name, Targe
 
 use super::context::{Context, now, target_of};
 use super::failure::{Exit, Result};
-use super::moments::relative;
 use super::out::Out;
 use super::paging::{Paging, remark};
 use super::shapes::Record;
 use super::table::{Table, fixed, shrinking};
+use super::times::relative;
 
 /// List signals and updates, including held, refused and expired ones, newest first
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = self.target.as_deref().map(target_of).transpose()?;
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let mut filter = CommandFilter {
             name: self.name.as_ref().map(Name::new).transpose()?,
             kind: self.kind.as_deref().map(|kind| match kind {

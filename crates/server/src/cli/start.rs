@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::failure::{Exit, Failure, Result, duplicate, shell_quoted};
-use super::moments::{parse_length, parse_moment};
+use super::times::{parse_length, parse_moment};
 use super::values::{Given, document};
 
 /// Start an instance, and print its id
@@ -106,7 +106,7 @@ impl Args {
         out.line(&id.to_string())?;
         let target = key.map_or_else(|| id.to_string(), |key| shell_quoted(key.as_str()));
         out.say(&format!("started; to look on: abide watch {target}"));
-        let look = abide.look(id).await?;
+        let look = abide.describe(id).await?;
         if look.is_some_and(|look| look.liveness == Liveness::WaitingForWorker) {
             out.say("no live worker has code for it yet: it waits for one");
         }
@@ -152,6 +152,6 @@ async fn graph(abide: &Abide, name: &str, input: &Json) -> Result<abide::Start> 
     let input = input
         .to()
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let spec = abide::spec(graph, input);
+    let spec = abide::new_start(graph, input);
     Ok(Result::<abide::Start, abide::Error>::from(spec)?)
 }

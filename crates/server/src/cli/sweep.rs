@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::failure::{Exit, Result};
-use super::moments::{length, parse_length};
 use super::text::counted;
+use super::times::{length, parse_length};
 
 /// Delete finished instances and everything that belongs to them
 ///
@@ -28,7 +28,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let out = context.out;
         let before = now(&abide) - self.older_than;
         let mut pass = SweepPass::new(before, None);

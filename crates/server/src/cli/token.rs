@@ -49,7 +49,7 @@ pub async fn run(args: Args, context: &Context) -> Result {
     let abide = match &args.command {
         Command::Create { .. } => context.write().await?,
         // Where there is no store, there is no token to list or to revoke.
-        Command::List | Command::Revoke { .. } => context.look().await?,
+        Command::List | Command::Revoke { .. } => context.describe().await?,
     };
     let done = act(args.command, context, &**abide.store()).await;
     abide.close().await;

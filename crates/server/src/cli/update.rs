@@ -6,8 +6,8 @@ use abide::{CommandStatus, UpdateError};
 
 use super::context::{Context, target_of};
 use super::failure::{Exit, Failure, Result, not_sent, shell_quoted};
-use super::moments::{length, parse_length};
 use super::text::pretty;
+use super::times::{length, parse_length};
 use super::values::Given;
 use crate::http::dto::UpdateView;
 
@@ -50,7 +50,7 @@ impl Args {
             }
             given => given.arguments(),
         };
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let mut request = abide
             .update_named(target, &self.name, arguments)
             .source("cli");

@@ -4,10 +4,10 @@ use abide::{EventCondition, WaitKind, Waiter, WaitsFilter};
 
 use super::context::{Context, found, now};
 use super::failure::{Exit, Result};
-use super::moments::relative;
 use super::paging::{Paging, remark};
 use super::table::{Table, fixed, shrinking};
 use super::text::{clean, cut};
+use super::times::relative;
 use crate::http::waits::OpenWaitView;
 
 /// List open waits: for signals, events and conditions, since when and until when
@@ -37,7 +37,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let instance = match &self.instance {
             Some(target) => Some(found(&abide, target).await?.id),
             None => None,

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Entry, Error, InstanceId, Look, Status};
+use abide::{Abide, Description, Entry, Error, InstanceId, Status};
 
 use super::context::{Context, looked_at, now};
 use super::failure::{Exit, Failure, Result};
 use super::health::{Around, name_of, sentence};
+use super::history::told;
 use super::out::{Out, Tone};
 use super::result::newest;
 use super::show::{around, tail, waiters};
-use super::story::told;
 use super::text::{clean, cut_middle, wrapped};
 use crate::http::dto::InstanceView;
 
@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.look().await?;
+        let abide = context.describe().await?;
         let mut news = abide.store().listen();
         let mut look = looked_at(&abide, &self.target).await?;
         let mut watch = Watch::new(context.out, self.history);
@@ -104,11 +104,11 @@ impl Watch {
     }
 
     /// Looks at the instance, and waits for a store that has gone away.
-    async fn look_again(&mut self, abide: &Abide, id: InstanceId) -> Result<Option<Look>> {
+    async fn look_again(&mut self, abide: &Abide, id: InstanceId) -> Result<Option<Description>> {
         let began = Instant::now();
         let mut is_told = false;
         loop {
-            match abide.look(id).await {
+            match abide.describe(id).await {
                 Err(Error::Unavailable(why)) if began.elapsed() < PATIENCE => {
                     if !is_told {
                         self.out.say(&format!("waiting: {}", clean(&why)));
@@ -123,7 +123,7 @@ impl Watch {
     }
 
     /// Shows what has changed.
-    async fn see(&mut self, abide: &Abide, look: &Look) -> Result<()> {
+    async fn see(&mut self, abide: &Abide, look: &Description) -> Result<()> {
         let one = &look.instance;
         let begun = self.run.filter(|(id, _)| *id == one.id);
         let fresh = match begun {
@@ -170,7 +170,7 @@ impl Watch {
     }
 
     /// Draws over what was drawn before.
-    fn redraw(&mut self, look: &Look, around: &Around, now: abide::Timestamp) -> Result<()> {
+    fn redraw(&mut self, look: &Description, around: &Around, now: abide::Timestamp) -> Result<()> {
         let width = self.out.width.unwrap_or(80);
         let one = &look.instance;
         let (tone, text) = sentence(look, around, now);
@@ -210,7 +210,7 @@ impl Watch {
 }
 
 /// The part of an instance that the display depends on.
-fn stand(look: &Look) -> String {
+fn stand(look: &Description) -> String {
     let one = &look.instance;
     format!(
         "{} {} {} {} {} {:?} {:?} {} {} {:?}",

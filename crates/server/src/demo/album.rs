@@ -1,6 +1,6 @@
 //! A sample: an album whose photos are resized in parallel, as a machine with children.
 
-use abide::{BoxError, Context, Job, Machine, Outcome, Status, Step, done, spec};
+use abide::{BoxError, Context, Job, Machine, Outcome, Status, Step, done, new_start};
 use serde::{Deserialize, Serialize};
 
 use super::work;
@@ -43,7 +43,7 @@ impl Machine for Album {
         match at {
             At::Split => {
                 work(150).await;
-                let photos = (0..ctx.state().count).map(|photo| spec(RESIZE, photo));
+                let photos = (0..ctx.state().count).map(|photo| new_start(RESIZE, photo));
                 ctx.spawn(photos).then(At::Join)
             }
             At::Join => {

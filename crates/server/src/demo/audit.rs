@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use abide::{Abide, Entry, Error, Filter, Happening, Instance, InstanceId, Kind, Status};
+use abide::{Abide, Entry, Error, Filter, HistoryEvent, Instance, InstanceId, Kind, Status};
 
 use super::checkout::Receipt;
 
@@ -32,7 +32,7 @@ impl Audit {
             self.note(format!("instance {id} is not there any more"));
             return Ok(None);
         };
-        self.look(abide, &instance).await?;
+        self.inspect(abide, &instance).await?;
         let children = Filter {
             parent: Some(id),
             ..Filter::default()
@@ -40,19 +40,19 @@ impl Audit {
         for child in abide.list(&children, None, CHILDREN_MAX).await?.items {
             // A child may outlive a cancelled parent.
             if child.status.is_terminal() {
-                self.look(abide, &child).await?;
+                self.inspect(abide, &child).await?;
             }
         }
         Ok(Some(instance))
     }
 
-    async fn look(&mut self, abide: &Abide, instance: &Instance) -> Result<(), Error> {
+    async fn inspect(&mut self, abide: &Abide, instance: &Instance) -> Result<(), Error> {
         let history = abide.history(instance.id).await?;
         match check(instance, &history) {
             Ok(steps) => self.steps += steps,
             Err(problem) => self.note(format!("{}: {problem}", called(instance))),
         }
-        let again = |entry: &&Entry| matches!(entry.what, Happening::Reclaimed { .. });
+        let again = |entry: &&Entry| matches!(entry.what, HistoryEvent::Reclaimed { .. });
         self.again += history.iter().filter(again).count() as u64;
         Ok(())
     }
@@ -76,17 +76,17 @@ pub fn called(instance: &Instance) -> String {
 fn check(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     let happened = || history.iter().map(|entry| &entry.what);
     // An event that stands for several attempts has taken a number for each (rule 16.1).
-    let taken: u32 = happened().map(Happening::numbers).sum();
+    let taken: u32 = happened().map(HistoryEvent::numbers).sum();
     if taken != instance.history_events || !history.is_sorted_by(|one, next| one.seq < next.seq) {
         return Err("its history has gaps".to_owned());
     }
     let ends = happened().filter(|what| {
         matches!(
             what,
-            Happening::Done
-                | Happening::Failed { .. }
-                | Happening::Cancelled { .. }
-                | Happening::Continued { .. }
+            HistoryEvent::Done
+                | HistoryEvent::Failed { .. }
+                | HistoryEvent::Cancelled { .. }
+                | HistoryEvent::Continued { .. }
         )
     });
     match ends.count() {
@@ -106,8 +106,8 @@ fn check(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
 /// Checks the steps of a machine: their numbers increase one by one. Returns their number.
 fn machine_steps(history: &[Entry]) -> Result<u64, String> {
     let numbers = history.iter().filter_map(|entry| match &entry.what {
-        Happening::StepCompleted { step_sequence, .. }
-        | Happening::StepFailed { step_sequence, .. } => Some(*step_sequence),
+        HistoryEvent::StepCompleted { step_sequence, .. }
+        | HistoryEvent::StepFailed { step_sequence, .. } => Some(*step_sequence),
         _ => None,
     });
     let mut count = 0;
@@ -130,8 +130,8 @@ fn operations(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     let (mut opened, mut completed) = (BTreeSet::new(), BTreeSet::new());
     for entry in history {
         let is_new = match &entry.what {
-            Happening::OperationOpened(one) => opened.insert(one.operation),
-            Happening::OperationCompleted(one) => {
+            HistoryEvent::OperationOpened(one) => opened.insert(one.operation),
+            HistoryEvent::OperationCompleted(one) => {
                 one.operation.is_none_or(|number| completed.insert(number))
             }
             _ => true,
@@ -157,7 +157,7 @@ fn effects(instance: &Instance, history: &[Entry]) -> Result<(), String> {
         return Err("it is done, and came to nothing".to_owned());
     };
     let ran = history.iter().filter_map(|entry| match &entry.what {
-        Happening::StepCompleted { step, .. } => Some(step.as_str()),
+        HistoryEvent::StepCompleted { step, .. } => Some(step.as_str()),
         _ => None,
     });
     let done = receipt
@@ -194,7 +194,7 @@ mod tests {
 
     /// The place of a step's event.
     fn place(history: &[Entry], wanted: &str) -> usize {
-        let is_it = |entry: &Entry| matches!(&entry.what, Happening::StepCompleted { step, .. } if step.as_str() == wanted);
+        let is_it = |entry: &Entry| matches!(&entry.what, HistoryEvent::StepCompleted { step, .. } if step.as_str() == wanted);
         history.iter().position(is_it).unwrap()
     }
 

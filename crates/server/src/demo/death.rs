@@ -59,7 +59,7 @@ impl Death {
     }
 
     /// Checks which steps have continued, and at which workers. When all have, returns a description.
-    pub async fn look(
+    pub async fn describe(
         &mut self,
         abide: &Abide,
         known: &BTreeMap<WorkerId, u32>,

@@ -4,9 +4,9 @@ pub mod album;
 pub mod approval;
 mod audit;
 pub mod checkout;
-mod crew;
 mod death;
 pub mod parcel;
+mod processes;
 mod scene;
 mod traffic;
 pub mod worker;
@@ -14,7 +14,7 @@ pub mod worker;
 use std::time::Duration;
 
 pub use audit::{Audit, called};
-pub use crew::{AGAIN, Crew, News};
+pub use processes::{AGAIN, Crew, News};
 pub use scene::{Event, Member, Scene, Shown, Summary};
 pub use traffic::{Open, Sample, TICK, Traffic};
 

@@ -285,7 +285,7 @@ impl Scene {
         for death in &mut self.deaths {
             events.extend(
                 death
-                    .look(&self.abide, &self.known)
+                    .describe(&self.abide, &self.known)
                     .await?
                     .map(Event::WentOn),
             );

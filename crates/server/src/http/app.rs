@@ -16,9 +16,9 @@ use crate::settings::Settings;
 use crate::telemetry::{Attempt, Message, Traces};
 use crate::workers::Workers;
 
+use super::budgets::Budgets;
 use super::feed::Feed;
 use super::health::Readiness;
-use super::places::Places;
 
 /// The state that all requests share. Cheap to clone.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ struct Shared {
     tokens: Tokens,
     depths: Depths,
     readiness: Readiness,
-    places: Arc<Places>,
+    places: Arc<Budgets>,
     feed: Feed,
     workers: Workers,
     graphs: Put,
@@ -48,7 +48,7 @@ impl App {
             tokens: Tokens::new(store.clone()),
             depths: Depths::begin(store.clone(), draining.clone()),
             readiness: Readiness::begin(store.clone(), &settings.listen, draining.clone()),
-            places: Arc::new(Places::new(
+            places: Arc::new(Budgets::new(
                 settings.in_flight,
                 settings.long_polls,
                 settings.receiving_bytes,
@@ -174,7 +174,7 @@ impl App {
         &self.0.readiness
     }
 
-    pub(crate) fn places(&self) -> &Arc<Places> {
+    pub(crate) fn places(&self) -> &Arc<Budgets> {
         &self.0.places
     }
 }

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::body::Slow;
-use super::{App, Problem, Ticket, unfit};
+use super::{Admission, App, Problem, unfit};
 use abide::{Address, Target};
 
 /// A JSON body. An empty body is read as `{}`.
@@ -65,8 +65,8 @@ pub async fn received(
     request: Request,
     most: usize,
     limit: &'static str,
-) -> Result<(Bytes, Option<Ticket>), Problem> {
-    let ticket = request.extensions().get::<Ticket>().cloned();
+) -> Result<(Bytes, Option<Admission>), Problem> {
+    let ticket = request.extensions().get::<Admission>().cloned();
     let mut body = request.into_body();
     // The value of `content-length`, if given.
     let size = body.size_hint().exact();
@@ -189,9 +189,9 @@ fn in_query(uri: &Uri, problem: &str) -> String {
 }
 
 /// The path parameters: whole segments, percent-decoded.
-pub struct Place<T>(pub T);
+pub struct PathParams<T>(pub T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Place<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
 use super::instances::PageQuery;
-use super::{App, Params, Place, Problem, Write};
+use super::{App, Params, PathParams, Problem, Write};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -104,7 +104,7 @@ pub struct GraphPut {
 ))]
 pub async fn put(
     State(app): State<App>,
-    Place(name): Place<String>,
+    PathParams(name): PathParams<String>,
     Write {
         body: request,
         abide,
@@ -202,7 +202,7 @@ impl From<&Graph> for GraphView {
 ))]
 pub async fn get(
     State(app): State<App>,
-    Place(name): Place<String>,
+    PathParams(name): PathParams<String>,
 ) -> Result<axum::Json<GraphView>, Problem> {
     let graph = app.abide().graph(&name).await?;
     let graph = graph.ok_or_else(|| {

@@ -19,7 +19,7 @@ use utoipa_axum::routes;
 
 use super::{App, Problem};
 use crate::auth::admitted_in_time;
-use crate::lookout::Lookout;
+use crate::background_read::Lookout;
 
 /// How long a probe's result is good enough.
 const FRESH: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! The history of an instance.
 
-use abide::{Entry, Happening, Json, Timestamp};
+use abide::{Entry, HistoryEvent, Json, Timestamp};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Listed, TargetText, decode, encode, limited};
 use super::instances::{PageQuery, found};
-use super::{App, Params, Place, Problem};
+use super::{App, Params, PathParams, Problem};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -44,7 +44,7 @@ impl From<&Entry> for EntryView {
 }
 
 /// The details of an event, without its name.
-fn data(what: &Happening) -> Json {
+fn data(what: &HistoryEvent) -> Json {
     #[derive(Deserialize)]
     struct Told {
         #[serde(default)]
@@ -61,7 +61,7 @@ fn data(what: &Happening) -> Json {
 ))]
 pub async fn history(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<EntryView>>, Problem> {
     let limit = limited(query.limit)?;

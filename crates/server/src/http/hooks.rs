@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::signals::told;
-use super::{App, Place, Problem, received};
+use super::{App, PathParams, Problem, received};
 use crate::auth::{from_proxy, proxied};
 use crate::hooks::{Action, Hook, Scheme, Unproven};
 
@@ -39,7 +39,7 @@ pub fn open() -> OpenApiRouter<App> {
     ))]
 async fn hook(
     State(app): State<App>,
-    Place(source): Place<String>,
+    PathParams(source): PathParams<String>,
     request: Request,
 ) -> Result<Response, Problem> {
     let hook = app.hook(&source).ok_or_else(|| {

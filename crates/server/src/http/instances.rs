@@ -1,6 +1,8 @@
 //! Reads instances: one, a list, its children, its runs, and its result.
 
-use abide::{Filter, Instance, InstanceId, Json, Key, Look, Name, NotDone, Status, WaitKind};
+use abide::{
+    Description, Filter, Instance, InstanceId, Json, Key, Name, NotDone, Status, WaitKind,
+};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -13,7 +15,7 @@ use super::dto::{
     AnyJson, InstanceView, KeyText, LIMIT_MAX, Listed, LivenessWord, NameText, StatusWord,
     TargetText, WaitKindWord, decode, encode, limited, views, waited,
 };
-use super::{App, LongPoll, Params, Place, Problem, target};
+use super::{App, LongPoll, Params, PathParams, Problem, target};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -116,13 +118,13 @@ async fn page(
     before: Option<InstanceId>,
     limit: usize,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
-    let page = app.abide().look_page(filter, before, limit).await?;
+    let page = app.abide().describe_page(filter, before, limit).await?;
     listed(app, page.items, page.next).await
 }
 
 async fn listed(
     app: &App,
-    items: Vec<Look>,
+    items: Vec<Description>,
     next: Option<InstanceId>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
     let next_cursor = next.and_then(|next| encode(INSTANCES, &next));
@@ -143,7 +145,7 @@ async fn judged(
     let mut items = Vec::new();
     let mut judged = 0;
     loop {
-        let page = app.abide().look_page(filter, before, LIMIT_MAX).await?;
+        let page = app.abide().describe_page(filter, before, LIMIT_MAX).await?;
         judged += page.items.len();
         let next = page.next;
         for look in page.items {
@@ -169,7 +171,7 @@ async fn judged(
 ))]
 pub async fn get(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
 ) -> Result<axum::Json<InstanceView>, Problem> {
     one(&app, &text).await
 }
@@ -186,7 +188,7 @@ pub async fn get_batch(State(app): State<App>) -> Result<axum::Json<InstanceView
 async fn one(app: &App, text: &str) -> Result<axum::Json<InstanceView>, Problem> {
     let look = app
         .abide()
-        .look(target(text)?)
+        .describe(target(text)?)
         .await?
         .ok_or_else(|| nobody(text))?;
     let view = views(app, vec![look]).await?.into_iter().next();
@@ -212,7 +214,7 @@ pub struct PageQuery {
 ))]
 pub async fn children(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
     let limit = limited(query.limit)?;
@@ -237,7 +239,7 @@ pub async fn children(
 ))]
 pub async fn runs(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
     let limit = limited(query.limit)?;
@@ -297,7 +299,7 @@ pub struct ResultView {
 ))]
 pub async fn result(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Params(query): Params<WaitQuery>,
     mut parts: Parts,
 ) -> Result<(StatusCode, axum::Json<ResultView>), Problem> {

@@ -15,8 +15,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::{BoxFuture, FutureExt};
 
 use super::body::Timed;
-use super::places::{Kind, Place, Ticket, Wait};
-use super::problem::NoRoom;
+use super::budgets::{Admission, Kind, Permit, Wait};
+use super::problem::OverBudget;
 use super::{App, Caller, Problem};
 use crate::auth::Role;
 use crate::metrics;
@@ -112,7 +112,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
         return next.run(request).await;
     }
     let kind = Kind::of(request.method(), request.uri());
-    let ticket = Ticket::new(app.places().clone(), kind);
+    let ticket = Admission::new(app.places().clone(), kind);
     let timeout = app.settings().request_timeout;
     let mut until = tokio::time::Instant::now() + timeout;
     let expects = request.headers().contains_key(header::EXPECT);
@@ -122,7 +122,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     let mut handled = std::pin::pin!(next.run(request));
     loop {
         if let Ok(response) = tokio::time::timeout_at(until + LAG, &mut handled).await {
-            if response.extensions().get::<NoRoom>().is_some() {
+            if response.extensions().get::<OverBudget>().is_some() {
                 app.readiness().doubt();
             }
             return response;
@@ -157,7 +157,7 @@ const LAG: Duration = Duration::from_millis(250);
 /// its own time limit. Take it as an argument of the handler, and keep it as long as the wait, or the stream, lasts.
 /// When the server [drains](App::draining), answer at once.
 pub struct LongPoll {
-    _place: Place,
+    _place: Permit,
     peer: Option<Peer>,
 }
 
@@ -197,7 +197,7 @@ pub struct Waiting {
     wait: Wait,
     role: Role,
     token: Option<Name>,
-    ticket: Option<Ticket>,
+    ticket: Option<Admission>,
     peer: Option<Peer>,
 }
 
@@ -210,7 +210,7 @@ impl Waiting {
                 .extensions
                 .get()
                 .and_then(|Caller(token)| token.clone()),
-            ticket: parts.extensions.get::<Ticket>().cloned(),
+            ticket: parts.extensions.get::<Admission>().cloned(),
             peer: parts.extensions.get::<Peer>().cloned(),
         }
     }

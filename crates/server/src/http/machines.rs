@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use super::dto::{AnyJson, Listed, Millis, NameText, decode, encode, limited};
 use super::instances::PageQuery;
-use super::{App, Params, Place, Problem, Write};
+use super::{App, Params, PathParams, Problem, Write};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -172,7 +172,7 @@ impl From<Declared> for MachineView {
     (status = 200, description = "It is declared.", body = MachineView),
 ))]
 pub async fn declare(
-    Place((name, version)): Place<(String, u32)>,
+    PathParams((name, version)): PathParams<(String, u32)>,
     Write {
         body: request,
         abide,

@@ -2,6 +2,7 @@
 
 mod app;
 mod body;
+mod budgets;
 mod caller;
 pub(crate) mod dto;
 pub(crate) mod events;
@@ -19,7 +20,6 @@ mod once;
 mod openapi;
 pub(crate) mod operate;
 pub(crate) mod outbox;
-mod places;
 mod problem;
 mod rpc;
 pub(crate) mod signals;
@@ -39,11 +39,11 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::auth::{Role, guard};
 
 pub use app::App;
+pub use budgets::Admission;
 pub use caller::Caller;
-pub use extract::{Body, Params, Place, raw, received, target};
+pub use extract::{Body, Params, PathParams, raw, received, target};
 pub use layers::{LongPoll, Peer, Waiting, request_id};
 pub use once::{Write, WriteByHeader};
-pub use places::Ticket;
 pub use problem::{OverLimit, Problem, Refused};
 
 /// Looking.

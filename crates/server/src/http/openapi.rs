@@ -35,7 +35,7 @@ const SHARED: [(&str, Applies, &str); 13] = [
     ),
     (
         "404",
-        Applies::Places,
+        Applies::Budgets,
         "No instance, graph or other resource has that id, key or name.",
     ),
     ("408", Applies::Bodies, "The body did not arrive in time."),
@@ -85,7 +85,7 @@ enum Applies {
     /// Those that may want a token.
     Guarded,
     /// Those whose path, or query, names something.
-    Places,
+    Budgets,
     /// Those that take a body.
     Bodies,
     /// Those that change something.
@@ -214,7 +214,7 @@ fn share(path: &str, operation: &mut Operation) {
         let fits = match applies {
             Applies::All => !open,
             Applies::Guarded => !open,
-            Applies::Places => path.contains('{') || takes,
+            Applies::Budgets => path.contains('{') || takes,
             Applies::Bodies | Applies::Writes => takes_body,
             Applies::Inputs => takes,
         };

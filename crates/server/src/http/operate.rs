@@ -11,7 +11,7 @@ use super::caller::Caller;
 use super::dto::{NameText, TargetText};
 use super::instances::nobody;
 use super::starts::StartedView;
-use super::{App, Place, Problem, Write, target};
+use super::{App, PathParams, Problem, Write, target};
 
 /// Routes for operators.
 pub fn operate() -> OpenApiRouter<App> {
@@ -73,7 +73,7 @@ pub struct CancelAnswer {
     (status = 202, description = "The workflow's code was notified, and cleans up before it ends.", body = CancelAnswer),
 ))]
 pub async fn cancel(
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     caller: Caller,
     Write {
         body: request,
@@ -120,7 +120,7 @@ pub struct RestartRequest {
     (status = 201, description = "The new run.", body = StartedView),
 ))]
 pub async fn restart(
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Write {
         body: request,
         abide,
@@ -154,7 +154,7 @@ pub struct RepairRequest {}
     (status = 200, description = "`repair_not_needed`, or `repair_dispatched` if something was repaired.", body = Operated),
 ))]
 pub async fn repair(
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Write {
         body: RepairRequest {},
         abide,

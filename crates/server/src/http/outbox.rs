@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 
 use super::dto::{Listed, decode, encode, limited};
 use super::instances::PageQuery;
-use super::{App, Params, Place, Problem, Write};
+use super::{App, Params, PathParams, Problem, Write};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -129,7 +129,7 @@ pub struct Settled {
     (status = 200, description = "It waits in the outbox.", body = Settled),
 ))]
 pub async fn retry(
-    Place(id): Place<i64>,
+    PathParams(id): PathParams<i64>,
     Write { body, abide }: Write<SettleRequest>,
 ) -> Result<axum::Json<Settled>, Problem> {
     let SettleRequest {} = body;
@@ -143,7 +143,7 @@ pub async fn retry(
     (status = 200, description = "It is gone.", body = Settled),
 ))]
 pub async fn discard(
-    Place(id): Place<i64>,
+    PathParams(id): PathParams<i64>,
     Write { body, abide }: Write<SettleRequest>,
 ) -> Result<axum::Json<Settled>, Problem> {
     let SettleRequest {} = body;

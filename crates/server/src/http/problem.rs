@@ -166,7 +166,7 @@ impl From<Problem> for Refused {
 
 /// Marks the response to a request for which the store's disk was full.
 #[derive(Clone, Copy, Debug)]
-pub struct NoRoom;
+pub struct OverBudget;
 
 /// The error codes and texts for a full disk: of PostgreSQL, whatever the language of its messages, and of SQLite.
 const NO_ROOM: [&str; 2] = ["SQLSTATE 53100", "disk is full"];
@@ -189,7 +189,7 @@ impl IntoResponse for Problem {
         if status == StatusCode::SERVICE_UNAVAILABLE
             && NO_ROOM.iter().any(|no| self.detail.contains(no))
         {
-            response.extensions_mut().insert(NoRoom);
+            response.extensions_mut().insert(OverBudget);
         }
         response
     }

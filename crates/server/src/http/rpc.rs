@@ -15,7 +15,7 @@ use futures_util::stream;
 
 use super::extract::is_json;
 use super::once::{answer_once, key_of, marked};
-use super::{App, LongPoll, Problem, Ticket, raw};
+use super::{Admission, App, LongPoll, Problem, raw};
 use crate::auth::{Role, admitted, allowed};
 
 /// All of it; rights are asked for request by request.
@@ -27,7 +27,7 @@ pub fn routes() -> Router<App> {
 
 async fn ask(State(app): State<App>, request: Request) -> Result<Response, Response> {
     let (role, caller) = admitted(&app, request.uri(), request.headers()).await?;
-    if let Some(ticket) = request.extensions().get::<Ticket>() {
+    if let Some(ticket) = request.extensions().get::<Admission>() {
         ticket.came_by(&caller, role);
     }
     is_json(request.headers()).map_err(Problem::into_response)?;

@@ -17,7 +17,7 @@ use super::dto::{
     StartRequest, TargetText, Wanted, decode, encode, given, limited,
 };
 use super::instances::{PageQuery, nobody};
-use super::{App, Params, Place, Problem, Write, target, unfit};
+use super::{App, Params, PathParams, Problem, Write, target, unfit};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -111,7 +111,7 @@ pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Argum
 ))]
 pub async fn signal(
     State(app): State<App>,
-    Place((text, name)): Place<(String, String)>,
+    PathParams((text, name)): PathParams<(String, String)>,
     caller: Caller,
     headers: HeaderMap,
     Write {
@@ -273,7 +273,7 @@ const SIGNALS: &str = "signals";
     responses((status = 200, description = "A page of signals.", body = Listed<SignalView>)))]
 pub async fn of_instance(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<SignalView>>, Problem> {
     let filter = sent_to(&app, &text, CommandKind::Signal).await?;

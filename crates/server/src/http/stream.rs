@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
 
-use abide::{Happening, InstanceId, Status};
+use abide::{HistoryEvent, InstanceId, Status};
 use abide_kernel::Listener;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -65,7 +65,7 @@ pub async fn stream(
     place: LongPoll,
 ) -> Result<axum::response::Response, Problem> {
     let known = match query.instance {
-        Some(_) => [&Happening::KINDS[..], &[END]].concat(),
+        Some(_) => [&HistoryEvent::KINDS[..], &[END]].concat(),
         None => KINDS.to_vec(),
     };
     let types = types(query.types.as_deref(), &known)?;
@@ -218,7 +218,7 @@ fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + 
             if story.ended || !story.wait().await {
                 return None;
             }
-            if let Err(problem) = story.look().await {
+            if let Err(problem) = story.refresh().await {
                 // The client reconnects, and continues after the last event that it got.
                 tracing::warn!(
                     problem = problem.detail,
@@ -255,7 +255,7 @@ impl Story {
     }
 
     /// Reads the new history events.
-    async fn look(&mut self) -> Result<(), Problem> {
+    async fn refresh(&mut self) -> Result<(), Problem> {
         self.looked = Some(Instant::now());
         // The instance is read before its history: if it has ended, its history is complete.
         let instance = self.app.abide().get(self.id).await?;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{Asked, Command, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name};
+use abide::{
+    Command, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, UpdateHandle,
+};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -18,7 +20,7 @@ use super::dto::{
 };
 use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
-use super::{App, LongPoll, Params, Place, Problem, Write, WriteByHeader, target};
+use super::{App, LongPoll, Params, PathParams, Problem, Write, WriteByHeader, target};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -107,7 +109,7 @@ pub struct UpdateAnswer {
 ))]
 pub async fn update(
     State(app): State<App>,
-    Place((text, name)): Place<(String, String)>,
+    PathParams((text, name)): PathParams<(String, String)>,
     caller: Caller,
     mut parts: Parts,
     // Its `request_id` is remembered for as long as its instance is (rule 9.3), not for a day.
@@ -152,7 +154,7 @@ pub async fn update(
 async fn answered(
     app: &App,
     parts: &mut Parts,
-    asked: &Asked<Json>,
+    asked: &UpdateHandle<Json>,
     wait: Duration,
 ) -> Result<Option<Command>, Problem> {
     let _place = LongPoll::from_request_parts(parts, app).await?;
@@ -210,12 +212,12 @@ fn judged(
 ))]
 pub async fn get(
     State(app): State<App>,
-    Place(id): Place<i64>,
+    PathParams(id): PathParams<i64>,
     Params(query): Params<WaitQuery>,
     mut parts: Parts,
 ) -> Result<axum::Json<UpdateView>, Problem> {
     let wait = waited(query.wait_ms)?;
-    let asked: Asked<Json> = app.abide().asked(CommandId(id));
+    let asked: UpdateHandle<Json> = app.abide().update_handle(CommandId(id));
     let found = asked
         .record()
         .await?
@@ -240,7 +242,7 @@ pub async fn get(
     responses((status = 200, description = "A page of updates.", body = Listed<UpdateView>)))]
 pub async fn of_instance(
     State(app): State<App>,
-    Place(text): Place<String>,
+    PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<UpdateView>>, Problem> {
     let filter = sent_to(&app, &text, CommandKind::Update).await?;

@@ -19,7 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::{ClaimView, Graphs, NameText, waited};
-use super::{App, Body, OverLimit, Place, Problem, Refused, Waiting};
+use super::{App, Body, OverLimit, PathParams, Problem, Refused, Waiting};
 use crate::metrics;
 use crate::telemetry::Attempt;
 use crate::workers::outcome::{self, OutcomeRequest};
@@ -540,7 +540,7 @@ pub struct SignedOff {
 ))]
 pub async fn sign_off(
     State(app): State<App>,
-    Place(worker): Place<String>,
+    PathParams(worker): PathParams<String>,
 ) -> Result<axum::Json<SignedOff>, Problem> {
     let name = Name::new(worker)?;
     app.workers().hub.forget(name.clone());
@@ -580,7 +580,7 @@ pub struct TakenBack {
 ))]
 pub async fn reclaim(
     State(app): State<App>,
-    Place(worker): Place<String>,
+    PathParams(worker): PathParams<String>,
 ) -> Result<axum::Json<TakenBack>, Problem> {
     let name = Name::new(worker)?;
     app.workers().hub.forget(name.clone());

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lookout::Lookout;
+use crate::background_read::Lookout;
 
 /// How long the values are fresh.
 const FRESH: Duration = Duration::from_secs(5);

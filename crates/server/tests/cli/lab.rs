@@ -7,7 +7,7 @@ use abide::{
     Abide, Answer, BoxError, Call, Context, Flow, Job, Machine, Message, Messages, Outcome, Signal,
     Step, Update, Workflow,
 };
-use abide::{done, hours, next, secs, spec, stop};
+use abide::{done, hours, new_start, next, secs, stop};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -308,7 +308,7 @@ impl Machine for Parent {
     async fn step(&self, at: Family, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
             Family::Begin => ctx
-                .spawn((0..3).map(|n| spec(CHILD, n).key(format!("child:{n}"))))
+                .spawn((0..3).map(|n| new_start(CHILD, n).key(format!("child:{n}"))))
                 .then(Family::Join),
             Family::Join => done(ctx.children().len()),
         }
@@ -401,7 +401,7 @@ pub async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
 /// Waits until an instance is so.
 pub async fn until_it_is(abide: &Abide, target: &str, liveness: &str) {
     until(async || {
-        let look = abide.look(target).await.unwrap()?;
+        let look = abide.describe(target).await.unwrap()?;
         (look.liveness.name() == liveness).then_some(())
     })
     .await;

@@ -1,6 +1,6 @@
 //! `show`: what an instance waits for and whether that is healthy, for every way in which one can be.
 
-use abide::{Abide, Engine, Event, Flow, Limits, Workflow, eq, hours, secs, spec};
+use abide::{Abide, Engine, Event, Flow, Limits, Workflow, eq, hours, new_start, secs};
 use serde_json::{Value, json};
 
 use crate::common::{self, Over, Server};
@@ -90,7 +90,7 @@ on_every_store! {
             Ok(wf.all(waits.collect::<Vec<_>>()).await.len())
         };
         let family = |wf: Workflow, count: u32| async move {
-            Ok(wf.child(spec(MANY, count).key("many:1")).await?)
+            Ok(wf.child(new_start(MANY, count).key("many:1")).await?)
         };
         let limits = Limits { names_per_wait: 1_000, ..Limits::default() };
         let abide = Abide::options().limits(limits).open(&lab.store).await.unwrap();

@@ -4,7 +4,7 @@
 use abide_core::model::{
     Command, CommandId, CommandKind, CommandStatus, InstanceId, Name, Pending, Sequence,
 };
-use abide_core::rules::commit::Look;
+use abide_core::rules::commit::InboxNeeds;
 use rusqlite::{Connection, Params, Result, Row, params};
 
 use super::commands::{read, select};
@@ -29,7 +29,7 @@ pub(crate) const NAMED: &str = "
 /// The pending commands of these inboxes that `looks` asks for, in the order of `looks` and by sequence.
 pub(crate) fn pending(
     conn: &Connection,
-    looks: &[(InstanceId, Look)],
+    looks: &[(InstanceId, InboxNeeds)],
 ) -> Result<Vec<(InstanceId, Pending)>> {
     let mut all = Lazy::new(conn, ALL);
     let mut updates = Lazy::new(conn, UPDATES);

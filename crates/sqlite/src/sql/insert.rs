@@ -6,7 +6,7 @@ use rusqlite::{CachedStatement, Connection, Result, ToSql, params};
 use super::keys::{key_holder, unique_key_holder};
 use super::one;
 use crate::cells;
-use crate::columns::{Place, lane, scopes, taken};
+use crate::columns::{IndexColumns, lane, scopes, taken};
 
 /// Does not insert if `abide_key_taken` or `abide_unique_key_taken` has its key.
 pub(crate) const INSERT: &str = "
@@ -56,7 +56,7 @@ fn write(
     row: &NewRow,
     reserved: Option<InstanceId>,
 ) -> Result<usize> {
-    let place = Place::from(row);
+    let place = IndexColumns::from(row);
     let values: &[&dyn ToSql] = params![
         row.status.code(),
         place.ready_at(),

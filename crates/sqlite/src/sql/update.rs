@@ -6,7 +6,7 @@ use rusqlite::{Connection, Result, ToSql, params};
 
 use super::Lazy;
 use crate::cells;
-use crate::columns::Place;
+use crate::columns::IndexColumns;
 
 /// Index: the primary key. No index is written.
 pub(crate) const ADVANCE: &str = "
@@ -119,7 +119,7 @@ pub(crate) fn wake(
     let mut plain = Lazy::new(conn, WAKE);
     let mut thorough = Lazy::new(conn, WAKE_GUARDED);
     for Wake { row } in wakes {
-        let place = Place::from(*row);
+        let place = IndexColumns::from(*row);
         let values: &[&dyn ToSql] = params![
             row.id.0,
             row.status.code(),
@@ -178,7 +178,7 @@ pub(crate) fn move_all(
     let mut plain = Lazy::new(conn, MOVE);
     let mut thorough = Lazy::new(conn, MOVE_GUARDED);
     for Move { row, state, result } in moves {
-        let place = Place::from(*row);
+        let place = IndexColumns::from(*row);
         let awaits = row.awaits.as_ref().map(cells::write_awaits).transpose()?;
         let values: &[&dyn ToSql] = params![
             row.id.0,

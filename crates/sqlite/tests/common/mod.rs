@@ -14,11 +14,11 @@ use abide_sqlite::{Options, Sqlite};
 use tempfile::TempDir;
 
 /// A directory with a database in it.
-pub struct Place {
+pub struct IndexColumns {
     dir: TempDir,
 }
 
-impl Place {
+impl IndexColumns {
     pub fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use abide_core::model::{Commit, Outcome};
 use abide_kernel::Backoff;
-use abide_kernel::committer::{self, Mail, Request};
+use abide_kernel::committer::{self, Deliveries, Request};
 use futures_util::future::FutureExt;
 
 use super::super::batch::{Batch, Finished, Outgoing, Sent, land_alone, land_within, leave};
@@ -24,7 +24,7 @@ impl Dispatcher {
     }
 
     /// Gathers a command to deliver, in the same way.
-    pub(super) async fn gather_mail(&mut self, first: Request<Mail>) {
+    pub(super) async fn gather_mail(&mut self, first: Request<Deliveries>) {
         self.take_letter(first);
         committer::gather(self.shared.settings.batch, || {
             self.take_what_came();
@@ -43,7 +43,7 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn take_letter(&mut self, letter: Request<Mail>) {
+    pub(super) fn take_letter(&mut self, letter: Request<Deliveries>) {
         if self.mail.is_empty() {
             self.mail_since = tokio::time::Instant::now();
         }

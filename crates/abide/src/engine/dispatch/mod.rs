@@ -12,7 +12,7 @@ use abide_core::model::{
     Claim, Claimed, Committed, InstanceId, Lane, Name, Outcome, Refusal, Then, Timestamp,
 };
 use abide_core::rules::deaths::{self, MAX_DEATHS, give_up_suspects};
-use abide_kernel::committer::{Caller, Commits, Failed, Fault, Intake, Mail, Request};
+use abide_kernel::committer::{Caller, Commits, Deliveries, Failed, Fault, Intake, Request};
 use abide_kernel::{Backoff, ClaimRequest, Effects, Listener};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -31,10 +31,10 @@ use super::{Follow, Ran, Task};
 
 /// Requests to the dispatcher.
 pub(super) enum Command {
-    /// Look for work now, and reply when none is left and nothing runs.
+    /// Description for work now, and reply when none is left and nothing runs.
     WhenIdle(oneshot::Sender<()>),
-    /// Look for work now.
-    Look,
+    /// Description for work now.
+    Description,
     /// Serve one more queue, with this many places.
     Serve(Name, usize),
 }
@@ -112,9 +112,9 @@ pub(super) struct Dispatcher {
     /// Outcomes that are not committed yet.
     pending: Intake<Commits, Sent>,
     /// Signals and updates that this process sends.
-    letters: mpsc::UnboundedReceiver<Request<Mail>>,
+    letters: mpsc::UnboundedReceiver<Request<Deliveries>>,
     /// Those that are not delivered yet, and since when the first of them has waited.
-    mail: Intake<Mail, Caller<Mail>>,
+    mail: Intake<Deliveries, Caller<Deliveries>>,
     mail_since: tokio::time::Instant,
     /// `true` if the last transaction delivered commands, so that the next one is for outcomes.
     outcomes_next: bool,
@@ -262,7 +262,7 @@ impl Dispatcher {
                 self.hear(&Effects::anything());
                 self.idlers.push(reply);
             }
-            Command::Look => self.hear(&Effects::anything()),
+            Command::Description => self.hear(&Effects::anything()),
             Command::Serve(name, places) => self.queues.push(Queue::new(name, places)),
         }
     }

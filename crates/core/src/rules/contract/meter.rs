@@ -92,7 +92,7 @@ impl Steps {
     }
 
     /// Runs a validator on a value. Its verdict counts only if there are steps [left](Self::are_spent) afterwards.
-    pub(super) fn look<'v, T>(
+    pub(super) fn examine<'v, T>(
         &mut self,
         rates: Rates,
         value: &'v Value,

@@ -72,7 +72,7 @@ impl Schema {
     /// Returns the problems of a value. They are not known if the steps are [spent](Steps::are_spent).
     pub(super) fn problems(&self, value: &Value, steps: &mut Steps) -> Vec<Problem> {
         let is_valid = |node| self.validator.is_valid(node);
-        if steps.look(self.rates, value, is_valid) || steps.are_spent() {
+        if steps.examine(self.rates, value, is_valid) || steps.are_spent() {
             return Vec::new();
         }
         let rates = Rates {
@@ -81,7 +81,7 @@ impl Schema {
             ..self.rates
         };
         let mut few = Steps::new(PROBLEMS_STEPS);
-        let all = few.look(rates, value, |node| {
+        let all = few.examine(rates, value, |node| {
             let errors = self.validator.iter_errors(node).take(PROBLEMS_MAX);
             errors.map(|error| told(&error)).collect::<Vec<_>>()
         });
@@ -90,7 +90,7 @@ impl Schema {
         }
         // The value is too large to report all problems.
         let mut few = Steps::new(PROBLEMS_STEPS);
-        let first = few.look(rates, value, |node| {
+        let first = few.examine(rates, value, |node| {
             let validated = self.validator.validate(node);
             validated.map_err(|error| told(&error))
         });

@@ -53,10 +53,10 @@ fn row(kind: Kind) -> Row {
     }
 }
 
-fn failed(attempt: u32) -> Vec<Happening> {
+fn failed(attempt: u32) -> Vec<HistoryEvent> {
     let step = Name::stored("start");
     vec![
-        Happening::StepFailed {
+        HistoryEvent::StepFailed {
             step: step.clone(),
             step_sequence: 1,
             error: format!("error {attempt}"),
@@ -65,7 +65,7 @@ fn failed(attempt: u32) -> Vec<Happening> {
             attempt: attempt - 1,
             duration_us: 1,
         },
-        Happening::Retried {
+        HistoryEvent::Retried {
             step,
             attempt,
             due_at: NOW,
@@ -74,8 +74,8 @@ fn failed(attempt: u32) -> Vec<Happening> {
     ]
 }
 
-fn again(operation: u32, attempts: u32) -> Vec<Happening> {
-    vec![Happening::OperationRetried(TriedAgain {
+fn again(operation: u32, attempts: u32) -> Vec<HistoryEvent> {
+    vec![HistoryEvent::OperationRetried(TriedAgain {
         operation,
         name: Name::stored("charge"),
         attempts,
@@ -86,8 +86,8 @@ fn again(operation: u32, attempts: u32) -> Vec<Happening> {
     })]
 }
 
-fn timed_out() -> Vec<Happening> {
-    vec![Happening::TimedOut {
+fn timed_out() -> Vec<HistoryEvent> {
+    vec![HistoryEvent::TimedOut {
         wait_kind: WaitKind::Timer,
         deadline: NOW,
         wait_id: None,
@@ -104,14 +104,14 @@ fn rows(written: &[Written]) -> Vec<(u32, Option<u32>, Option<u32>)> {
 }
 
 /// The one row that is written, when it is a fold.
-fn fold(row: &mut Row, told: Vec<Happening>) -> Option<(u32, Option<u32>, u32)> {
+fn fold(row: &mut Row, told: Vec<HistoryEvent>) -> Option<(u32, Option<u32>, u32)> {
     match rows(&write(row, told, NOW))[..] {
         [(seq, replaces, Some(count))] => Some((seq, replaces, count)),
         _ => None,
     }
 }
 
-fn appended(seq: u32, events: Vec<Happening>) -> Vec<Written> {
+fn appended(seq: u32, events: Vec<HistoryEvent>) -> Vec<Written> {
     vec![Written {
         seq,
         replaces: None,
@@ -119,8 +119,8 @@ fn appended(seq: u32, events: Vec<Happening>) -> Vec<Written> {
     }]
 }
 
-fn ended(operation: u32) -> Happening {
-    Happening::OperationCompleted(Completed {
+fn ended(operation: u32) -> HistoryEvent {
+    HistoryEvent::OperationCompleted(Completed {
         operation: Some(operation),
         operation_kind: OperationKind::Step,
         name: None,
@@ -157,14 +157,14 @@ fn what_is_told_beside_an_attempt_is_never_folded_away() {
     // rule 16.1
     let mut row = row(Kind::Machine);
     let mut told = failed(40);
-    told.push(Happening::Done);
+    told.push(HistoryEvent::Done);
     assert_eq!(
         write(&mut row, told.clone(), NOW),
         appended(2, told),
         "more than an attempt"
     );
     assert_eq!(fold(&mut row, failed(41)), Some((5, None, 1)));
-    let between = vec![Happening::Done];
+    let between = vec![HistoryEvent::Done];
     write(&mut row, between, NOW);
     assert_eq!(
         fold(&mut row, failed(42)),
@@ -177,10 +177,10 @@ fn what_is_told_beside_an_attempt_is_never_folded_away() {
 #[test]
 fn each_step_of_a_workflow_has_one_entry_whatever_is_told_in_between() {
     // rule 16.1: what is told, and the rows that are written for it. The first row of an empty history is 2.
-    let done = || vec![Happening::Done];
-    let with = |lists: &[Vec<Happening>]| lists.concat();
+    let done = || vec![HistoryEvent::Done];
+    let with = |lists: &[Vec<HistoryEvent>]| lists.concat();
     type Rows<'a> = &'a [(u32, Option<u32>, Option<u32>)];
-    let table: [(&str, Vec<Happening>, Rows<'_>); 11] = [
+    let table: [(&str, Vec<HistoryEvent>, Rows<'_>); 11] = [
         ("the tenth", again(1, 10), &[(2, None, None)]),
         ("a first", again(1, 11), &[(3, None, Some(1))]),
         ("another step", again(2, 11), &[(4, None, Some(1))]),

@@ -77,15 +77,15 @@ fn turn(then: Then) -> WorkflowTurn {
     }
 }
 
-fn brood(operation: u32, count: usize, needed: u32) -> Brood {
-    Brood {
+fn brood(operation: u32, count: usize, needed: u32) -> ChildStarts {
+    ChildStarts {
         operation,
         starts: vec![Start::of(name("child"), Json::null()); count],
         needed,
     }
 }
 
-/// Applies a turn as the kernel does: of its broods so many are born.
+/// Applies a turn as the kernel does: of its child_starts so many are born.
 fn commit(
     row: &mut Row,
     turn: &WorkflowTurn,

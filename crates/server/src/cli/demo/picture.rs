@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::cli::failure::Result;
-use crate::cli::moments::length;
 use crate::cli::out::{Out, Tone};
 use crate::cli::table::{Table, fixed, number};
 use crate::cli::text::{clean, counted, cut};
+use crate::cli::times::length;
 use crate::demo::{AGAIN, Event, Member, Shown};
 
 /// How many things that happened to workers are shown, and where there is little room.

@@ -1,9 +1,9 @@
 //! An instance as readers see it.
 
 use abide::{
-    Cause, CommandId, EventCondition, InstanceId, Json, Key, Kind, Look, Name, OperationWait,
-    Operator, Policy, ReasonCode, ResumeKind, ResumeSource, Scope, Status, Timestamp, WaitId,
-    WaitKind, Waiter,
+    Cause, CommandId, Description, EventCondition, InstanceId, Json, Key, Kind, Name,
+    OperationWait, Operator, Policy, ReasonCode, ResumeKind, ResumeSource, Scope, Status,
+    Timestamp, WaitId, WaitKind, Waiter,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -409,12 +409,12 @@ impl From<ReasonCode> for ReasonWord {
 const AT_ONCE: usize = 8;
 
 /// Instances as readers see them, in their order, with the events that they wait for.
-pub async fn views(app: &App, looks: Vec<Look>) -> Result<Vec<InstanceView>, Problem> {
+pub async fn views(app: &App, looks: Vec<Description>) -> Result<Vec<InstanceView>, Problem> {
     let views = looks.into_iter().map(|look| view(app, look));
     stream::iter(views).buffered(AT_ONCE).try_collect().await
 }
 
-async fn view(app: &App, look: Look) -> Result<InstanceView, Problem> {
+async fn view(app: &App, look: Description) -> Result<InstanceView, Problem> {
     let names = look.wait.iter().flat_map(|wait| &wait.names);
     let waiters = match names.into_iter().any(|name| name.event_type().is_some()) {
         true => app.abide().event_waits_of(look.instance.id).await?,
@@ -425,8 +425,8 @@ async fn view(app: &App, look: Look) -> Result<InstanceView, Problem> {
 
 impl InstanceView {
     /// An instance, and those who stand for its waits for events.
-    pub fn new(look: Look, waiters: Vec<Waiter>) -> Self {
-        let Look {
+    pub fn new(look: Description, waiters: Vec<Waiter>) -> Self {
+        let Description {
             instance,
             wait,
             continue_as_new_recommended,

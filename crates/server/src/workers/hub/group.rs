@@ -42,7 +42,7 @@ pub(super) struct Group {
 }
 
 /// A query for work, for some polls of a group. It is settled when the answer arrives.
-pub(super) struct Look {
+pub(super) struct WorkQuery {
     taken: Vec<Waiting>,
     wakes: u64,
     began: Instant,
@@ -50,7 +50,7 @@ pub(super) struct Look {
     before: u64,
 }
 
-impl Look {
+impl WorkQuery {
     /// The polls that it serves.
     pub fn polls(&self) -> &[Waiting] {
         &self.taken
@@ -138,7 +138,7 @@ impl Group {
     }
 
     /// Begins a query for the first polls, `most` at most. `number` is the number of the next poll to arrive.
-    pub fn look(&mut self, most: usize, number: u64) -> Look {
+    pub fn query(&mut self, most: usize, number: u64) -> WorkQuery {
         let mut taken = Vec::new();
         while taken.len() < self.width.min(most)
             && let Some(waiting) = self.waiting.pop_front()
@@ -149,7 +149,7 @@ impl Group {
         }
         self.looking = true;
         self.hungry = false;
-        Look {
+        WorkQuery {
             taken,
             wakes: self.wakes,
             began: Instant::now(),
@@ -161,7 +161,7 @@ impl Group {
     /// claims.
     pub fn settle(
         &mut self,
-        look: Look,
+        look: WorkQuery,
         brought: Vec<Vec<Claimed>>,
     ) -> Vec<(Waiting, Vec<Claimed>)> {
         self.looking = false;

@@ -6,7 +6,7 @@
 //! thousand idle workers cost as much as one. No poll holds a connection.
 
 mod group;
-mod roll;
+mod registry;
 mod runs;
 mod task;
 

@@ -7,8 +7,8 @@ use abide::{InstanceId, Name, Store, Worker, WorkerId};
 use abide_kernel::model::{Claim, Claimed, Lane};
 use abide_kernel::{Answer, ClaimRequest, Error, NewWorker, Op, Result};
 
-use super::group::{Look, Spot};
-use super::roll;
+use super::group::{Spot, WorkQuery};
+use super::registry;
 
 /// Maximum number of blocked instances that one transaction releases.
 const RELEASED_MAX: usize = 500;
@@ -19,7 +19,7 @@ const BUILDS_MAX: usize = 64;
 /// The result of a transaction.
 pub(super) enum Landed {
     /// Groups were queried.
-    Looked(Vec<Sent>, Result<Looked>),
+    WorkFound(Vec<Sent>, Result<WorkFound>),
     /// Workers were enlisted.
     Enlisted(Vec<Name>, Result<Vec<Worker>>),
     /// Leases were renewed. Contains the workers whose leases were lost.
@@ -33,12 +33,12 @@ pub(super) enum Landed {
 /// A query for one group, and the worker number for each of its polls.
 pub(super) struct Sent {
     pub spot: Spot,
-    pub look: Look,
+    pub look: WorkQuery,
     pub ids: Vec<WorkerId>,
 }
 
 /// The result of queries.
-pub(super) struct Looked {
+pub(super) struct WorkFound {
     pub lost: Vec<WorkerId>,
     /// The claims for each poll, in order.
     pub claimed: Vec<Vec<Claimed>>,
@@ -51,7 +51,7 @@ pub(super) const fn may_pass(error: &Error) -> bool {
 
 /// Claims for polls, in the order of their arrival, in one transaction. The same transaction renews the leases of their
 /// workers.
-pub(super) async fn look(
+pub(super) async fn find_work(
     store: Arc<dyn Store>,
     sent: Vec<Sent>,
     workflows: HashSet<Lane>,
@@ -64,7 +64,7 @@ pub(super) async fn look(
     ids.dedup();
     let mut ops = vec![Op::Renew {
         workers: ids,
-        lease: roll::LEASE,
+        lease: registry::LEASE,
     }];
     for one in &sent {
         let lanes: Vec<Lane> = one
@@ -86,9 +86,9 @@ pub(super) async fn look(
     }
     let answers = match store.run(ops.into()).await {
         Ok(answers) => answers,
-        Err(error) => return Landed::Looked(sent, Err(error)),
+        Err(error) => return Landed::WorkFound(sent, Err(error)),
     };
-    let mut looked = Looked {
+    let mut looked = WorkFound {
         lost: Vec::new(),
         claimed: Vec::new(),
     };
@@ -96,10 +96,10 @@ pub(super) async fn look(
         match answer {
             Answer::Renewed { lost } => looked.lost = lost,
             Answer::Claimed(claimed) => looked.claimed.push(claimed),
-            _ => return Landed::Looked(sent, Err(other())),
+            _ => return Landed::WorkFound(sent, Err(other())),
         }
     }
-    Landed::Looked(sent, Ok(looked))
+    Landed::WorkFound(sent, Ok(looked))
 }
 
 /// Enlists workers, and releases blocked instances that they may have the code for. This includes instances that their
@@ -189,7 +189,7 @@ async fn is_any_blocked(store: &dyn Store, builds: &[(Name, Vec<Lane>)]) -> Resu
 pub(super) async fn renew(store: Arc<dyn Store>, workers: Vec<WorkerId>) -> Landed {
     let renewal = Op::Renew {
         workers,
-        lease: roll::LEASE,
+        lease: registry::LEASE,
     };
     let answers = store.run(Arc::from([renewal])).await;
     Landed::Renewed(answers.map(|answers| match answers.into_iter().next() {

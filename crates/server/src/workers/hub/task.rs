@@ -15,8 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::group::{Group, Spot};
-use super::roll::{self, Roll};
-use super::runs::{Landed, Looked, Sent, enlist, give_back, look, may_pass, release, renew};
+use super::registry::{self, Roll};
+use super::runs::{
+    Landed, Sent, WorkFound, enlist, find_work, give_back, may_pass, release, renew,
+};
 use super::{Ask, Waiting};
 use crate::http::Problem;
 
@@ -196,7 +198,7 @@ impl Task {
         self.groups.retain(|_, group| !group.is_over());
         let now = Instant::now();
         self.workflows.retain(|_, until| *until > now);
-        if self.renewed.elapsed() >= roll::RENEWAL {
+        if self.renewed.elapsed() >= registry::RENEWAL {
             self.renewed = now;
             // Backs up lost notifications.
             self.releases = true;
@@ -250,7 +252,7 @@ impl Task {
             }
             let workflows = self.workflows.keys().cloned().collect();
             self.under_way
-                .push(look(self.store.clone(), sent, workflows).boxed());
+                .push(find_work(self.store.clone(), sent, workflows).boxed());
         }
     }
 
@@ -274,7 +276,7 @@ impl Task {
             if left == 0 {
                 break;
             }
-            let look = group.look(left, self.number);
+            let look = group.query(left, self.number);
             // Workers with polls in a group are normally enlisted. Those that no longer are must be enlisted again.
             let (mut taken, mut ids) = (Vec::new(), Vec::new());
             let mut strangers = Vec::new();
@@ -307,8 +309,8 @@ impl Task {
 
     fn settle(&mut self, landed: Landed) {
         match landed {
-            Landed::Looked(sent, Ok(looked)) => self.settle_looks(sent, looked),
-            Landed::Looked(sent, Err(error)) => {
+            Landed::WorkFound(sent, Ok(looked)) => self.settle_looks(sent, looked),
+            Landed::WorkFound(sent, Err(error)) => {
                 for one in sent {
                     self.settle_failed(one, &error);
                 }
@@ -337,7 +339,7 @@ impl Task {
             Landed::Renewed(Err(error)) => {
                 // Tried again soon, because a worker that is not renewed is considered dead.
                 self.renewed = Instant::now()
-                    .checked_sub(roll::RENEWAL)
+                    .checked_sub(registry::RENEWAL)
                     .unwrap_or_else(Instant::now)
                     + TICK;
                 self.rest(&error);
@@ -386,7 +388,7 @@ impl Task {
             .for_each(|waiting| self.roll.arrive(waiting));
     }
 
-    fn settle_looks(&mut self, sent: Vec<Sent>, looked: Looked) {
+    fn settle_looks(&mut self, sent: Vec<Sent>, looked: WorkFound) {
         self.backoff.reset();
         let mut claimed = looked.claimed.into_iter();
         for Sent { spot, look, ids } in sent {
@@ -481,7 +483,7 @@ impl Task {
             .for_each(|waiting| self.hand(waiting, Vec::new()));
         while let Some(landed) = self.under_way.next().await {
             match landed {
-                Landed::Looked(sent, looked) => {
+                Landed::WorkFound(sent, looked) => {
                     let claimed = looked.map_or_else(|_| Vec::new(), |looked| looked.claimed);
                     self.returned
                         .extend(claimed.into_iter().flatten().map(|one| one.claim));

@@ -1,23 +1,26 @@
 //! The functions of [`Abide`] that act on instances: signals, updates, and the operations of an operator.
 
-use abide_core::model::{Arguments, CommandId, Delivery, InstanceId, Key, Name, Refusal, Started};
+use abide_core::model::{
+    Arguments, CommandId, InstanceId, Key, Name, NewCommand, Refusal, Started,
+};
 use abide_kernel::{Answer, CommandFilter, CommandPage, Op};
 
 use crate::client::{self, receipt};
 use crate::message::{Message, Signal, Update};
 use crate::{
-    Abide, Address, Asked, Cancelling, Client, Definition, Diagnosis, Error, Handle, Letter, Look,
-    OperateError, Receipt, Request, Restarting, SendError, Spec, StartError,
+    Abide, Address, Cancelling, Client, Definition, Description, Diagnosis, Error, Handle,
+    OperateError, Receipt, Restarting, SendError, SignalBuilder, StartBuilder, StartError,
+    UpdateBuilder, UpdateHandle,
 };
 
 impl Abide {
     /// Sends a signal: `abide.signal("order:42", PAID, &payment).dedup("evt-7").await?`. Once that returns, the signal
     /// is durable and is never lost.
-    pub fn signal<T>(&self, to: impl Address, signal: Signal<T>, value: &T) -> Letter<Client>
+    pub fn signal<T>(&self, to: impl Address, signal: Signal<T>, value: &T) -> SignalBuilder<Client>
     where
         T: Message,
     {
-        Letter::new(to, signal, value, self.client().clone())
+        SignalBuilder::new(to, signal, value, self.client().clone())
     }
 
     /// Sends a signal by its name, without its Rust type.
@@ -26,31 +29,31 @@ impl Abide {
         to: impl Address,
         name: &str,
         arguments: Arguments,
-    ) -> Letter<Client> {
-        Letter::named(to, name, Ok(arguments), self.client().clone())
+    ) -> SignalBuilder<Client> {
+        SignalBuilder::named(to, name, Ok(arguments), self.client().clone())
     }
 
     /// Sends any number of signals in one transaction. Each signal gets its own result.
     ///
     /// ```
-    /// # use abide::{Abide, Job, Signal, letter, spec};
+    /// # use abide::{Abide, Job, Signal, new_signal, new_start};
     /// const PAID: Signal<u32> = Signal::new("paid");
     /// # const SHIP: Job<u32> = Job::new("ship");
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let abide = Abide::open("memory:").await?;
-    /// # abide.start_all((0..100).map(|n| spec(SHIP, n).key(format!("order:{n}")))).await?;
-    /// let sent = abide.signal_all((0..100).map(|n| letter(format!("order:{n}"), PAID, &5))).await?;
+    /// # abide.start_all((0..100).map(|n| new_start(SHIP, n).key(format!("order:{n}")))).await?;
+    /// let sent = abide.signal_all((0..100).map(|n| new_signal(format!("order:{n}"), PAID, &5))).await?;
     /// assert!(sent.iter().all(Result::is_ok));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn signal_all<L: Into<Result<Delivery, Error>>>(
+    pub async fn signal_all<L: Into<Result<NewCommand, Error>>>(
         &self,
         letters: impl IntoIterator<Item = L>,
     ) -> Result<Vec<Result<Receipt, SendError>>, Error> {
         let letters = letters.into_iter().map(Into::into);
-        let deliveries: Vec<Delivery> = letters.collect::<Result<_, _>>()?;
+        let deliveries: Vec<NewCommand> = letters.collect::<Result<_, _>>()?;
         let targets: Vec<_> = deliveries.iter().map(|one| one.target.clone()).collect();
         let answers = self.client().deliver(deliveries).await?.into_iter();
         let each = answers.zip(targets);
@@ -63,29 +66,34 @@ impl Abide {
     /// its inbox. Both happen in one commit. If the signal would be rejected, nothing starts.
     pub fn signal_with_start<D: Definition, T>(
         &self,
-        spec: Spec<D>,
+        spec: StartBuilder<D>,
         signal: Signal<T>,
         value: &T,
-    ) -> Letter<Client>
+    ) -> SignalBuilder<Client>
     where
         T: Message,
     {
         // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
-        Letter::new(to, signal, value, self.client().clone()).with_start(spec.into())
+        SignalBuilder::new(to, signal, value, self.client().clone()).with_start(spec.into())
     }
 
     /// Sends an update and waits for its answer: `let name = abide.update("order:42", RENAME, &new).await?`.
-    pub fn update<A, R>(&self, to: impl Address, update: Update<A, R>, value: &A) -> Request<R>
+    pub fn update<A, R>(
+        &self,
+        to: impl Address,
+        update: Update<A, R>,
+        value: &A,
+    ) -> UpdateBuilder<R>
     where
         A: Message,
     {
-        Request::new(to, update, value, self.client().clone())
+        UpdateBuilder::new(to, update, value, self.client().clone())
     }
 
     /// Returns a handle on an update that was sent before, to fetch its answer.
-    pub fn asked<R>(&self, id: CommandId) -> Asked<R> {
-        Asked::of(id, self.client().clone())
+    pub fn update_handle<R>(&self, id: CommandId) -> UpdateHandle<R> {
+        UpdateHandle::of(id, self.client().clone())
     }
 
     /// Returns the records of all signals and updates that were sent to an instance or to an earlier run of it,
@@ -167,7 +175,7 @@ impl Abide {
 
     /// Returns an instance with what it waits for and whether anything can still wake it. The id of a run without a key
     /// finds the newest run of its chain.
-    pub async fn look(&self, target: impl Address) -> Result<Option<Look>, Error> {
-        client::look(self.client(), target).await
+    pub async fn describe(&self, target: impl Address) -> Result<Option<Description>, Error> {
+        client::describe(self.client(), target).await
     }
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use abide_core::model::{
     Answered, Arguments, Cancel, Children, Claim, CommandId, CommandKind, Commit, Condition,
-    Contract, Declared, Delivery, EventWait, InstanceId, Join, Json, Key, Kind, Lane, Name,
+    Contract, Declared, EventWait, InstanceId, Join, Json, Key, Kind, Lane, Name, NewCommand,
     Operator, Outcome, Path, Priority, Publish, RetrySpec, Scope, Start, Status, Target, UniqueKey,
     Wait, When,
 };
 
 pub use super::build::name;
 use super::build::{strict, updates};
-use super::dice::Dice;
 pub use super::lab::LEASE;
-use super::weave::WORKFLOW;
+use super::random::Dice;
+use super::random_turns::WORKFLOW;
 
 pub const QUEUES: [&str; 2] = ["default", "slow"];
 pub const MACHINES: [(&str, u32); 4] = [("m", 1), ("m", 2), ("n", 1), (WORKFLOW, 1)];
@@ -297,11 +297,11 @@ impl Dice {
         }
     }
 
-    pub fn some_delivery(&mut self, known: &[InstanceId]) -> Delivery {
+    pub fn some_delivery(&mut self, known: &[InstanceId]) -> NewCommand {
         let target = self.some_target(known);
         let mut delivery = match self.chance(70) {
-            true => Delivery::signal(target, name(self.pick::<&str>(&SIGNALS))),
-            false => Delivery::update(target, name("add")),
+            true => NewCommand::signal(target, name(self.pick::<&str>(&SIGNALS))),
+            false => NewCommand::update(target, name("add")),
         };
         let number = Json::of(&self.below(3)).unwrap();
         delivery.arguments = match self.below(10) {

@@ -18,10 +18,10 @@ use crate::Error;
 use crate::machine::{Definition, Step};
 use crate::time::as_ms;
 
-/// A builder of a start. [`Abide::start`](crate::Abide::start) returns one to configure and then await; [`spec`] makes
+/// A builder of a start. [`Abide::start`](crate::Abide::start) returns one to configure and then await; [`new_start`] makes
 /// one for a child or a batch.
 #[must_use = "nothing is started before it is awaited"]
-pub struct Spec<D: Definition, C = ()> {
+pub struct StartBuilder<D: Definition, C = ()> {
     pub(super) start: Result<Start, Error>,
     pub(super) client: C,
     or_existing: bool,
@@ -32,20 +32,20 @@ pub struct Spec<D: Definition, C = ()> {
 /// [batch](crate::Abide::start_all).
 ///
 /// ```
-/// # use abide::{Job, spec};
+/// # use abide::{Job, new_start};
 /// const MAIL: Job<String> = Job::new("mail");
-/// let child = spec(MAIL, "hello".to_owned()).key("mail:1").priority(-5);
+/// let child = new_start(MAIL, "hello".to_owned()).key("mail:1").priority(-5);
 /// # let _ = child;
 /// ```
-pub fn spec<D: Definition>(definition: D, input: D::Input) -> Spec<D> {
-    Spec::new(&definition, &input, ())
+pub fn new_start<D: Definition>(definition: D, input: D::Input) -> StartBuilder<D> {
+    StartBuilder::new(&definition, &input, ())
 }
 
 /// The reason why an instance was not started.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The key or the unique key is taken. If you want the instance that has it, use [`Spec::or_existing`].
+    /// The key or the unique key is taken. If you want the instance that has it, use [`StartBuilder::or_existing`].
     #[error(
         "duplicate: the key is taken by instance {holder}; use another key, or `.or_existing()` to get that instance"
     )]
@@ -64,7 +64,7 @@ impl From<Refusal> for StartError {
     }
 }
 
-impl<D: Definition, C> Spec<D, C> {
+impl<D: Definition, C> StartBuilder<D, C> {
     pub(crate) fn new(definition: &D, input: &D::Input, client: C) -> Self {
         let start = || -> Result<Start, Error> {
             let declared = definition.declared()?;
@@ -161,9 +161,9 @@ impl<D: Definition, C> Spec<D, C> {
     /// belongs to the same instance and has the same [token](crate::Context::token).
     ///
     /// ```
-    /// # use abide::{Job, secs, spec};
+    /// # use abide::{Job, secs, new_start};
     /// const MAIL: Job<String> = Job::new("mail");
-    /// let mail = spec(MAIL, "hello".to_owned()).retry(5, secs(1)).time_limit(secs(30));
+    /// let mail = new_start(MAIL, "hello".to_owned()).retry(5, secs(1)).time_limit(secs(30));
     /// # let _ = mail;
     /// ```
     pub fn retry(self, max_attempts: u32, delay: Duration) -> Self {
@@ -207,13 +207,13 @@ impl<D: Definition, C> Spec<D, C> {
     }
 }
 
-impl<D: Definition> From<Spec<D>> for Result<Start, Error> {
-    fn from(spec: Spec<D>) -> Self {
+impl<D: Definition> From<StartBuilder<D>> for Result<Start, Error> {
+    fn from(spec: StartBuilder<D>) -> Self {
         spec.start
     }
 }
 
-impl<D: Definition> Spec<D, Client> {
+impl<D: Definition> StartBuilder<D, Client> {
     /// Converts a store's answer to the caller's result.
     pub(super) fn handle(
         client: &Client,
@@ -285,7 +285,7 @@ impl<D: Definition> Spec<D, Client> {
     }
 }
 
-impl<D: Definition + 'static> IntoFuture for Spec<D, Client> {
+impl<D: Definition + 'static> IntoFuture for StartBuilder<D, Client> {
     type Output = Result<Handle<D::Output>, StartError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use abide_core::model::{
-    Answered, Blocked, Brood, CommandId, Json, Name, Opened, Operation, OperationKind, Outcome,
-    Park, Signature, Start, Taken, Then, Timestamp, Unended, WorkflowTurn,
+    Answered, Blocked, ChildStarts, CommandId, Json, Name, Opened, Operation, OperationKind,
+    Outcome, Park, Signature, Start, Taken, Then, Timestamp, Unended, WorkflowTurn,
 };
 
 use super::coding::{conditional, signal_waits};
-use super::dice::Dice;
-use super::roll::SIGNALS;
+use super::random::Dice;
+use super::random_steps::SIGNALS;
 
 /// The machine that is a workflow.
 pub const WORKFLOW: &str = "w";
@@ -61,7 +61,7 @@ impl Dice {
             true => (knows.updates.len() - updates.len()) as u32,
             false => 0,
         };
-        let broods = match room && self.chance(30) {
+        let child_starts = match room && self.chance(30) {
             true => self.between(1, 2),
             false => 0,
         };
@@ -78,16 +78,18 @@ impl Dice {
             takes,
             updates,
             held,
-            children: (1..=broods).map(|at| self.some_brood(at as u32)).collect(),
+            children: (1..=child_starts)
+                .map(|at| self.some_brood(at as u32))
+                .collect(),
             state: None,
             then: self.some_then(knows, now),
         }))
     }
 
-    fn some_brood(&mut self, operation: u32) -> Brood {
+    fn some_brood(&mut self, operation: u32) -> ChildStarts {
         let count = self.below(4);
         let starts: Vec<Start> = (0..count).map(|_| self.some_start()).collect();
-        Brood {
+        ChildStarts {
             operation,
             needed: self.below(count + 1) as u32,
             starts,

@@ -1,12 +1,12 @@
 //! The history of an instance, one event per line.
 
-use abide::{Entry, Happening, Timestamp, WaitKind};
+use abide::{Entry, HistoryEvent, Timestamp, WaitKind};
 use abide_kernel::model::{Ending, Folded};
 use abide_kernel::rules::deaths::times;
 
-use super::moments::length;
 use super::out::Out;
 use super::text::{clean, counted, cut, cut_middle};
+use super::times::length;
 
 /// Maximum number of characters of an error or a value on one line.
 const MOST: usize = 200;
@@ -16,13 +16,13 @@ pub fn told(entry: &Entry, out: &Out) -> String {
     clean(&words(&entry.what, out)).into_owned()
 }
 
-fn words(what: &Happening, out: &Out) -> String {
+fn words(what: &HistoryEvent, out: &Out) -> String {
     let until = |deadline: &Option<Timestamp>| {
         let until = deadline.map(|deadline| format!(" until {}", out.exact(deadline)));
         until.unwrap_or_default()
     };
     match what {
-        Happening::Started {
+        HistoryEvent::Started {
             machine,
             version,
             step,
@@ -36,7 +36,7 @@ fn words(what: &Happening, out: &Out) -> String {
             };
             format!("{machine} version {version} at {step}{run}")
         }
-        Happening::StepCompleted {
+        HistoryEvent::StepCompleted {
             step,
             outcome,
             next,
@@ -51,7 +51,7 @@ fn words(what: &Happening, out: &Out) -> String {
                 took(Some(*duration_us))
             )
         }
-        Happening::StepFailed {
+        HistoryEvent::StepFailed {
             step,
             error,
             outcome,
@@ -66,7 +66,7 @@ fn words(what: &Happening, out: &Out) -> String {
             again(*attempt),
             took(Some(*duration_us))
         ),
-        Happening::Retried {
+        HistoryEvent::Retried {
             step,
             attempt,
             due_at,
@@ -76,7 +76,7 @@ fn words(what: &Happening, out: &Out) -> String {
             folded_into(folded.as_ref(), out),
             out.exact(*due_at)
         ),
-        Happening::WaitOpened {
+        HistoryEvent::WaitOpened {
             wait_kind,
             names,
             deadline,
@@ -93,7 +93,7 @@ fn words(what: &Happening, out: &Out) -> String {
             };
             format!("waits for {what}{}", until(deadline))
         }
-        Happening::SignalReceived {
+        HistoryEvent::SignalReceived {
             name,
             message_sequence,
             command_sequence,
@@ -108,7 +108,7 @@ fn words(what: &Happening, out: &Out) -> String {
                 from.unwrap_or_default()
             )
         }
-        Happening::EventMatched {
+        HistoryEvent::EventMatched {
             event_type,
             event_id,
             message_sequence,
@@ -118,7 +118,7 @@ fn words(what: &Happening, out: &Out) -> String {
             let number = number(*command_sequence);
             format!("{event_type} ({event_id}), message {message_sequence}{number}")
         }
-        Happening::SignalApplied {
+        HistoryEvent::SignalApplied {
             name,
             message_sequence,
             command_sequence,
@@ -137,23 +137,23 @@ fn words(what: &Happening, out: &Out) -> String {
             let number = number(*command_sequence);
             format!("{name}, message {message_sequence}{number}, by {by}")
         }
-        Happening::SignalDiscarded {
+        HistoryEvent::SignalDiscarded {
             name,
             message_sequence,
             ..
         } => {
             format!("{name}, message {message_sequence}: it ended before anybody took it")
         }
-        Happening::MessageCursorAdvanced { from, to, .. } => {
+        HistoryEvent::MessageCursorAdvanced { from, to, .. } => {
             format!("messages {from} to {to} are consumed")
         }
-        Happening::UpdateAccepted {
+        HistoryEvent::UpdateAccepted {
             update_id, name, ..
         } => format!("{name}, update {update_id}"),
-        Happening::UpdateCompleted {
+        HistoryEvent::UpdateCompleted {
             update_id, name, ..
         } => format!("{name}, update {update_id}"),
-        Happening::UpdateFailed {
+        HistoryEvent::UpdateFailed {
             update_id,
             name,
             error,
@@ -161,7 +161,7 @@ fn words(what: &Happening, out: &Out) -> String {
         } => {
             format!("{name}, update {update_id}: {}", cut_middle(error, MOST))
         }
-        Happening::TimedOut {
+        HistoryEvent::TimedOut {
             wait_kind,
             deadline,
             ..
@@ -172,7 +172,7 @@ fn words(what: &Happening, out: &Out) -> String {
                 out.exact(*deadline)
             )
         }
-        Happening::ChildrenSpawned {
+        HistoryEvent::ChildrenSpawned {
             count, duplicates, ..
         } => {
             let taken = match duplicates {
@@ -184,12 +184,14 @@ fn words(what: &Happening, out: &Out) -> String {
                 counted(u64::from(*count), "child", "children")
             )
         }
-        Happening::ChildEnded { child, status, .. } => format!("child {child} ended as {status}"),
-        Happening::ChildrenJoined { missing, .. } => match missing {
+        HistoryEvent::ChildEnded { child, status, .. } => {
+            format!("child {child} ended as {status}")
+        }
+        HistoryEvent::ChildrenJoined { missing, .. } => match missing {
             0 => "all children have ended".to_owned(),
             missing => format!("enough children have ended, {missing} have not"),
         },
-        Happening::Reclaimed {
+        HistoryEvent::Reclaimed {
             step,
             attempt,
             worker,
@@ -208,11 +210,11 @@ fn words(what: &Happening, out: &Out) -> String {
                 due.unwrap_or_default()
             )
         }
-        Happening::KeyGivenUp { key, holder } => {
+        HistoryEvent::KeyGivenUp { key, holder } => {
             format!("{key} was given up: instance {holder} holds it")
         }
-        Happening::Repaired { problem } => problem.clone(),
-        Happening::OperationOpened(opened) => {
+        HistoryEvent::Repaired { problem } => problem.clone(),
+        HistoryEvent::OperationOpened(opened) => {
             format!(
                 "{}: {}{}{}",
                 opened.operation,
@@ -221,7 +223,7 @@ fn words(what: &Happening, out: &Out) -> String {
                 until(&opened.deadline)
             )
         }
-        Happening::OperationCompleted(done) => {
+        HistoryEvent::OperationCompleted(done) => {
             let number = done
                 .operation
                 .map(|number| format!("{number}: "))
@@ -244,7 +246,7 @@ fn words(what: &Happening, out: &Out) -> String {
                 took(done.duration_us)
             )
         }
-        Happening::OperationRetried(tried) => format!(
+        HistoryEvent::OperationRetried(tried) => format!(
             "{}{}: step {:?}{} failed {}: {}; again at {}",
             folded_into(tried.folded.as_ref(), out),
             tried.operation,
@@ -254,8 +256,8 @@ fn words(what: &Happening, out: &Out) -> String {
             cut_middle(&tried.error, MOST),
             out.exact(tried.due_at)
         ),
-        Happening::ReplayBlocked(blocked) => cut_middle(&blocked.to_string(), 2 * MOST),
-        Happening::Blocked {
+        HistoryEvent::ReplayBlocked(blocked) => cut_middle(&blocked.to_string(), 2 * MOST),
+        HistoryEvent::Blocked {
             step,
             reason,
             build,
@@ -268,14 +270,14 @@ fn words(what: &Happening, out: &Out) -> String {
                 build.unwrap_or_default()
             )
         }
-        Happening::HandedAgain { run_id, signals } => {
+        HistoryEvent::HandedAgain { run_id, signals } => {
             let names = signals
                 .iter()
                 .map(|one| one.name.event_type().unwrap_or(one.name.as_str()));
             let names: Vec<&str> = names.collect();
             format!("{}, from instance {run_id}", cut(&names.join(", "), MOST))
         }
-        Happening::CancelRequested {
+        HistoryEvent::CancelRequested {
             reason,
             source,
             claimed_source,
@@ -284,12 +286,12 @@ fn words(what: &Happening, out: &Out) -> String {
             let from = sender(source, claimed_source).map(|sender| format!(" (by {sender})"));
             format!("{}{}", cut(reason, MOST), from.unwrap_or_default())
         }
-        Happening::Cancelled { reason } => cut(reason, MOST),
-        Happening::Continued { run_id, run_number } => {
+        HistoryEvent::Cancelled { reason } => cut(reason, MOST),
+        HistoryEvent::Continued { run_id, run_number } => {
             format!("run {run_number} is instance {run_id}")
         }
-        Happening::Done => String::new(),
-        Happening::Failed { error } => cut_middle(error, MOST),
+        HistoryEvent::Done => String::new(),
+        HistoryEvent::Failed { error } => cut_middle(error, MOST),
         other => json_of(other),
     }
 }
@@ -303,7 +305,7 @@ fn sender(source: &Option<String>, claimed: &Option<String>) -> Option<String> {
 }
 
 /// The data of an event that has no description yet.
-fn json_of(what: &Happening) -> String {
+fn json_of(what: &HistoryEvent) -> String {
     let whole = serde_json::to_value(what).unwrap_or_default();
     let data = whole.get("data").map(ToString::to_string);
     cut(&data.unwrap_or_default(), MOST)

@@ -5,8 +5,10 @@ use abide_core::model::{
 };
 use abide_kernel::{Answer, Filter, Op, Page};
 
-use crate::client::{self, Look};
-use crate::{Abide, Address, BadGraph, Client, Definition, Error, Graph, Letter, Request};
+use crate::client::{self, Description};
+use crate::{
+    Abide, Address, BadGraph, Client, Definition, Error, Graph, SignalBuilder, UpdateBuilder,
+};
 
 impl Abide {
     /// Reserves an instance of the machine with that name: it has a key and no run yet. See [`reserve`](Self::reserve).
@@ -24,7 +26,7 @@ impl Abide {
         start: Start,
         name: &str,
         arguments: Arguments,
-    ) -> Letter<Client> {
+    ) -> SignalBuilder<Client> {
         // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
         self.signal_named(to, name, arguments).with_start(Ok(start))
@@ -36,8 +38,8 @@ impl Abide {
         to: impl Address,
         name: &str,
         arguments: Arguments,
-    ) -> Request<Json> {
-        Request::named(to, name, Ok(arguments), self.client().clone())
+    ) -> UpdateBuilder<Json> {
+        UpdateBuilder::named(to, name, Ok(arguments), self.client().clone())
     }
 
     /// Returns a page of the history events of an instance that follow the event `after`, oldest first. Pass `next` of
@@ -52,13 +54,13 @@ impl Abide {
     }
 
     /// Returns a page of instances, newest first, each with what it waits for and whether anything can still wake it.
-    pub async fn look_page(
+    pub async fn describe_page(
         &self,
         filter: &Filter,
         before: Option<InstanceId>,
         limit: usize,
-    ) -> Result<Page<Look>, Error> {
-        client::look_page(self.client(), filter, before, limit).await
+    ) -> Result<Page<Description>, Error> {
+        client::describe_page(self.client(), filter, before, limit).await
     }
 
     /// Declares machines whose code runs elsewhere, together with the contracts that they name.

@@ -85,7 +85,7 @@ impl Wait {
 type ByRole = [Arc<Budget>; 4];
 
 /// The budgets of a server.
-pub struct Places {
+pub struct Budgets {
     kinds: [ByRole; Kind::COUNT],
     waits: [ByRole; Wait::COUNT],
     /// Bytes of bodies: for all requests except webhooks, reserved for operators, and for webhooks.
@@ -104,7 +104,7 @@ struct Budget {
 }
 
 /// Places that were taken from a budget, until this value is dropped.
-pub struct Place {
+pub struct Permit {
     budget: Arc<Budget>,
     permit: Option<OwnedSemaphorePermit>,
     token: Option<Name>,
@@ -137,7 +137,7 @@ impl Budget {
     }
 
     /// Takes `count` places for a token. Callers without a token have no share, because they cannot be told apart.
-    fn take(self: &Arc<Self>, count: usize, token: Option<&Name>) -> Result<Place, Full> {
+    fn take(self: &Arc<Self>, count: usize, token: Option<&Name>) -> Result<Permit, Full> {
         let full = |most, is_share| Full { most, is_share };
         let mut taken = self.taken();
         let has = token.and_then(|token| taken.get(token)).copied();
@@ -152,7 +152,7 @@ impl Budget {
         if let Some(token) = token {
             taken.insert(token.clone(), has);
         }
-        Ok(Place {
+        Ok(Permit {
             budget: self.clone(),
             permit: Some(permit),
             token: token.cloned(),
@@ -160,7 +160,7 @@ impl Budget {
     }
 }
 
-impl Place {
+impl Permit {
     /// Adds the places of `other`, which has the same budget and token.
     fn merge(&mut self, mut other: Self) {
         if let (Some(permit), Some(more)) = (&mut self.permit, other.permit.take()) {
@@ -169,7 +169,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let (Some(token), Some(permit)) = (&self.token, &self.permit) else {
             return;
@@ -206,7 +206,7 @@ impl Full {
     }
 }
 
-impl Places {
+impl Budgets {
     /// Makes the budgets: `in_flight` requests of each kind and role, `long_polls` waiting requests of each kind and
     /// role, and `receiving_bytes` for bodies, the largest of which has `body_bytes`.
     pub fn new(
@@ -228,7 +228,7 @@ impl Places {
         }
     }
 
-    fn kind(&self, kind: Kind, role: Role, token: Option<&Name>) -> Result<Place, Problem> {
+    fn kind(&self, kind: Kind, role: Role, token: Option<&Name>) -> Result<Permit, Problem> {
         let things = match kind {
             // The sender has no token, and so no role.
             Kind::Hook => format!("{} at once", kind.words()),
@@ -243,7 +243,7 @@ impl Places {
     }
 
     /// Takes a place for a request that waits.
-    pub fn wait(&self, wait: Wait, role: Role, token: Option<&Name>) -> Result<Place, Problem> {
+    pub fn wait(&self, wait: Wait, role: Role, token: Option<&Name>) -> Result<Permit, Problem> {
         let things = format!("requests of the role {} that wait", role.name());
         let budgets = self.waits.get(wait as usize);
         let budget = budgets.and_then(|budgets| budgets.get(of_role(role)));
@@ -259,7 +259,7 @@ impl Places {
         role: Role,
         count: usize,
         token: Option<&Name>,
-    ) -> Result<Place, Problem> {
+    ) -> Result<Permit, Problem> {
         let taken = match kind {
             Kind::Hook => self.strangers.take(count, token),
             _ => self.known.take(count, token),
@@ -286,10 +286,10 @@ const OPERATORS: usize = 4;
 /// A request's place among the concurrent requests. It has none until its body is complete. The bytes of its body are
 /// counted for it. A request that waits gives its place back and has one of another kind.
 #[derive(Clone)]
-pub struct Ticket(Arc<Inner>);
+pub struct Admission(Arc<Inner>);
 
 struct Inner {
-    places: Arc<Places>,
+    places: Arc<Budgets>,
     held: Mutex<Held>,
 }
 
@@ -298,10 +298,10 @@ struct Held {
     /// The role of its token. Until that is known, and for webhooks, the lowest role.
     role: Role,
     token: Option<Name>,
-    place: Option<Place>,
+    place: Option<Permit>,
     /// The time when it took its place.
     since: Option<Instant>,
-    bytes: Vec<Place>,
+    bytes: Vec<Permit>,
     waits: bool,
 }
 
@@ -316,8 +316,8 @@ impl Wait {
     }
 }
 
-impl Ticket {
-    pub(super) fn new(places: Arc<Places>, kind: Kind) -> Self {
+impl Admission {
+    pub(super) fn new(places: Arc<Budgets>, kind: Kind) -> Self {
         let held = Held {
             kind,
             role: Role::Read,
@@ -369,7 +369,7 @@ impl Ticket {
         let (kind, role, places) = (held.kind, held.role, &self.0.places);
         let taken = places.bytes(kind, role, count, held.token.as_ref())?;
         let budget = &taken.budget;
-        let has = |place: &&mut Place| Arc::ptr_eq(&place.budget, budget);
+        let has = |place: &&mut Permit| Arc::ptr_eq(&place.budget, budget);
         match held.bytes.iter_mut().find(has) {
             Some(bytes) => bytes.merge(taken),
             None => held.bytes.push(taken),
@@ -396,8 +396,8 @@ mod tests {
 
     #[test]
     fn each_kind_and_role_has_places_of_its_own() {
-        let places = Arc::new(Places::new(1, 1, 400, 400));
-        let ticket = |kind| Ticket::new(places.clone(), kind);
+        let places = Arc::new(Budgets::new(1, 1, 400, 400));
+        let ticket = |kind| Admission::new(places.clone(), kind);
         let hook = ticket(Kind::Hook);
         hook.take_place().unwrap();
         assert!(ticket(Kind::Hook).take_place().is_err());
@@ -414,10 +414,10 @@ mod tests {
 
     #[test]
     fn tokens_of_one_role_take_no_place_of_another_role() {
-        let places = Arc::new(Places::new(2, 2, 400, 100));
+        let places = Arc::new(Budgets::new(2, 2, 400, 100));
         for kind in [Kind::Read, Kind::Write, Kind::Work, Kind::Rpc] {
             let ticket = |name: &str, role| {
-                let ticket = Ticket::new(places.clone(), kind);
+                let ticket = Admission::new(places.clone(), kind);
                 ticket.came_by(&Caller(Some(Name::new(name).unwrap())), role);
                 ticket
             };
@@ -434,23 +434,23 @@ mod tests {
 
     #[test]
     fn the_bytes_of_strangers_are_not_those_of_who_has_a_token() {
-        let places = Arc::new(Places::new(9, 9, 400, 100));
-        let stranger = Ticket::new(places.clone(), Kind::Hook);
+        let places = Arc::new(Budgets::new(9, 9, 400, 100));
+        let stranger = Admission::new(places.clone(), Kind::Hook);
         stranger.take_bytes(60).unwrap();
         stranger.take_bytes(40).unwrap();
         assert!(stranger.take_bytes(1).is_err());
-        let known = Ticket::new(places.clone(), Kind::Write);
+        let known = Admission::new(places.clone(), Kind::Write);
         known.take_bytes(300).unwrap();
         assert!(known.take_bytes(1).is_err());
         drop((stranger, known));
-        assert!(Ticket::new(places, Kind::Hook).take_bytes(100).is_ok());
+        assert!(Admission::new(places, Kind::Hook).take_bytes(100).is_ok());
     }
 
     #[test]
     fn bytes_are_kept_for_operators() {
-        let places = Arc::new(Places::new(9, 9, 400, 100));
+        let places = Arc::new(Budgets::new(9, 9, 400, 100));
         let ticket = |name: &str, role| {
-            let ticket = Ticket::new(places.clone(), Kind::Write);
+            let ticket = Admission::new(places.clone(), Kind::Write);
             ticket.came_by(&Caller(Name::new(name).ok()), role);
             ticket
         };
@@ -473,10 +473,10 @@ mod tests {
 
     #[test]
     fn one_token_has_half_of_the_places_and_leaves_the_others_to_the_rest() {
-        let places = Arc::new(Places::new(4, 4, 400, 100));
+        let places = Arc::new(Budgets::new(4, 4, 400, 100));
         let [one, other] = ["one", "other"].map(|name| Caller(Some(Name::new(name).unwrap())));
         let ticket = |caller: &Caller| {
-            let ticket = Ticket::new(places.clone(), Kind::Read);
+            let ticket = Admission::new(places.clone(), Kind::Read);
             ticket.came_by(caller, Role::Read);
             ticket
         };

@@ -1,7 +1,7 @@
 //! The children of a workflow: of several operations at once, and none of their ends is lost.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Children, Committed, Happening, InstanceId, Operated, Park, Start,
+    BarrierNumber, Cause, Children, Committed, HistoryEvent, InstanceId, Operated, Park, Start,
     Status, Unended, WaitKind, WorkerId,
 };
 use abide_core::rules::liveness::Liveness;
@@ -10,8 +10,8 @@ use super::build::{
     MINUTE, cancelling, commit, continue_as_new, done, json, key, lane, name, spawn, stop,
 };
 use super::coding::{Coded, awaiting, brooding, ended, go_on, joining, offspring, sleep, workflow};
-use super::dice::Dice;
 use super::lab::Lab;
+use super::random::Dice;
 use crate::Op;
 
 /// What a workflow counts: how many have not ended, and how many of these it waits for.
@@ -56,7 +56,7 @@ pub async fn children_of_several_operations_are_started_in_one_commit(lab: Lab) 
     let spawned: Vec<(i32, u32, u32)> = events
         .iter()
         .filter_map(|entry| match entry.what {
-            Happening::ChildrenSpawned {
+            HistoryEvent::ChildrenSpawned {
                 barrier,
                 count,
                 duplicates,
@@ -214,7 +214,7 @@ pub async fn a_brood_of_taken_keys_wakes_it_at_once(lab: Lab) {
         .await
         .into_iter()
         .find_map(|entry| match entry.what {
-            Happening::ChildrenSpawned {
+            HistoryEvent::ChildrenSpawned {
                 count, duplicates, ..
             } => Some((count, duplicates)),
             _ => None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{ContractId, Delivery, Key, NewRow, Refusal, Start, Started, Target};
+use abide_core::model::{ContractId, Key, NewCommand, NewRow, Refusal, Start, Started, Target};
 use abide_core::rules;
 use abide_core::rules::inbox;
 
@@ -24,12 +24,12 @@ pub(crate) struct Begun {
 /// answered start nothing.
 pub(crate) async fn begin<T: Txn>(
     turn: &mut Turn<'_, T>,
-    deliveries: &[Delivery],
+    deliveries: &[NewCommand],
     answers: BTreeMap<usize, Each>,
 ) -> Result<Begun> {
     let started = BTreeSet::new();
     let mut begun = Begun { started, answers };
-    let mut asked: Vec<(usize, &Delivery, &Start, &Key)> = Vec::new();
+    let mut asked: Vec<(usize, &NewCommand, &Start, &Key)> = Vec::new();
     for (at, delivery) in deliveries.iter().enumerate() {
         let Some(start) = delivery.start.as_deref() else {
             continue;
@@ -52,7 +52,7 @@ pub(crate) async fn begin<T: Txn>(
     asked.retain(|(_, _, _, key)| vacant.contains(*key));
     let declared = start::declarations(turn, asked.iter().map(|(_, _, start, _)| *start)).await?;
 
-    let mut rows: Vec<(usize, &Delivery, NewRow)> = Vec::new();
+    let mut rows: Vec<(usize, &NewCommand, NewRow)> = Vec::new();
     for (at, delivery, start, _) in &asked {
         match rules::start::row(start, &declared, None, turn.limits, turn.now) {
             Ok(row) => rows.push((*at, delivery, row)),

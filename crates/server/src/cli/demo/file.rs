@@ -11,12 +11,12 @@ use crate::cli::failure::{Exit, Failure, Result};
 use crate::demo::{name_of, worker};
 
 /// The demo's file. A directory that was made for it is removed when this is dropped.
-pub struct Place {
+pub struct DemoFile {
     file: PathBuf,
     made: Option<PathBuf>,
 }
 
-impl Place {
+impl DemoFile {
     /// The file that is to be kept, or one in a new directory.
     pub fn new(keep: Option<&Path>) -> Result<Self> {
         if let Some(file) = keep {
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DemoFile {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
             // Files that cannot be removed are left to the system.

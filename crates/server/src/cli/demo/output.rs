@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::file::DemoFile;
 use super::picture::{Picture, counts, stamp};
-use super::place::Place;
 use super::sentence;
 use crate::cli::failure::{Result, shell_quoted};
 use crate::cli::out::{Out, Tone};
@@ -52,7 +52,7 @@ impl Voice {
     pub fn first(
         &mut self,
         scene: &Scene,
-        place: &Place,
+        place: &DemoFile,
         commands: &[(String, String)],
     ) -> Result<()> {
         let (out, url) = (self.out, &self.url);
@@ -162,7 +162,7 @@ impl Voice {
 }
 
 /// The summary, in one sentence.
-pub fn last(out: &Out, summary: &Summary, place: &Place) -> Result<()> {
+pub fn last(out: &Out, summary: &Summary, place: &DemoFile) -> Result<()> {
     let sentence = sentence(summary);
     if out.json {
         let mut end = serde_json::to_value(summary).unwrap_or_default();
